@@ -1,5 +1,6 @@
 //! The listening side: accepts streams of other members and hands on what they say.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use mvcc::State;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
@@ -42,30 +44,29 @@ pub(crate) struct Listener {
     pub traffic: Traffic,
 }
 
+/// A connection that has not said by then who it is and why it came is closed.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A live peer sends heartbeats; a snapshot's chunks come faster still.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(1);
-/// Seven members with two streams each, and some that ask who we are.
+/// Seven members with two streams each, and some that ask who we are. Only those count that have shown who they are.
 const CONNECTIONS_MAX: usize = 64;
+/// How many connections may be about to show who they are. One more closes the oldest: members take milliseconds, so that those
+/// who say nothing cannot keep them out.
+const PENDING_MAX: usize = 128;
 
 /// Accepts until the member is gone.
 pub(crate) async fn listen(socket: TcpListener, listener: Listener) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut pending = Pending::default();
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
             () = listener.inbound.closed() => return,
         };
         match accepted {
             Ok((tcp, _)) => {
-                let listener = listener.clone();
-                tokio::spawn(async move {
-                    if let Err(error) = serve(tcp, listener).await {
-                        tracing::debug!(%error, "a peer's connection ended");
-                    }
-                    drop(slot);
-                });
+                let handshake = tokio::spawn(establish(tcp, listener.clone(), Arc::clone(&slots)));
+                pending.push(handshake.abort_handle());
             }
             Err(error) => {
                 // Out of file descriptors, most likely: others must be given time to close theirs.
@@ -76,20 +77,63 @@ pub(crate) async fn listen(socket: TcpListener, listener: Listener) {
     }
 }
 
-async fn serve(tcp: TcpStream, listener: Listener) -> io::Result<()> {
-    tcp.set_nodelay(true)?;
-    let greeted = async {
-        let mut stream: Box<dyn Stream> = match &listener.tls {
-            Some(tls) => Box::new(TlsAcceptor::from(tls.server()).accept(tcp).await?),
-            None => Box::new(tcp),
-        };
-        let greeting = Greeting::read(&mut stream).await?;
-        Ok::<_, io::Error>((stream, greeting))
+/// Handshakes that are under way, in the order in which they began.
+#[derive(Default)]
+struct Pending(VecDeque<AbortHandle>);
+
+impl Pending {
+    fn push(&mut self, handshake: AbortHandle) {
+        self.0.retain(|handshake| !handshake.is_finished());
+        if self.0.len() >= PENDING_MAX
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        self.0.push_back(handshake);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Waits for a connection to show who it is, and serves it from then on in a task of its own.
+async fn establish(tcp: TcpStream, listener: Listener, slots: Arc<Semaphore>) {
+    let greeted = tokio::time::timeout(GREETING_TIMEOUT, greet(tcp, &listener)).await;
+    let (stream, greeting) = match greeted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        Ok(greeted) => greeted,
+        Err(error) => {
+            tracing::debug!(%error, "a peer's connection failed before its greeting");
+            return;
+        }
     };
-    let (mut stream, greeting) = tokio::time::timeout(GREETING_TIMEOUT, greeted)
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let welcome = listener.welcomes(&greeting);
+    let Ok(slot) = slots.try_acquire_owned() else {
+        tracing::warn!(from = greeting.from, max = CONNECTIONS_MAX, "closing a peer's connection: there are too many");
+        return;
+    };
+    tokio::spawn(async move {
+        if let Err(error) = serve(stream, &greeting, &listener).await {
+            tracing::debug!(%error, "a peer's connection ended");
+        }
+        drop(slot);
+    });
+}
+
+/// The TLS handshake, by which a peer shows its certificate, and its greeting.
+async fn greet(tcp: TcpStream, listener: &Listener) -> io::Result<(Box<dyn Stream>, Greeting)> {
+    tcp.set_nodelay(true)?;
+    let mut stream: Box<dyn Stream> = match &listener.tls {
+        Some(tls) => Box::new(TlsAcceptor::from(tls.server()).accept(tcp).await?),
+        None => Box::new(tcp),
+    };
+    let greeting = Greeting::read(&mut stream).await?;
+    Ok((stream, greeting))
+}
+
+async fn serve(mut stream: Box<dyn Stream>, greeting: &Greeting, listener: &Listener) -> io::Result<()> {
+    let welcome = listener.welcomes(greeting);
     stream.write_u8(if welcome { WELCOME } else { REFUSED }).await?;
     stream.flush().await?;
     if !welcome {
@@ -97,12 +141,12 @@ async fn serve(tcp: TcpStream, listener: Listener) -> io::Result<()> {
     }
     match greeting.purpose {
         Purpose::Messages => {
-            let ended = messages(stream, greeting.from, &listener).await;
+            let ended = messages(stream, greeting.from, listener).await;
             let _ = listener.inbound.send(Inbound::HungUp(greeting.from)).await;
             ended
         }
-        Purpose::Snapshot => snapshot(stream, greeting.from, &listener).await,
-        Purpose::Members => members(stream, &listener).await,
+        Purpose::Snapshot => snapshot(stream, greeting.from, listener).await,
+        Purpose::Members => members(stream, listener).await,
     }
 }
 
@@ -196,5 +240,62 @@ impl io::Read for Chunks {
         let count = out.len().min(self.chunk.len());
         out[..count].copy_from_slice(&self.chunk.split_to(count));
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::Peer;
+
+    use super::super::members_of;
+    use super::*;
+
+    /// A member that knows its group, and where it listens.
+    async fn member() -> (String, mpsc::Receiver<Inbound>) {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", socket.local_addr().unwrap());
+        let (inbound, received) = mpsc::channel(1);
+        let peer_urls = vec![url.clone()];
+        let peer = Peer { id: 1, name: "one".into(), peer_urls, client_urls: Vec::new(), learner: false };
+        let listener = Listener {
+            cluster: 7,
+            id: 1,
+            tls: None,
+            shelf: Shelf::memory(),
+            group: watch::channel(Group::new([peer])).1,
+            inbound,
+            traffic: Traffic::default(),
+        };
+        tokio::spawn(listen(socket, listener));
+        (url, received)
+    }
+
+    #[tokio::test]
+    async fn connections_that_say_nothing_do_not_keep_members_out() {
+        let (url, _received) = member().await;
+        let address = url.trim_start_matches("http://");
+        let mut silent = Vec::new();
+        for _ in 0..4 * (CONNECTIONS_MAX + PENDING_MAX) {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let asked = tokio::time::timeout(GREETING_TIMEOUT, members_of(std::slice::from_ref(&url), None)).await;
+        let (cluster, members) = asked.expect("a member is not kept waiting").unwrap();
+        assert_eq!((cluster, members.len()), (7, 1));
+    }
+
+    #[tokio::test]
+    async fn handshakes_under_way_are_bounded_and_the_oldest_gives_way() {
+        let mut pending = Pending::default();
+        let mut handshakes: Vec<_> = (0..PENDING_MAX + 3).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
+        handshakes.iter().for_each(|handshake| pending.push(handshake.abort_handle()));
+        assert_eq!(pending.0.len(), PENDING_MAX);
+        for oldest in handshakes.drain(..3) {
+            assert!(oldest.await.unwrap_err().is_cancelled());
+        }
+        assert!(handshakes.iter().all(|handshake| !handshake.is_finished()));
+        drop(pending);
+        for handshake in handshakes {
+            assert!(handshake.await.unwrap_err().is_cancelled(), "nothing outlives the listener");
+        }
     }
 }
