@@ -25,6 +25,7 @@ pub mod path;
 pub mod protobuf;
 pub mod pruning;
 pub mod quantity;
+pub mod regexp;
 pub mod resource;
 pub mod schema;
 pub mod status;

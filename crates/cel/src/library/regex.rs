@@ -1,7 +1,6 @@
 //! Regular expressions in RE2's notation, in time linear in the text and with a bound on the size of the pattern.
 
-use ::regex::{Regex, RegexBuilder};
-use std::borrow::Cow;
+use ::regex::Regex;
 
 use super::{Args, Row, row};
 use crate::cost::Cost;
@@ -24,82 +23,9 @@ pub fn is_pattern_argument(function: &str) -> bool {
     matches!(function, "matches" | "find" | "findAll")
 }
 
-/// Compiles a pattern.
+/// Compiles a pattern; what fails is said in Go's words.
 pub fn compile(pattern: &str) -> std::result::Result<Regex, String> {
-    RegexBuilder::new(&translate(pattern)).size_limit(SIZE_MAX).dfa_size_limit(SIZE_MAX).build().map_err(|error| {
-        let text = error.to_string();
-        let why = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        format!("error parsing regexp: {}", why.trim().trim_start_matches("error: "))
-    })
-}
-
-/// RE2's classes are ASCII and its brackets hold no nested sets, unlike those of the engine used here.
-fn translate(pattern: &str) -> Cow<'_, str> {
-    if !pattern.contains(['\\', '[', '{']) {
-        return Cow::Borrowed(pattern);
-    }
-    let mut out = String::with_capacity(pattern.len() + 16);
-    let mut chars = pattern.chars().peekable();
-    let mut class = false;
-    let mut class_start = false;
-    while let Some(c) = chars.next() {
-        let starts = std::mem::take(&mut class_start);
-        match c {
-            '\\' => match chars.next() {
-                Some('d') => out.push_str(if class { "0-9" } else { "[0-9]" }),
-                Some('w') => out.push_str(if class { "0-9A-Za-z_" } else { "[0-9A-Za-z_]" }),
-                Some('s') => out.push_str(if class { "\\t\\n\\f\\r " } else { "[\\t\\n\\f\\r ]" }),
-                Some('D') => out.push_str("[^0-9]"),
-                Some('W') => out.push_str("[^0-9A-Za-z_]"),
-                Some('S') => out.push_str("[^\\t\\n\\f\\r ]"),
-                Some(edge @ ('b' | 'B')) if !class => {
-                    out.push_str("(?-u:\\");
-                    out.push(edge);
-                    out.push(')');
-                }
-                Some('C') => out.push('.'),
-                Some('Q') => quote(&mut chars, &mut out),
-                Some(other) => {
-                    out.push('\\');
-                    out.push(other);
-                }
-                None => out.push('\\'),
-            },
-            '[' if !class => {
-                class = true;
-                class_start = true;
-                out.push('[');
-                if chars.next_if_eq(&'^').is_some() {
-                    out.push('^');
-                }
-            }
-            // A bracket right after the opening one stands for itself.
-            ']' if class && starts => out.push_str("\\]"),
-            ']' if class => {
-                class = false;
-                out.push(']');
-            }
-            '[' if chars.peek() == Some(&':') => out.push('['),
-            '[' => out.push_str("\\["),
-            '&' | '~' if class => {
-                out.push('\\');
-                out.push(c);
-            }
-            '{' if !class && chars.peek() == Some(&',') => out.push_str("\\{"),
-            c => out.push(c),
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// Everything up to `\E` stands for itself.
-fn quote(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) {
-    while let Some(c) = chars.next() {
-        if c == '\\' && chars.next_if_eq(&'E').is_some() {
-            return;
-        }
-        out.push_str(&::regex::escape(c.encode_utf8(&mut [0; 4])));
-    }
+    machinery::regexp::compile(pattern, SIZE_MAX).map_err(|error| error.to_string())
 }
 
 fn with<T>(args: Args<'_, '_>, run: impl FnOnce(&Regex) -> Result<T>) -> Result<T> {

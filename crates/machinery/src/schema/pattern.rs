@@ -1,10 +1,11 @@
-//! Regular expressions as Go understands them, on the engine we have.
+//! Regular expressions of schemas.
 
 use std::fmt;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
-use crate::Str;
+pub use crate::regexp::Error;
+use crate::{Str, regexp};
 
 /// The most memory a compiled pattern may take: far beyond any honest one, and little enough for a thousand of them.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -16,16 +17,10 @@ pub struct Pattern {
     regex: Regex,
 }
 
-/// Why a pattern cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(#[from] regex::Error);
-
 impl Pattern {
     /// Compiles a pattern written for Go's engine.
     pub fn new(source: &str) -> Result<Self, Error> {
-        let regex = RegexBuilder::new(&translate(source)).size_limit(COMPILED_BYTES_MAX).build()?;
-        Ok(Self { source: source.into(), regex })
+        Ok(Self { source: source.into(), regex: regexp::compile(source, COMPILED_BYTES_MAX)? })
     }
 
     /// The pattern as it was written.
@@ -43,112 +38,6 @@ impl fmt::Debug for Pattern {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Pattern({})", self.source)
     }
-}
-
-/// Go's classes `\d`, `\w`, `\s` and `\b` know ASCII only, a `[` or `&&` inside a class is nothing special, a `{` that
-/// starts no repetition stands for itself, and `\Q…\E` quotes.
-fn translate(source: &str) -> String {
-    let mut out = String::with_capacity(source.len() + 16);
-    let mut rest = source;
-    let mut class = false;
-    while let Some(c) = rest.chars().next() {
-        let after = &rest[c.len_utf8()..];
-        rest = match c {
-            '\\' => escape(after, class, &mut out),
-            '[' if class => named_class(after, &mut out),
-            '[' => {
-                class = true;
-                open_class(after, &mut out)
-            }
-            ']' if class => {
-                class = false;
-                out.push(']');
-                after
-            }
-            '&' | '~' if class => {
-                out.extend(['\\', c]);
-                after
-            }
-            '{' if !class && !starts_repetition(after) => {
-                out.push_str("\\{");
-                after
-            }
-            _ => {
-                out.push(c);
-                after
-            }
-        };
-    }
-    out
-}
-
-/// What follows a backslash; gives back what is left.
-fn escape<'a>(after: &'a str, class: bool, out: &mut String) -> &'a str {
-    let Some(c) = after.chars().next() else {
-        out.push('\\');
-        return after;
-    };
-    let rest = &after[c.len_utf8()..];
-    let words = match c {
-        'd' if class => "0-9",
-        'd' => "[0-9]",
-        'D' => "[^0-9]",
-        'w' if class => "0-9A-Za-z_",
-        'w' => "[0-9A-Za-z_]",
-        'W' => "[^0-9A-Za-z_]",
-        's' if class => r"\t\n\x0C\r ",
-        's' => r"[\t\n\x0C\r ]",
-        'S' => r"[^\t\n\x0C\r ]",
-        'b' if !class => r"(?-u:\b)",
-        '<' => "<",
-        '>' => ">",
-        'Q' => {
-            let (quoted, rest) = rest.split_once("\\E").unwrap_or((rest, ""));
-            out.push_str(&regex::escape(quoted));
-            return rest;
-        }
-        _ => {
-            out.extend(['\\', c]);
-            return rest;
-        }
-    };
-    out.push_str(words);
-    rest
-}
-
-/// A `[` outside a class: a `]` right at the start stands for itself.
-fn open_class<'a>(after: &'a str, out: &mut String) -> &'a str {
-    out.push('[');
-    let mut rest = after;
-    if let Some(negated) = rest.strip_prefix('^') {
-        out.push('^');
-        rest = negated;
-    }
-    if let Some(literal) = rest.strip_prefix(']') {
-        out.push_str("\\]");
-        rest = literal;
-    }
-    rest
-}
-
-/// A `[` inside a class: either `[:alpha:]` or nothing special.
-fn named_class<'a>(after: &'a str, out: &mut String) -> &'a str {
-    match after.strip_prefix(':').and_then(|named| named.split_once(":]")) {
-        Some((name, rest)) if name.bytes().all(|b| b.is_ascii_lowercase() || b == b'^') => {
-            out.extend(["[:", name, ":]"]);
-            rest
-        }
-        _ => {
-            out.push_str("\\[");
-            after
-        }
-    }
-}
-
-fn starts_repetition(after: &str) -> bool {
-    let Some((count, _)) = after.split_once('}') else { return false };
-    let (low, high) = count.split_once(',').unwrap_or((count, ""));
-    !low.is_empty() && low.bytes().chain(high.bytes()).all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]
