@@ -244,6 +244,8 @@ pub struct Member {
     handed_out: (u64, u64),
     applied: u64,
     election: election::Draws,
+    /// It was asked to stand, and has too much to apply yet.
+    campaign_wanted: bool,
     outbox: Effects,
     seen: Option<Status>,
     removed: bool,
@@ -281,6 +283,7 @@ impl Member {
             handed_out: (snapshot.index, snapshot.term),
             applied: snapshot.index,
             election,
+            campaign_wanted: false,
             outbox: Effects::default(),
             seen: None,
             removed: false,
@@ -299,9 +302,13 @@ impl Member {
         self.draw_election(timed_out);
     }
 
-    /// Stands for election at once; a sole voter need not wait for a silence.
+    /// Stands for election at once; a sole voter need not wait for a silence. One that has much to apply first stands after that.
     pub fn campaign(&mut self) {
-        if !self.removed && self.may_campaign_now() {
+        if self.removed {
+            return;
+        }
+        self.campaign_wanted = self.has_long_backlog();
+        if self.may_campaign_now() {
             let _ = self.raft.campaign();
             self.draw_election(true);
         }
@@ -313,9 +320,11 @@ impl Member {
             return Ok(());
         }
         match message {
-            Message::Raft(message) => {
+            Message::Raft(mut message) => {
                 self.guard(from, &message.0)?;
-                self.step(message.0);
+                if self.correct_refusal(&mut message.0) {
+                    self.step(message.0);
+                }
             }
             Message::Snapshot(message, group) => {
                 self.guard(from, &message.0)?;
@@ -488,6 +497,9 @@ impl Member {
         let index = self.applied.min(log.committed).min(log.persisted);
         if index > log.applied {
             self.raft.advance_apply_to(index);
+            if self.campaign_wanted && !self.has_long_backlog() && self.raft.raft.leader_id == raft::INVALID_ID {
+                self.campaign();
+            }
         }
     }
 

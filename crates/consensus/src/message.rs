@@ -329,8 +329,10 @@ impl Payload {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use protobuf::Message as _;
 
     use super::*;
+    use crate::Peer;
 
     fn append(index: u64, entries: &[(u64, u64)]) -> Message {
         let mut message = eraftpb::Message::default();
@@ -375,6 +377,54 @@ mod tests {
         let request = RequestId { origin: 3, sequence: 1 };
         let message = Message::Forward(vec![Payload::Command { request, data: Bytes::new() }]);
         assert_eq!(Message::decode(message.encode(), 1, 2), Err(DecodeError::Invalid("message.proposals")));
+    }
+
+    /// RUSTSEC-2024-0437 is about the parser of protobuf 2.28, which a leader's `raft` uses on changes of membership.
+    #[test]
+    fn the_protobuf_parser_sees_only_bytes_that_were_made_here() {
+        // What a peer puts where `raft` has its protobuf: groups within groups, until the stack is used up.
+        let nested = Bytes::from(vec![0x0b; 100_000]);
+        let request = RequestId { origin: 1, sequence: 1 };
+        let peer = Peer { id: 9, name: "nine".into(), peer_urls: vec![], client_urls: vec![], learner: true };
+        for payload in [
+            Payload::Command { request, data: nested },
+            Payload::Change { request, change: Change::Add(peer.clone()) },
+            Payload::Change { request, change: Change::Promote { id: 9 } },
+            Payload::Change { request, change: Change::Remove { id: 9 } },
+            Payload::Change { request, change: Change::Update(peer) },
+        ] {
+            let sent = Message::Forward(vec![payload.clone()]);
+            let Ok(Message::Forward(received)) = Message::decode(sent.encode(), 1, 2) else { panic!("{payload:?}") };
+            for entry in received.into_iter().map(Payload::into_raft) {
+                let parsed = entry.get_entry_type() != eraftpb::EntryType::EntryNormal;
+                let own = payload.change().and_then(Change::to_raft).map(|change| change.write_to_bytes().unwrap());
+                assert_eq!(parsed, own.is_some());
+                if parsed {
+                    assert_eq!(Some(&entry.data[..]), own.as_deref());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_source_of_this_crate_calls_the_protobuf_parser() {
+        let sources = [
+            include_str!("change.rs"),
+            include_str!("codec.rs"),
+            include_str!("entry.rs"),
+            include_str!("group.rs"),
+            include_str!("member.rs"),
+            include_str!("member/effects.rs"),
+            include_str!("member/election.rs"),
+            include_str!("member/guard.rs"),
+            include_str!("storage.rs"),
+            include_str!("message.rs").split("mod tests").next().unwrap(),
+        ];
+        for source in sources {
+            for call in ["parse_from", "merge_from", "CodedInputStream"] {
+                assert!(!source.contains(call), "{call}");
+            }
+        }
     }
 
     proptest! {

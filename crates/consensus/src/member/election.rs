@@ -4,6 +4,10 @@ use raft::StateRole;
 
 use super::{Config, Member};
 
+/// How many entries may be committed and not applied when a member stands for election. Applying them takes a fraction of the time
+/// that an election waits for.
+pub(super) const BACKLOG_MAX: u64 = 10_000;
+
 /// A sequence of waits that a seed determines.
 pub(super) struct Draws {
     state: u64,
@@ -80,6 +84,13 @@ impl Member {
         let log = &self.raft.raft.raft_log;
         let behind = log.persisted != log.last_index();
         let sole = self.group.is_sole_voter(self.config.id);
-        self.is_leader() || (self.installing.is_none() && !(sole && behind))
+        self.is_leader() || (self.installing.is_none() && !(sole && behind) && !self.has_long_backlog())
+    }
+
+    /// Whether more is committed and not yet applied than a candidate may look through: `raft` 0.7 copies all of it when it stands, to see whether
+    /// a change of membership is among it (fixed after 0.7 by its change 530).
+    pub(super) fn has_long_backlog(&self) -> bool {
+        let log = &self.raft.raft.raft_log;
+        log.committed.saturating_sub(log.applied) > BACKLOG_MAX
     }
 }

@@ -1,4 +1,5 @@
-//! What a peer may say: everything that would make the `raft` crate panic is turned away here.
+//! What a peer may say: everything that would make the `raft` crate panic, or break an invariant that it does not keep itself, is turned away
+//! here.
 
 use raft::eraftpb::{self, MessageType};
 
@@ -28,5 +29,37 @@ impl Member {
             MessageType::MsgReadIndex if !self.is_leader() => nonsense("it takes this member for the leader"),
             _ => Ok(()),
         }
+    }
+
+    /// Corrects a refusal of entries so that a leader never goes back behind what the follower has acknowledged. Returns whether anything is
+    /// left to do.
+    ///
+    /// A refusal that was delayed or doubled arrives after the acknowledgement of the same entries. `raft` 0.7 takes its hint all the same while it
+    /// probes, and `next_idx` falls to or below `matched` (its issue 555). Versions of etcd's raft keep it above.
+    pub(super) fn correct_refusal(&self, message: &mut eraftpb::Message) -> bool {
+        let raft = &self.raft.raft;
+        let is_refusal = message.msg_type == MessageType::MsgAppendResponse && message.reject;
+        if !is_refusal || !self.is_leader() || message.term != raft.term || message.request_snapshot != 0 {
+            return true;
+        }
+        let Some(matched) = raft.prs().get(message.from).map(|progress| progress.matched) else { return true };
+        if message.index <= matched {
+            return false;
+        }
+        let probe = match message.log_term {
+            0 => message.reject_hint,
+            term => raft.raft_log.find_conflict_by_term(message.reject_hint, term).0,
+        };
+        if probe < matched {
+            message.reject_hint = matched;
+            message.log_term = 0;
+        }
+        true
+    }
+
+    /// Whether the leader sends every follower what comes after its last acknowledged entry.
+    pub(super) fn next_is_after_matched(&self) -> bool {
+        let raft = &self.raft.raft;
+        !self.is_leader() || raft.prs().iter().all(|(_, progress)| progress.next_idx > progress.matched)
     }
 }

@@ -386,3 +386,50 @@ fn the_same_seed_elects_the_same_leader_in_the_same_term() {
     };
     assert_eq!(outcome(), outcome());
 }
+
+#[test]
+fn a_delayed_refusal_does_not_send_a_leader_back_behind_what_is_acknowledged() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    cluster.ticks(20);
+    let (id, follower) = (cluster.leader(), cluster.follower());
+    for sequence in 1..=20 {
+        cluster.propose(id, command(id, sequence, "put"));
+    }
+    let leader = cluster.members.get_mut(&id).expect("known");
+    let term = leader.status().term;
+    let mut refuse = |index: u64, hint: u64, log_term: u64| {
+        // The leader probes after a message was lost.
+        leader.unreachable(follower);
+        let mut refusal = eraftpb::Message::default();
+        refusal.set_msg_type(MessageType::MsgAppendResponse);
+        (refusal.from, refusal.to, refusal.term) = (follower, id, term);
+        (refusal.reject, refusal.index, refusal.reject_hint, refusal.log_term) = (true, index, hint, log_term);
+        leader.message(follower, Message::Raft(crate::message::RaftMessage(refusal))).expect("a peer may refuse");
+        let seen = leader.raft.raft.prs().get(follower).expect("known");
+        (seen.matched, seen.next_idx)
+    };
+    let (matched, next) = refuse(u64::from(u32::MAX), 1, 1);
+    assert!(matched > 20 && next == matched + 1, "{matched}, {next}");
+    for (hint, log_term) in [(1, 0), (1, 1), (matched, 1), (0, 0)] {
+        assert_eq!(refuse(matched, hint, log_term), (matched, matched + 1), "hint {hint} of term {log_term}");
+    }
+}
+
+#[test]
+fn a_member_with_much_to_apply_stands_for_election_after_that() {
+    let count = election::BACKLOG_MAX + 5;
+    let group = Group::new([peer(1, false)]);
+    let payload = |sequence| command(1, sequence, "x");
+    let entries = (2..=count + 1).map(|index| Entry { index, term: 1, payload: payload(index) }).collect();
+    let snapshot = SnapshotMeta { index: 1, term: 1, group };
+    let hard_state = HardState { term: 1, vote: 0, commit: count + 1 };
+    let mut cluster = Cluster::new([]);
+    cluster.start(1, Recovered { snapshot, entries, hard_state });
+    let member = cluster.members.get_mut(&1).expect("known");
+    member.campaign();
+    (0..100).for_each(|_| member.tick());
+    assert_eq!(member.status().role, Role::Follower, "it would copy all that it has to apply");
+    cluster.settle();
+    let status = cluster.members[&1].status();
+    assert_eq!((status.role, cluster.applied[&1].len() as u64), (Role::Leader, count));
+}
