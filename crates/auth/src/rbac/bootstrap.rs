@@ -142,6 +142,34 @@ mod tests {
         check(&nobody, "list", "", "pods", "a", false);
     }
 
+    /// Who may write endpoints sends the traffic of a Service, or of an Ingress controller, into namespaces that policies keep from them.
+    #[test]
+    fn cve_2021_25740_edit_and_admin_may_read_endpoints_and_not_write_them() {
+        let objects = objects();
+        let aggregated = |label: &str| -> Vec<Rule> {
+            let label = format!("rbac.authorization.k8s.io/aggregate-to-{label}");
+            let roles = objects.iter().filter(|role| role["metadata"]["labels"].get(&label).is_some());
+            roles.flat_map(Rule::all_from_object).collect()
+        };
+        let user = User::authenticated("tenant", []);
+        for label in ["edit", "admin", "view"] {
+            let mut policy = Policy::default();
+            policy.set_role("", label, aggregated(label));
+            let binding = machinery::value!({"metadata": {"namespace": "a", "name": "b"},
+                "roleRef": {"kind": "ClusterRole", "name": label}, "subjects": [{"kind": "User", "name": "tenant"}]});
+            policy.set_binding("a", "b", Binding::from_object(&binding));
+            for (group, resource) in [("", "endpoints"), ("discovery.k8s.io", "endpointslices")] {
+                for verb in ["create", "update", "patch", "delete", "deletecollection", "get"] {
+                    let resource = Resource { group, resource, namespace: "a", ..Resource::default() };
+                    let decision =
+                        policy.authorize(&Attributes { user: &user, verb, target: Target::Resource(resource) });
+                    let expect = verb == "get" && label == "view";
+                    assert_eq!(matches!(decision, Decision::Allow(_)), expect, "{label} {verb} {}", resource.resource);
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_edit_role_does_not_write_endpoints() {
         let mut policy = fresh();

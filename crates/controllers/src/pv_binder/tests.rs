@@ -125,6 +125,28 @@ fn a_claim_without_a_class_gets_the_default_one_when_there_is_one() {
     assert_eq!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap()["spec"]["storageClassName"], "std".into());
 }
 
+/// In CVE-2020-8555 the controller manager called the URL of a StorageClass, and the event showed a part of the answer.
+#[test]
+fn cve_2020_8555_the_url_of_a_storage_class_is_neither_called_nor_shown() {
+    const URL: &str = "http://169.254.169.254/latest/meta-data/";
+    let mut world = world();
+    world.add(
+        &kinds::STORAGE_CLASSES,
+        value!({"metadata": {"name": "gluster"}, "provisioner": "kubernetes.io/glusterfs",
+            "parameters": {"resturl": URL, "restuser": "u", "adminSecretName": "s"}}),
+    );
+    let key = claim(&mut world, "x", "1Gi", "gluster", "");
+    // What a controller does is a plan of API writes, which it makes from objects alone; this one names the provisioner and waits.
+    let plan = reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
+    assert!(!plan.to_string().contains("169.254"), "{plan}");
+    for action in &plan.actions {
+        world.execute(action).unwrap();
+    }
+    let asked = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
+    assert_eq!(Meta::of(asked).annotation(PROVISIONER), Some("kubernetes.io/glusterfs"));
+    assert!(!machinery::json::to_string(asked).contains("169.254"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 25, ..ProptestConfig::default() })]
 

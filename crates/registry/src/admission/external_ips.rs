@@ -27,3 +27,37 @@ impl Plugin for DenyServiceExternalIPs {
         Err(attributes.forbidden(service, "Use of external IPs is denied by admission control"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use auth::User;
+    use machinery::value;
+
+    use super::*;
+    use crate::admission::Operation;
+    use crate::admission::testing::{Cluster, attributes};
+
+    /// A Service that claims an address of the network around the cluster receives what pods and nodes send there.
+    #[test]
+    fn cve_2020_8554_a_service_gets_no_new_external_ips() {
+        let kind = api::kinds::all().into_iter().find(|kind| kind.plural == "services").expect("there is the kind");
+        let user = User::authenticated("tenant", []);
+        let service = |addresses: &[&str]| {
+            let addresses: Vec<Value> = addresses.iter().map(|address| Value::from(*address)).collect();
+            value!({"metadata": {"name": "x"}, "spec": {"externalIPs": addresses}})
+        };
+        let check = |old: Option<&Value>, new: &Value, expect: bool| {
+            let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+            let attributes = Attributes { old, ..attributes(&kind, &user, operation) };
+            let mut notes = Notes::default();
+            let admitted = DenyServiceExternalIPs.validate(&attributes, new, &Cluster::default(), &mut notes);
+            assert_eq!(admitted.is_ok(), expect, "{old:?} {new:?}: {admitted:?}");
+        };
+        check(None, &service(&[]), true);
+        check(None, &service(&["192.0.2.53"]), false);
+        let two = service(&["192.0.2.53", "192.0.2.54"]);
+        check(Some(&two), &two, true);
+        check(Some(&two), &service(&["192.0.2.54"]), true);
+        check(Some(&two), &service(&["192.0.2.54", "192.0.2.55"]), false);
+    }
+}
