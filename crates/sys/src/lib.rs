@@ -1,35 +1,47 @@
 //! System calls that no crate wraps safely, behind functions that cannot be misused.
 //!
 //! This is the only crate with `unsafe`; each block says why it is sound. What `rustix` or `nix` offer safely is used from there.
+//! File operations that must withstand a hostile container or a power failure are here as well, so that there is one of each.
 
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 
 mod allocator;
 mod apart;
 mod bpf;
+mod atomic_file;
 mod clock;
 mod code;
+mod container_file;
 mod counting;
 mod fork;
 mod loaded;
 mod loopback;
 mod mount;
+mod mount_table;
 mod own_socket;
 mod packet;
+mod remove_tree;
 mod seccomp;
 mod spill;
 
 pub use allocator::{Allocator, make_room};
 pub use apart::apart;
 pub use bpf::{BpfInstruction, attach_device_filter, load_device_filter};
+pub use atomic_file::{create_dirs, replace_file, sync_dir};
 pub use clock::{ClockState, clock_state};
 pub use code::release_code;
+pub use container_file::{
+    Access, Found, open_container_file, open_container_file_in, read_bounded, read_container_file, tail_container_file,
+    walk_container_tree, write_container_file,
+};
 pub use counting::Counting;
 pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};
+pub use mount_table::{is_mount_point, mounts_below, unmount_below};
 pub use own_socket::listen_own;
 pub use packet::send_frame;
+pub use remove_tree::{remove_contents, remove_tree};
 pub use seccomp::{SockFilter, load_seccomp};
 pub use spill::{SLOT_BYTES_MAX, Slot, Spill};

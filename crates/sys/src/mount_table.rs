@@ -1,0 +1,98 @@
+//! The mounts of this process as the kernel lists them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::UnmountFlags;
+
+const TABLE: &str = "/proc/thread-self/mountinfo";
+
+/// The mount points at and below a path, in the order in which they were mounted.
+///
+/// Symbolic links in the path above its last part are resolved first, because the kernel lists resolved paths. The last part
+/// itself is not touched: it may be a mount whose server does not answer.
+pub fn mounts_below(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let path = match resolved(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        resolved => resolved?,
+    };
+    Ok(points(&fs::read(TABLE)?).filter(|point| point.starts_with(&path)).collect())
+}
+
+/// Whether something is mounted at exactly this path.
+pub fn is_mount_point(path: &Path) -> io::Result<bool> {
+    let Ok(path) = resolved(path) else { return Ok(false) };
+    Ok(points(&fs::read(TABLE)?).any(|point| point == path))
+}
+
+/// Unmounts everything at and below a path, the latest mount first. A mount that is in use goes when it is used no longer.
+pub fn unmount_below(path: &Path) -> io::Result<()> {
+    for point in mounts_below(path)?.iter().rev() {
+        rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(|error| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("failed to unmount {}: {error}", point.display()))
+        })?;
+    }
+    Ok(())
+}
+
+fn resolved(path: &Path) -> io::Result<PathBuf> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => Ok(fs::canonicalize(parent)?.join(name)),
+        _ => fs::canonicalize(path),
+    }
+}
+
+fn points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let field = |line: &[u8]| Some(unescaped(line.split(|byte| *byte == b' ').nth(4)?));
+    table.split(|byte| *byte == b'\n').filter_map(field)
+}
+
+/// Undoes the kernel's octal escapes of space, tab, newline and backslash.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal =
+            after.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        let value = octal.map(|digits| digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0')));
+        match value.and_then(|value| u8::try_from(value).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_as_the_kernel_writes_them() {
+        let table = b"29 1 0:26 / / rw - overlay o rw\n30 29 0:27 / /a\\040b\\134c rw,x shared:1 - tmpfs tmpfs rw\n";
+        let found: Vec<PathBuf> = points(table).collect();
+        assert_eq!(found, [PathBuf::from("/"), PathBuf::from("/a b\\c")]);
+        assert_eq!(unescaped(b"\\9\\04"), PathBuf::from("\\9\\04"));
+    }
+
+    #[test]
+    fn a_mount_is_found_through_a_link_to_its_parent() {
+        let top = tempfile::tempdir().unwrap();
+        let link = top.path().join("link");
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        assert!(is_mount_point(&link.join("proc")).unwrap());
+        assert!(mounts_below(&link.join("proc")).unwrap().contains(&PathBuf::from("/proc")));
+        assert!(!is_mount_point(&link).unwrap());
+        assert_eq!(mounts_below(&top.path().join("none/none")).unwrap(), Vec::<PathBuf>::new());
+    }
+}
