@@ -1,6 +1,5 @@
 //! Where events of the audit log go: a file, standard output, or another server.
 
-mod file;
 mod queue;
 mod webhook;
 
@@ -18,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
-use file::LogFile;
 use queue::Queue;
+use serving::LogFile;
 pub use webhook::Webhook;
 
 /// What is written down and where; given at start.
@@ -163,7 +162,7 @@ impl Sink {
             Destination::Log(format, file) => {
                 let events = limited(vec![event], self.limits);
                 let mut file = file.lock().expect("no holder panics");
-                let written = events.iter().try_for_each(|event| file.write(&line(event, *format)));
+                let written = events.iter().try_for_each(|event| file.append_line(&line(event, *format)));
                 written.inspect_err(|error| tracing::error!(%error, "an audit event was not written")).is_ok()
             }
         }
@@ -179,7 +178,7 @@ fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers)
         let metrics = metrics.clone();
         carriers.tasks.spawn(waiting.run(move |events: Vec<Event>| {
             for event in limited(events, limits) {
-                if let Err(error) = file.write(&line(&event, format)) {
+                if let Err(error) = file.append_line(&line(&event, format)) {
                     tracing::error!(%error, "an audit event was not written");
                     metrics.audit_errors.with(&["log"]).add(1);
                 }

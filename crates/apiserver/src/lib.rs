@@ -24,7 +24,6 @@ pub mod metrics;
 pub mod patient;
 pub mod presence;
 pub mod proxy;
-pub mod reload;
 pub mod remote;
 pub mod runtime_config;
 pub mod sealed;
@@ -38,3 +37,4 @@ pub mod verbs;
 pub mod webhooks;
 
 pub use server::{Config, Server};
+pub use serving::reload;

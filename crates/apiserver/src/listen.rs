@@ -12,7 +12,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use machinery::time::Time;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::authentication::Peer;
@@ -21,6 +20,8 @@ use crate::patient::Patient;
 use crate::state::{State, now};
 use crate::tls::Tls;
 
+/// Connections at once: far more than a cluster has, and fewer than descriptors.
+const CONNECTIONS_MAX: usize = 1 << 19;
 /// How long a client may take to say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// A client that takes nothing of its answers for so long is cut off.
@@ -36,24 +37,15 @@ const STREAMS_MAX: u32 = 250;
 
 /// Takes connections until the server ends, and serves those it has to their end.
 pub async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
-    let mut connections = JoinSet::new();
-    let mut ending = pin!(state.ending());
-    loop {
-        tokio::select! {
-            () = &mut ending => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, from)) => drop(connections.spawn(connection(stream, from, tls.clone(), state.clone()))),
-                Err(error) => {
-                    // Out of descriptors, mostly: others will close theirs.
-                    tracing::warn!(%error, "a connection could not be taken");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
+    let ending = state.ending();
+    serving::accept(listener, CONNECTIONS_MAX, ending, |stream, from, slot| {
+        let serving = connection(stream, from, Arc::clone(&tls), Arc::clone(&state));
+        async move {
+            serving.await;
+            drop(slot);
         }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+    })
+    .await;
 }
 
 /// Serves one connection.

@@ -1,6 +1,5 @@
 //! The server's certificates and the authorities of its clients, as their files say now.
 
-mod ciphers;
 mod names;
 mod peers;
 
@@ -12,17 +11,14 @@ use std::sync::Arc;
 
 use auth::x509::Subject;
 use machinery::time::Time;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
-use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+pub use serving::MinVersion;
+use serving::{TlsSettings, read_certificate};
 
 use crate::authentication::Peer;
 use crate::reload::Reloaded;
 use crate::state::now;
-pub use ciphers::choose;
 use names::Shown;
 use peers::Authority;
 
@@ -58,25 +54,12 @@ pub struct Sni {
     pub names: Vec<String>,
 }
 
-/// The oldest version that clients may speak. Older ones than these are not spoken at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MinVersion {
-    /// 1.2
-    #[default]
-    Tls12,
-    /// 1.3
-    Tls13,
-}
-
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
     #[error("{0} cannot be used")]
     File(PathBuf, #[source] io::Error),
-    /// A file has no certificate or key in it.
-    #[error("{0} holds no usable PEM")]
-    Pem(PathBuf, #[source] rustls::pki_types::pem::Error),
     /// Only one of certificate and key is given.
     #[error("--tls-cert-file and --tls-private-key-file go together")]
     Half,
@@ -89,9 +72,9 @@ pub enum Error {
     /// The authority of clients cannot be used.
     #[error("{0} holds no usable authority of clients")]
     Verifier(PathBuf, #[source] rustls::server::VerifierBuilderError),
-    /// No cipher suite is left.
-    #[error("--tls-cipher-suites: {0}")]
-    Ciphers(String),
+    /// The settings, or a certificate.
+    #[error(transparent)]
+    Settings(#[from] serving::TlsError),
 }
 
 /// TLS as it is offered now: certificates and authorities are read again when their files change.
@@ -128,21 +111,16 @@ impl Tls {
 
 impl Offer {
     fn read(files: &Files, (certificate, key): &(PathBuf, PathBuf)) -> Result<Self, Error> {
-        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-        choose(&mut provider.cipher_suites, &files.cipher_suites)?;
-        let provider = Arc::new(provider);
-        let mut shown = Shown::new(certified(certificate, key, &provider)?);
+        let settings = TlsSettings { min_version: files.min_version, cipher_suites: files.cipher_suites.clone() };
+        let provider = settings.provider()?;
+        let mut shown = Shown::new(read_certificate(certificate, key, &provider)?);
         for sni in &files.sni {
-            shown.add(certified(&sni.certificate, &sni.key, &provider)?, &sni.names);
+            shown.add(read_certificate(&sni.certificate, &sni.key, &provider)?, &sni.names);
         }
         let authority =
             |file: &Option<PathBuf>| file.as_deref().map(|file| Authority::read(file, &provider)).transpose();
         let (clients, proxies) = (authority(&files.client_ca)?, authority(&files.request_header_ca)?);
-        let versions: &[&SupportedProtocolVersion] = match files.min_version {
-            MinVersion::Tls12 => &[&TLS13, &TLS12],
-            MinVersion::Tls13 => &[&TLS13],
-        };
-        let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
+        let builder = settings.server()?;
         let builder = if clients.is_none() && proxies.is_none() {
             builder.with_no_client_auth()
         } else {
@@ -170,17 +148,6 @@ impl Offer {
 fn expiry(certificate: &CertificateDer<'_>) -> Option<Time> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(Time::from_unix(parsed.validity().not_after.timestamp(), 0))
-}
-
-fn certified(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {
-    let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| Error::Pem(key.to_owned(), error))?;
-    Ok(CertifiedKey::from_der(chain, key, provider)?)
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let pem = |error| Error::Pem(file.to_owned(), error);
-    CertificateDer::pem_file_iter(file).map_err(pem)?.collect::<Result<_, _>>().map_err(pem)
 }
 
 /// The certificate that the server made for itself, made now if it is the first time.

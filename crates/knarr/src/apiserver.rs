@@ -191,12 +191,7 @@ fn filters(flags: &Flags) -> Result<Filters> {
 }
 
 fn tls_files(flags: &Flags) -> Result<tls::Files> {
-    let min_version = match flags.tls_min_version.as_str() {
-        // DEVIATION: TLS 1.0 and 1.1 may be named as the oldest version, and are not spoken.
-        "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => tls::MinVersion::Tls12,
-        "VersionTLS13" => tls::MinVersion::Tls13,
-        other => bail!("unknown tls version {other:?}"),
-    };
+    let min_version = flags.tls_min_version.parse()?;
     Ok(tls::Files {
         cert_dir: flags.cert_dir.clone(),
         certificate: flags.tls_cert_file.clone(),

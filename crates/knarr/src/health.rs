@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,10 +20,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::sign::SingleCertAndKey;
+use serving::{Reloaded, TlsSettings, read_certificate};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::component::Reach;
@@ -59,7 +59,7 @@ struct Shared {
     options: Options,
     /// What the component tells besides.
     metrics: Box<dyn Fn() -> String + Send + Sync>,
-    tls: TlsAcceptor,
+    tls: Tls,
     leads: AtomicBool,
     started_seconds: f64,
 }
@@ -85,7 +85,7 @@ impl Health {
         };
         Ok(Self(Arc::new(Shared {
             reviews: Reviews::by(by(&options.authentication)?, by(&options.authorization)?),
-            tls: TlsAcceptor::from(Arc::new(tls(&options)?)),
+            tls: Tls::new(&options)?,
             options,
             metrics: Box::new(metrics),
             leads: AtomicBool::new(false),
@@ -100,28 +100,20 @@ impl Health {
 
     /// Serves until it is dropped.
     pub async fn serve(self, listener: TcpListener) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let health = self.clone();
-                    tokio::spawn(async move {
-                        health.connection(stream).await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(error = %error, "a connection to the health port failed");
-                    // Usually there are too many open files: others need time to close some.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+        serving::accept(listener, CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
+            let health = self.clone();
+            async move {
+                health.connection(stream).await;
+                drop(slot);
             }
-        }
+        })
+        .await;
     }
 
     async fn connection(&self, stream: TcpStream) {
-        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, self.0.tls.accept(stream)).await else { return };
+        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, self.0.tls.acceptor().accept(stream)).await else {
+            return;
+        };
         let health = self.clone();
         let service = service_fn(move |request| {
             let health = health.clone();
@@ -204,25 +196,83 @@ fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The certificate that is given, or one made for this run.
-fn tls(options: &Options) -> Result<ServerConfig> {
-    let (chain, key) = match (&options.certificate, &options.key) {
-        (Some(certificate), Some(key)) => {
-            let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-            let chain: Vec<_> = chain.with_context(|| format!("{} holds no certificate", certificate.display()))?;
-            let key = PrivateKeyDer::from_pem_file(key).with_context(|| format!("{} holds no key", key.display()))?;
-            (chain, key)
+/// TLS as it is offered now.
+enum Tls {
+    /// A certificate that is given, read again when its files change.
+    Given(Reloaded<ServerConfig>),
+    /// A certificate made for this run.
+    Made(Arc<ServerConfig>),
+}
+
+impl Tls {
+    fn new(options: &Options) -> Result<Self> {
+        match (&options.certificate, &options.key) {
+            (Some(certificate), Some(key)) => {
+                let (certificate, key) = (certificate.clone(), key.clone());
+                let files = vec![certificate.clone(), key.clone()];
+                Ok(Self::Given(Reloaded::new(files, move || given(&certificate, &key))?))
+            }
+            (None, None) => Ok(Self::Made(Arc::new(made()?))),
+            _ => bail!("--tls-cert-file and --tls-private-key-file go together"),
         }
-        (None, None) => {
-            let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-            let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-            (vec![made.cert.der().clone()], PrivateKeyDer::from(key))
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        match self {
+            Self::Given(given) => TlsAcceptor::from(given.current()),
+            Self::Made(made) => TlsAcceptor::from(Arc::clone(made)),
         }
-        _ => bail!("--tls-cert-file and --tls-private-key-file go together"),
-    };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = builder.with_no_client_auth().with_single_cert(chain, key)?;
+    }
+}
+
+fn given(certificate: &Path, key: &Path) -> Result<ServerConfig, serving::TlsError> {
+    let settings = TlsSettings::default();
+    let shown = read_certificate(certificate, key, &*settings.provider()?)?;
+    let builder = settings.server_without_client_certificates()?;
+    Ok(with_protocols(builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))))
+}
+
+fn made() -> Result<ServerConfig> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let builder = TlsSettings::default().server_without_client_certificates()?;
+    Ok(with_protocols(builder.with_single_cert(vec![made.cert.der().clone()], key.into())?))
+}
+
+fn with_protocols(mut config: ServerConfig) -> ServerConfig {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn options(certificate: &Path, key: &Path) -> Options {
+        let (certificate, key) = (Some(certificate.to_owned()), Some(key.to_owned()));
+        Options { name: "test", certificate, key, open: Vec::new(), authentication: None, authorization: None }
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_shown_without_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+        let write = || {
+            let made = rcgen::generate_simple_self_signed(["test".to_owned()]).unwrap();
+            std::fs::write(&certificate, made.cert.pem()).unwrap();
+            std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        };
+        write();
+        let tls = Tls::new(&options(&certificate, &key)).unwrap();
+        let Tls::Given(given) = &tls else { panic!("the certificate is given") };
+        let old = given.current();
+        write();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Arc::ptr_eq(&given.current(), &old) {
+            assert!(Instant::now() < deadline, "the old certificate is still shown");
+            std::thread::yield_now();
+        }
+    }
 }

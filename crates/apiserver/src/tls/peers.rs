@@ -11,7 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 
-use super::{Error, certificates};
+use super::Error;
 
 /// Who vouches for clients.
 pub struct Authority(Arc<dyn ClientCertVerifier>);
@@ -27,7 +27,7 @@ impl Authority {
     /// The authorities in a file.
     pub fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(file)? {
+        for certificate in serving::read_certificates(file)? {
             roots.add(certificate)?;
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();

@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
         "pki",
         "runtime",
     ],
-    &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard"],
+    &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard", "serving"],
     &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim"],
     &["knarr", "e2e", "xtask"],

@@ -1,15 +1,15 @@
-//! The file of the audit log, which is renamed when it is full.
+//! A log file that is renamed when it is full, and of which so many are kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::audit::log::rotation::{Before, Clean, Rotation, backup_name};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-
-use crate::state::now;
+use machinery::time::Time;
 
 /// A file that lines are appended to.
 pub struct LogFile {
@@ -24,10 +24,20 @@ impl LogFile {
         Self { path: path.to_owned(), rotation, open: None }
     }
 
+    /// Opens the file now, so that one that cannot be written is noticed at the start.
+    pub fn open(&mut self) -> io::Result<()> {
+        self.open = Some(open(&self.path)?);
+        Ok(())
+    }
+
     /// Appends a line. After a failure the file is opened anew.
-    pub fn write(&mut self, line: &str) -> io::Result<()> {
+    pub fn append_line(&mut self, line: &str) -> io::Result<()> {
+        self.append_bytes(line.as_bytes())
+    }
+
+    fn append_bytes(&mut self, line: &[u8]) -> io::Result<()> {
         if self.path == Path::new("-") {
-            return io::stdout().lock().write_all(line.as_bytes());
+            return io::stdout().lock().write_all(line);
         }
         let written = self.append(line);
         if written.is_err() {
@@ -36,7 +46,7 @@ impl LogFile {
         written
     }
 
-    fn append(&mut self, line: &str) -> io::Result<()> {
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let bytes = line.len() as u64;
         let before = match &self.open {
             Some((_, size)) => self.rotation.before_write(*size, bytes).map_err(io::Error::other)?,
@@ -52,7 +62,7 @@ impl LogFile {
             Some(open) => open,
             None => self.open.insert(open(&self.path)?),
         };
-        file.write_all(line.as_bytes())?;
+        file.write_all(line)?;
         *size += bytes;
         Ok(())
     }
@@ -81,6 +91,22 @@ impl LogFile {
     fn name(&self) -> String {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
+}
+
+/// Each write is a whole line: it is not torn between two files.
+impl Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.append_bytes(line).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.open.as_mut().map_or(Ok(()), |(file, _)| file.flush())
+    }
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 fn open(path: &Path) -> io::Result<(File, u64)> {
@@ -115,7 +141,7 @@ mod tests {
         let mut file = LogFile::new(&path, rotation);
         let line = format!("{}\n", "x".repeat(600 * 1024));
         for _ in 0..3 {
-            file.write(&line).unwrap();
+            file.append_line(&line).unwrap();
         }
         let mut names: Vec<String> = fs::read_dir(folder.path().join("logs"))
             .unwrap()
@@ -125,7 +151,7 @@ mod tests {
         assert_eq!(names.len(), 2, "{names:?}");
         assert_eq!(names[1], "audit.log");
         assert_eq!(fs::metadata(&path).unwrap().len(), line.len() as u64);
-        assert!(file.write(&"y".repeat(2 << 20)).is_err());
+        assert!(file.append_line(&"y".repeat(2 << 20)).is_err());
     }
 
     #[test]
@@ -133,7 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         fs::write(&path, "before\n").unwrap();
-        LogFile::new(&path, Rotation::default()).write("after\n").unwrap();
+        LogFile::new(&path, Rotation::default()).append_line("after\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "before\nafter\n");
     }
 }

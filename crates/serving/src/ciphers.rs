@@ -2,7 +2,7 @@
 
 use rustls::{CipherSuite, SupportedCipherSuite};
 
-use super::Error;
+use crate::tls::TlsError;
 
 /// Names that Go knows and the suites that they mean here. Those without one are unsound, and are never spoken.
 const NAMES: [(&str, Option<CipherSuite>); 22] = [
@@ -32,7 +32,7 @@ const NAMES: [(&str, Option<CipherSuite>); 22] = [
 
 /// Leaves the suites of TLS 1.2 that are named, and all of 1.3.
 // DEVIATION: cipher suites without forward secrecy or with CBC may be named, and are not offered.
-pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), Error> {
+pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), TlsError> {
     if names.is_empty() {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Resul
     for name in names {
         let known = NAMES.iter().find(|(known, _)| known == name);
         let (_, suite) =
-            known.ok_or_else(|| Error::Ciphers(format!("Cipher suite {name} not supported or doesn't exist")))?;
+            known.ok_or_else(|| TlsError::Ciphers(format!("Cipher suite {name} not supported or doesn't exist")))?;
         match suite {
             Some(suite) => wanted.push(*suite),
             None => tracing::warn!(name, "a cipher suite is unsound and is not offered"),

@@ -1,0 +1,14 @@
+//! What every server needs: an accept loop with a limit, TLS settings, files that are read again, log files that rotate.
+
+mod accept;
+mod ciphers;
+mod idle;
+mod log_file;
+pub mod reload;
+mod tls;
+
+pub use accept::{Slot, accept};
+pub use idle::Idle;
+pub use log_file::LogFile;
+pub use reload::Reloaded;
+pub use tls::{MinVersion, TlsError, TlsSettings, read_certificate, read_certificates};
