@@ -518,10 +518,5 @@ fn terminal(listener: &UnixListener) -> Option<OwnedFd> {
 
 /// Whole or not at all, and on the disk before anybody hears of it.
 fn write_exit(dir: &Path, exit: &Exit) -> io::Result<()> {
-    let place = dir.join(EXIT);
-    let beside = dir.join("exit.tmp");
-    let mut file = private::create(&beside)?;
-    file.write_all(&serde_json::to_vec(exit)?)?;
-    file.sync_all()?;
-    fs::rename(beside, place)
+    sys::replace_file(&dir.join(EXIT), &serde_json::to_vec(exit)?, 0o600)
 }

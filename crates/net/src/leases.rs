@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -143,13 +143,7 @@ impl Locked {
 
     /// Makes the file say what we say.
     pub fn save(&self) -> Result<(), LeaseError> {
-        let new = self.path.with_extension("new");
-        let save = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            file.write_all(&serde_json::to_vec(&self.leases)?)?;
-            file.sync_data()?;
-            fs::rename(&new, &self.path)
-        };
+        let save = || sys::replace_file(&self.path, &serde_json::to_vec(&self.leases)?, 0o600);
         save().map_err(|source| LeaseError::File { path: self.path.clone(), source })
     }
 }

@@ -19,8 +19,6 @@ pub mod sign;
 mod table;
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -262,11 +260,7 @@ fn read_key(path: &Path) -> Result<KeyPair, Error> {
 
 /// Writes a file as a whole: whoever reads it finds the old content or the new.
 pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    let new = path.with_extension("new");
-    let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new);
-    let written = written.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
-    let written = written.and_then(|()| fs::rename(&new, path));
-    written.map_err(|source| Error::File { path: path.to_owned(), source })
+    sys::replace_file(path, text.as_bytes(), mode).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
 /// Makes files side by side, so that the disk syncs them together: one after the other they would take most of a start.

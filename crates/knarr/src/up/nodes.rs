@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -118,9 +119,9 @@ impl Nodes {
     /// Sees to it that there are at least so many nodes, the machine among them, and that each has a network. Gives the
     /// names of those that are namespaces.
     pub fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
-        std::fs::create_dir_all(&self.folder)?;
+        sys::create_dirs(&self.folder, 0o700)?;
         // Whoever adds a node later gives it an address of the same ranges.
-        std::fs::write(self.folder.join("cidr"), list(&self.cidrs))?;
+        sys::replace_file(&self.folder.join("cidr"), list(&self.cidrs).as_bytes(), 0o600)?;
         let mut number = 2;
         while self.names()?.len() + 1 < usize::from(count) {
             let name = format!("{machine}-{number}");
@@ -177,7 +178,7 @@ impl Nodes {
     }
 
     async fn follow(&self, options: &Options, layout: &Layout) -> Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
+        sys::create_dirs(&self.folder, 0o700)?;
         let changes = Changes::of(&self.folder).context("watch the list of nodes")?;
         let mut kept: BTreeMap<String, oneshot::Sender<()>> = BTreeMap::new();
         let mut keepers = JoinSet::new();
@@ -200,7 +201,7 @@ impl Nodes {
     /// Gives a node a namespace and connects it; what is there already stays.
     fn connect(&self, name: &str) -> Result<Vec<IpAddr>> {
         let folder = self.folder_of(name);
-        std::fs::create_dir_all(&folder)?;
+        sys::create_dirs(&folder, 0o700)?;
         let netns = folder.join("netns");
         namespace::ensure(&netns)?;
         let lease = match self.network.inspect(&netns, name, INTERFACE) {
@@ -212,11 +213,10 @@ impl Nodes {
 
     /// The list is always whole, whenever it is read.
     fn write(&self, names: &[String]) -> Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
-        let new = self.folder.join(".list");
+        sys::create_dirs(&self.folder, 0o700)?;
         let text: String = names.iter().map(|name| format!("{name}\n")).collect();
         let file = self.folder.join(LIST);
-        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file));
+        let written = sys::replace_file(&file, text.as_bytes(), 0o600);
         written.with_context(|| format!("{} cannot be written", file.display()))
     }
 }
@@ -274,7 +274,8 @@ impl Keeper {
             let file = join::token_args::leave(&folder, &token.to_string())?;
             command.arg("--token-file").arg(file);
         }
-        let log = std::fs::File::create(folder.join("agent.out"))?;
+        let mut log = std::fs::OpenOptions::new();
+        let log = log.create(true).write(true).truncate(true).mode(0o600).open(folder.join("agent.out"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command.spawn()?)
     }

@@ -88,7 +88,7 @@ pub fn check(options: &Options) -> Result<()> {
 pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
     ensure!(options.store == plan::Store::Inside, "--static-pods is for `knarr up` without a store elsewhere");
     let folder = folder(&layout.data_dir);
-    std::fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    sys::create_dirs(&folder, 0o700).with_context(|| format!("{} cannot be made", folder.display()))?;
     for component in components(options, layout, pki) {
         let text = json::to_string_pretty(&manifest(&component));
         // JSON is YAML, and the ending is what people look for.
@@ -97,9 +97,8 @@ pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
             continue;
         }
         // The kubelet must not see half of it.
-        let new = layout.data_dir.join(format!("{}.manifest", component.name));
-        let written = std::fs::write(&new, &text).and_then(|()| std::fs::rename(&new, &file));
-        written.with_context(|| format!("{} cannot be written", file.display()))?;
+        sys::replace_file(&file, text.as_bytes(), 0o600)
+            .with_context(|| format!("{} cannot be written", file.display()))?;
     }
     Ok(())
 }
