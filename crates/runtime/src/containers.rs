@@ -13,6 +13,7 @@ use cri::v1;
 use image::Image;
 use rustix::mount::MountPropagationFlags;
 
+use crate::blocking;
 use crate::error::Error;
 use crate::record::{self, Phase};
 use crate::runtime::{Container, Runtime, Sandbox, new_id, now};
@@ -57,7 +58,7 @@ impl Runtime {
                 Ok(id)
             }
             Err(error) => {
-                if let Err(error) = remove_dir(&dir) {
+                if let Err(error) = blocking::in_place(|| remove_dir(&dir)) {
                     tracing::warn!(id, error = error.describe(), "cannot remove a container that failed");
                 }
                 Err(error)
@@ -481,10 +482,6 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
             unmount(&entry.path())?;
         }
     }
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("remove {}", dir.display()))(error))
-        }
-        _ => Ok(()),
-    }
+    // What is mounted still is not entered: it is not the container's to lose.
+    sys::remove_tree(dir).map_err(Error::io(format!("remove {}", dir.display())))
 }

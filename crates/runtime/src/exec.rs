@@ -11,6 +11,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::blocking;
 use crate::error::Error;
 use crate::runtime::{Container, Runtime};
 use crate::spec;
@@ -39,7 +40,7 @@ impl Runtime {
             return Err(Error::Invalid("cmd: required".to_owned()));
         }
         let container = self.container(id)?;
-        let process = spec::exec(&container.spec()?, command, false);
+        let process = spec::exec(&blocking::in_place(|| container.spec())?, command, false);
         let pipes = Error::io("make pipes");
         let made = (|| {
             let (out, stdout) = pipe_with(PipeFlags::CLOEXEC)?;

@@ -9,6 +9,7 @@
 //! What runs belongs to the shims. The runtime can be killed at any moment: its records and the shims' answers are all it
 //! needs to go on. Whatever it begins it finishes or undoes, even when the client that asked has gone.
 
+mod blocking;
 mod cdi;
 mod containers;
 mod error;

@@ -99,9 +99,7 @@ pub enum Phase {
 
 /// Writes a record into its directory.
 pub fn write(dir: &Path, record: &impl Serialize) -> io::Result<()> {
-    let beside = dir.join("record.tmp");
-    container::private::write(&beside, &serde_json::to_vec(record)?)?;
-    fs::rename(beside, dir.join(FILE))
+    sys::replace_file(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
 }
 
 /// Reads a record from its directory.

@@ -13,6 +13,7 @@ use image::{Builtin, Digest, Image, Registries, Store};
 use net::Network;
 use tokio::sync::{broadcast, watch};
 
+use crate::blocking;
 use crate::error::Error;
 use crate::record::{self, Phase};
 use crate::streaming::Tickets;
@@ -205,7 +206,7 @@ impl Runtime {
                 Err(_) => break,
             }
         }
-        self.shim_lost(&sandbox);
+        blocking::in_place(|| self.shim_lost(&sandbox));
     }
 
     /// The shim is gone: nobody keeps the logs and exit codes of what still runs, so nothing may.
@@ -278,7 +279,7 @@ impl Runtime {
             match running.get(&container_id) {
                 Some(pid) => container.started(*pid, container.record().created_at),
                 None => {
-                    container.settle();
+                    blocking::in_place(|| container.settle());
                 }
             }
         }
@@ -418,7 +419,7 @@ impl Container {
 
 /// What cannot be written is lost at the next restart only; the disk's owner is told.
 fn store(dir: &Path, record: &impl serde::Serialize) {
-    if let Err(error) = record::write(dir, record) {
+    if let Err(error) = blocking::in_place(|| record::write(dir, record)) {
         tracing::error!(dir = %dir.display(), %error, "cannot write a record");
     }
 }

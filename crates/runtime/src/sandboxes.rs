@@ -11,6 +11,7 @@ use cri::v1;
 use net::{Attachment, PortMapping, Protocol};
 use rustix::mount::MountFlags;
 
+use crate::blocking;
 use crate::error::Error;
 use crate::record;
 use crate::rootfs;
@@ -44,7 +45,8 @@ impl Runtime {
                 .ok_or_else(|| Error::Invalid(format!("cgroup_parent: {given:?} is no name of a slice")))?,
             given => given.to_owned(),
         };
-        create_private(&dir, id_maps(&config).as_ref()).map_err(Error::io("make the sandbox's directory"))?;
+        blocking::in_place(|| create_private(&dir, id_maps(&config).as_ref()))
+            .map_err(Error::io("make the sandbox's directory"))?;
         let record = record::Sandbox {
             cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
             id: id.clone(),
@@ -70,7 +72,7 @@ impl Runtime {
                 if let Err(error) = self.take_down(&sandbox).await {
                     tracing::warn!(id, error = error.describe(), "cannot take down a sandbox that failed");
                 }
-                if let Err(error) = clean_up(&sandbox) {
+                if let Err(error) = blocking::in_place(|| clean_up(&sandbox)) {
                     tracing::warn!(id, error = error.describe(), "cannot remove a sandbox that failed");
                 }
                 self.forget_sandbox(&id);
@@ -81,7 +83,8 @@ impl Runtime {
 
     async fn start_sandbox(self: &Arc<Runtime>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
         let record = sandbox.record();
-        write_files(&sandbox.dir, &record.config).map_err(Error::io("write the sandbox's files"))?;
+        blocking::in_place(|| write_files(&sandbox.dir, &record.config))
+            .map_err(Error::io("write the sandbox's files"))?;
         let args: Vec<&str> = self.config.shim.1.iter().map(String::as_str).collect();
         let shim = container::spawn(&self.shim, &args, &sandbox.dir).await?;
         let setup = setup(&record);
@@ -122,7 +125,7 @@ impl Runtime {
             let container_id = container.record().id;
             self.remove_container(&container_id).await?;
         }
-        clean_up(&sandbox)?;
+        blocking::in_place(|| clean_up(&sandbox))?;
         self.forget_sandbox(&id);
         self.emit(&id, &sandbox, v1::ContainerEventType::ContainerDeletedEvent);
         Ok(())
@@ -327,12 +330,7 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
     for name in [NETNS, "shm"] {
         rootfs::unmount_all(&dir.join(name)).map_err(Error::io("unmount a sandbox's file"))?;
     }
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("remove {}", dir.display()))(error))
-        }
-        _ => Ok(()),
-    }
+    sys::remove_tree(dir).map_err(Error::io(format!("remove {}", dir.display())))
 }
 
 #[cfg(test)]

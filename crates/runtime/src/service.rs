@@ -11,6 +11,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
+use crate::blocking;
 use crate::error::Error;
 use crate::runtime::{Container, Runtime as Machine, Sandbox};
 use crate::streaming::Ticket;
@@ -193,7 +194,8 @@ impl RuntimeService for Runtime {
                 crate::record::Phase::Running { pid, .. } => pid,
                 _ => 0,
             };
-            let text = serde_json::json!({"sandboxID": record.sandbox, "pid": pid, "runtimeSpec": container.spec()?});
+            let spec = blocking::in_place(|| container.spec())?;
+            let text = serde_json::json!({"sandboxID": record.sandbox, "pid": pid, "runtimeSpec": spec});
             info.insert("info".to_owned(), text.to_string());
         }
         ok(v1::ContainerStatusResponse { status: Some(container.status()), info })
@@ -205,7 +207,7 @@ impl RuntimeService for Runtime {
     ) -> Answer<v1::UpdateContainerResourcesResponse> {
         let request = request.into_inner();
         if let Some(resources) = &request.linux {
-            self.0.update_container(&request.container_id, resources)?;
+            blocking::in_place(|| self.0.update_container(&request.container_id, resources))?;
         }
         ok(v1::UpdateContainerResourcesResponse {})
     }
@@ -262,7 +264,7 @@ impl RuntimeService for Runtime {
 
     async fn container_stats(&self, request: Request<v1::ContainerStatsRequest>) -> Answer<v1::ContainerStatsResponse> {
         let container = self.0.container(&request.into_inner().container_id)?;
-        ok(v1::ContainerStatsResponse { stats: container.stats() })
+        ok(v1::ContainerStatsResponse { stats: blocking::in_place(|| container.stats()) })
     }
 
     async fn list_container_stats(
@@ -286,7 +288,8 @@ impl RuntimeService for Runtime {
         request: Request<v1::PodSandboxStatsRequest>,
     ) -> Answer<v1::PodSandboxStatsResponse> {
         let sandbox = self.0.sandbox(&request.into_inner().pod_sandbox_id)?;
-        ok(v1::PodSandboxStatsResponse { stats: Some(self.0.sandbox_stats(&sandbox)) })
+        let stats = blocking::in_place(|| self.0.sandbox_stats(&sandbox));
+        ok(v1::PodSandboxStatsResponse { stats: Some(stats) })
     }
 
     async fn list_pod_sandbox_stats(

@@ -1,7 +1,6 @@
 //! What sandboxes and containers use.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -168,20 +167,18 @@ fn interface(line: &str) -> Option<v1::NetworkInterfaceUsage> {
     })
 }
 
-/// Bytes and inodes under a directory; what disappears meanwhile does not count.
+/// Bytes and inodes under a directory that a container writes to; what disappears meanwhile does not count.
 pub(crate) fn disk_usage(root: &Path) -> (u64, u64) {
     let (mut bytes, mut inodes) = (0, 0);
-    let mut pending = vec![root.to_owned()];
-    while let Some(dir) = pending.pop() {
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
+    let walked = sys::walk_container_tree(root, |found| {
+        if found.depth > 0 {
             inodes += 1;
-            bytes += metadata.blocks() * 512;
-            if metadata.is_dir() {
-                pending.push(entry.path());
-            }
+            bytes += u64::try_from(found.stat.st_blocks).unwrap_or(0) * 512;
         }
+        Ok(())
+    });
+    if let Err(error) = walked {
+        tracing::debug!(root = %root.display(), %error, "failed to measure a directory");
     }
     (bytes, inodes)
 }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::fd::Fd;
 use super::wire::{End, Out, Size, Wire};
+use crate::blocking;
 use crate::error::Error;
 use crate::runtime::Runtime;
 use crate::spec;
@@ -32,7 +33,7 @@ pub async fn exec(runtime: &Runtime, request: v1::ExecRequest, wire: Wire) {
 async fn try_exec(runtime: &Runtime, request: &v1::ExecRequest, wire: Wire) -> Result<i32, Error> {
     let container = runtime.container(&request.container_id)?;
     let shim = runtime.shim_of(&container)?;
-    let process = spec::exec(&container.spec()?, &request.cmd, request.tty);
+    let process = spec::exec(&blocking::in_place(|| container.spec())?, &request.cmd, request.tty);
     let id = container.record().id;
     let io = Error::io("connect the command's streams");
     if request.tty {
