@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use machinery::{Value, json, value, yaml};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use reconcile::kinds;
 use x509_parser::extensions::GeneralName;
+
+use crate::blocking;
 
 /// How long a request waits to be signed before another one is made.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -156,13 +158,18 @@ pub async fn obtain(client: &Client, node: &str, cert_dir: &Path, purpose: &Purp
     let certificate = sign(client, &request, purpose).await?;
     let stamp = clock::now().to_string().replace(':', "-");
     let name = format!("{}-{stamp}.pem", purpose.stem());
-    let file = cert_dir.join(&name);
-    fs::create_dir_all(cert_dir).map_err(|source| BootstrapError::File { path: cert_dir.to_owned(), source })?;
-    write_secret(&file, format!("{certificate}{}", key.serialize_pem()).as_bytes())?;
+    let content = format!("{certificate}{}", key.serialize_pem());
+    blocking::in_place(|| publish(cert_dir, &name, content.as_bytes(), purpose))
+}
+
+/// Writes a certificate with its key, and has the purpose's name lead to it.
+fn publish(cert_dir: &Path, name: &str, content: &[u8], purpose: &Purpose) -> Result<(), BootstrapError> {
+    sys::create_dirs(cert_dir, 0o700).map_err(|source| BootstrapError::File { path: cert_dir.to_owned(), source })?;
+    write_secret(&cert_dir.join(name), content)?;
     let (link, fresh) = (purpose.file(cert_dir), cert_dir.join(format!(".{}-new", purpose.stem())));
     // A killed predecessor may have left one behind.
     let _ = fs::remove_file(&fresh);
-    let linked = symlink(&name, &fresh).and_then(|()| fs::rename(&fresh, &link));
+    let linked = symlink(name, &fresh).and_then(|()| fs::rename(&fresh, &link)).and_then(|()| sys::sync_dir(cert_dir));
     linked.map_err(|source| BootstrapError::File { path: link, source })
 }
 
@@ -285,9 +292,7 @@ impl Life {
 }
 
 fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), BootstrapError> {
-    let opened = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let written = opened.and_then(|mut file| io::Write::write_all(&mut file, bytes));
-    written.map_err(|source| BootstrapError::File { path: path.to_owned(), source })
+    sys::replace_file(path, bytes, 0o600).map_err(|source| BootstrapError::File { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod pool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +19,7 @@ use cri::v1;
 use machinery::{Object, Value, json};
 use tokio::sync::watch;
 
+use crate::checkpoint;
 use crate::numa;
 use crate::observed::labels;
 use crate::pod::{Container, Pod};
@@ -31,7 +33,7 @@ const FILE: &str = "cpu_manager_state";
 pub struct Cpus(Option<Arc<Shared>>);
 
 struct Shared {
-    file: PathBuf,
+    dir: PathBuf,
     pool: Mutex<Pool>,
     /// Those that everybody shares, for those who must be moved.
     common: watch::Sender<BTreeSet<u32>>,
@@ -46,22 +48,25 @@ impl Cpus {
     /// Processors are given away, apart from those that are reserved; who had which before is remembered.
     pub fn given_away(root: &Path, reserved: &BTreeSet<u32>, reserved_count: usize) -> Self {
         let mut pool = Pool::new(machine(), reserved, reserved_count);
-        let file = root.join(FILE);
-        pool.restore(read(&file));
+        pool.restore(read(&root.join(FILE)));
         let common = watch::Sender::new(pool.common());
-        Self(Some(Arc::new(Shared { file, pool: Mutex::new(pool), common })))
+        Self(Some(Arc::new(Shared { dir: root.to_owned(), pool: Mutex::new(pool), common })))
     }
 
     /// Lets processors be given to a pod: all that `then` gives, or none if it fails.
-    pub fn giving<T, E>(&self, then: impl FnOnce(Option<&mut Pool>) -> Result<T, E>) -> Result<T, E> {
+    pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(Option<&mut Pool>) -> Result<T, E>) -> Result<T, E> {
         let Some(shared) = &self.0 else { return then(None) };
         let mut pool = shared.pool();
         let before = pool.clone();
-        let outcome = then(Some(&mut *pool));
-        match &outcome {
-            Ok(_) if pool.given() != before.given() => shared.changed(&pool),
-            Ok(_) => {}
-            Err(_) => *pool = before,
+        let outcome = then(Some(&mut *pool)).and_then(|given| {
+            if pool.given() != before.given() {
+                write(&shared.dir, &pool)?;
+                shared.tell(&pool);
+            }
+            Ok(given)
+        });
+        if outcome.is_err() {
+            *pool = before;
         }
         outcome
     }
@@ -71,7 +76,11 @@ impl Cpus {
         let Some(shared) = &self.0 else { return };
         let mut pool = shared.pool();
         if pool.keep_only(is_here) {
-            shared.changed(&pool);
+            // What is given back and not written down is found to be nobody's after a crash as well.
+            if let Err(error) = write(&shared.dir, &pool) {
+                tracing::error!(%error, "failed to write the checkpoint of CPUs");
+            }
+            shared.tell(&pool);
         }
     }
 
@@ -112,8 +121,7 @@ impl Shared {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self, pool: &Pool) {
-        write(&self.file, pool);
+    fn tell(&self, pool: &Pool) {
         let common = pool.common();
         self.common.send_if_modified(|known| std::mem::replace(known, common.clone()) != common);
     }
@@ -165,7 +173,7 @@ fn read(file: &Path) -> Vec<(String, String, BTreeSet<u32>)> {
     containers.filter_map(|(uid, name, cpus)| Some((uid, name, cpus?))).collect()
 }
 
-fn write(file: &Path, pool: &Pool) {
+fn write(dir: &Path, pool: &Pool) -> io::Result<()> {
     let mut entries = Object::new();
     for ((uid, container), cpus) in pool.given() {
         if !entries.contains_key(uid) {
@@ -179,11 +187,7 @@ fn write(file: &Path, pool: &Pool) {
     state.insert("policyName", "static");
     state.insert("defaultCpuSet", listed(&pool.common()));
     state.insert("entries", entries);
-    let beside = file.with_extension("new");
-    let text = json::to_string(&Value::Object(state));
-    if let Err(error) = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file)) {
-        tracing::error!(%error, "it cannot be written down which processors pods have");
-    }
+    checkpoint::write(dir, FILE, &Value::Object(state))
 }
 
 #[cfg(test)]
@@ -198,9 +202,27 @@ mod tests {
         let mut pool = Pool::new(cores, &BTreeSet::from([0]), 0);
         let given = vec![("u".to_owned(), "c".to_owned(), BTreeSet::from([1, 2]))];
         pool.restore(given.clone());
-        write(&file, &pool);
+        write(dir.path(), &pool).unwrap();
         assert_eq!(read(&file), given);
         assert_eq!(read(&dir.path().join("absent")), []);
         assert!(!machine().is_empty());
+    }
+
+    #[test]
+    fn cpus_that_cannot_be_written_down_are_not_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let cores = (0..4).map(|cpu| (cpu, Core { socket: 0, core: cpu, numa: 0 })).collect();
+        // There can be no such directory: something else has its name.
+        let not_a_dir = dir.path().join("file");
+        fs::write(&not_a_dir, "").unwrap();
+        let pool = Pool::new(cores, &BTreeSet::from([0]), 0);
+        let common = watch::Sender::new(pool.common());
+        let cpus = Cpus(Some(Arc::new(Shared { dir: not_a_dir, pool: Mutex::new(pool), common })));
+        let given: Result<(), crate::admission::Refusal> = cpus.giving(|pool| {
+            pool.unwrap().restore(vec![("u".to_owned(), "c".to_owned(), BTreeSet::from([1]))]);
+            Ok(())
+        });
+        assert_eq!(given.unwrap_err().reason, "UnexpectedAdmissionError");
+        assert_eq!(cpus.own("u", "c"), BTreeSet::new());
     }
 }

@@ -12,6 +12,7 @@ mod ledger;
 mod serve;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use plugins::devices::device_plugin_client::DevicePluginClient;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
+use crate::blocking;
 use crate::node::Situation;
 pub use ledger::{Counts, Device, Given, Ledger};
 pub use serve::open;
@@ -34,6 +36,9 @@ pub enum DeviceError {
     /// The plug-in is not there.
     #[error("the device plug-in of {0} is not registered")]
     Absent(String),
+    /// What it was given cannot be written down.
+    #[error("failed to write the checkpoint of devices")]
+    Checkpoint(#[from] io::Error),
     /// The plug-in refuses.
     #[error("the device plug-in of {resource} failed: {problem}")]
     Plugin {
@@ -73,14 +78,17 @@ impl Devices {
     }
 
     /// Lets devices be given to a pod: all that `then` gives, or none if it fails.
-    pub fn giving<T, E>(&self, then: impl FnOnce(&mut Ledger) -> Result<T, E>) -> Result<T, E> {
+    pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(&mut Ledger) -> Result<T, E>) -> Result<T, E> {
         let mut ledger = self.ledger();
         let before = ledger.clone();
-        let outcome = then(&mut ledger);
-        match &outcome {
-            Ok(_) if ledger.given() != before.given() => checkpoint::write(&self.0.dir, ledger.given()),
-            Ok(_) => {}
-            Err(_) => *ledger = before,
+        let outcome = then(&mut ledger).and_then(|given| {
+            if ledger.given() != before.given() {
+                checkpoint::write(&self.0.dir, ledger.given())?;
+            }
+            Ok(given)
+        });
+        if outcome.is_err() {
+            *ledger = before;
         }
         outcome
     }
@@ -88,8 +96,10 @@ impl Devices {
     /// Gives the devices back of pods that are gone.
     pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
         let mut ledger = self.ledger();
-        if ledger.keep_only(is_here) {
-            checkpoint::write(&self.0.dir, ledger.given());
+        if ledger.keep_only(is_here)
+            && let Err(error) = checkpoint::write(&self.0.dir, ledger.given())
+        {
+            tracing::error!(%error, "failed to write the checkpoint of devices");
         }
     }
 
@@ -139,9 +149,11 @@ impl Devices {
         let request = v1beta1::AllocateRequest { container_requests: vec![one] };
         let allocated = tokio::time::timeout(PLUGIN_TIMEOUT, plugin.client.allocate(request)).await;
         let answer = answered(&given.resource, allocated)?.container_responses.into_iter().next().unwrap_or_default();
-        let mut ledger = self.ledger();
-        ledger.answered(given, answer.clone());
-        checkpoint::write(&self.0.dir, ledger.given());
+        blocking::in_place(|| {
+            let mut ledger = self.ledger();
+            ledger.answered(given, answer.clone());
+            checkpoint::write(&self.0.dir, ledger.given())
+        })?;
         Ok(answer)
     }
 

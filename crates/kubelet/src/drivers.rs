@@ -18,6 +18,7 @@ use plugins::registration::registration_client::RegistrationClient;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
+use crate::blocking;
 use crate::changes::Changes;
 
 /// A driver that could not be registered is tried again after this long.
@@ -93,7 +94,7 @@ pub async fn run(registry: Registry) {
     let mut registering: JoinSet<PathBuf> = JoinSet::new();
     let mut busy: Vec<PathBuf> = Vec::new();
     loop {
-        let sockets = sockets(&registry.dir);
+        let sockets = blocking::in_place(|| sockets(&registry.dir));
         registry.forget_all_but(&sockets).await;
         let known: Vec<PathBuf> = registry.drivers.change(|all| all.values().map(|one| one.socket.clone()).collect());
         let fresh: Vec<PathBuf> =

@@ -13,6 +13,7 @@ use reconcile::EventType;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::blocking;
 use crate::context::Context;
 use crate::eviction::local::{self, Written};
 use crate::eviction::{self, Candidate, Left, Short, Signals};
@@ -173,7 +174,7 @@ fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>)
     let logs = context.logs.of(pod);
     let of = |name: &str| roots.get(name).copied().unwrap_or_default() + disk_taken(&logs.join(name));
     let containers = pod.containers().map(|container| (container.name().to_owned(), of(container.name()))).collect();
-    Written { volumes, containers }
+    Written { volumes, containers, own: context.volumes.own_files(pod.uid()) }
 }
 
 /// What the runtime knows of pods, by their uid.
@@ -199,20 +200,25 @@ async fn rotate_logs(context: &Context) {
         let attempt = container.annotations.get(labels::RESTART_COUNT).cloned().unwrap_or_default();
         let dir = context.logs.named(&label(labels::POD_NAMESPACE), &label(labels::POD_NAME), &label(labels::POD_UID));
         let log = dir.join(label(labels::CONTAINER_NAME)).join(format!("{attempt}.log"));
-        let large = std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > context.config.log_bytes_max);
-        if !large {
-            continue;
-        }
-        match set_aside(&log, context.config.log_files_max) {
-            Ok(()) => {
+        let (bytes_max, files_max) = (context.config.log_bytes_max, context.config.log_files_max);
+        let shown = log.display().to_string();
+        match blocking::run(move || rotate(&log, bytes_max, files_max)).await {
+            Ok(false) => {}
+            Ok(true) => {
                 let request = v1::ReopenContainerLogRequest { container_id: container.id.clone() };
                 if let Err(status) = runtime.reopen_container_log(request).await {
                     tracing::warn!(id = container.id, status = status.message(), "a log cannot be opened again");
                 }
             }
-            Err(error) => tracing::warn!(log = %log.display(), %error, "a log cannot be set aside"),
+            Err(error) => tracing::warn!(log = shown, %error, "a log cannot be set aside"),
         }
     }
+}
+
+/// Sets a log aside if it has grown too large, and returns whether it has.
+fn rotate(log: &Path, bytes_max: u64, files_max: usize) -> std::io::Result<bool> {
+    let large = std::fs::symlink_metadata(log).is_ok_and(|found| found.is_file() && found.len() > bytes_max);
+    if large { set_aside(log, files_max).map(|()| true) } else { Ok(false) }
 }
 
 /// Renames a log after the time and removes the oldest of those set aside before.

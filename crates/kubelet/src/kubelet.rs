@@ -1,7 +1,7 @@
 //! A kubelet: everything it consists of, started together.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::container::systemd::SystemdError;
@@ -99,13 +99,16 @@ pub struct Kubelet {
 impl Kubelet {
     /// Starts everything. Containers wait for the gate, if there is one.
     pub async fn start(
-        config: Config,
+        mut config: Config,
         client: Client,
         runtime: Runtime,
         gate: Option<Gate>,
     ) -> Result<Self, StartError> {
+        config.root_dir = root_directory(&config.root_dir)?;
         let sockets = config.root_dir.join("plugins_registry");
-        make_directories([config.root_dir.join("pods"), config.pod_logs_dir.clone(), sockets.clone()])?;
+        make_directory(&config.root_dir.join("pods"), 0o750)?;
+        make_directory(&sockets, 0o750)?;
+        make_directory(&config.pod_logs_dir, 0o755)?;
         check_reserved_memory(&config)?;
         let groups = groups(&config)?;
         let facts = Facts { host_ips: addresses(&config)?, runtime_name: runtime_name(&runtime).await? };
@@ -335,11 +338,14 @@ fn cpus(config: &Config) -> Cpus {
     Cpus::given_away(&config.root_dir, &config.reserved_cpus, count)
 }
 
-fn make_directories<const COUNT: usize>(paths: [PathBuf; COUNT]) -> Result<(), StartError> {
-    for path in paths {
-        std::fs::create_dir_all(&path).map_err(|source| StartError::Directory { path, source })?;
-    }
-    Ok(())
+/// The kubelet's directory without symbolic links in its path: the kernel lists mounts below it by that path.
+fn root_directory(path: &Path) -> Result<PathBuf, StartError> {
+    make_directory(path, 0o750)?;
+    std::fs::canonicalize(path).map_err(|source| StartError::Directory { path: path.to_owned(), source })
+}
+
+fn make_directory(path: &Path, mode: u32) -> Result<(), StartError> {
+    sys::create_dirs(path, mode).map_err(|source| StartError::Directory { path: path.to_owned(), source })
 }
 
 /// Memory is not given out twice: what nodes keep is what the machine keeps.

@@ -11,8 +11,10 @@
 
 pub mod admission;
 pub mod backoff;
+mod blocking;
 pub mod bootstrap;
 pub mod changes;
+mod checkpoint;
 pub mod config;
 pub mod container;
 pub mod context;

@@ -73,7 +73,9 @@ impl Logs {
     pub fn remove_all(&self, pod: Pod<'_>) {
         let dir = self.of(pod);
         self.unlink(&dir);
-        let _ = std::fs::remove_dir_all(dir);
+        if let Err(error) = sys::remove_tree(&dir) {
+            tracing::warn!(pod = pod.described(), %error, "failed to remove the logs of a pod");
+        }
     }
 
     /// Removes the logs of pods that are gone: a kubelet that is killed while it cleans up after one leaves them behind.
@@ -83,7 +85,7 @@ impl Logs {
             let Some(uid) = name.to_str().and_then(owner).filter(|uid| gone.contains(*uid)) else { continue };
             tracing::info!(uid, "removes the logs of a pod that is gone");
             self.unlink(&entry.path());
-            if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+            if let Err(error) = sys::remove_tree(&entry.path()) {
                 tracing::warn!(uid, %error, "logs of a pod that is gone cannot be removed");
             }
         }

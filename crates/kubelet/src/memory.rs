@@ -6,11 +6,13 @@
 pub mod bank;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use machinery::{Object, Value, json, value};
 
+use crate::checkpoint;
 use crate::pod::{Container, Pod};
 use crate::topology::Nodes;
 use bank::{Amount, Bank, Block};
@@ -22,7 +24,7 @@ const FILE: &str = "memory_manager_state";
 pub struct Memory(Option<Arc<Shared>>);
 
 struct Shared {
-    file: PathBuf,
+    dir: PathBuf,
     bank: Mutex<Bank>,
 }
 
@@ -34,21 +36,23 @@ impl Memory {
 
     /// Memory is given out; who had which before is remembered.
     pub fn given_away(root: &Path, mut bank: Bank) -> Self {
-        let file = root.join(FILE);
-        bank.restore(read(&file));
-        Self(Some(Arc::new(Shared { file, bank: Mutex::new(bank) })))
+        bank.restore(read(&root.join(FILE)));
+        Self(Some(Arc::new(Shared { dir: root.to_owned(), bank: Mutex::new(bank) })))
     }
 
     /// Lets memory be given to a pod: all that `then` gives, or none if it fails.
-    pub fn giving<T, E>(&self, then: impl FnOnce(Option<&mut Bank>) -> Result<T, E>) -> Result<T, E> {
+    pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(Option<&mut Bank>) -> Result<T, E>) -> Result<T, E> {
         let Some(shared) = &self.0 else { return then(None) };
         let mut bank = shared.bank();
         let before = bank.clone();
-        let outcome = then(Some(&mut *bank));
-        match &outcome {
-            Ok(_) if bank.given() != before.given() => write(&shared.file, &bank),
-            Ok(_) => {}
-            Err(_) => *bank = before,
+        let outcome = then(Some(&mut *bank)).and_then(|given| {
+            if bank.given() != before.given() {
+                write(&shared.dir, &bank)?;
+            }
+            Ok(given)
+        });
+        if outcome.is_err() {
+            *bank = before;
         }
         outcome
     }
@@ -57,8 +61,10 @@ impl Memory {
     pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
         let Some(shared) = &self.0 else { return };
         let mut bank = shared.bank();
-        if bank.keep_only(is_here) {
-            write(&shared.file, &bank);
+        if bank.keep_only(is_here)
+            && let Err(error) = write(&shared.dir, &bank)
+        {
+            tracing::error!(%error, "failed to write the checkpoint of memory");
         }
     }
 
@@ -107,7 +113,7 @@ fn read(file: &Path) -> Vec<(String, String, Vec<Block>)> {
         .collect()
 }
 
-fn write(file: &Path, bank: &Bank) {
+fn write(dir: &Path, bank: &Bank) -> io::Result<()> {
     let number = |bytes: Amount| i64::try_from(bytes).unwrap_or(i64::MAX);
     let list = |nodes: Nodes| Value::Array(nodes.iter().map(|node| Value::from(i64::from(node))).collect());
     let mut entries = Object::new();
@@ -139,11 +145,7 @@ fn write(file: &Path, bank: &Bank) {
         machine.insert(node.to_string(), value);
     }
     let state = value!({"policyName": "Static", "machineState": machine, "entries": entries});
-    let beside = file.with_extension("new");
-    let written = fs::write(&beside, json::to_string(&state)).and_then(|()| fs::rename(&beside, file));
-    if let Err(error) = written {
-        tracing::error!(%error, "it cannot be written down which memory pods have");
-    }
+    checkpoint::write(dir, FILE, &state)
 }
 
 #[cfg(test)]
@@ -162,9 +164,9 @@ mod tests {
         let container = Pod(&pod).app_containers().next().unwrap();
         let open = || Memory::given_away(dir.path(), Bank::new(amounts.clone(), &BTreeMap::new()));
         let memory = open();
-        let failed: Result<(), &str> = memory.giving(|bank| {
+        let failed: Result<(), io::Error> = memory.giving(|bank| {
             bank.unwrap().allocate(Pod(&pod), container, None).unwrap();
-            Err("another one has nothing left")
+            Err(io::Error::other("another one has nothing left"))
         });
         assert!(failed.is_err() && memory.blocks("u", "c").is_empty());
         memory.giving(|bank| bank.unwrap().allocate(Pod(&pod), container, None)).unwrap();

@@ -19,7 +19,7 @@ use crate::topology::Nodes;
 /// Opens the socket; gives what serves it.
 pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl Future<Output = ()> + Send + use<>> {
     let dir = root.join("pod-resources");
-    std::fs::create_dir_all(&dir)?;
+    sys::create_dirs(&dir, 0o750)?;
     let socket = dir.join("kubelet.sock");
     // A killed predecessor leaves its socket behind.
     let _ = std::fs::remove_file(&socket);

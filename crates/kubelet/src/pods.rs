@@ -10,7 +10,8 @@ use machinery::{Key, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::admission;
+use crate::admission::{self, Refusal};
+use crate::blocking;
 use crate::context::Context;
 use crate::node::Situation;
 use crate::observed::labels;
@@ -115,7 +116,7 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
     let mut first = true;
     loop {
         let synced = pods.feeds.pods.progress().synced;
-        pods.arrange(synced);
+        blocking::in_place(|| pods.arrange(synced));
         if synced && std::mem::take(&mut first) {
             pods.remove_strangers().await;
         }
@@ -240,10 +241,11 @@ impl Pods {
             Some(given) => self.in_force(pod, given, None, wanted),
             None => (Arc::clone(pod), None),
         };
-        let end = self.refusal(&pod);
+        let mut end = self.refusal(&pod);
         let allocation = Allocation::of(Pod(&pod));
         if given.is_none() && end.is_none() && !allocation.is_empty() && is_active(&pod) {
-            resize::write(&self.context.volumes.pod_dir(uid), &allocation);
+            let written = resize::write(&self.context.volumes.pod_dir(uid), &allocation);
+            end = written.err().map(|error| self.refused(&pod, error.into()));
         }
         let (desired, wants) = watch::channel(Desired { pod, mirror, gone: false, end, resize });
         let wakers = Arc::new(Wakers::default());
@@ -283,11 +285,12 @@ impl Pods {
         others.extend(unheard.filter(|(uid, _)| *uid != Pod(pod).uid()).map(|(_, other)| Arc::clone(other)));
         let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
         let exclusive_cpus = self.context.config.exclusive_cpus;
-        match resize::judge(Pod(pod), &others, &self.context.allocatable, exclusive_cpus) {
-            Ok(()) => {
-                resize::write(&self.context.volumes.pod_dir(Pod(pod).uid()), &should);
-                (Arc::clone(pod), None)
-            }
+        let judged = resize::judge(Pod(pod), &others, &self.context.allocatable, exclusive_cpus).and_then(|()| {
+            let written = resize::write(&self.context.volumes.pod_dir(Pod(pod).uid()), &should);
+            written.map_err(|error| Pending { reason: "Deferred", message: error.to_string() })
+        });
+        match judged {
+            Ok(()) => (Arc::clone(pod), None),
             Err(pending) => {
                 if known.is_none_or(|known| known.reason != pending.reason) {
                     let reason = format!("Resize{}", pending.reason);
@@ -333,10 +336,14 @@ impl Pods {
             .and_then(|()| admission::app_armor(Pod(pod), has_app_armor()))
             .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable))
             .and_then(|()| self.context.give(Pod(pod)));
-        let refusal = judged.err()?;
+        judged.err().map(|refusal| self.refused(pod, refusal))
+    }
+
+    /// Reports that a pod cannot be here, and ends it at once.
+    fn refused(&self, pod: &Value, refusal: Refusal) -> (Cause, i64) {
         let teller = self.context.teller(Pod(pod));
         teller.pod(reconcile::EventType::Warning, &refusal.reason, &refusal.message);
-        Some((Cause::Failed { reason: refusal.reason, message: refusal.message }, 0))
+        (Cause::Failed { reason: refusal.reason, message: refusal.message }, 0)
     }
 
     fn ended(&mut self, ended: Result<String, tokio::task::JoinError>) {
@@ -409,9 +416,10 @@ impl Pods {
                 tracing::warn!(uid, status = status.message(), "a sandbox cannot be removed");
             }
         }
-        strangers.extend(self.context.volumes.pods().into_iter().filter(|uid| !self.handles.contains_key(uid)));
+        let here = blocking::in_place(|| self.context.volumes.pods());
+        strangers.extend(here.into_iter().filter(|uid| !self.handles.contains_key(uid)));
         // Others' logs may be in the same directory: only of pods that were here it is known that they are nobody's.
-        self.context.logs.remove_strangers(&strangers);
+        blocking::in_place(|| self.context.logs.remove_strangers(&strangers));
         for uid in strangers {
             self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid));
         }

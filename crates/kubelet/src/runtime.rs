@@ -1,7 +1,8 @@
 //! The runtime as a kubelet uses it: CRI's clients, and what they say of a pod.
 
 use std::collections::HashMap;
-use std::io::{Read, Seek, SeekFrom};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cri::v1;
@@ -10,6 +11,7 @@ use cri::v1::runtime_service_client::RuntimeServiceClient;
 use tonic::Status;
 use tonic::transport::Channel;
 
+use crate::blocking;
 use crate::observed::{self, Container, RuntimePod, Sandbox, labels};
 
 /// The largest answer of a runtime.
@@ -60,7 +62,9 @@ impl Runtime {
             // A runtime that sends events answers with the containers and the time of the answer; others are asked for them.
             let containers =
                 if answer.timestamp > 0 { answer.containers_statuses } else { self.containers_of(&sandbox.id).await? };
-            pod.containers.extend(containers.into_iter().map(|status| read(&sandbox.id, status)));
+            for status in containers {
+                pod.containers.push(read(&sandbox.id, status).await);
+            }
             pod.sandboxes.extend(answer.status.map(Sandbox::read));
         }
         pod.sort();
@@ -123,33 +127,48 @@ impl Runtime {
     }
 }
 
-/// Reads a container, and its last words if it has ended.
-fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
+/// Reads a container, and its termination message if it has exited.
+async fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
     let annotation = |key: &str| status.annotations.get(key).map_or("", String::as_str);
     let path = annotation(labels::TERMINATION_PATH);
     let file = status.mounts.iter().find(|mount| !path.is_empty() && mount.container_path == path);
-    let (file, log) = (file.map(|mount| mount.host_path.clone()), status.log_path.clone());
+    let (file, log) = (file.map(|mount| PathBuf::from(&mount.host_path)), PathBuf::from(&status.log_path));
     let by_log = annotation(labels::TERMINATION_POLICY) == "FallbackToLogsOnError";
     let mut container = Container::read(sandbox, status);
     if let observed::State::Exited(exit) = &mut container.state {
-        let word = file.and_then(|file| tail(&file, TERMINATION_BYTES_MAX)).unwrap_or_default();
-        if !word.is_empty() {
-            exit.message = word;
-        } else if by_log && exit.code != 0 {
-            exit.message = tail(&log, LOG_TAIL_BYTES).map(|text| last_lines(&text)).unwrap_or_default();
+        let log = (by_log && exit.code != 0).then_some(log);
+        if file.is_some() || log.is_some() {
+            let message = blocking::within_deadline(move || termination_message(file.as_deref(), log.as_deref())).await;
+            match message {
+                Ok(Some(message)) => exit.message = message,
+                Ok(None) => {}
+                Err(error) => tracing::warn!(id = container.id, %error, "failed to read the termination message"),
+            }
         }
     }
     container
 }
 
+/// What a container wrote about its end, or else what it printed last. A container may have put anything in place of its file.
+fn termination_message(file: Option<&Path>, log: Option<&Path>) -> io::Result<Option<String>> {
+    let written = match file.map(|file| tail(file, TERMINATION_BYTES_MAX)).transpose() {
+        Err(error) if log.is_none() => return Err(error),
+        written => written.ok().flatten().filter(|text| !text.is_empty()),
+    };
+    match (written, log) {
+        (Some(written), _) => Ok(Some(written)),
+        (None, Some(log)) => Ok(Some(last_lines(&tail(log, LOG_TAIL_BYTES)?))),
+        (None, None) => Ok(None),
+    }
+}
+
 /// The end of a file as text.
-fn tail(path: &str, bytes_max: u64) -> Option<String> {
-    let mut file = std::fs::File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(bytes_max))).ok()?;
-    let mut bytes = Vec::new();
-    file.take(bytes_max).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
+    match sys::tail_container_file(path, bytes_max) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+    }
 }
 
 /// The last lines of a CRI log, without times and tags.
@@ -170,6 +189,50 @@ fn last_lines(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn exited(host_path: &Path) -> v1::ContainerStatus {
+        let path = "/dev/termination-log".to_owned();
+        v1::ContainerStatus {
+            state: v1::ContainerState::ContainerExited.into(),
+            annotations: HashMap::from([(labels::TERMINATION_PATH.to_owned(), path.clone())]),
+            mounts: vec![v1::Mount {
+                container_path: path,
+                host_path: host_path.display().to_string(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        }
+    }
+
+    /// Nobody ever writes to the FIFO: a thread that opens it for reading waits for ever.
+    #[test]
+    fn a_fifo_as_termination_log_blocks_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let container = executor.block_on(read("s", exited(&fifo)));
+            done.send(container.exit().map(|exit| exit.message.clone())).unwrap();
+        });
+        let message = is_done.recv_timeout(Duration::from_secs(30)).expect("the FIFO blocks the executor");
+        assert_eq!(message.as_deref(), Some(""));
+    }
+
+    #[tokio::test]
+    async fn a_termination_log_that_leads_elsewhere_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (secret, link, file) = (dir.path().join("secret"), dir.path().join("link"), dir.path().join("file"));
+        std::fs::write(&secret, "of the host").unwrap();
+        std::fs::write(&file, "a last word").unwrap();
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        for (path, expect) in [(&file, "a last word"), (&link, "")] {
+            let container = read("s", exited(path)).await;
+            assert_eq!(container.exit().map(|exit| exit.message.as_str()), Some(expect));
+        }
+    }
 
     #[test]
     fn the_end_of_a_log_stands_in_for_a_last_word() {

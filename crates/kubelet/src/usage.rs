@@ -1,7 +1,6 @@
 //! What the machine uses now: processor, memory, disk, processes.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use machinery::time::Time;
@@ -104,25 +103,14 @@ impl std::iter::Sum for Taken {
     }
 }
 
-/// What everything at and below a path takes on its disk; other disks mounted below it do not count.
+/// What everything at and below a path takes on its disk. What is mounted below it does not count, nor does what links lead to.
 pub fn disk_taken(path: &Path) -> Taken {
-    let Ok(root) = fs::symlink_metadata(path) else { return Taken::default() };
-    let one = |metadata: &fs::Metadata| Taken { bytes: metadata.blocks() * 512, inodes: 1 };
-    let mut taken = one(&root);
-    let mut waiting = if root.is_dir() { vec![path.to_owned()] } else { Vec::new() };
-    while let Some(dir) = waiting.pop() {
-        // What goes while it is measured counts for nothing.
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.dev() != root.dev() {
-                continue;
-            }
-            taken = taken + one(&metadata);
-            if metadata.is_dir() {
-                waiting.push(entry.path());
-            }
-        }
-    }
+    let mut taken = Taken::default();
+    // A container may be writing there, so what cannot be looked at any more counts for nothing.
+    let _ = sys::walk_container_tree(path, |found| {
+        taken = taken + Taken { bytes: u64::try_from(found.stat.st_blocks).unwrap_or(0) * 512, inodes: 1 };
+        Ok(())
+    });
     taken
 }
 

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use cri::v1;
 use machinery::{Value, json, value};
 
+use crate::checkpoint;
 use crate::pod::Pod;
 use claims::Claims;
 
@@ -90,10 +91,7 @@ fn read(dir: &Path) -> Option<u32> {
 fn write(dir: &Path, first: u32) -> io::Result<()> {
     let map = value!([{"hostId": (i64::from(first)), "containerId": 0, "length": (i64::from(LENGTH))}]);
     let value: Value = value!({"uidMappings": (map.clone()), "gidMappings": map});
-    let beside = dir.join(".userns");
-    fs::create_dir_all(dir)?;
-    fs::write(&beside, json::to_string(&value))?;
-    fs::rename(beside, dir.join(FILE))
+    checkpoint::write(dir, FILE, &value)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod trust;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use api::field_rules::quantity;
@@ -21,12 +21,15 @@ use machinery::quantity::Quantity;
 use machinery::time::Time;
 use machinery::{Resource, Value};
 use reconcile::kinds;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 
+use crate::blocking;
+use crate::checkpoint::DIR_MODE;
 use crate::drivers::csi::{Csi, Wanted};
 use crate::environment::Sources;
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
+use crate::usage::{Taken, disk_taken};
 use nfs::Export;
 use payload::PayloadError;
 pub use token::Tokens;
@@ -127,6 +130,14 @@ impl VolumeError {
         move |source| Self::Io { what, source }
     }
 
+    /// The same, with the volume whose it is.
+    fn of_volume(self, name: &str) -> Self {
+        match self {
+            Self::Io { what, source } => Self::Io { what: format!("set up volume {name}: {what}"), source },
+            other => other,
+        }
+    }
+
     /// What failed and why, in one line.
     pub fn describe(&self) -> String {
         let mut text = self.to_string();
@@ -153,6 +164,11 @@ impl Volumes {
     /// Where an emptyDir volume of a pod is.
     pub fn empty_dir_of(&self, uid: &str, name: &str) -> PathBuf {
         self.pod_dir(uid).join("volumes/kubernetes.io~empty-dir").join(name)
+    }
+
+    /// What the files of a pod take that its containers have mounted without asking: its hosts file and its termination logs.
+    pub fn own_files(&self, uid: &str) -> Taken {
+        ["etc-hosts", "containers"].iter().map(|name| disk_taken(&self.pod_dir(uid).join(name))).sum()
     }
 
     /// The pods that have a directory.
@@ -197,10 +213,11 @@ impl Volumes {
             "emptyDir" => {
                 let dir = dir("empty-dir");
                 let bytes = memory_bytes(pod, source, sources.allocatable);
-                empty_dir(pod, source, &dir, &self.mark(pod, "empty-dir", name), bytes)?;
+                let mark = self.mark(pod, "empty-dir", name);
+                blocking::in_place(|| empty_dir(pod, source, &dir, &mark, bytes))?;
                 Ok(Place::writable(dir))
             }
-            "hostPath" => hostpath::check(source).map(Place::writable),
+            "hostPath" => blocking::in_place(|| hostpath::check(source)).map(Place::writable),
             "configMap" | "secret" | "downwardAPI" | "projected" => {
                 tokens.renew(&self.client, pod, volume, now).await?;
                 let files = payload::of_volume(pod, volume, sources, tokens)?;
@@ -210,13 +227,10 @@ impl Volumes {
                     other => other,
                 };
                 let dir = dir(plugin);
-                make_dir(&dir, 0o755)?;
                 // What is secret does not reach the disk.
-                if kind != "configMap" && !is_mount_point(&dir) {
-                    mount_tmpfs(&dir, None)?;
-                }
-                let group = pod.spec()["securityContext"]["fsGroup"].as_int();
-                atomic::write(&dir, &files, group).map_err(VolumeError::io(format!("write volume {name}")))?;
+                let in_memory = kind != "configMap";
+                blocking::in_place(|| show_files(pod, &dir, &files, in_memory))
+                    .map_err(|error| error.of_volume(name))?;
                 Ok(Place::Path { path: dir, read_only: true })
             }
             "image" => Ok(Place::Image {
@@ -270,7 +284,7 @@ impl Volumes {
         }
         if let Some(source) = spec.get("hostPath").filter(|_| !is_block) {
             // Paths of the node are shared with the node, and stay whose they are.
-            return Ok(Place::Path { path: hostpath::check(source)?, read_only });
+            return Ok(Place::Path { path: blocking::in_place(|| hostpath::check(source))?, read_only });
         }
         let Some(local) = spec.get("local") else {
             let kind = spec.as_object().and_then(|spec| spec.keys().find(|key| PLUGINS.contains(key)));
@@ -278,34 +292,29 @@ impl Volumes {
             return Err(VolumeError::Unsupported(kind.unwrap_or("an unknown kind").to_owned()));
         };
         let path = PathBuf::from(local.str_at(&["path"]).unwrap_or_default());
-        if !path.exists() {
-            return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
-        }
-        if is_block {
-            return local_device(path, read_only);
-        }
-        if !read_only {
-            once(&self.mark(pod, "local-volume", volume), || give(pod, &path))?;
-        }
-        Ok(Place::Path { path, read_only })
+        let mark = self.mark(pod, "local-volume", volume);
+        blocking::in_place(|| local_volume(pod, path, &mark, is_block, read_only))
     }
 
     async fn of_server(&self, pod: Pod<'_>, name: &str, export: Export, read_only: bool) -> Result<Place, VolumeError> {
         let dir = self.pod_dir(pod.uid()).join("volumes/kubernetes.io~nfs").join(name);
-        make_dir(&dir, 0o750)?;
-        if !is_mount_point(&dir) {
-            let target = dir.clone();
-            let mounting = tokio::task::spawn_blocking(move || export.mount(&target));
-            let mounted = mounting.await.expect("mounting does not panic");
-            mounted.map_err(VolumeError::io(format!("mount NFS volume {name}")))?;
-        }
+        let target = dir.clone();
+        let mounting = move || {
+            make_dir(&target, 0o750)?;
+            if !is_mount_point(&target)? {
+                export.mount(&target).map_err(VolumeError::io("mount the export"))?;
+            }
+            Ok(())
+        };
+        blocking::run(mounting).await.map_err(|error: VolumeError| error.of_volume(name))?;
         Ok(Place::Path { path: dir, read_only })
     }
 
     async fn of_driver(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Place, VolumeError> {
         let published = self.csi.publish(pod, wanted).await?;
         if published.give_to_group && !wanted.read_only {
-            once(&self.mark(pod, "csi", wanted.name), || give(pod, &published.path))?;
+            let mark = self.mark(pod, "csi", wanted.name);
+            blocking::in_place(|| once(&mark, || give(pod, &published.path)))?;
         }
         Ok(Place::Path { path: published.path, read_only: wanted.read_only })
     }
@@ -318,22 +327,22 @@ impl Volumes {
     /// Takes the volumes of a pod away that has ended; the last words of its containers stay.
     pub async fn release(&self, uid: &str) -> Result<(), VolumeError> {
         self.csi.unpublish(uid).await?;
-        take_away(uid, &self.pod_dir(uid).join("plugins"))?;
-        take_away(uid, &self.pod_dir(uid).join("volumes"))?;
-        take_away(uid, &self.pod_dir(uid).join("volume-subpaths"))
+        let dir = self.pod_dir(uid);
+        let parts = ["plugins", "volumes", "volume-subpaths"].map(|part| dir.join(part));
+        blocking::in_place(|| parts.iter().try_for_each(|part| take_away(uid, part)))
     }
 
     /// Takes everything of a pod away.
     pub async fn remove(&self, uid: &str) -> Result<(), VolumeError> {
         self.csi.unpublish(uid).await?;
-        take_away(uid, &self.pod_dir(uid))
+        blocking::in_place(|| take_away(uid, &self.pod_dir(uid)))
     }
 }
 
 fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path, memory: Option<i64>) -> Result<(), VolumeError> {
     make_dir(dir, 0o777)?;
     let medium = source.str_at(&["medium"]).unwrap_or_default();
-    if !medium.is_empty() && !is_mount_point(dir) {
+    if !medium.is_empty() && !is_mount_point(dir)? {
         // What was there before went with the mount.
         let _ = fs::remove_file(mark);
         match medium.strip_prefix("HugePages") {
@@ -375,6 +384,35 @@ fn give(pod: Pod<'_>, path: &Path) -> Result<(), VolumeError> {
     ownership::give(path, group, ownership_policy(pod)).map_err(VolumeError::io("give a volume to its group"))
 }
 
+fn local_volume(
+    pod: Pod<'_>,
+    path: PathBuf,
+    mark: &Path,
+    is_block: bool,
+    read_only: bool,
+) -> Result<Place, VolumeError> {
+    if !path.exists() {
+        return Err(VolumeError::Invalid(format!("path {:?} does not exist", path.display().to_string())));
+    }
+    if is_block {
+        return local_device(path, read_only);
+    }
+    if !read_only {
+        once(mark, || give(pod, &path))?;
+    }
+    Ok(Place::Path { path, read_only })
+}
+
+/// Makes a directory show files, in memory if they must not reach the disk.
+fn show_files(pod: Pod<'_>, dir: &Path, files: &payload::Files, in_memory: bool) -> Result<(), VolumeError> {
+    make_dir(dir, 0o755)?;
+    if in_memory && !is_mount_point(dir)? {
+        mount_tmpfs(dir, None)?;
+    }
+    let group = pod.spec()["securityContext"]["fsGroup"].as_int();
+    atomic::write(dir, files, group).map(drop).map_err(VolumeError::io(format!("write to {}", dir.display())))
+}
+
 fn local_device(path: PathBuf, read_only: bool) -> Result<Place, VolumeError> {
     let is_device = fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_block_device());
     if is_device {
@@ -388,13 +426,9 @@ fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {
     if uid.is_empty() || uid.contains('/') || uid.starts_with('.') {
         return Ok(());
     }
-    unmount_below(dir).map_err(VolumeError::io("unmount a pod's volumes"))?;
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(VolumeError::io(format!("remove {}", dir.display()))(error))
-        }
-        _ => Ok(()),
-    }
+    sys::unmount_below(dir).map_err(VolumeError::io("unmount a pod's volumes"))?;
+    // A volume that is mounted still is not entered: what is in it is not the pod's to lose.
+    sys::remove_tree(dir).map_err(VolumeError::io(format!("remove {}", dir.display())))
 }
 
 /// Persistent volumes by plug-in, for messages.
@@ -421,13 +455,13 @@ fn ownership_policy(pod: Pod<'_>) -> ownership::Policy {
     }
 }
 
-/// Makes a directory with exactly this mode, whatever the process's mask.
+/// Makes a directory with exactly this mode, whatever the process's umask. Nobody else enters the parents that are missing.
 pub(crate) fn make_dir(dir: &Path, mode: u32) -> Result<(), VolumeError> {
     if dir.is_dir() {
         return Ok(());
     }
     let failed = || VolumeError::io(format!("make {}", dir.display()));
-    fs::create_dir_all(dir).map_err(failed())?;
+    fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir).map_err(failed())?;
     fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(failed())
 }
 
@@ -457,23 +491,8 @@ fn mount_hugepages(dir: &Path, size: &Quantity) -> Result<(), VolumeError> {
     mounted.map_err(|error| VolumeError::io(format!("mount huge pages on {}", dir.display()))(error.into()))
 }
 
-fn is_mount_point(dir: &Path) -> bool {
-    mount_points(dir).iter().any(|point| point == dir)
-}
-
-/// Mounts at and below a directory, outer ones first.
-fn mount_points(dir: &Path) -> Vec<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points =
-        table.lines().filter_map(|line| line.split(' ').nth(4)).map(|point| PathBuf::from(point.replace("\\040", " ")));
-    points.filter(|point| point.starts_with(dir)).collect()
-}
-
-fn unmount_below(dir: &Path) -> io::Result<()> {
-    for point in mount_points(dir).iter().rev() {
-        rustix::mount::unmount(point, UnmountFlags::DETACH)?;
-    }
-    Ok(())
+fn is_mount_point(dir: &Path) -> Result<bool, VolumeError> {
+    sys::is_mount_point(dir).map_err(VolumeError::io("read the mounts of this machine"))
 }
 
 #[cfg(test)]
@@ -481,6 +500,29 @@ mod tests {
     use machinery::value;
 
     use super::*;
+
+    /// A symbolic link above the kubelet's directory once hid its mounts, and removal went through them.
+    #[test]
+    fn removing_a_pod_never_removes_the_content_of_its_volumes() {
+        let top = tempfile::tempdir().unwrap();
+        let (real, link, precious) = (top.path().join("real"), top.path().join("link"), top.path().join("precious"));
+        let volume = real.join("pods/uid/volumes/kubernetes.io~nfs/v");
+        fs::create_dir_all(&volume).unwrap();
+        fs::create_dir(&precious).unwrap();
+        fs::write(precious.join("data"), "x").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let removed = sys::apart(|| {
+            rustix::mount::mount_bind_recursive(&precious, &volume).unwrap();
+            assert!(is_mount_point(&link.join("pods/uid/volumes/kubernetes.io~nfs/v")).unwrap());
+            take_away("uid", &link.join("pods/uid"))
+        });
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => println!("skipped: this needs root"),
+            removed => removed.unwrap().unwrap(),
+        }
+        assert!(precious.join("data").exists());
+        assert!(!real.join("pods/uid").exists());
+    }
 
     #[test]
     fn what_a_container_makes_of_its_volumes_mode_stays() {

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::backoff::Backoffs;
+use crate::blocking;
 use crate::context::Context;
 use crate::observed::{self, RuntimePod, State};
 use crate::plan::{self, Action, Cause, Ending, Local, Observed, PodPlan, Resizing, Waiting};
@@ -407,7 +408,7 @@ impl Worker {
             if context.runtime.runtime.clone().remove_container(request).await.is_ok()
                 && let Some(log) = log
             {
-                context.logs.remove_one(Path::new(&log));
+                blocking::in_place(|| context.logs.remove_one(Path::new(&log)));
             }
             Done::Stopped
         });
@@ -459,7 +460,7 @@ impl Worker {
                     return false;
                 }
             }
-            context.logs.remove_all(pod);
+            blocking::in_place(|| context.logs.remove_all(pod));
         }
         if let Err(error) = context.claims.unprepare(pod.uid()).await {
             tracing::warn!(pod = pod.described(), %error, "dynamic resources cannot be given back");

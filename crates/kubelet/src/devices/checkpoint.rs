@@ -1,6 +1,7 @@
 //! Who has which devices, in a file: a kubelet that starts again must not give them to others.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use base64::Engine;
@@ -9,6 +10,7 @@ use machinery::{Value, json, value};
 use prost::Message;
 
 use super::ledger::Given;
+use crate::checkpoint;
 
 const FILE: &str = "kubelet_internal_checkpoint";
 
@@ -24,16 +26,9 @@ pub fn read(dir: &Path) -> Vec<Given> {
     }
 }
 
-/// Writes it down, whole or not at all. What cannot be written is lost with this process only.
-pub fn write(dir: &Path, given: &[Given]) {
-    let list: Vec<Value> = given.iter().map(shown).collect();
-    let beside = dir.join(format!(".{FILE}"));
-    let written = fs::create_dir_all(dir)
-        .and_then(|()| fs::write(&beside, json::to_string(&Value::Array(list))))
-        .and_then(|()| fs::rename(&beside, dir.join(FILE)));
-    if let Err(error) = written {
-        tracing::error!(%error, "it cannot be written down which devices pods have");
-    }
+/// Writes it down, whole or not at all.
+pub fn write(dir: &Path, given: &[Given]) -> io::Result<()> {
+    checkpoint::write(dir, FILE, &Value::Array(given.iter().map(shown).collect()))
 }
 
 fn shown(given: &Given) -> Value {
@@ -78,7 +73,7 @@ mod tests {
             answer,
         };
         let all = [given(Some(answer)), given(None)];
-        write(dir.path(), &all);
+        write(dir.path(), &all).unwrap();
         assert_eq!(read(dir.path()), all);
         fs::write(dir.path().join(FILE), "{").unwrap();
         assert_eq!(read(dir.path()), []);

@@ -24,7 +24,7 @@ const SOCKET: &str = "kubelet.sock";
 /// Opens the socket; gives what serves it.
 pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
     let dir = &devices.0.dir;
-    std::fs::create_dir_all(dir)?;
+    sys::create_dirs(dir, 0o750)?;
     let socket = dir.join(SOCKET);
     // A predecessor's socket; that it is made anew is how plug-ins learn that they must register again.
     let _ = std::fs::remove_file(&socket);

@@ -16,6 +16,8 @@ use plugins::dra::dra_plugin_client::DraPluginClient;
 use tonic::transport::Channel;
 
 use super::{Drivers, Kind};
+use crate::blocking;
+use crate::checkpoint;
 use crate::pod::{Container, Pod};
 
 static CLAIMS: Resource = Resource::namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
@@ -106,7 +108,7 @@ impl Claims {
         for (driver, claims) in by_driver(&found) {
             prepared.extend(self.prepare_by(&driver, &claims).await?);
         }
-        write(&dir, &prepared)?;
+        blocking::in_place(|| write(&dir, &prepared))?;
         Ok(())
     }
 
@@ -118,10 +120,7 @@ impl Claims {
     /// Has undone what was prepared for a pod and is for nobody else.
     pub async fn unprepare(&self, uid: &str) -> Result<(), ClaimError> {
         let dir = self.pods.join(uid);
-        let others = fs::read_dir(&self.pods).into_iter().flatten().flatten().map(|entry| entry.path());
-        let used: BTreeSet<String> =
-            others.filter(|other| *other != dir).flat_map(|other| read(&other)).map(|one| one.claim.uid).collect();
-        for one in read(&dir).into_iter().filter(|one| !used.contains(&one.claim.uid)) {
+        for one in blocking::in_place(|| self.of_pod_alone(&dir)) {
             let mut driver = self.driver(&one.driver)?;
             let request = v1::NodeUnprepareResourcesRequest { claims: vec![one.claim.clone()] };
             let answer = answered(&one.driver, driver.node_unprepare_resources(request)).await?;
@@ -130,10 +129,18 @@ impl Claims {
                 return Err(ClaimError::Driver { driver: one.driver, problem });
             }
         }
-        match fs::remove_file(dir.join(FILE)) {
+        match blocking::in_place(|| fs::remove_file(dir.join(FILE))) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// What was prepared for a pod and is for no other.
+    fn of_pod_alone(&self, dir: &Path) -> Vec<Prepared> {
+        let others = fs::read_dir(&self.pods).into_iter().flatten().flatten().map(|entry| entry.path());
+        let used: BTreeSet<String> =
+            others.filter(|other| other != dir).flat_map(|other| read(&other)).map(|one| one.claim.uid).collect();
+        read(dir).into_iter().filter(|one| !used.contains(&one.claim.uid)).collect()
     }
 
     async fn prepare_by(&self, driver: &str, claims: &[(String, v1::Claim)]) -> Result<Vec<Prepared>, ClaimError> {
@@ -258,10 +265,7 @@ fn write(dir: &Path, prepared: &[Prepared]) -> std::io::Result<()> {
             "namespace": (one.claim.namespace.as_str()), "uid": (one.claim.uid.as_str()), "devices": devices})
     };
     let list: Vec<Value> = prepared.iter().map(one).collect();
-    let beside = dir.join(".claims");
-    fs::create_dir_all(dir)?;
-    fs::write(&beside, json::to_string(&Value::Array(list)))?;
-    fs::rename(beside, dir.join(FILE))
+    checkpoint::write(dir, FILE, &Value::Array(list))
 }
 
 async fn answered<T>(

@@ -26,6 +26,8 @@ use tokio::sync::watch;
 use tonic::transport::Channel;
 
 use super::{Drivers, Kind};
+use crate::blocking;
+use crate::checkpoint;
 use crate::node::Situation;
 use crate::pod::Pod;
 use crate::volumes::VolumeError;
@@ -118,7 +120,7 @@ impl Csi {
         let about = self.about(driver).await?;
         let give_to_group = about.give_to_group(wanted);
         let published = Published { path: dir.join("mount"), give_to_group };
-        if Data::read(&dir).is_some_and(|data| data.published == boot()) {
+        if blocking::in_place(|| Data::read(&dir)).is_some_and(|data| data.published == boot()) {
             return Ok(published);
         }
         let mut node = self.node(driver)?;
@@ -132,12 +134,12 @@ impl Csi {
         let (driver_name, published_in) = (driver.to_owned(), String::new());
         let mut data =
             Data { driver: driver_name, handle: handle.clone(), attached, staged: stages, published: published_in };
-        data.write(&dir)?;
-        self.tell();
+        blocking::in_place(|| data.write(&dir).map(|()| self.tell()))?;
         let capability = capability(wanted, pod);
         let attributes = strings(&wanted.source["volumeAttributes"]);
-        if let Some(staging) = staging.as_ref().filter(|staging| !is_staged(staging)) {
-            fs::create_dir_all(staging).map_err(VolumeError::io(format!("make {}", staging.display())))?;
+        if let Some(staging) = staging.as_ref().filter(|staging| !blocking::in_place(|| is_staged(staging))) {
+            blocking::in_place(|| sys::create_dirs(staging, 0o750))
+                .map_err(VolumeError::io(format!("make {}", staging.display())))?;
             let request = v1::NodeStageVolumeRequest {
                 volume_id: handle.clone(),
                 publish_context: publish_context.clone(),
@@ -147,7 +149,8 @@ impl Csi {
                 volume_context: attributes.clone(),
             };
             answered("NodeStageVolume", node.node_stage_volume(request)).await?;
-            let noted = fs::write(staging.with_file_name(STAGED), boot());
+            let noted =
+                blocking::in_place(|| sys::replace_file(&staging.with_file_name(STAGED), boot().as_bytes(), 0o600));
             noted.map_err(VolumeError::io("write down that a volume is staged"))?;
         }
         let mut volume_context = attributes;
@@ -166,33 +169,34 @@ impl Csi {
         };
         answered("NodePublishVolume", node.node_publish_volume(request)).await?;
         data.published = boot();
-        data.write(&dir)?;
+        blocking::in_place(|| data.write(&dir))?;
         Ok(published)
     }
 
     /// Takes back what a pod had of all drivers.
     pub async fn unpublish(&self, uid: &str) -> Result<(), VolumeError> {
-        for dir in volumes_of(&self.pods().join(uid)) {
-            let Some(data) = Data::read(&dir) else { continue };
+        for dir in blocking::in_place(|| volumes_of(&self.pods().join(uid))) {
+            let Some(data) = blocking::in_place(|| Data::read(&dir)) else { continue };
             let lock = self.lock_of(&format!("{} {}", data.driver, data.handle));
             let _alone = lock.lock().await;
             let mut node = self.node(&data.driver)?;
             let target_path = dir.join("mount").display().to_string();
             let request = v1::NodeUnpublishVolumeRequest { volume_id: data.handle.clone(), target_path };
             answered("NodeUnpublishVolume", node.node_unpublish_volume(request)).await?;
-            if data.staged && !self.is_used_elsewhere(&data, &dir) {
+            if data.staged && !blocking::in_place(|| self.is_used_elsewhere(&data, &dir)) {
                 let staging = self.staging(&data.driver, &data.handle);
                 let staging_target_path = staging.display().to_string();
                 let request = v1::NodeUnstageVolumeRequest { volume_id: data.handle.clone(), staging_target_path };
                 answered("NodeUnstageVolume", node.node_unstage_volume(request)).await?;
-                // Only what is empty goes: whatever a driver left mounted is not ours to delete.
-                let _ = fs::remove_file(staging.with_file_name(STAGED));
-                let _ = fs::remove_dir(&staging);
-                let _ = staging.parent().map(fs::remove_dir);
+                blocking::in_place(|| remove_staging(&staging));
             }
-            fs::remove_file(dir.join(DATA)).map_err(VolumeError::io(format!("forget {}", dir.display())))?;
-            let _ = fs::remove_dir(dir.join("mount"));
-            self.tell();
+            let forgotten = blocking::in_place(|| {
+                fs::remove_file(dir.join(DATA))?;
+                let _ = fs::remove_dir(dir.join("mount"));
+                self.tell();
+                Ok(())
+            });
+            forgotten.map_err(VolumeError::io(format!("forget {}", dir.display())))?;
         }
         Ok(())
     }
@@ -329,12 +333,16 @@ impl Data {
     fn write(&self, dir: &Path) -> Result<(), VolumeError> {
         let value = value!({"driverName": (self.driver.as_str()), "volumeHandle": (self.handle.as_str()),
             "attached": (self.attached), "staged": (self.staged), "published": (self.published.as_str())});
-        let beside = dir.join(".vol_data");
-        fs::create_dir_all(dir)
-            .and_then(|()| fs::write(&beside, json::to_string(&value)))
-            .and_then(|()| fs::rename(&beside, dir.join(DATA)))
-            .map_err(VolumeError::io(format!("write down what is in {}", dir.display())))
+        let written = checkpoint::write(dir, DATA, &value);
+        written.map_err(VolumeError::io(format!("write down what is in {}", dir.display())))
     }
+}
+
+/// Removes where a volume was staged. Only what is empty goes: whatever a driver left mounted is not ours to delete.
+fn remove_staging(staging: &Path) {
+    let _ = fs::remove_file(staging.with_file_name(STAGED));
+    let _ = fs::remove_dir(staging);
+    let _ = staging.parent().map(fs::remove_dir);
 }
 
 /// This start of the machine.

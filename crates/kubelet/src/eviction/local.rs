@@ -17,6 +17,8 @@ pub struct Written {
     pub volumes: BTreeMap<String, Taken>,
     /// In the roots and logs of its containers, by name.
     pub containers: BTreeMap<String, Taken>,
+    /// In files of the kubelet that its containers can write: its hosts file and its termination logs.
+    pub own: Taken,
 }
 
 impl Written {
@@ -27,7 +29,7 @@ impl Written {
             found.is_some_and(|volume| volume.str_at(&["emptyDir", "medium"]) == Some("Memory"))
         };
         let on_disk = self.volumes.iter().filter(|(name, _)| !in_memory(name)).map(|(_, taken)| taken);
-        self.containers.values().chain(on_disk).copied().sum()
+        self.containers.values().chain(on_disk).chain([&self.own]).copied().sum()
     }
 }
 
@@ -90,7 +92,12 @@ mod tests {
 
     fn written(volume: u64, a: u64, b: u64) -> Written {
         let of = |name: &str, kib: u64| (name.to_owned(), Taken { bytes: kib << 10, inodes: 1 });
-        Written { volumes: BTreeMap::from([of("v", volume)]), containers: BTreeMap::from([of("a", a), of("b", b)]) }
+        let own = Taken::default();
+        Written {
+            volumes: BTreeMap::from([of("v", volume)]),
+            containers: BTreeMap::from([of("a", a), of("b", b)]),
+            own,
+        }
     }
 
     #[test]
@@ -107,6 +114,19 @@ mod tests {
         check(9, 0, 0, "Usage of EmptyDir volume \"v\" exceeds the limit \"8Ki\". ");
         check(0, 5, 0, "Container a exceeded its local ephemeral storage limit \"4Ki\". ");
         check(8, 4, 3, "Pod ephemeral local storage usage exceeds the total limit of containers 14Ki. ");
+    }
+
+    /// A pod once filled the node's disk through its hosts file (CVE-2020-8557).
+    #[test]
+    fn what_a_pod_writes_into_its_hosts_file_counts() {
+        let limits = value!({"limits": {"ephemeral-storage": "4Ki"}});
+        let pod = value!({"spec": {"containers": [{"name": "a", "resources": limits}]}});
+        let own = Taken { bytes: 8 << 10, inodes: 1 };
+        let message = excess(Pod(&pod), &Written { own, ..written(0, 0, 0) });
+        assert_eq!(
+            message.as_deref(),
+            Some("Pod ephemeral local storage usage exceeds the total limit of containers 4Ki. ")
+        );
     }
 
     #[test]

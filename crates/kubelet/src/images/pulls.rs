@@ -14,6 +14,7 @@ use machinery::{Value, json, value};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::verification::{self, Access, Known, Record, SecretUse, Verdict, Verification};
+use crate::blocking;
 use crate::drivers::sha256_hex;
 
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -38,7 +39,7 @@ impl Pulls {
     /// Whether a pod with these secrets may use an image that is there. Who cannot be looked up may not.
     pub async fn may_use(&self, image: &str, reference: &str, secrets: &[SecretUse]) -> bool {
         let state = self.state.lock().await;
-        let record = match self.record(reference) {
+        let record = match blocking::in_place(|| self.record(reference)) {
             Ok(record) => record,
             Err(error) => {
                 tracing::error!(%error, reference, "it cannot be read who pulled an image");
@@ -54,7 +55,8 @@ impl Pulls {
             Verdict::Allowed => true,
             Verdict::AllowedBy(secret) => {
                 // Without it the next one is asked again, no more.
-                if let Err(error) = self.write(&state, image, reference, Some(Some(secret))) {
+                let written = blocking::in_place(|| self.write(&state, image, reference, Some(Some(secret))));
+                if let Err(error) = written {
                     tracing::warn!(%error, reference, "it cannot be written down who may use an image");
                 }
                 true
@@ -67,7 +69,7 @@ impl Pulls {
     pub async fn begin(&self, image: &str) -> io::Result<()> {
         let mut state = self.state.lock().await;
         let intent = value!({"apiVersion": VERSION, "kind": "ImagePullIntent", "image": image});
-        put(&self.intent(image), &intent)?;
+        blocking::in_place(|| put(&self.intent(image), &intent))?;
         *state.entry(image.to_owned()).or_default() += 1;
         Ok(())
     }
@@ -76,7 +78,7 @@ impl Pulls {
     pub async fn end(&self, image: &str, pulled: Option<(&str, Option<&SecretUse>)>) {
         let mut state = self.state.lock().await;
         if let Some((reference, by)) = pulled
-            && let Err(error) = self.write(&state, image, reference, Some(by))
+            && let Err(error) = blocking::in_place(|| self.write(&state, image, reference, Some(by)))
         {
             // What was begun stays on the disk: the image is not taken for one that was here before.
             tracing::error!(%error, image, "it cannot be written down who pulled an image");
@@ -88,7 +90,7 @@ impl Pulls {
             return;
         }
         state.remove(image);
-        if let Err(error) = remove(&self.intent(image)) {
+        if let Err(error) = blocking::in_place(|| remove(&self.intent(image))) {
             tracing::error!(%error, image, "it cannot be written down that a pull is over");
         }
     }
@@ -98,13 +100,18 @@ impl Pulls {
     pub async fn settle<E>(&self, images: impl Future<Output = Result<Vec<v1::Image>, E>>) -> Result<(), E> {
         let state = self.state.lock().await;
         let images = images.await?;
+        blocking::in_place(|| self.settle_with(&state, &images));
+        Ok(())
+    }
+
+    fn settle_with(&self, state: &MutexGuard<'_, State>, images: &[v1::Image]) {
         let failed = |error: io::Error| tracing::error!(%error, "files about pulls cannot be read");
         for intent in self.list("pulling").map_err(failed).unwrap_or_default() {
             let image = intent.1.str_at(&["image"]).unwrap_or_default();
             let found =
                 images.iter().find(|one| one.repo_tags.iter().chain(&one.repo_digests).any(|name| same(name, image)));
             if let Some(found) = found.filter(|_| !state.contains_key(image)) {
-                let written = self.write(&state, image, &found.id, None).and_then(|()| remove(&intent.0));
+                let written = self.write(state, image, &found.id, None).and_then(|()| remove(&intent.0));
                 written.unwrap_or_else(failed);
             }
         }
@@ -114,7 +121,6 @@ impl Pulls {
                 remove(&path).unwrap_or_else(failed);
             }
         }
-        Ok(())
     }
 
     fn intent(&self, image: &str) -> PathBuf {
@@ -174,14 +180,8 @@ fn file(name: &str) -> String {
 
 /// Writes a file, whole or not at all, for no other eyes.
 fn put(path: &Path, value: &Value) -> io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let dir = path.parent().expect("a file of ours is in a directory");
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let beside = dir.join(format!(".{}", path.file_name().unwrap_or_default().display()));
-    let mut out = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    out.write_all(json::to_string(value).as_bytes())?;
-    fs::rename(&beside, path)
+    sys::create_dirs(path.parent().expect("a file of ours is in a directory"), 0o700)?;
+    sys::replace_file(path, json::to_string(value).as_bytes(), 0o600)
 }
 
 fn remove(path: &Path) -> io::Result<()> {

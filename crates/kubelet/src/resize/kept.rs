@@ -1,11 +1,13 @@
 //! What a pod was given, in a file of its directory: a kubelet that starts again must not take a wish for a gift.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use machinery::{Value, json};
 
 use super::Allocation;
+use crate::checkpoint;
 
 const FILE: &str = "allocated.json";
 
@@ -21,15 +23,9 @@ pub fn read(pod_dir: &Path) -> Option<Allocation> {
     }
 }
 
-/// Writes it down, whole or not at all. What cannot be written is lost with this process only.
-pub fn write(pod_dir: &Path, allocation: &Allocation) {
-    let beside = pod_dir.join(format!(".{FILE}"));
-    let written = fs::create_dir_all(pod_dir)
-        .and_then(|()| fs::write(&beside, json::to_string(&Value::Object(allocation.0.clone()))))
-        .and_then(|()| fs::rename(&beside, pod_dir.join(FILE)));
-    if let Err(error) = written {
-        tracing::error!(dir = %pod_dir.display(), %error, "it cannot be written down what a pod was given");
-    }
+/// Writes it down, whole or not at all.
+pub fn write(pod_dir: &Path, allocation: &Allocation) -> io::Result<()> {
+    checkpoint::write(pod_dir, FILE, &Value::Object(allocation.0.clone()))
 }
 
 #[cfg(test)]
@@ -45,7 +41,7 @@ mod tests {
         let pod = value!({"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}});
         let given = Allocation::of(Pod(&pod));
         assert_eq!(read(dir.path()), None);
-        write(&dir.path().join("uid"), &given);
+        write(&dir.path().join("uid"), &given).unwrap();
         assert_eq!(read(&dir.path().join("uid")), Some(given));
         fs::write(dir.path().join(FILE), "[").unwrap();
         assert_eq!(read(dir.path()), None);

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Asked, Body, Server, streamed, text};
+use crate::blocking;
 use crate::changes::Changes;
 use crate::pod::Pod;
 use crate::runtime::Runtime;
@@ -140,7 +141,7 @@ impl Reader {
     async fn read(&mut self) -> std::io::Result<()> {
         // Watched before it is read, so that nothing falls between.
         let changes = self.wanted.follow.then(|| Changes::of(&self.path)).transpose()?;
-        let mut file = File::open(&self.path).await?;
+        let mut file = open(&self.path).await?;
         if let Some(lines) = self.wanted.tail_lines {
             let start = tail_start(&mut file, lines).await?;
             file.seek(SeekFrom::Start(start)).await?;
@@ -269,11 +270,19 @@ async fn tail_start(file: &mut File, lines: u64) -> std::io::Result<u64> {
 /// The file that took the place of the one that is read, if one did.
 async fn reopened(file: &File, path: &Path) -> Option<File> {
     use std::os::unix::fs::MetadataExt;
-    let (old, new) = (file.metadata().await.ok()?, tokio::fs::metadata(path).await.ok()?);
+    let (old, new) = (file.metadata().await.ok()?, tokio::fs::symlink_metadata(path).await.ok()?);
     if old.ino() == new.ino() {
         return None;
     }
-    File::open(path).await.ok()
+    open(path).await.ok()
+}
+
+/// Opens a log. A pod that has the node's directory of logs mounted can put anything in its place.
+// DEVIATION: logs that are symbolic links are not followed; upstream follows them for the sake of runtimes that keep logs elsewhere.
+async fn open(path: &Path) -> std::io::Result<File> {
+    let path = path.to_owned();
+    let opened = blocking::within_deadline(move || sys::open_container_file(&path, sys::Access::Read)).await;
+    opened.map(File::from_std)
 }
 
 #[cfg(test)]
@@ -299,6 +308,19 @@ mod tests {
         check(stamped, "2026-01-01T00:00:01Z two\n");
         let parts = Wanted { timestamps: true, stream: Some("stdout"), ..Wanted::default() };
         check(parts, "2026-01-01T00:00:00.5Z one\n2026-01-01T00:00:02Z three\n");
+    }
+
+    #[tokio::test]
+    async fn a_log_that_is_not_a_file_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, link, fifo) = (dir.path().join("0.log"), dir.path().join("link"), dir.path().join("fifo"));
+        std::fs::write(&log, LOG).unwrap();
+        std::os::unix::fs::symlink(&log, &link).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(open(&log).await.is_ok());
+        assert!(open(&link).await.is_err());
+        assert_eq!(open(&fifo).await.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     }
 
     #[tokio::test]

@@ -48,6 +48,8 @@ struct Files {
     volumes: Vec<Volume>,
     /// By container.
     logs: HashMap<String, Taken>,
+    /// The hosts file and the termination logs.
+    own: Taken,
 }
 
 struct Volume {
@@ -66,6 +68,7 @@ impl Files {
         Self {
             volumes: volumes(&context.volumes.pod_dir(pod.uid()).join("volumes"), pod),
             logs: pod.containers().map(|container| of_container(container.name())).collect(),
+            own: context.volumes.own_files(pod.uid()),
         }
     }
 }
@@ -179,6 +182,7 @@ fn ephemeral(containers: &[v1::ContainerStats], files: &Files) -> Taken {
     layers
         .chain(volumes)
         .chain(files.logs.values().copied())
+        .chain([files.own])
         .fold(Taken::default(), |sum, one| Taken { bytes: sum.bytes + one.bytes, inodes: sum.inodes + one.inodes })
 }
 

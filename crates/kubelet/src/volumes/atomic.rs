@@ -39,7 +39,7 @@ pub fn write(dir: &Path, files: &Files, group: Option<i64>) -> io::Result<bool> 
     fs::rename(dir.join(NEW_DATA), dir.join(DATA))?;
     link_names(dir, files)?;
     if let Some(old) = old.filter(|old| old.as_os_str() != name.as_str()) {
-        fs::remove_dir_all(dir.join(old))?;
+        sys::remove_tree(&dir.join(old))?;
     }
     Ok(true)
 }

@@ -48,12 +48,11 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
     let path = container.spec.str_at(&["terminationMessagePath"]).unwrap_or("/dev/termination-log");
     if !path.is_empty() && !taken(&mounts, path) {
         let dir = inputs.pod_dir.join("containers").join(container.name());
-        make_dir(&dir, 0o755)?;
+        make_dir(&dir, 0o750)?;
         let file = dir.join(format!("{:08x}", inputs.attempt));
-        let failed = || VolumeError::io(format!("make {}", file.display()));
-        fs::write(&file, "").map_err(failed())?;
         // Whoever the container runs as writes it.
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).map_err(failed())?;
+        let made = sys::write_container_file(&file, b"", 0o666);
+        made.map_err(VolumeError::io(format!("make {}", file.display())))?;
         mounts.push(bind(path, &file, false));
     }
     Ok(mounts)
@@ -81,12 +80,7 @@ pub fn devices(container: Container<'_>, places: &BTreeMap<String, Place>) -> Re
 /// The text of a file of a volume, wherever links in the volume lead, but never out of it; nothing if it cannot be read.
 pub fn text_of(places: &BTreeMap<String, Place>, volume: &str, path: &str) -> Option<String> {
     let Place::Path { path: volume, .. } = places.get(volume)? else { return None };
-    let root = rustix::fs::openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    // A pipe would be waited for.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = fs::File::from(rustix::fs::openat2(&root, path, flags, Mode::empty(), within).ok()?);
-    file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let file = sys::open_container_file_in(volume, Path::new(path)).ok()?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     Some(text)
@@ -221,9 +215,9 @@ fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str], mode: u32) -> std::io:
 
 fn prepare_target(target: &Path, directory: bool) -> std::io::Result<()> {
     // What was bound for the container before this one.
-    super::unmount_below(target)?;
+    sys::unmount_below(target)?;
     if let Some(parent) = target.parent() {
-        fs::create_dir_all(parent)?;
+        sys::create_dirs(parent, 0o750)?;
     }
     if directory {
         if target.is_file() {

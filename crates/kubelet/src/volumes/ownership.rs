@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::FileType;
 
 /// When files that are there already change hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,24 +30,41 @@ pub fn give(path: &Path, group: i64, policy: Policy) -> io::Result<()> {
     if policy == Policy::OnRootMismatch && root.gid() == group && root.mode() & DIRECTORY == DIRECTORY {
         return Ok(());
     }
-    walk(path, group, 0)
-}
-
-fn walk(path: &Path, group: u32, depth: usize) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(path)?;
-    lchown(path, None, Some(group))?;
-    if metadata.is_symlink() {
-        return Ok(());
-    }
-    let bits = if metadata.is_dir() { DIRECTORY } else { FILE };
-    fs::set_permissions(path, fs::Permissions::from_mode((metadata.mode() & 0o7777) | bits))?;
-    if metadata.is_dir() {
-        if depth > DEPTH_MAX {
+    // Whoever has the volume too may move things while this goes on: each file is changed by its descriptor.
+    sys::walk_container_tree(path, |found| {
+        if found.depth > DEPTH_MAX {
             return Err(io::Error::other("the volume nests too deeply"));
         }
-        for entry in fs::read_dir(path)? {
-            walk(&entry?.path(), group, depth + 1)?;
+        found.set_group(group)?;
+        let bits = match found.kind() {
+            FileType::Symlink => return Ok(()),
+            FileType::Directory => DIRECTORY,
+            _ => FILE,
+        };
+        found.set_mode((found.stat.st_mode & 0o7777) | bits)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_volume_is_given_to_its_group_and_links_lead_nowhere() {
+        let top = tempfile::tempdir().unwrap();
+        let (volume, outside) = (top.path().join("volume"), top.path().join("outside"));
+        fs::create_dir_all(volume.join("d")).unwrap();
+        for file in [&outside, &volume.join("d/f")] {
+            fs::write(file, "x").unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
         }
+        symlink(&outside, volume.join("link")).unwrap();
+        let own = fs::metadata(&volume).unwrap().gid();
+        give(&volume, i64::from(own), Policy::Always).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!((mode(&volume) & DIRECTORY, mode(&volume.join("d")) & DIRECTORY), (DIRECTORY, DIRECTORY));
+        assert_eq!((mode(&volume.join("d/f")), mode(&outside)), (0o660, 0o600));
     }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! The making of a sandbox and of the containers in it, each step told to people.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use reconcile::EventType;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::{Done, Message, RETRY, Worker};
+use crate::blocking;
 use crate::context::Context;
 use crate::environment::{self, Sources};
 use crate::images::ImageError;
@@ -26,6 +28,9 @@ use crate::{container, dns, hooks, resources, sandbox, security, users};
 const GATE_USUAL: Duration = Duration::from_secs(2);
 /// A hook after the start may take long, but not for ever.
 const POST_START_MAX: Duration = Duration::from_secs(3600);
+
+/// How much of the node's hosts file is shown to pods of its network.
+const HOSTS_BYTES_MAX: u64 = 1 << 20;
 
 /// How long the first list of services is waited for.
 const SERVICES_TIMEOUT: Duration = Duration::from_secs(5);
@@ -219,7 +224,8 @@ impl Making {
             log_directory: context.logs.of(pod).display().to_string(),
             cgroup: if context.config.cgroups_per_qos { group } else { String::new() },
             attempt,
-            users: context.users.of(pod).map_err(|error| format!("the pod has no users: {error}"))?,
+            users: blocking::in_place(|| context.users.of(pod))
+                .map_err(|error| format!("the pod has no users: {error}"))?,
         };
         let handler = self.runtime_handler().await?;
         let request =
@@ -277,7 +283,7 @@ impl Making {
     }
 
     async fn volumes(&self) -> Result<Prepared, VolumeError> {
-        make_dir(&self.context.volumes.pod_dir(self.pod().uid()), 0o750)?;
+        blocking::in_place(|| make_dir(&self.context.volumes.pod_dir(self.pod().uid()), 0o750))?;
         let prepared = self
             .with_sources(async |sources| {
                 let mut tokens = self.tokens.lock().await;
@@ -343,7 +349,7 @@ impl Making {
             tell(EventType::Warning, "Failed", &format!("Error: {}", status.message()));
             return Err(Failure::new("RunContainerError", status.message()));
         }
-        if let Err(error) = self.context.logs.link(pod, name, attempt, &id) {
+        if let Err(error) = blocking::in_place(|| self.context.logs.link(pod, name, attempt, &id)) {
             tracing::warn!(pod = pod.described(), container = name, %error, "a log cannot be linked");
         }
         tell(EventType::Normal, "Started", &format!("Started container {name}"));
@@ -430,7 +436,7 @@ impl Making {
         let variables = container.spec["env"].as_array().unwrap_or_default().iter();
         let files = variables.filter_map(environment::file_of);
         let files = files.map(|(volume, path)| {
-            let text = mounts::text_of(&prepared.places, &volume, &path);
+            let text = blocking::in_place(|| mounts::text_of(&prepared.places, &volume, &path));
             ((volume, path), text)
         });
         let files: environment::Files = files.collect();
@@ -441,9 +447,11 @@ impl Making {
             .await
             .map_err(|error| bad(error.to_string()))?;
         let pod_dir = self.context.volumes.pod_dir(pod.uid());
-        self.write_hosts(&pod_dir).map_err(|error| bad(format!("cannot write the hosts file: {error}")))?;
+        let hosts = blocking::in_place(|| self.write_hosts(&pod_dir));
+        hosts.map_err(|error| bad(format!("cannot write the hosts file: {error}")))?;
         let inputs = mounts::Inputs { pod_dir: &pod_dir, places: &prepared.places, environment: &environment, attempt };
-        let mut mounts = mounts::all(container, &inputs).map_err(|error| bad(error.describe()))?;
+        let mounts = blocking::in_place(|| mounts::all(container, &inputs));
+        let mut mounts = mounts.map_err(|error| bad(error.describe()))?;
         let target = container.spec.str_at(&["targetContainerName"]).unwrap_or_default();
         let target = self.running.iter().find(|(name, _)| name == target).map(|(_, id)| id.clone());
         let profiles = security::Profiles::of(&self.context.config);
@@ -466,35 +474,55 @@ impl Making {
         let mut config = container::config(pod, container, inputs);
         config.devices = mounts::devices(container, &prepared.places).map_err(|error| bad(error.describe()))?;
         container::add_devices(&mut config, needs);
-        let claimed = self.context.claims.devices(pod, container).into_iter();
+        let claimed = blocking::in_place(|| self.context.claims.devices(pod, container)).into_iter();
         config.cdi_devices.extend(claimed.map(|name| v1::CdiDevice { name }));
         Ok(config)
     }
 
     fn users(&self) -> Result<Option<v1::UserNamespace>, Failure> {
-        let users = self.context.users.of(self.pod());
+        let users = blocking::in_place(|| self.context.users.of(self.pod()));
         users.map_err(|error| Failure::new("CreateContainerConfigError", format!("the pod has no users: {error}")))
     }
 
     fn write_hosts(&self, pod_dir: &Path) -> std::io::Result<()> {
         let pod = self.pod();
         let text = if pod.flag("hostNetwork") {
-            dns::host_network_hosts(pod, &std::fs::read_to_string("/etc/hosts").unwrap_or_default())
+            let of_node = File::open("/etc/hosts").and_then(|file| sys::read_bounded(file, HOSTS_BYTES_MAX));
+            dns::host_network_hosts(pod, &String::from_utf8_lossy(&of_node.unwrap_or_default()))
         } else {
             dns::hosts(pod, &self.pod_ips, &self.context.names.cluster_domain)
         };
         let file = pod_dir.join("etc-hosts");
-        // A container may have changed its own; it keeps that until it starts again with another address.
-        if std::fs::read_to_string(&file).is_ok_and(|have| have == text) {
-            return Ok(());
-        }
-        std::fs::write(&file, text)?;
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        write_hosts_file(&file, &text)
     }
+}
+
+/// Makes the hosts file of a pod say this. Its containers can write it, so no more of it is read than must be the same.
+fn write_hosts_file(file: &Path, text: &str) -> std::io::Result<()> {
+    if sys::read_container_file(file, text.len() as u64).is_ok_and(|have| have == text.as_bytes()) {
+        return Ok(());
+    }
+    sys::write_container_file(file, text.as_bytes(), 0o644)
 }
 
 impl Failure {
     fn new(reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), message: message.into(), image: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory that this process may have at most is far below the size of the file.
+    #[test]
+    fn a_hosts_file_that_its_pod_made_huge_is_not_read_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("etc-hosts");
+        write_hosts_file(&file, "127.0.0.1 localhost\n").unwrap();
+        File::options().write(true).open(&file).unwrap().set_len(1 << 42).unwrap();
+        write_hosts_file(&file, "127.0.0.1 localhost\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "127.0.0.1 localhost\n");
     }
 }
