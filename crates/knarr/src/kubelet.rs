@@ -66,6 +66,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("pod-manifest-path", "staticPodPath", Form::Text),
     ("pod-max-pids", "podPidsLimit", Form::Number),
     ("port", "port", Form::Number),
+    ("protect-kernel-defaults", "protectKernelDefaults", Form::Bool),
     ("provider-id", "providerID", Form::Text),
     ("register-node", "registerNode", Form::Bool),
     ("reserved-cpus", "reservedSystemCPUs", Form::Text),
@@ -75,8 +76,11 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("rotate-server-certificates", "serverTLSBootstrap", Form::Bool),
     ("seccomp-default", "seccompDefault", Form::Bool),
     ("serialize-image-pulls", "serializeImagePulls", Form::Bool),
+    ("streaming-connection-idle-timeout", "streamingConnectionIdleTimeout", Form::Text),
     ("system-reserved", "systemReserved", Form::Map),
     ("tls-cert-file", "tlsCertFile", Form::Text),
+    ("tls-cipher-suites", "tlsCipherSuites", Form::List),
+    ("tls-min-version", "tlsMinVersion", Form::Text),
     ("tls-private-key-file", "tlsPrivateKeyFile", Form::Text),
     ("topology-manager-policy", "topologyManagerPolicy", Form::Text),
     ("topology-manager-scope", "topologyManagerScope", Form::Text),
@@ -116,11 +120,11 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format machine-id-file \
     make-iptables-util-chains max-open-files maximum-dead-containers \
     maximum-dead-containers-per-container minimum-container-ttl-duration oom-score-adj \
-    pods-per-core protect-kernel-defaults qos-reserved read-only-port registry-burst registry-qps \
+    pods-per-core qos-reserved read-only-port registry-burst registry-qps \
     runonce runtime-cgroups runtime-request-timeout \
     storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
-    storage-driver-secure storage-driver-table storage-driver-user streaming-connection-idle-timeout sync-frequency \
-    system-cgroups system-reserved-cgroup tls-cipher-suites tls-min-version \
+    storage-driver-secure storage-driver-table storage-driver-user sync-frequency \
+    system-cgroups system-reserved-cgroup \
     topology-manager-policy-options v vmodule volume-plugin-dir volume-stats-agg-period";
 
 /// Its flags: upstream's, and those of the runtime inside.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
 use machinery::{Object, Value, yaml};
+use serving::TlsSettings;
 
 use crate::images::{Listed, Verification};
 use crate::memory::bank::Amount;
@@ -115,6 +116,12 @@ pub struct Config {
     pub port: u16,
     /// The port of healthz on the loopback interface; zero for none.
     pub healthz_port: u16,
+    /// How the server speaks TLS.
+    pub tls: TlsSettings,
+    /// How long a stream of exec, attach or port-forward may be idle; zero is no limit.
+    pub streaming_idle: Duration,
+    /// Whether the kubelet fails at start if the kernel is not set as Kubernetes expects.
+    pub protect_kernel_defaults: bool,
     /// The server's certificate and key; made if absent.
     pub serving: Option<(PathBuf, PathBuf)>,
     /// Whether the server's certificate is signed by the cluster.
@@ -225,7 +232,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "oomScoreAdj",
     "podCIDR",
     "podsPerCore",
-    "protectKernelDefaults",
     "qosReserved",
     "readOnlyPort",
     "registryBurst",
@@ -233,12 +239,9 @@ const WITHOUT_EFFECT: &[&str] = &[
     "runOnce",
     "runtimeRequestTimeout",
     "showHiddenMetricsForVersion",
-    "streamingConnectionIdleTimeout",
     "syncFrequency",
     "systemCgroups",
     "systemReservedCgroup",
-    "tlsCipherSuites",
-    "tlsMinVersion",
     "topologyManagerPolicyOptions",
     "tracing",
     "userNamespaces",
@@ -301,6 +304,9 @@ impl Config {
             address: IpAddr::from([0, 0, 0, 0]),
             port: 10250,
             healthz_port: 10248,
+            tls: TlsSettings::default(),
+            streaming_idle: Duration::from_secs(4 * 60 * 60),
+            protect_kernel_defaults: false,
             serving: None,
             server_tls_bootstrap: false,
             client_ca: None,
@@ -423,6 +429,9 @@ impl Config {
             "port" => self.port = field.number()?,
             "serverTLSBootstrap" => self.server_tls_bootstrap = field.bool()?,
             "rotateCertificates" => self.rotate_certificates = field.bool()?,
+            "streamingConnectionIdleTimeout" => self.streaming_idle = field.duration()?,
+            "tlsCipherSuites" => self.tls.cipher_suites = field.texts()?,
+            "tlsMinVersion" => self.tls.min_version = field.parse()?,
             "tlsCertFile" => self.serving.get_or_insert_default().0 = field.text()?.into(),
             "tlsPrivateKeyFile" => self.serving.get_or_insert_default().1 = field.text()?.into(),
             _ => return Ok(false),
@@ -472,6 +481,7 @@ impl Config {
     /// What the node is, and what its pods get.
     fn take_node(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
+            "protectKernelDefaults" => self.protect_kernel_defaults = field.bool()?,
             "allowedUnsafeSysctls" => self.allowed_unsafe_sysctls = field.texts()?,
             "cgroupDriver" => {
                 self.systemd_groups = match field.text()? {

@@ -27,6 +27,7 @@ use crate::drivers::{self, Drivers, Registry};
 use crate::groups::Groups;
 use crate::housekeeping::{self, Housekeeping};
 use crate::images::Images;
+use crate::kernel;
 use crate::logs::Logs;
 use crate::memory::Memory;
 use crate::memory::bank::Bank;
@@ -83,6 +84,9 @@ pub enum StartError {
     /// Control groups are to be made by a systemd that is not there.
     #[error("cgroupDriver: systemd cannot be used")]
     Groups(#[from] SystemdError),
+    /// The kernel is not set as Kubernetes expects, and `protectKernelDefaults` says that it must be.
+    #[error("protectKernelDefaults: {0}")]
+    Kernel(String),
     /// The machine has no address.
     #[error("the node's address cannot be found out: give --node-ip")]
     Address,
@@ -104,6 +108,7 @@ impl Kubelet {
         runtime: Runtime,
         gate: Option<Gate>,
     ) -> Result<Self, StartError> {
+        check_kernel(&config)?;
         config.root_dir = root_directory(&config.root_dir)?;
         let sockets = config.root_dir.join("plugins_registry");
         make_directory(&config.root_dir.join("pods"), 0o750)?;
@@ -336,6 +341,14 @@ fn cpus(config: &Config) -> Cpus {
     let milli = config.reserved.get("cpu").map_or(0, |amount| amount.milli_value());
     let count = usize::try_from(milli.max(0)).unwrap_or(0).div_ceil(1000);
     Cpus::given_away(&config.root_dir, &config.reserved_cpus, count)
+}
+
+fn check_kernel(config: &Config) -> Result<(), StartError> {
+    let wrong = match config.protect_kernel_defaults {
+        true => kernel::unexpected(Path::new("/proc/sys")),
+        false => Vec::new(),
+    };
+    if wrong.is_empty() { Ok(()) } else { Err(StartError::Kernel(wrong.join("; "))) }
 }
 
 /// The kubelet's directory without symbolic links in its path: the kernel lists mounts below it by that path.

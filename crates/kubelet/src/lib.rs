@@ -29,6 +29,7 @@ mod groups;
 mod hooks;
 mod housekeeping;
 mod images;
+mod kernel;
 mod kubelet;
 pub mod logs;
 pub mod memory;

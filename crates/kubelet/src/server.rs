@@ -26,6 +26,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use machinery::{Object, Value, json, value};
 use percent_encoding::percent_decode_str;
+use serving::Slot;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -36,12 +37,17 @@ use crate::observed::Container;
 use crate::pod::Pod;
 use crate::pods::Known;
 use access::{Access, Who};
-use tls::Shown;
+use tls::Tls;
 
 pub use tls::TlsError;
 
 /// Whoever does not say hello in this time is hung up on.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Connections at once; further clients wait.
+const CONNECTIONS_MAX: usize = 1024;
+/// Connections to healthz at once.
+const HEALTHZ_CONNECTIONS_MAX: usize = 64;
 
 /// The body of an answer.
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -83,29 +89,19 @@ pub async fn open(
     known: Known,
 ) -> Result<(SocketAddr, impl Future<Output = ()> + Send), ServeError> {
     let config = &context.config;
-    let shown = Shown::new(config, &context.facts.host_ips)?;
-    let acceptor = TlsAcceptor::from(Arc::new(tls::config(config, shown.clone())?));
+    let tls = Tls::new(config, &context.facts.host_ips)?;
     let wants_signed = config.server_tls_bootstrap && config.serving.is_none();
     let signing = wants_signed
-        .then(|| keep_signed(config.clone(), context.client.clone(), context.facts.host_ips.clone(), shown));
+        .then(|| keep_signed(config.clone(), context.client.clone(), context.facts.host_ips.clone(), tls.clone()));
     let address = SocketAddr::new(config.address, config.port);
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let access = Access::new(config, context.client.clone());
     let server = Arc::new(Server { context, known, access });
-    let accepting = async move {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => drop(tokio::spawn(connection(stream, acceptor.clone(), Arc::clone(&server)))),
-                Err(error) => {
-                    // Out of descriptors, mostly: others will close theirs.
-                    tracing::warn!(%error, "a connection could not be taken");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-    };
+    let accepting = serving::accept(listener, CONNECTIONS_MAX, std::future::pending(), move |stream, _, slot| {
+        connection(stream, TlsAcceptor::from(tls.current()), Arc::clone(&server), slot)
+    });
     let work = async move {
         match signing {
             Some(signing) => tokio::join!(signing, accepting).1,
@@ -116,11 +112,11 @@ pub async fn open(
 }
 
 /// Has the certificate that is shown signed by the cluster, and signed anew before it ends.
-async fn keep_signed(config: Config, client: Client, addresses: Vec<String>, shown: Shown) {
+async fn keep_signed(config: Config, client: Client, addresses: Vec<String>, tls: Tls) {
     let purpose = Purpose::Serving(addresses);
     let file = purpose.file(&config.cert_dir);
     let renewed = move || {
-        if let Err(error) = shown.replace(&file) {
+        if let Err(error) = tls.replace(&file) {
             tracing::error!(%error, "the certificate that was signed cannot be used");
         }
     };
@@ -136,29 +132,32 @@ pub async fn healthz(port: u16) {
             return std::future::pending().await;
         }
     };
-    while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
-            let service = service_fn(|request: Request<Incoming>| async move {
-                let well = matches!(request.uri().path(), "/healthz" | "/healthz/ping" | "/livez" | "/readyz");
-                Ok::<_, Infallible>(if well {
-                    text(StatusCode::OK, "ok")
-                } else {
-                    text(StatusCode::NOT_FOUND, "404 page not found\n")
-                })
-            });
-            // A client that goes away is no failure.
-            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+    serving::accept(listener, HEALTHZ_CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| async move {
+        let service = service_fn(|request: Request<Incoming>| async move {
+            let well = matches!(request.uri().path(), "/healthz" | "/healthz/ping" | "/livez" | "/readyz");
+            Ok::<_, Infallible>(if well {
+                text(StatusCode::OK, "ok")
+            } else {
+                text(StatusCode::NOT_FOUND, "404 page not found\n")
+            })
         });
-    }
+        // A client that goes away is no failure.
+        let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        drop(slot);
+    })
+    .await;
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>) {
+async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, slot: Slot) {
     // Latency matters more than packets to those who type.
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let user = certificate.and_then(|certificate| tls::user_of(certificate));
-    let service = service_fn(move |request: Request<Incoming>| {
+    let slot = Arc::new(slot);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        // A stream that is passed on outlives this connection, and still counts as one.
+        request.extensions_mut().insert(Arc::clone(&slot));
         let (server, user) = (Arc::clone(&server), user.clone());
         async move { Ok::<_, Infallible>(server.answer(request, user).await) }
     });
@@ -181,7 +180,7 @@ impl Server {
             Who::User(user) => user,
             Who::Nobody => return text(StatusCode::UNAUTHORIZED, "Unauthorized"),
         };
-        let verb = access::verb(request.method());
+        let verb = access::verb(request.method(), &parts);
         if let Err(why) = self.access.authorize(&who, verb, access::subresources(&parts)).await {
             return text(StatusCode::FORBIDDEN, &why);
         }

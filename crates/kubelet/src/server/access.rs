@@ -25,8 +25,14 @@ pub struct Access {
     authorize: bool,
 }
 
-/// The verb of a request.
-pub fn verb(method: &Method) -> &'static str {
+/// The verb of a request. Whatever runs something in a pod, or reaches into it, is `create`, also when a WebSocket client asks
+/// for it by GET: who may read from a node may not run commands on it.
+// DEVIATION: exec, attach and port-forward by GET need the verb `create` of nodes/proxy; upstream's kubelet takes `get` for them.
+pub fn verb(method: &Method, parts: &[String]) -> &'static str {
+    let first = parts.first().map_or("", String::as_str);
+    if matches!(first, "exec" | "attach" | "run" | "portForward") {
+        return "create";
+    }
     match *method {
         Method::POST => "create",
         Method::PUT => "update",
@@ -100,5 +106,28 @@ impl Access {
             return Ok(());
         }
         Err(format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{subresource}])", user.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_something_in_a_pod_needs_create_by_whatever_method() {
+        let check = |method: Method, path: &str, expect: &str| {
+            let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+            assert_eq!(verb(&method, &parts), expect, "{method} {path}");
+        };
+        for path in ["/exec/n/p/c", "/attach/n/p/u/c", "/run/n/p/c", "/portForward/n/p"] {
+            for method in [Method::GET, Method::POST, Method::HEAD, Method::DELETE] {
+                check(method, path, "create");
+            }
+        }
+        check(Method::GET, "/containerLogs/n/p/c", "get");
+        check(Method::GET, "/pods", "get");
+        check(Method::POST, "/checkpoint/n/p/c", "create");
+        check(Method::PUT, "/x", "update");
+        check(Method::GET, "/", "get");
     }
 }

@@ -1,5 +1,6 @@
 //! Commands, attachments and forwarded ports: the runtime streams them, and the server passes the connection on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cri::v1;
@@ -14,6 +15,9 @@ use crate::pod::Pod;
 
 /// A command whose end is waited for may take this long.
 const RUN_MAX: Duration = Duration::from_secs(60);
+
+/// How long a stream may be idle that may be idle for ever.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// Headers that are about one connection only and are said anew on the next.
 const OF_A_CONNECTION: &[&str] = &["host", "authorization", "content-length", "transfer-encoding"];
@@ -52,7 +56,7 @@ impl Server {
             runtime.attach(request).await.map(|answer| answer.into_inner().url)
         };
         match url {
-            Ok(url) => pass_on(&url, request).await,
+            Ok(url) => pass_on(&url, request, self.context.config.streaming_idle).await,
             Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
         }
     }
@@ -103,14 +107,15 @@ impl Server {
         let port = ports.flat_map(|(_, value)| value.split(',')).filter_map(|port| port.parse().ok()).collect();
         let forward = v1::PortForwardRequest { pod_sandbox_id: sandbox.id.clone(), port };
         match self.context.runtime.runtime.clone().port_forward(forward).await {
-            Ok(answer) => pass_on(&answer.into_inner().url, request).await,
+            Ok(answer) => pass_on(&answer.into_inner().url, request, self.context.config.streaming_idle).await,
             Err(status) => text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
         }
     }
 }
 
-/// Sends a request on to the runtime, and if it switches protocols, every byte after it, both ways.
-async fn pass_on(url: &str, mut request: Request<Incoming>) -> Response<Body> {
+/// Sends a request on to the runtime, and if it switches protocols, every byte after it, both ways, until nothing was sent for
+/// `idle_max`; zero is no limit.
+async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) -> Response<Body> {
     let failed = |why: String| text(StatusCode::BAD_GATEWAY, &format!("the runtime's stream cannot be reached: {why}"));
     let Ok(uri) = url.parse::<Uri>() else { return failed(format!("{url:?} is no URL")) };
     let address = uri.authority().map_or(String::new(), ToString::to_string);
@@ -145,11 +150,15 @@ async fn pass_on(url: &str, mut request: Request<Incoming>) -> Response<Body> {
     for (name, value) in answer.headers() {
         response = response.header(name, value);
     }
+    let slot = request.extensions().get::<Arc<serving::Slot>>().cloned();
     let (near, far) = (hyper::upgrade::on(&mut request), hyper::upgrade::on(&mut answer));
     tokio::spawn(async move {
+        let _slot = slot;
         let (Ok(near), Ok(far)) = (near.await, far.await) else { return };
+        let (near, mut far) = (TokioIo::new(near), TokioIo::new(far));
+        let idle_max = if idle_max.is_zero() { FOREVER } else { idle_max };
         // Whoever hangs up first ends it for both; that is how these streams end.
-        let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(near), &mut TokioIo::new(far)).await;
+        let _ = tokio::io::copy_bidirectional(&mut serving::Idle::new(near, idle_max), &mut far).await;
     });
     let empty = Empty::new().map_err(|never| match never {}).boxed_unsync();
     let mut response = response.body(empty).expect("the answer is well formed");

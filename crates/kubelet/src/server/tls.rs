@@ -1,16 +1,13 @@
 //! The certificate of the server, and whom its clients' certificates name.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
-use rustls::sign::CertifiedKey;
+use rustls::pki_types::CertificateDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
+use serving::{Reloaded, TlsSettings, read_certificate, read_certificates};
 
 use crate::bootstrap::Purpose;
 use crate::config::Config;
@@ -21,26 +18,32 @@ pub enum TlsError {
     /// A file cannot be read or written.
     #[error("{0} cannot be used")]
     File(PathBuf, #[source] std::io::Error),
-    /// A file has no certificate or key in it.
-    #[error("{0} holds no usable PEM")]
-    Pem(PathBuf, #[source] rustls::pki_types::pem::Error),
     /// A certificate could not be made.
     #[error("a certificate cannot be made")]
     Make(#[from] rcgen::Error),
-    /// Certificate and key do not fit.
-    #[error("the certificate cannot be used")]
-    Rustls(#[from] rustls::Error),
-    /// The authority of clients cannot be used.
-    #[error("the authority of clients cannot be used")]
+    /// Certificate and key do not fit, or the settings are unknown.
+    #[error(transparent)]
+    Settings(#[from] serving::TlsError),
+    /// The CA of clients cannot be used.
+    #[error("the CA of clients cannot be used")]
+    Clients(#[from] rustls::Error),
+    /// The CA of clients is none.
+    #[error("the CA of clients cannot be used")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// The certificate that is shown now. Clones share it.
-#[derive(Clone, Debug)]
-pub struct Shown(Arc<Mutex<Arc<CertifiedKey>>>);
+/// TLS as it is offered now: files are read again when they change. Clones share it.
+#[derive(Clone)]
+pub struct Tls(Arc<Shared>);
 
-impl Shown {
-    /// What is given, what was signed for it before, or what it makes for itself.
+struct Shared {
+    settings: TlsSettings,
+    client_ca: Option<PathBuf>,
+    offered: Mutex<Reloaded<ServerConfig>>,
+}
+
+impl Tls {
+    /// Shows what is given, what was signed for it before, or what it makes for itself.
     pub fn new(config: &Config, addresses: &[String]) -> Result<Self, TlsError> {
         let signed = Purpose::Serving(Vec::new()).file(&config.cert_dir);
         let (certificate, key) = match &config.serving {
@@ -49,39 +52,52 @@ impl Shown {
             // DEVIATION: until its certificate is signed, a kubelet that asks for one shows one of its own; upstream shows none.
             None => own(&config.cert_dir, &config.node_name, addresses)?,
         };
-        Ok(Self(Arc::new(Mutex::new(Arc::new(certified(&certificate, &key)?)))))
+        let (settings, client_ca) = (config.tls.clone(), config.client_ca.clone());
+        let offered = Mutex::new(followed(&settings, client_ca.clone(), certificate, key)?);
+        Ok(Self(Arc::new(Shared { settings, client_ca, offered })))
+    }
+
+    /// What is offered to a connection that begins now.
+    pub fn current(&self) -> Arc<ServerConfig> {
+        self.0.offered.lock().unwrap_or_else(PoisonError::into_inner).current()
     }
 
     /// Shows what is in a file from now on.
     pub fn replace(&self, file: &Path) -> Result<(), TlsError> {
-        let fresh = Arc::new(certified(file, file)?);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let shared = &self.0;
+        let fresh = followed(&shared.settings, shared.client_ca.clone(), file.to_owned(), file.to_owned())?;
+        *shared.offered.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
 }
 
-impl ResolvesServerCert for Shown {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-}
-
-fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let chain = certificates(certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Pem(key.to_owned(), error))?;
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    Ok(CertifiedKey::from_der(chain, key, &provider)?)
+/// What is offered with these files, and is read again whenever one of them changes.
+fn followed(
+    settings: &TlsSettings,
+    client_ca: Option<PathBuf>,
+    certificate: PathBuf,
+    key: PathBuf,
+) -> Result<Reloaded<ServerConfig>, TlsError> {
+    let files = [&certificate, &key].into_iter().chain(&client_ca).cloned().collect();
+    let settings = settings.clone();
+    Reloaded::new(files, move || offer(&settings, client_ca.as_deref(), &certificate, &key))
 }
 
 /// What the server shows, and asks of its clients.
-pub fn config(config: &Config, shown: Shown) -> Result<ServerConfig, TlsError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let builder = match &config.client_ca {
+fn offer(
+    settings: &TlsSettings,
+    client_ca: Option<&Path>,
+    certificate: &Path,
+    key: &Path,
+) -> Result<ServerConfig, TlsError> {
+    let provider = settings.provider()?;
+    let shown = read_certificate(certificate, key, &provider)?;
+    let builder = settings.server()?;
+    let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(file) => {
             let mut roots = RootCertStore::empty();
-            for certificate in certificates(file)? {
+            for certificate in read_certificates(file)? {
                 roots.add(certificate)?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -89,7 +105,7 @@ pub fn config(config: &Config, shown: Shown) -> Result<ServerConfig, TlsError> {
             builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
         }
     };
-    let mut server = builder.with_cert_resolver(Arc::new(shown));
+    let mut server = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
     // Streams are upgraded connections, which only the older protocol has.
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(server)
@@ -98,11 +114,6 @@ pub fn config(config: &Config, shown: Shown) -> Result<ServerConfig, TlsError> {
 /// Whom a verified certificate names.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<auth::User> {
     auth::x509::Subject::read(certificate, driver::clock::now()).ok()?.user()
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = |error| TlsError::Pem(file.to_owned(), error);
-    CertificateDer::pem_file_iter(file).map_err(pem)?.collect::<Result<_, _>>().map_err(pem)
 }
 
 /// The certificate that the kubelet made for itself, made now if it is the first time.
@@ -115,12 +126,139 @@ fn own(dir: &Path, node: &str, addresses: &[String]) -> Result<(PathBuf, PathBuf
         let path = path.to_owned();
         move |error| TlsError::File(path, error)
     };
-    fs::create_dir_all(dir).map_err(file(dir))?;
+    sys::create_dirs(dir, 0o700).map_err(file(dir))?;
     let names: Vec<String> = std::iter::once(node.to_owned()).chain(addresses.iter().cloned()).collect();
     let made = rcgen::generate_simple_self_signed(names)?;
-    let opened = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&key);
-    let written = opened.and_then(|mut opened| opened.write_all(made.signing_key.serialize_pem().as_bytes()));
-    written.map_err(file(&key))?;
-    fs::write(&certificate, made.cert.pem()).map_err(file(&certificate))?;
+    sys::replace_file(&key, made.signing_key.serialize_pem().as_bytes(), 0o600).map_err(file(&key))?;
+    sys::replace_file(&certificate, made.cert.pem().as_bytes(), 0o644).map_err(file(&certificate))?;
     Ok((certificate, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use serving::MinVersion;
+
+    use super::*;
+
+    /// The names in the certificate that a client is shown now, if a client of this version is served.
+    fn shown(tls: &Tls, version: &'static rustls::SupportedProtocolVersion) -> Option<Vec<u8>> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let client = rustls::ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version]);
+        let client = client.unwrap().dangerous();
+        let client = client.with_custom_certificate_verifier(Arc::new(trust::Everybody(provider)));
+        let name = "node".try_into().unwrap();
+        let mut client = rustls::ClientConnection::new(Arc::new(client.with_no_client_auth()), name).unwrap();
+        let mut server = rustls::ServerConnection::new(tls.current()).unwrap();
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut wire = Vec::new();
+            client.write_tls(&mut wire).unwrap();
+            server.read_tls(&mut wire.as_slice()).unwrap();
+            server.process_new_packets().ok()?;
+            let mut wire = Vec::new();
+            server.write_tls(&mut wire).unwrap();
+            client.read_tls(&mut wire.as_slice()).unwrap();
+            client.process_new_packets().ok()?;
+        }
+        Some(client.peer_certificates().unwrap()[0].to_vec())
+    }
+
+    /// A client that wants to see any certificate.
+    mod trust {
+        use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+        use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+        use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+        use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+        #[derive(Debug)]
+        pub struct Everybody(pub std::sync::Arc<CryptoProvider>);
+
+        impl ServerCertVerifier for Everybody {
+            fn verify_server_cert(
+                &self,
+                _: &CertificateDer<'_>,
+                _: &[CertificateDer<'_>],
+                _: &ServerName<'_>,
+                _: &[u8],
+                _: UnixTime,
+            ) -> Result<ServerCertVerified, Error> {
+                Ok(ServerCertVerified::assertion())
+            }
+
+            fn verify_tls12_signature(
+                &self,
+                message: &[u8],
+                certificate: &CertificateDer<'_>,
+                signed: &DigitallySignedStruct,
+            ) -> Result<HandshakeSignatureValid, Error> {
+                verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+            }
+
+            fn verify_tls13_signature(
+                &self,
+                message: &[u8],
+                certificate: &CertificateDer<'_>,
+                signed: &DigitallySignedStruct,
+            ) -> Result<HandshakeSignatureValid, Error> {
+                verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+            }
+
+            fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+                self.0.signature_verification_algorithms.supported_schemes()
+            }
+        }
+    }
+
+    fn write_pair(certificate: &Path, key: &Path, name: &str) -> Vec<u8> {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        std::fs::write(certificate, made.cert.pem()).unwrap();
+        std::fs::write(key, made.signing_key.serialize_pem()).unwrap();
+        made.cert.der().to_vec()
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_shown_without_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+        let old = write_pair(&certificate, &key, "old");
+        let config = Config { serving: Some((certificate.clone(), key.clone())), ..Config::new("node") };
+        let tls = Tls::new(&config, &[]).unwrap();
+        assert_eq!(shown(&tls, &rustls::version::TLS13), Some(old));
+        let new = write_pair(&certificate, &key, "new");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while shown(&tls, &rustls::version::TLS13) != Some(new.clone()) {
+            assert!(Instant::now() < deadline, "the old certificate is still shown");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_oldest_version_is_the_one_that_is_configured() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |min_version: MinVersion, expect: bool| {
+            let tls = TlsSettings { min_version, ..TlsSettings::default() };
+            let config = Config { cert_dir: dir.path().to_owned(), tls, ..Config::new("node") };
+            let tls = Tls::new(&config, &[]).unwrap();
+            assert_eq!(shown(&tls, &rustls::version::TLS12).is_some(), expect, "{min_version:?}");
+            assert!(shown(&tls, &rustls::version::TLS13).is_some());
+        };
+        check(MinVersion::Tls12, true);
+        check(MinVersion::Tls13, false);
+    }
+
+    #[test]
+    fn only_the_cipher_suites_that_are_configured_are_offered() {
+        let dir = tempfile::tempdir().unwrap();
+        let offered = |names: &[&str]| {
+            let cipher_suites = names.iter().map(ToString::to_string).collect();
+            let tls = TlsSettings { cipher_suites, ..TlsSettings::default() };
+            let config = Config { cert_dir: dir.path().to_owned(), tls, ..Config::new("node") };
+            Tls::new(&config, &[]).map(|tls| shown(&tls, &rustls::version::TLS12).is_some()).map_err(|e| e.to_string())
+        };
+        assert_eq!(offered(&["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]), Ok(true));
+        // The kubelet's own key is not of this kind.
+        assert_eq!(offered(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), Ok(false));
+        assert!(offered(&["TLS_NONSENSE"]).unwrap_err().contains("TLS_NONSENSE"));
+    }
 }
