@@ -90,7 +90,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 
 /// Runs the node until it is told to stop; pods go on.
 pub fn run(matches: &ArgMatches) -> Result<()> {
-    let agent = Agent::from_arg_matches(matches)?;
+    let mut agent = Agent::from_arg_matches(matches)?;
     if agent.systemd_unit {
         return background::print_unit(&agent.data_dir);
     }
@@ -113,6 +113,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         own_flags.insert(row.name, flags);
     }
     let instance = Instance::claim(&agent.data_dir)?;
+    agent.data_dir = instance.folder().to_owned();
     let options = options(&agent, own_flags);
     preflight::node(&options)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();

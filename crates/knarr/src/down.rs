@@ -38,8 +38,10 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Stops the process, then the pods, then forgets them if asked to.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Down { data_dir, purge } = Down::from_arg_matches(matches)?;
+    ensure!(data_dir.is_dir(), "there is no cluster in {}", data_dir.display());
+    // Without symbolic links, as the kernel lists the mounts below it.
+    let data_dir = data_dir.canonicalize().with_context(|| format!("failed to resolve {}", data_dir.display()))?;
     let shown = data_dir.display();
-    ensure!(data_dir.is_dir(), "there is no cluster in {shown}");
     ensure!(
         data_dir.join("knarr.lock").is_file(),
         "{shown} has never been the folder of a cluster, so nothing in it is touched"
@@ -78,13 +80,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         net::mesh::apply(&[], &[], None).context("take the ways to other nodes away")?;
         proxy::follow::clean_up().context("take the rules of services away")?;
         proxy::policy::follow::clean_up().context("take the rules of policies away")?;
-        unmount(&data_dir.join("kubelet"))?;
+        unmount_inside(&data_dir.join("kubelet"))?;
+        unmount_inside(&data_dir.join("runtime"))?;
         remove_groups(&nodes::group(&data_dir));
     }
     if purge {
         let folders = nodes.names()?.iter().map(|name| nodes.folder_of(name)).chain([data_dir.clone()]).collect();
         remove_logs(folders);
-        std::fs::remove_dir_all(&data_dir).with_context(|| format!("{shown} cannot be removed"))?;
+        remove_data(&data_dir).with_context(|| format!("{shown} cannot be removed"))?;
         println!("removed {shown}");
     }
     Ok(())
@@ -147,17 +150,23 @@ fn remove_logs(folders: Vec<PathBuf>) {
     Logs::new(&::kubelet::Config::new("").pod_logs_dir).remove_strangers(&uids);
 }
 
-/// Takes away what volumes mounted, the innermost first.
-fn unmount(folder: &Path) -> Result<()> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").context("the mounts of this machine cannot be read")?;
-    let places = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
-    let mut ours: Vec<&Path> = places.filter(|place| place.starts_with(folder)).collect();
-    ours.sort_by_key(|place| std::cmp::Reverse(place.as_os_str().len()));
-    for place in ours {
-        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH)
+/// Unmounts what is mounted inside a directory, but not the directory itself: that it is a mount is somebody else's doing.
+fn unmount_inside(folder: &Path) -> Result<()> {
+    for place in sys::mounts_below(folder)?.iter().rev().filter(|place| *place != folder) {
+        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::NOFOLLOW)
             .with_context(|| format!("{} cannot be unmounted", place.display()))?;
     }
     Ok(())
+}
+
+/// Removes the data directory. What is mounted in it still is not entered, and fails the removal.
+fn remove_data(data_dir: &Path) -> std::io::Result<()> {
+    sys::remove_contents(data_dir)?;
+    match std::fs::remove_dir(data_dir) {
+        // A disk of its own stays mounted, and empty.
+        Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Removes a node's control groups in every hierarchy; what still has a process stays.
@@ -177,4 +186,54 @@ fn remove_group(group: &Path) {
     }
     // It is not there in most hierarchies.
     let _ = std::fs::remove_dir(group);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_purge_keeps_the_content_of_what_is_mounted() {
+        let top = tempfile::tempdir().unwrap();
+        let (data, precious) = (top.path().join("data"), top.path().join("precious"));
+        let volume = data.join("kubelet/pods/uid/volumes/kubernetes.io~nfs/v");
+        let disk = data.join("disk");
+        for dir in [&volume, &disk, &precious] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        fs::write(precious.join("data"), "x").unwrap();
+        let purged = sys::apart(|| {
+            for place in [&volume, &disk] {
+                rustix::mount::mount_bind_recursive(&precious, place).unwrap();
+            }
+            unmount_inside(&data.join("kubelet")).unwrap();
+            let refused = remove_data(&data).unwrap_err().to_string();
+            assert!(refused.contains("is a mount point"), "{refused}");
+            assert!(precious.join("data").exists());
+            rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
+            remove_data(&data).unwrap();
+        });
+        match purged {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => println!("skipped: this needs root"),
+            purged => purged.unwrap(),
+        }
+        assert!(precious.join("data").exists() && !data.exists());
+    }
+
+    #[test]
+    fn a_data_directory_that_is_a_disk_of_its_own_is_emptied() {
+        let top = tempfile::tempdir().unwrap();
+        let purged = sys::apart(|| {
+            rustix::mount::mount("tmpfs", top.path(), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+            fs::create_dir(top.path().join("store")).unwrap();
+            remove_data(top.path()).unwrap();
+            assert_eq!(fs::read_dir(top.path()).unwrap().count(), 0);
+        });
+        match purged {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => println!("skipped: this needs root"),
+            purged => purged.unwrap(),
+        }
+    }
 }

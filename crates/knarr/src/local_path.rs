@@ -90,7 +90,7 @@ impl Errands for Folders {
     fn run(&self, errand: &Errand) -> Result<Value, String> {
         let done = match errand {
             Errand::MakeFolder(path) => make(&self.child(path)?),
-            Errand::RemoveFolder(path) => remove(&self.child(path)?),
+            Errand::RemoveFolder(path) => sys::remove_tree(&self.child(path)?),
             Errand::Sign(_) => return Err("there is no authority here".to_owned()),
         };
         done.map(|()| Value::Null).map_err(|error| error.to_string())
@@ -104,14 +104,6 @@ fn make(path: &Path) -> io::Result<()> {
         _ => {}
     }
     fs::set_permissions(path, Permissions::from_mode(0o777))
-}
-
-/// Links are removed and not followed.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                 ensure!(down.success(), "the pods of {name} do not end");
             }
             nodes.disconnect(&name)?;
-            std::fs::remove_dir_all(&folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
+            sys::remove_tree(&folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
             executor.block_on(async {
                 let client = token::admin(&data_dir)?;
                 match client.delete(&Target::named(&NODES, "", &name), &DeleteOptions::default()).await {

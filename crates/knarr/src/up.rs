@@ -135,7 +135,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Runs a server of a cluster as the options say once they are complete.
-pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
+pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
         return background::print_unit(&options.data_dir);
     }
@@ -145,6 +145,7 @@ pub fn launch(options: Options, complete: impl AsyncFnOnce(Options) -> Result<Op
         return background::start(&options.data_dir);
     }
     let instance = Instance::claim(&options.data_dir)?;
+    options.data_dir = instance.folder().to_owned();
     preflight::check(&options)?;
     static_pods::check(&options)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(instance.log()?).with_ansi(false).init();

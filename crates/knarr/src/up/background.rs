@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::Instance;
+use super::{Instance, instance};
 use crate::join::{JoinToken, token_args};
 
 /// How often it is looked whether the cluster is ready: a file of another process has nothing to wait on.
@@ -20,11 +21,9 @@ pub fn start(data_dir: &Path) -> Result<()> {
     if let Some(holder) = Instance::holder(data_dir)? {
         bail!("a cluster already runs as process {holder}; stop it with `knarr down`");
     }
-    std::fs::create_dir_all(data_dir).with_context(|| {
-        format!("{} cannot be made; run this as root, or choose another with --data-dir", data_dir.display())
-    })?;
+    instance::prepare(data_dir)?;
     let output = data_dir.join("up.out");
-    let file = OpenOptions::new().create(true).write(true).truncate(true).open(&output)?;
+    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&output)?;
     let this = std::env::current_exe().context("this program has no path")?;
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "-d" && argument != "--background");
     let mut child = Command::new(this)

@@ -1,16 +1,28 @@
 //! One running cluster a folder: a lock that ends with its process, and who holds it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use audit::log::rotation::Rotation;
 use rustix::fs::{FlockOperation, flock};
+use serving::LogFile;
 
 /// How long a process may take to die, and how often it is looked: a lock cannot be waited for with a deadline.
 const DYING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
+
+/// The mode of a data directory.
+const PRIVATE: u32 = 0o700;
+/// The bit of directories that all users of a machine share, like /tmp.
+const STICKY: u32 = 0o1000;
+
+/// How much of the log is kept.
+const LOG_ROTATION: Rotation = Rotation { megabytes_max: 64, days_max: 0, backups_max: 3, compress: false };
 
 /// The claim of this process on a folder.
 #[derive(Debug)]
@@ -20,11 +32,11 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Claims a folder, which is made if there is none.
+    /// Claims a directory, which is created if there is none, and which only its owner can enter from now on.
     pub fn claim(folder: &Path) -> Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| {
-            format!("{} cannot be made; run this as root, or choose another folder with --data-dir", folder.display())
-        })?;
+        prepare(folder)?;
+        // The kernel lists mounts by paths without symbolic links, and whoever looks for them must use the same.
+        let folder = &folder.canonicalize().with_context(|| format!("failed to resolve {}", folder.display()))?;
         if let Some(holder) = Self::holder(folder)? {
             bail!("{} belongs to a cluster that runs as process {holder}; stop it with `knarr down`", folder.display());
         }
@@ -85,11 +97,17 @@ impl Instance {
         text.lines().nth(2).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Where components write what they do.
-    pub fn log(&self) -> Result<File> {
+    /// The directory, without symbolic links in its path.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where components write their log: a file that is renamed when it is full, of which few are kept.
+    pub fn log(&self) -> Result<Mutex<LogFile>> {
         let path = self.folder.join("knarr.log");
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        file.with_context(|| format!("{} cannot be written", path.display()))
+        let mut log = LogFile::new(&path, LOG_ROTATION);
+        log.open().with_context(|| format!("{} cannot be written", path.display()))?;
+        Ok(Mutex::new(log))
     }
 
     fn say(&self, text: &str) -> Result<()> {
@@ -105,9 +123,26 @@ fn is_alive(process: u32) -> bool {
     std::fs::read_link(format!("/proc/{process}/exe")).is_ok()
 }
 
+/// Creates a data directory that only its owner can enter, or closes one that others could enter until now: secrets of pods,
+/// private keys and programs of images are in it. A directory that is not a cluster's keeps its mode.
+pub fn prepare(folder: &Path) -> Result<()> {
+    let failed =
+        || format!("{} cannot be made; run this as root, or choose another folder with --data-dir", folder.display());
+    sys::create_dirs(folder, PRIVATE).with_context(failed)?;
+    let mode = std::fs::metadata(folder).with_context(failed)?.permissions().mode();
+    let is_ours =
+        folder.join("knarr.lock").is_file() || std::fs::read_dir(folder).with_context(failed)?.next().is_none();
+    let is_shared = mode & STICKY != 0;
+    if mode & 0o077 != 0 && is_ours && !is_shared {
+        std::fs::set_permissions(folder, Permissions::from_mode(PRIVATE))
+            .with_context(|| format!("failed to change the mode of {}", folder.display()))?;
+    }
+    Ok(())
+}
+
 fn open(folder: &Path) -> Result<File> {
     let path = folder.join("knarr.lock");
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
     file.with_context(|| format!("{} cannot be written; run this as root", path.display()))
 }
 
@@ -129,6 +164,58 @@ mod tests {
         assert!(Instance::is_ready(folder.path()));
         drop(first);
         assert_eq!(Instance::holder(folder.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_data_directory_is_closed_to_other_users() {
+        let top = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let check = |name: &str, before: Option<u32>, content: Option<&str>, expect: u32| {
+            let folder = top.path().join(name);
+            if let Some(before) = before {
+                std::fs::create_dir(&folder).unwrap();
+                std::fs::set_permissions(&folder, Permissions::from_mode(before)).unwrap();
+            }
+            if let Some(content) = content {
+                std::fs::write(folder.join(content), "").unwrap();
+            }
+            prepare(&folder).unwrap();
+            assert_eq!(mode(&folder), expect, "{name}");
+        };
+        check("new/below", None, None, 0o700);
+        check("empty", Some(0o755), None, 0o700);
+        check("of-an-older-version", Some(0o755), Some("knarr.lock"), 0o700);
+        check("of-somebody-else", Some(0o755), Some("letter"), 0o755);
+        check("like-tmp", Some(0o1777), Some("knarr.lock"), 0o1777);
+        let instance = Instance::claim(&top.path().join("claimed")).unwrap();
+        for file in ["knarr.lock", "knarr.log"] {
+            drop(instance.log().unwrap());
+            assert_eq!(mode(&instance.folder().join(file)), 0o600, "{file}");
+        }
+    }
+
+    #[test]
+    fn the_log_does_not_grow_without_end() {
+        let top = tempfile::tempdir().unwrap();
+        let instance = Instance::claim(top.path()).unwrap();
+        let log = instance.log().unwrap();
+        let line = vec![b'x'; 1 << 20];
+        for _ in 0..LOG_ROTATION.megabytes_max + 2 {
+            log.lock().unwrap().write_all(&line).unwrap();
+        }
+        assert!(std::fs::metadata(top.path().join("knarr.log")).unwrap().len() < 4 << 20);
+        let logs = std::fs::read_dir(top.path()).unwrap().flatten().map(|entry| entry.file_name());
+        assert_eq!(logs.filter(|name| name.to_string_lossy().starts_with("knarr-")).count(), 1);
+    }
+
+    #[test]
+    fn a_data_directory_behind_a_link_is_known_by_its_own_path() {
+        let top = tempfile::tempdir().unwrap();
+        let (real, link) = (top.path().join("real"), top.path().join("link"));
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let instance = Instance::claim(&link).unwrap();
+        assert_eq!(instance.folder(), real.canonicalize().unwrap());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod nodes;
 mod operate;
 mod readme;
 mod refusals;
+mod safety;
 mod servers;
 mod six;
 

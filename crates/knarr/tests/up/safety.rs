@@ -1,0 +1,114 @@
+//! What pods must not do to their machine: hang its kubelet, lose its files, or show their secrets to its users.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use super::*;
+
+/// Nothing else on the machine contains it.
+const SECRET: &str = "hunter2-of-the-mode-walk";
+
+/// A pod with a secret in its environment and in a volume, and with a part of a directory of the node.
+fn pods(precious: &Path) -> String {
+    let precious = precious.display();
+    format!(
+        r#"{{"apiVersion": "v1", "kind": "List", "items": [
+    {{"apiVersion": "v1", "kind": "Secret", "metadata": {{"name": "s"}}, "stringData": {{"key": "{SECRET}"}}}},
+    {{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "careful"}}, "spec": {{"terminationGracePeriodSeconds": 1,
+        "volumes": [{{"name": "s", "secret": {{"secretName": "s"}}}}, {{"name": "e", "emptyDir": {{}}}},
+            {{"name": "h", "hostPath": {{"path": "{precious}", "type": "Directory"}}}}],
+        "containers": [{{"name": "c", "image": "{IMAGE}", "command": ["busybox", "sleep", "1000"],
+            "env": [{{"name": "KEY", "valueFrom": {{"secretKeyRef": {{"name": "s", "key": "key"}}}}}}],
+            "volumeMounts": [{{"name": "s", "mountPath": "/s"}}, {{"name": "e", "mountPath": "/e"}},
+                {{"name": "h", "mountPath": "/h", "subPath": "part"}}]}}]}}}},
+    {{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "hostile"}}, "spec": {{"restartPolicy": "Never",
+        "securityContext": {{"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {{"type": "RuntimeDefault"}}}},
+        "volumes": [{{"name": "e", "emptyDir": {{}}}}],
+        "initContainers": [{{"name": "i", "image": "{IMAGE}", "command": ["busybox", "mkfifo", "/e/fifo"],
+            "volumeMounts": [{{"name": "e", "mountPath": "/e"}}]}}],
+        "containers": [{{"name": "c", "image": "{IMAGE}", "command": ["busybox", "true"],
+            "volumeMounts": [{{"name": "e", "mountPath": "/dev/termination-log", "subPath": "fifo"}}]}}]}}}}]}}"#
+    )
+}
+
+#[test]
+fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secrets() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    let machine = Machine::new();
+    let (real, precious) = (machine.folder.path().join("real"), machine.folder.path().join("precious"));
+    std::fs::create_dir(&real).unwrap();
+    std::fs::create_dir_all(precious.join("part")).unwrap();
+    std::fs::write(precious.join("part/data"), "x").unwrap();
+    symlink(&real, machine.data()).unwrap();
+    machine.knarr(&format!(
+        "up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi --kubelet-arg cgroup-root=/knarr-{}",
+        real.display().to_string().trim_start_matches('/').replace('/', "-")
+    ));
+    build_image(&machine);
+    machine.apply(&pods(&precious));
+    let phase = |name: &str| format!("kubectl get pod {name} -o jsonpath={{.status.phase}}");
+    machine.eventually(&phase("careful"), |phase| phase == "Running");
+    machine.eventually(&phase("hostile"), |phase| phase == "Succeeded");
+    // The kubelet works on: whoever comes later runs as well.
+    machine.succeed(&format!("kubectl run later --image={IMAGE} --command -- busybox sleep 1000"));
+    machine.eventually(&phase("later"), |phase| phase == "Running");
+
+    nobody_else_reads_what_is_below(&machine, &real);
+
+    let uid = machine.succeed("kubectl get pod careful -o jsonpath={.metadata.uid}");
+    machine.succeed("kubectl delete pod careful");
+    let gone = real.join("kubelet/pods").join(&uid);
+    let deadline = Instant::now() + DEADLINE;
+    while gone.exists() {
+        assert!(Instant::now() < deadline, "{} is not removed", gone.display());
+        std::thread::yield_now();
+    }
+    assert!(precious.join("part/data").exists(), "the pod's end removed a file of the node");
+
+    machine.apply(&pods(&precious));
+    machine.eventually(&phase("careful"), |phase| phase == "Running");
+    machine.knarr("down --purge");
+    assert!(precious.join("part/data").exists(), "the purge removed a file of the node");
+    assert!(!real.exists());
+    std::fs::remove_file(machine.data()).unwrap();
+}
+
+/// Walks over everything below the data directory: what has the secret in it is its owner's alone, and nobody else gets in.
+fn nobody_else_reads_what_is_below(machine: &Machine, data: &Path) {
+    assert_eq!(std::fs::metadata(data).unwrap().permissions().mode() & 0o7777, 0o700);
+    let (mut files, mut secrets) = (0, Vec::new());
+    let mut waiting = vec![data.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            let (path, mode) = (entry.path(), metadata.permissions().mode() & 0o7777);
+            if metadata.is_dir() {
+                waiting.push(path);
+                continue;
+            }
+            files += 1;
+            if !metadata.is_file() || metadata.len() > 64 << 20 {
+                continue;
+            }
+            let content = std::fs::read(&path).unwrap_or_default();
+            if !content.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()) {
+                continue;
+            }
+            // What the pod itself sees has the mode that its volume asks for, and is in memory.
+            if !path.starts_with(data.join("kubelet/pods")) {
+                assert_eq!(mode & 0o077, 0, "{} shows a secret with mode {mode:o}", path.display());
+            }
+            assert_eq!((metadata.uid(), metadata.gid()), (0, 0), "{}", path.display());
+            secrets.push(path);
+        }
+    }
+    assert!(files > 100 && !secrets.is_empty(), "{files} files, {secrets:?}");
+    for path in secrets.iter().map(PathBuf::as_path).chain([data, &data.join("admin.kubeconfig")]) {
+        let mut stranger = machine.command("setpriv --reuid=65534 --regid=65534 --clear-groups head -c1");
+        let output = stranger.arg(path).output().unwrap();
+        assert!(!output.status.success(), "another user reads {}", path.display());
+        assert!(text(&output).contains("Permission denied"), "{}", text(&output));
+    }
+}
