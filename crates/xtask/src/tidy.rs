@@ -1,6 +1,7 @@
 //! The rules no compiler knows: layers, purity, module docs, file lengths, the list of deviations, true documents.
 
 mod cves;
+mod blocking;
 mod deviations;
 mod documents;
 mod layers;
@@ -37,6 +38,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     layers::check(&tree, &mut findings)?;
     sources::check(&tree, &mut findings);
     cves::check(&tree, &mut findings);
+    blocking::check(&tree, &mut findings);
     deviations::check(&tree, &mut findings);
     documents::check(&tree, &mut findings);
     for finding in &findings {
