@@ -40,6 +40,9 @@ pub async fn machine_with(args: &[&str]) -> Option<Machine> {
         eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
         return None;
     }
+    if std::env::var("KNARR_TEST_CGROUP").is_ok_and(|version| version == "v2") {
+        assert!(Cgroup::is_unified(), "cgroup v2 alone is to be mounted at /sys/fs/cgroup");
+    }
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let dir = tempfile::Builder::new().prefix("knarr-cri-").tempdir().unwrap();
     // Root of a user namespace is somebody else, and has to find its way.
