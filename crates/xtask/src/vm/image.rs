@@ -69,18 +69,23 @@ ip route replace default via \"${address%.*}.254\"
 Description=Scripts from outside
 RequiresMountsFor=/lab
 After=network.target
+StartLimitIntervalSec=0
 [Service]
 ExecStart=/bin/sh /usr/local/lib/vm/commands
 Restart=always
+RestartSec=1
 KillMode=process
 [Install]
 WantedBy=multi-user.target
 ",
     ),
-    // One script at a time: a line names it, its output goes beside it, a line answers with its exit code.
+    // One script at a time: a line names it, its output goes beside it, a line answers with its exit code. The port may appear
+    // after the service: then it is started again.
     (
         "usr/local/lib/vm/commands",
-        "exec 3<>/dev/virtio-ports/commands
+        "port=/dev/virtio-ports/commands
+[ -c $port ] || exit 1
+exec 3<>$port
 echo ready >&3
 while read -r script <&3; do
     /bin/sh \"/lab/$script\" >\"/lab/$script.out\" 2>&1 </dev/null 3>&-

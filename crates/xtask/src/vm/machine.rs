@@ -90,10 +90,14 @@ impl Machine {
     pub fn wait_for_boot(&mut self) -> anyhow::Result<()> {
         let name = self.spec.name;
         let deadline = Instant::now() + BOOT_MAX;
-        while self.answer(deadline).with_context(|| format!("{name} did not boot: {}", self.console_end()))? != "ready"
-        {
+        loop {
+            let answer =
+                self.answer(deadline).with_context(|| format!("{name} did not boot: {}", self.console_end()))?;
+            // What an earlier script was about to answer may have been cut off by the reboot, and stands before it.
+            if answer.ends_with("ready") {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Pulls the plug: what the machine has not written to its disk is lost.
@@ -148,7 +152,6 @@ impl Machine {
             running.answers.get_ref().set_read_timeout(Some(left))?;
             match running.answers.read_until(b'\n', &mut line) {
                 Ok(0) => bail!("{name} was switched off by itself"),
-                // A line that was cut off by a reboot goes on with the next one.
                 Ok(_) => return Ok(String::from_utf8_lossy(&line).trim().to_owned()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot read from {name}")),
