@@ -46,10 +46,10 @@ knarr token create --server >/lab/token
 "#;
 
 const JOIN: &str = r#"
-KNARR_TOKEN=$(cat /lab/token) timeout 500 knarr server --join https://10.99.0.1:6443 -d
-knarr down
-start_unit knarr server
-within 300 kubectl get --raw /readyz
+install -m 0600 /lab/token /root/token
+start_unit knarr server --join https://10.99.0.1:6443 --token-file /root/token
+within 500 kubectl get --raw /readyz
+rm /root/token
 "#;
 
 const RUN: &str = r#"
