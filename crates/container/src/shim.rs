@@ -26,7 +26,6 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::cgroup::Cgroup;
 use crate::log::Log;
 use crate::namespace;
-use crate::private;
 use crate::protocol::{EXIT, Exec, Exit, NETNS, READY, Reply, Request, SOCKET, Sandbox, Start, State};
 use connection::{Connection, Incoming};
 use output::Output;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::process::{Package, cargo, install_missing, succeeds};
+use crate::process::{Package, cargo, exec, install_missing, succeeds};
 use crate::{licenses, tidy};
 
 type Step = fn() -> anyhow::Result<()>;
