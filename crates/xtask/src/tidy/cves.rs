@@ -185,7 +185,10 @@ const CVES: &[Cve] = &[
         "CVE-2020-8558",
         KUBERNETES,
         "Neighbours of a node reach services that listen on its loopback address.",
-        Tests(&["nobody_from_outside_reaches_the_loopback_interface", "cve_2020_8558_neighbours_and_pods_cannot_reach_127_0_0_1_of_the_node"]),
+        Tests(&[
+            "nobody_from_outside_reaches_the_loopback_interface",
+            "cve_2020_8558_neighbours_and_pods_cannot_reach_127_0_0_1_of_the_node",
+        ]),
     ),
     cve(
         "CVE-2020-8559",
@@ -221,7 +224,10 @@ const CVES: &[Cve] = &[
         "CVE-2021-25740",
         KUBERNETES,
         "Whoever may edit a namespace directs a load balancer to another namespace's pods through Endpoints.",
-        Tests(&["the_edit_role_does_not_write_endpoints", "cve_2021_25740_edit_and_admin_may_read_endpoints_and_not_write_them"]),
+        Tests(&[
+            "the_edit_role_does_not_write_endpoints",
+            "cve_2021_25740_edit_and_admin_may_read_endpoints_and_not_write_them",
+        ]),
     ),
     cve(
         "CVE-2021-25741",
@@ -265,7 +271,8 @@ const CVES: &[Cve] = &[
         "A sysctl of a pod sets parameters of the host's kernel, such as the core pattern.",
         Tests(&[
             "only_what_is_safe_or_allowed_is_set_in_the_kernel",
-            "cve_2022_0811_a_sysctl_of_the_machine_is_refused", "cve_2022_0811_only_sysctls_of_the_sandboxs_own_namespaces_are_set",
+            "cve_2022_0811_a_sysctl_of_the_machine_is_refused",
+            "cve_2022_0811_only_sysctls_of_the_sandboxs_own_namespaces_are_set",
         ]),
     ),
     cve(
@@ -377,7 +384,10 @@ const CVES: &[Cve] = &[
         "CVE-2024-21626",
         RUNC,
         "A working directory among the runtime's open descriptors leads to the host's root.",
-        Tests(&["a_working_directory_among_the_runtimes_descriptors_does_not_lead_to_the_host", "cve_2024_21626_no_descriptor_of_the_runtime_leads_out_of_a_container"]),
+        Tests(&[
+            "a_working_directory_among_the_runtimes_descriptors_does_not_lead_to_the_host",
+            "cve_2024_21626_no_descriptor_of_the_runtime_leads_out_of_a_container",
+        ]),
     ),
     cve(
         "CVE-2024-25621",

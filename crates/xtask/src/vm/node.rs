@@ -238,6 +238,7 @@ const CIS_HARDENED: &str = r#"
 # Also if an earlier step failed half-way.
 systemctl disable --now --quiet knarr.service 2>/dev/null || true
 [ ! -e /var/lib/knarr/knarr.lock ] || knarr down --purge
+rm -f /var/lib/knarr
 mkdir -p /etc/knarr
 cat >/etc/knarr/admission.yaml <<FILE
 apiVersion: apiserver.config.k8s.io/v1
