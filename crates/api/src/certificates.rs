@@ -1,5 +1,6 @@
 //! The kinds of certificates.k8s.io.
 
+pub mod agreement;
 pub mod certificate_signing_request;
 pub mod cluster_trust_bundle;
 pub mod pem;

@@ -1,0 +1,58 @@
+//! What must hold for every text that is read as a certificate or a request: for fuzzing, and for the corpus in the tests.
+
+use x509_parser::pem::parse_x509_pem;
+
+use super::pem;
+use super::request::CertificateRequest;
+
+/// Panics if the strict parser accepts what another parser would read differently, or reads its own output differently.
+pub fn check(bytes: &[u8]) {
+    if let Ok(request) = CertificateRequest::from_pem(bytes) {
+        assert_eq!(CertificateRequest::from_der(&request.der).as_ref(), Ok(&request), "DER says the same as PEM");
+        is_only_block(bytes, &request.der);
+    }
+    if let Ok(request) = CertificateRequest::from_der(bytes) {
+        assert_eq!(request.der, bytes, "all of it was read");
+    }
+    if let Ok(der) = pem::single_certificate(bytes) {
+        assert_eq!(
+            pem::single_certificate(pem::certificate(&der).as_bytes()).as_ref(),
+            Ok(&der),
+            "written as it was read"
+        );
+        is_only_block(bytes, &der);
+    }
+}
+
+/// The lenient parser and the one of x509-parser, which skip text around blocks, find this block and no other.
+fn is_only_block(text: &[u8], der: &[u8]) {
+    let lenient = pem::blocks(std::str::from_utf8(text).expect("PEM that was accepted is text"));
+    assert!(matches!(lenient.as_slice(), [block] if block.bytes == der && !block.headers), "{lenient:?}");
+    let (rest, first) = parse_x509_pem(text).expect("another parser takes it");
+    assert_eq!(first.contents, der);
+    assert!(parse_x509_pem(rest).is_err(), "another block follows");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parsers_agree_on_the_whole_corpus() {
+        let corpus = format!("{}/../../fuzz/corpus/csr", env!("CARGO_MANIFEST_DIR"));
+        let mut count = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            check(&bytes);
+            // What fuzzing does first: cut it short, and damage it.
+            (0..bytes.len()).for_each(|end| check(&bytes[..end]));
+            for at in (0..bytes.len()).step_by(7) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x20;
+                check(&damaged);
+            }
+            count += 1;
+        }
+        assert!(count >= 10, "the corpus has {count} files");
+    }
+}
