@@ -182,3 +182,6 @@ fn write_secret(file: &Path, text: &str) -> Result<(), Error> {
     let written = written.and_then(|mut opened| opened.write_all(text.as_bytes()));
     written.map_err(|error| Error::File(file.to_owned(), error))
 }
+
+#[cfg(test)]
+mod key_exchange_tests;
