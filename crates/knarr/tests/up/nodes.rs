@@ -33,6 +33,7 @@ fn three_nodes_on_one_machine_do_what_a_cluster_does() {
     let machine = Machine::new();
     let said = machine.knarr(UP);
     assert!(said.contains("further nodes"), "{said}");
+    components_of_a_node_write_nothing_of_another(&machine);
     machine.apply(SPREAD);
     ready(&machine, 3);
     assert_eq!(placed(&machine), ["one", "one-2", "one-3"]);
@@ -71,6 +72,34 @@ fn three_nodes_on_one_machine_do_what_a_cluster_does() {
     assert_eq!(machine.succeed("ip route").lines().count(), 2);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&machine.data().display().to_string()), "{mounts}");
+}
+
+/// A node that was taken over has the identities of its own components, and no token.
+fn components_of_a_node_write_nothing_of_another(machine: &Machine) {
+    let node = machine.data().join("nodes").join("one-2");
+    for left in ["join-token", "bootstrap.kubeconfig"] {
+        assert!(!node.join(left).exists(), "{left} is not dropped");
+    }
+    let as_component = |component: &str, command: &str| {
+        let (netns, kubeconfig) = (node.join("netns"), node.join(format!("{component}.kubeconfig")));
+        let there = format!("nsenter --net={} kubectl --kubeconfig {}", netns.display(), kubeconfig.display());
+        machine.said(&format!("{there} {command}"))
+    };
+    let who = as_component("dns", "auth whoami -o jsonpath={.status.userInfo.username}");
+    assert_eq!(who.trim(), "knarr:dns:one-2");
+    for (component, command) in [
+        ("dns", "delete endpointslice kube-dns-one -n kube-system"),
+        ("dns", "label endpointslice kube-dns-one -n kube-system a=b"),
+        ("network", "delete lease one -n kube-node-lease"),
+        ("network", "delete lease load-balancer-one -n kube-node-lease --ignore-not-found=false"),
+        ("kubelet", "annotate node one a=b"),
+    ] {
+        let said = as_component(component, command);
+        let is_refused = said.contains("orbidden") || said.contains("not found");
+        assert!(is_refused, "{component}: {command}: {said}");
+    }
+    let own = as_component("dns", "label endpointslice kube-dns-one-2 -n kube-system knarr.dev/tried=yes");
+    assert!(own.contains("labeled"), "{own}");
 }
 
 fn ready(machine: &Machine, count: usize) {

@@ -101,3 +101,23 @@ fn an_agent_has_a_unit_too() {
         "{unit}"
     );
 }
+
+#[test]
+fn a_unit_names_a_token_file_that_only_its_owner_may_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = format!("abcdef.0123456789abcdef.{}", "0".repeat(64));
+    for command in [["agent", "--server"], ["server", "--join"]] {
+        let mut unit = Command::new(KNARR);
+        let unit = run(unit
+            .args(command)
+            .args(["https://192.0.2.1:6443", "--token", &token, "--systemd-unit"])
+            .args(["--data-dir", directory.path().to_str().unwrap()]));
+        let file = directory.path().join("join-token");
+        assert!(!unit.contains("0123456789abcdef"), "{unit}");
+        assert!(unit.contains(&format!(" --token-file={}\n", file.display())), "{unit}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), token);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::remove_file(&file).unwrap();
+    }
+}

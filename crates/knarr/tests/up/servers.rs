@@ -284,6 +284,16 @@ impl Drop for Filler {
 /// What is written while something fails, if it matters not how much.
 const FEW: (usize, usize) = (10, 1);
 
+/// The token is neither among the arguments nor in the environment of any process.
+fn no_process_shows(token: &str) {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    for file in processes.flat_map(|process| [process.join("cmdline"), process.join("environ")]) {
+        // Some entries are no processes, and some processes have ended meanwhile.
+        let shown = std::fs::read(&file).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&shown).contains(token), "{} shows the token", file.display());
+    }
+}
+
 #[test]
 fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     if !is_root() {
@@ -312,6 +322,7 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     );
     let said = segment.knarr(4, &agent);
     assert!(said.contains("joined as node in"), "{said}");
+    no_process_shows(token.trim());
     let ready = "kubectl get node node -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
     segment.eventually(1, ready, |status| status == "True");
     segment.at(1, "kubectl create deployment web --image=knarr.local/pause --replicas=5");
