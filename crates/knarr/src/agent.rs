@@ -259,14 +259,16 @@ async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
     }
 }
 
-/// Whether a certificate is there that says who the component is now; it may be of a version that named it otherwise.
+/// Whether a certificate is there that is still valid and says who the component is now; an older version may have named it
+/// otherwise.
 fn is_usable(pem: &Path, purpose: &Purpose) -> bool {
-    match purpose {
+    let is_named = match purpose {
         Purpose::Component { user, group, .. } => {
             pki::seen(pem).is_some_and(|seen| seen.common_name == *user && seen.organization == *group)
         }
-        Purpose::Client | Purpose::Serving(_) => pem.exists() && !bootstrap::is_over(pem, driver::clock::now()),
-    }
+        Purpose::Client | Purpose::Serving(_) => pem.exists(),
+    };
+    is_named && !bootstrap::is_over(pem, driver::clock::now())
 }
 
 /// Whether the machine knows the cluster, and has a certificate that the cluster still takes.
