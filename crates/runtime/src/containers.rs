@@ -44,15 +44,18 @@ impl Runtime {
         let id = new_id();
         let dir = self.config.root.join("containers").join(&id);
         let runtime = Arc::clone(self);
-        let made = {
+        let made: Result<record::Container, Error> = {
             let (id, dir, sandbox) = (id.clone(), dir.clone(), Arc::clone(&sandbox));
-            let work = move || runtime.prepare(&id, &dir, &sandbox, config, &image);
+            let work = move || {
+                let record = runtime.prepare(&id, &dir, &sandbox, config, &image)?;
+                record::create(&dir, &record).map_err(Error::io("write the container's record"))?;
+                Ok(record)
+            };
             tokio::task::spawn_blocking(work).await.expect("preparing a container does not panic")
         };
         match made {
             Ok(record) => {
                 let container = Arc::new(Container::new(&dir, record));
-                container.change(|_| {});
                 self.add_container(container);
                 self.emit(&id, &sandbox, v1::ContainerEventType::ContainerCreatedEvent);
                 Ok(id)

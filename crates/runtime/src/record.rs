@@ -97,9 +97,15 @@ pub enum Phase {
     },
 }
 
-/// Writes a record into its directory.
-pub fn write(dir: &Path, record: &impl Serialize) -> io::Result<()> {
+/// Writes the first record into its directory. It is on the disk before anything that it names exists, so that whatever a
+/// crash leaves behind is found.
+pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<()> {
     sys::replace_file(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
+}
+
+/// Replaces a record. What changed is of no use after a power failure, which ends everything that it is about.
+pub fn update(dir: &Path, record: &impl Serialize) -> io::Result<()> {
+    sys::replace_file_lazily(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
 }
 
 /// Reads a record from its directory.

@@ -419,7 +419,7 @@ impl Container {
 
 /// What cannot be written is lost at the next restart only; the disk's owner is told.
 fn store(dir: &Path, record: &impl serde::Serialize) {
-    if let Err(error) = blocking::in_place(|| record::write(dir, record)) {
+    if let Err(error) = blocking::in_place(|| record::update(dir, record)) {
         tracing::error!(dir = %dir.display(), %error, "cannot write a record");
     }
 }

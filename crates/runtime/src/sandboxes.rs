@@ -45,8 +45,6 @@ impl Runtime {
                 .ok_or_else(|| Error::Invalid(format!("cgroup_parent: {given:?} is no name of a slice")))?,
             given => given.to_owned(),
         };
-        blocking::in_place(|| create_private(&dir, id_maps(&config).as_ref()))
-            .map_err(Error::io("make the sandbox's directory"))?;
         let record = record::Sandbox {
             cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
             id: id.clone(),
@@ -58,8 +56,12 @@ impl Runtime {
             ips: Vec::new(),
             detached: false,
         };
+        blocking::in_place(|| {
+            create_private(&dir, id_maps(&record.config).as_ref())?;
+            record::create(&dir, &record)
+        })
+        .map_err(Error::io("write the sandbox's record"))?;
         let sandbox = Arc::new(Sandbox::new(&dir, record));
-        sandbox.change(|_| {});
         let _changing = sandbox.changing.lock().await;
         match self.start_sandbox(&sandbox).await {
             Ok(()) => {

@@ -16,8 +16,21 @@ static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// When this returns, the new content survives a power failure. If it fails, or the machine does at any step, a reader finds
 /// the old content or the new, never a mix. The file has exactly this mode, whatever the process's umask.
 pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, |beside| replace_on(&mut Local, path, beside, content, mode))
+}
+
+/// Replaces a file's content like [`replace_file`], but leaves it to the kernel when it reaches the disk: a reader finds the
+/// old content or the new while the machine runs, and after a power failure perhaps neither. For what is of no use then.
+pub fn replace_file_lazily(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    replace(path, |beside| {
+        Local.create(beside, content, mode)?;
+        Local.rename(beside, path)
+    })
+}
+
+fn replace(path: &Path, work: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let beside = Beside::of(path)?;
-    let replaced = replace_on(&mut Local, path, &beside.0, content, mode);
+    let replaced = work(&beside.0);
     if replaced.is_err() {
         // Best effort: the next writer of the same file reuses the name.
         let _ = std::fs::remove_file(&beside.0);

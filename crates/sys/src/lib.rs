@@ -26,8 +26,8 @@ mod spill;
 
 pub use allocator::{Allocator, make_room};
 pub use apart::apart;
+pub use atomic_file::{create_dirs, replace_file, replace_file_lazily, sync_dir};
 pub use bpf::{BpfInstruction, attach_device_filter, load_device_filter};
-pub use atomic_file::{create_dirs, replace_file, sync_dir};
 pub use clock::{ClockState, clock_state};
 pub use code::release_code;
 pub use container_file::{
