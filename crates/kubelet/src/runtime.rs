@@ -142,7 +142,7 @@ async fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
             match message {
                 Ok(Some(message)) => exit.message = message,
                 Ok(None) => {}
-                Err(error) => tracing::warn!(id = container.id, %error, "failed to read the termination message"),
+                Err(error) => tracing::debug!(id = container.id, %error, "failed to read the termination message"),
             }
         }
     }
