@@ -4,8 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fuzzing::TARGETS;
+
+/// How long each target is given changed inputs.
+const MUTATED_TIME: Duration = Duration::from_secs(1);
 
 fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -26,6 +30,59 @@ fn committed_corpora_replay_without_a_finding() {
             check(&fs::read(&input).unwrap());
         }
     }
+}
+
+/// Not a fuzzer, but what is nearest to the corpora is tried with every run of the tests.
+#[test]
+fn mutations_of_the_corpora_run_without_a_finding() {
+    for (name, check) in TARGETS {
+        let mut inputs: Vec<PathBuf> = entries(&fuzz().join("corpus").join(name));
+        inputs.sort();
+        let inputs: Vec<Vec<u8>> = inputs.iter().map(|input| fs::read(input).unwrap()).collect();
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let end = Instant::now() + MUTATED_TIME;
+        while Instant::now() < end {
+            let input = mutated(&inputs, &mut random);
+            let found = std::panic::catch_unwind(|| check(&input));
+            assert!(found.is_ok(), "{name}: {:?}", String::from_utf8_lossy(&input));
+        }
+    }
+}
+
+/// Xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap_or_default() % end.max(1)
+    }
+}
+
+/// An input with some bytes changed, removed, or taken from another one.
+fn mutated(inputs: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    const TELLING: &[u8] = b"/%?&=:.\n\0\xff ";
+    let mut input = inputs[random.below(inputs.len())].clone();
+    for _ in 0..=random.below(4) {
+        let at = random.below(input.len() + 1);
+        let end = (at + random.below(8)).min(input.len());
+        let byte = TELLING[random.below(TELLING.len())];
+        match random.below(5) {
+            0 => input.insert(at, byte),
+            1 => drop(input.drain(at..end)),
+            2 => {
+                let other = &inputs[random.below(inputs.len())];
+                let from = random.below(other.len() + 1);
+                let part = other[from..(from + random.below(24)).min(other.len())].to_vec();
+                drop(input.splice(at..end, part));
+            }
+            3 => input[at..end].fill(byte),
+            _ => input[at..end].iter_mut().for_each(|one| *one ^= 1 << random.below(8)),
+        }
+    }
+    input
 }
 
 #[test]
