@@ -55,7 +55,7 @@ fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secre
     machine.succeed(&format!("kubectl run later --image={IMAGE} --command -- busybox sleep 1000"));
     machine.eventually(&phase("later"), |phase| phase == "Running");
 
-    nobody_else_reads_what_is_below(&machine, &real);
+    let readable = readable_secrets(&machine, &real);
 
     let uid = machine.succeed("kubectl get pod careful -o jsonpath={.metadata.uid}");
     machine.succeed("kubectl delete pod careful");
@@ -73,11 +73,17 @@ fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secre
     assert!(precious.join("part/data").exists(), "the purge removed a file of the node");
     assert!(!real.exists());
     std::fs::remove_file(machine.data()).unwrap();
+    assert_eq!(readable, [""; 0], "others can read what they should not");
 }
 
-/// Walks over everything below the data directory: what has the secret in it is its owner's alone, and nobody else gets in.
-fn nobody_else_reads_what_is_below(machine: &Machine, data: &Path) {
-    assert_eq!(std::fs::metadata(data).unwrap().permissions().mode() & 0o7777, 0o700);
+/// Walks over everything below the data directory and tells what is not its owner's alone: what has the secret in it, and what
+/// another user of the machine can open.
+fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mode = std::fs::metadata(data).unwrap().permissions().mode() & 0o7777;
+    if mode != 0o700 {
+        found.push(format!("{} has mode {mode:o}", data.display()));
+    }
     let (mut files, mut secrets) = (0, Vec::new());
     let mut waiting = vec![data.to_owned()];
     while let Some(dir) = waiting.pop() {
@@ -97,18 +103,20 @@ fn nobody_else_reads_what_is_below(machine: &Machine, data: &Path) {
                 continue;
             }
             // What the pod itself sees has the mode that its volume asks for, and is in memory.
-            if !path.starts_with(data.join("kubelet/pods")) {
-                assert_eq!(mode & 0o077, 0, "{} shows a secret with mode {mode:o}", path.display());
+            let is_volume = path.starts_with(data.join("kubelet/pods"));
+            if !is_volume && mode & 0o077 != 0 || metadata.uid() != 0 {
+                let owner = metadata.uid();
+                found.push(format!("{} of user {owner} has a secret and mode {mode:o}", path.display()));
             }
-            assert_eq!((metadata.uid(), metadata.gid()), (0, 0), "{}", path.display());
             secrets.push(path);
         }
     }
     assert!(files > 100 && !secrets.is_empty(), "{files} files, {secrets:?}");
     for path in secrets.iter().map(PathBuf::as_path).chain([data, &data.join("admin.kubeconfig")]) {
         let mut stranger = machine.command("setpriv --reuid=65534 --regid=65534 --clear-groups head -c1");
-        let output = stranger.arg(path).output().unwrap();
-        assert!(!output.status.success(), "another user reads {}", path.display());
-        assert!(text(&output).contains("Permission denied"), "{}", text(&output));
+        if !text(&stranger.arg(path).output().unwrap()).contains("Permission denied") {
+            found.push(format!("another user opens {}", path.display()));
+        }
     }
+    found
 }
