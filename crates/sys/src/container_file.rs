@@ -27,7 +27,7 @@ pub enum Access {
 /// where a thread may block.
 pub fn open_container_file(path: &Path, access: Access) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    open_regular(rustix::fs::openat(CWD, path, flags, Mode::empty())?, access)
+    open_regular(&rustix::fs::openat(CWD, path, flags, Mode::empty())?, access)
 }
 
 /// Opens a regular file below a directory for reading, wherever symbolic links within the directory lead, but never out of it.
@@ -35,7 +35,7 @@ pub fn open_container_file_in(root: &Path, path: &Path) -> io::Result<File> {
     let root = rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let found = rustix::fs::openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), within)?;
-    open_regular(found, Access::Read)
+    open_regular(&found, Access::Read)
 }
 
 /// Reads a whole file that a container controls. Fails if it is longer than `bytes_max`.
@@ -148,8 +148,8 @@ pub fn walk_container_tree(path: &Path, mut visit: impl FnMut(&Found<'_>) -> io:
     Ok(())
 }
 
-fn open_regular(found: OwnedFd, access: Access) -> io::Result<File> {
-    if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
+fn open_regular(found: &OwnedFd, access: Access) -> io::Result<File> {
+    if FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     let flags = match access {
