@@ -69,8 +69,17 @@ fn make(canary: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Everything below a directory but for one part of it: modes, owners, times of change, and content.
-fn picture(dir: &Path, without: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, i64, i64, Vec<u8>)> {
+/// What must not change about a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Facts {
+    mode: u32,
+    owner: (u32, u32),
+    changed: (i64, i64),
+    content: Vec<u8>,
+}
+
+/// Everything below a directory but for one part of it.
+fn picture(dir: &Path, without: &Path) -> BTreeMap<PathBuf, Facts> {
     let mut seen = BTreeMap::new();
     let mut waiting = vec![dir.to_owned()];
     while let Some(path) = waiting.pop() {
@@ -78,7 +87,8 @@ fn picture(dir: &Path, without: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, i64,
         // The directory itself changes with what is made in it.
         if path != dir {
             let content = if stat.is_file() { fs::read(&path).expect("it can be read") } else { Vec::new() };
-            let facts = (stat.mode(), stat.uid(), stat.gid(), stat.ctime(), stat.ctime_nsec(), content);
+            let (owner, changed) = ((stat.uid(), stat.gid()), (stat.ctime(), stat.ctime_nsec()));
+            let facts = Facts { mode: stat.mode(), owner, changed, content };
             seen.insert(path.clone(), facts);
         }
         if stat.is_dir() {

@@ -101,7 +101,18 @@ fn test_on_cgroup_v2() -> anyhow::Result<()> {
         NEED_CONTROLLERS.map(|test| format!("test(={test})")).join(" - ")
     );
     if succeeds("cargo", &["nextest", "--version"]) {
-        args.extend(["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--lib", "--test", "cri", "-E", &filter]);
+        args.extend([
+            "nextest",
+            "run",
+            "--workspace",
+            "--locked",
+            "--no-fail-fast",
+            "--lib",
+            "--test",
+            "cri",
+            "-E",
+            &filter,
+        ]);
     } else {
         args.extend(["test", "--workspace", "--locked", "--test", "cri", "--"]);
         args.extend(NEED_CONTROLLERS.iter().flat_map(|test| ["--skip", *test]));
