@@ -56,7 +56,7 @@ const RUN: &str = r#"
 within 300 nodes_ready 3
 members=$(knarr members)
 echo "$members"
-[ "$(echo "$members" | grep -c -E '(one|two|three)')" = 3 ]
+[ "$(echo "$members" | grep -c -w -E 'one|two|three')" = 3 ]
 kubectl apply -f - <<OBJECTS
 apiVersion: apps/v1
 kind: Deployment
