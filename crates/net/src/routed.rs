@@ -254,6 +254,10 @@ impl Routed {
             }
         }
         self.rules(leases).commit()?;
+        // Links of an earlier run, which may have been of an earlier version.
+        for owner in leases.owners.keys() {
+            ignore_routing_messages(&host_name(owner))?;
+        }
         *ready = Some((blocks.to_vec(), mtu));
         Ok(mtu)
     }
@@ -293,7 +297,7 @@ impl Routed {
         let mut links = Links::open()?;
         let peer = Peer { name: interface, hardware: hardware_of(lease.ips[0]), netns: file.as_fd() };
         links.add_veth(&name, mtu, &peer)?;
-        ignore_routing_messages(&name).map_err(NetworkError::io("keep a pod from changing the node's routes"))?;
+        ignore_routing_messages(&name)?;
         let index = switch_on(&mut links, &name)?;
         if lease.ports.iter().any(|port| port.host_port > 0) {
             // Who calls the port on the loopback interface; the rules keep everyone else from it.
@@ -408,9 +412,10 @@ fn switch_on(links: &mut Links, name: &str) -> Result<u32, NetworkError> {
 
 /// Keeps a pod from changing the node's routes by router advertisements or redirects, which the kernel otherwise takes from every
 /// link while forwarding is off for the family.
-fn ignore_routing_messages(link: &str) -> std::io::Result<()> {
-    for setting in ["ipv6/conf/{}/accept_ra", "ipv6/conf/{}/accept_redirects", "ipv4/conf/{}/accept_redirects"] {
-        set_sysctl(&setting.replace("{}", link), "0")?;
+fn ignore_routing_messages(link: &str) -> Result<(), NetworkError> {
+    for (family, setting) in [("ipv6", "accept_ra"), ("ipv6", "accept_redirects"), ("ipv4", "accept_redirects")] {
+        set_sysctl(&format!("{family}/conf/{link}/{setting}"), "0")
+            .map_err(NetworkError::io("keep a pod from changing the node's routes"))?;
     }
     Ok(())
 }
