@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use net::Cidr;
+use net::link::Links;
 
 /// What a client may spend a second. An answer from the cluster's zone costs one, a question for another resolver [`FORWARD_COST`].
 const UNITS_PER_SECOND: u32 = 10_000;
@@ -33,12 +34,18 @@ pub struct Clients {
     state: Mutex<State>,
 }
 
+/// How often the kernel is asked for this machine's other addresses at most.
+const LOCAL_SPAN: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 struct State {
     /// The other machines of the cluster.
     nodes: BTreeMap<String, Vec<IpAddr>>,
     /// Their addresses.
     node_ips: BTreeSet<IpAddr>,
+    /// All addresses of this machine, and when the kernel was asked for them.
+    local: BTreeSet<IpAddr>,
+    local_since: Option<Instant>,
     spending: BTreeMap<IpAddr, Spending>,
 }
 
@@ -85,13 +92,14 @@ impl Clients {
     }
 
     /// Whether an address belongs to the cluster.
-    pub fn includes(&self, ip: IpAddr) -> bool {
+    pub fn includes(&self, ip: IpAddr, now: Instant) -> bool {
         let ip = ip.to_canonical();
         let Some(pods) = &self.pods else { return true };
-        ip.is_loopback()
-            || self.own.contains(&ip)
-            || pods.iter().any(|block| block.contains(ip))
-            || self.state().node_ips.contains(&ip)
+        if ip.is_loopback() || self.own.contains(&ip) || pods.iter().any(|block| block.contains(ip)) {
+            return true;
+        }
+        let mut state = self.state();
+        state.node_ips.contains(&ip) || state.is_local(ip, now)
     }
 
     /// Whether a client may spend so much now; if it may, it is spent.
@@ -127,6 +135,18 @@ impl Clients {
 }
 
 impl State {
+    /// Whether this machine has the address, on whichever link: its processes may ask from any of them.
+    fn is_local(&mut self, ip: IpAddr, now: Instant) -> bool {
+        if self.local_since.is_none_or(|since| now.saturating_duration_since(since) >= LOCAL_SPAN) {
+            self.local_since = Some(now);
+            match Links::open().and_then(|mut links| links.addresses()) {
+                Ok(addresses) => self.local = addresses.iter().map(|address| address.ip).collect(),
+                Err(error) => tracing::warn!(%error, "failed to list this machine's addresses"),
+            }
+        }
+        self.local.contains(&ip)
+    }
+
     fn of(&mut self, ip: IpAddr, now: Instant) -> Option<&mut Spending> {
         if !self.spending.contains_key(&ip) && self.spending.len() >= CLIENTS_MAX {
             self.spending.retain(|_, spending| {
@@ -176,8 +196,11 @@ mod tests {
 
     #[test]
     fn only_pods_nodes_and_this_machine_may_ask() {
-        let clients = cluster();
+        let (clients, now) = (cluster(), Instant::now());
         clients.set_node("two", vec![ip("192.0.2.2")]);
+        // What the kernel says of the machine that runs the test is not asked.
+        clients.state().local_since = Some(now);
+        clients.state().local = BTreeSet::from([ip("198.51.100.7")]);
         for (text, expect) in [
             ("10.244.3.4", true),
             ("fd00:244::9", true),
@@ -186,16 +209,17 @@ mod tests {
             ("::1", true),
             ("192.0.2.1", true),
             ("192.0.2.2", true),
+            ("198.51.100.7", true),
             ("192.0.2.3", false),
             ("::ffff:192.0.2.3", false),
             ("10.245.0.1", false),
             ("2001:db8::1", false),
         ] {
-            assert_eq!(clients.includes(ip(text)), expect, "{text}");
-            assert!(Clients::everybody().includes(ip(text)));
+            assert_eq!(clients.includes(ip(text), now), expect, "{text}");
+            assert!(Clients::everybody().includes(ip(text), now));
         }
         clients.set_node("two", Vec::new());
-        assert!(!clients.includes(ip("192.0.2.2")), "a node that was removed");
+        assert!(!clients.includes(ip("192.0.2.2"), now), "a node that was removed");
     }
 
     #[test]

@@ -50,7 +50,8 @@ impl Knowledge {
 
     /// Whether a client belongs to the cluster and keeps to its rate.
     fn admits(&self, from: SocketAddr, cost: u32) -> bool {
-        let admitted = self.clients.includes(from.ip()) && self.clients.spend(from.ip(), cost, Instant::now());
+        let now = Instant::now();
+        let admitted = self.clients.includes(from.ip(), now) && self.clients.spend(from.ip(), cost, now);
         if !admitted {
             self.metrics.refused();
         }

@@ -4,6 +4,9 @@
 
 mod resolvers;
 mod strangers;
+#[expect(dead_code, reason = "other tests use the rest of it")]
+#[path = "../../../net/tests/network/world.rs"]
+mod world;
 
 use std::net::SocketAddr;
 use std::process::Command;
