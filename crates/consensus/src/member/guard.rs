@@ -22,6 +22,13 @@ impl Member {
             {
                 nonsense("it claims to lead in the term this member leads in")
             }
+            // `raft` takes an entry beyond its log for one of term 0, and panics when it is to be committed.
+            MessageType::MsgAppend if message.log_term == 0 && message.index != 0 => {
+                nonsense("it continues the log after an entry without a term")
+            }
+            MessageType::MsgSnapshot if message.get_snapshot().get_metadata().term == 0 => {
+                nonsense("it offers a snapshot without a term")
+            }
             MessageType::MsgAppendResponse if self.is_leader() && message.index > last && !message.reject => {
                 nonsense("it acknowledges entries that were never sent")
             }

@@ -433,3 +433,21 @@ fn a_member_with_much_to_apply_stands_for_election_after_that() {
     let status = cluster.members[&1].status();
     assert_eq!((status.role, cluster.applied[&1].len() as u64), (Role::Leader, count));
 }
+
+#[test]
+fn what_would_commit_entries_that_nobody_has_is_refused() {
+    let mut cluster = Cluster::new([1, 2, 3]);
+    let member = cluster.members.get_mut(&1).expect("known");
+    let mut append = eraftpb::Message::default();
+    append.set_msg_type(MessageType::MsgAppend);
+    (append.from, append.to, append.term, append.index, append.commit) = (2, 1, 5, 256, 256);
+    let refused = member.message(2, Message::Raft(crate::message::RaftMessage(append)));
+    assert!(matches!(refused, Err(Fault::Nonsense { from: 2, .. })), "{refused:?}");
+    let mut snapshot = eraftpb::Message::default();
+    snapshot.set_msg_type(MessageType::MsgSnapshot);
+    (snapshot.from, snapshot.to, snapshot.term) = (2, 1, 5);
+    snapshot.mut_snapshot().mut_metadata().index = 256;
+    let group = Group::new([peer(1, false), peer(2, false), peer(3, false)]);
+    let refused = member.message(2, Message::Snapshot(crate::message::RaftMessage(snapshot), group));
+    assert!(matches!(refused, Err(Fault::Nonsense { from: 2, .. })), "{refused:?}");
+}
