@@ -10,6 +10,8 @@
 //! ```
 
 mod class;
+#[doc(hidden)]
+pub mod fuzz;
 mod names;
 mod parse;
 

@@ -4,6 +4,8 @@
 //! all there is.
 
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod headers;
 
 use std::collections::BTreeMap;

@@ -17,6 +17,8 @@ pub mod checkpoint;
 pub mod client;
 pub mod disk;
 pub mod etcd;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod log;
 pub mod node;
 pub mod open;

@@ -6,6 +6,7 @@
 //! A small file is kept in reserve. When the disk has no room for the next segment, it becomes that segment: so there is room to tell
 //! the other members of it, and for what makes room (deletions, compaction), while everything that grows the store is refused.
 
+pub(crate) mod fuzz;
 mod record;
 mod recover;
 #[cfg(test)]

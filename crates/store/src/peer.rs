@@ -10,6 +10,7 @@
 //! | members | a frame with the cluster and its group in answer |
 
 mod frame;
+pub(crate) mod fuzz;
 mod links;
 mod listen;
 mod tls;

@@ -52,7 +52,7 @@ pub(super) struct Framed {
 pub(super) const HEADER_BYTES: usize = 24;
 /// Larger than any entry that consensus lets pass.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 64 << 20;
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 const FLAG_LAST: u8 = 1;
 const KIND_START: u8 = 1;
 const KIND_ENTRY: u8 = 2;
@@ -111,6 +111,21 @@ pub(super) fn seal(staged: &mut BytesMut, segment: u32, group: u64) {
     }
 }
 
+/// A record of any kind and content, for those who try what a reader does with it.
+pub(super) fn raw(kind: u8, flags: u8, group: u64, segment: u32, payload: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    out.put_bytes(0, HEADER_BYTES);
+    out.put_slice(payload);
+    out.put_bytes(0, payload.len().next_multiple_of(8) - payload.len());
+    out[4..8].copy_from_slice(&u32::try_from(payload.len()).expect("records are bounded").to_le_bytes());
+    out[8..16].copy_from_slice(&group.to_le_bytes());
+    out[16..19].copy_from_slice(&[kind, VERSION, flags]);
+    out[20..24].copy_from_slice(&segment.to_le_bytes());
+    let crc = crc32c::crc32c(&out[4..]);
+    out[0..4].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
 /// The bytes of the record that this header begins; nothing when it begins none.
 pub(super) fn length(header: &[u8; HEADER_BYTES], segment: u32) -> Option<usize> {
     let length = u32::from_le_bytes(*header[4..].first_chunk()?) as usize;
@@ -133,7 +148,7 @@ pub(super) fn read(bytes: &[u8], segment: u32) -> Option<Framed> {
     Some(Framed { record, group, is_last: header[18] & FLAG_LAST != 0, bytes: end as u64 })
 }
 
-fn decode(kind: u8, version: u8, payload: Bytes) -> Result<Record, DecodeError> {
+pub(super) fn decode(kind: u8, version: u8, payload: Bytes) -> Result<Record, DecodeError> {
     if version != VERSION {
         return Err(DecodeError::Invalid("record.version"));
     }

@@ -149,7 +149,7 @@ impl Reading<'_> {
 
 /// The group of the record that may follow.
 fn next_group(last: Option<&Framed>) -> u64 {
-    last.map_or(0, |last| last.group + u64::from(last.is_last))
+    last.map_or(0, |last| last.group.saturating_add(u64::from(last.is_last)))
 }
 
 fn start_of<F: DiskFile>(window: &mut Window<F>) -> Result<Start, LogError> {
@@ -163,7 +163,7 @@ fn start_of<F: DiskFile>(window: &mut Window<F>) -> Result<Start, LogError> {
 }
 
 fn check_unbroken(sequences: &[u32]) -> Result<(), LogError> {
-    let missing = sequences.windows(2).find(|pair| pair[1] != pair[0] + 1);
+    let missing = sequences.windows(2).find(|pair| pair[0].checked_add(1) != Some(pair[1]));
     missing.map_or(Ok(()), |pair| {
         let segment = segment_name(pair[0] + 1);
         Err(LogError::Damaged { segment, offset: 0, what: "the segment is missing" })

@@ -132,7 +132,7 @@ impl Greeting {
         Self::decode(Bytes::from(bytes)).map_err(invalid)
     }
 
-    fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
+    pub(super) fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.u64("greeting.magic")? != MAGIC {
             return Err(DecodeError::Invalid("greeting.magic"));
