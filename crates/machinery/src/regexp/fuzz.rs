@@ -39,33 +39,11 @@ pub fn check(input: &[u8]) {
 mod tests {
     use std::path::Path;
 
-    const SEEDS: &[(&str, &str)] = &[
-        ("literal_angles", r"\<a\>\0<a>"),
-        ("brace", r"a{b}\0a{b}"),
-        ("any_byte", r"\C"),
-        ("range_to_hyphen", r"[+--]\0,"),
-        ("classes", r"(?i)[[:^alpha:]\W\pL]+\d\0K1"),
-        ("unicode", r"\p{Greek}|\P{^Lu}\0Σ"),
-        ("flags", r"(?i-s:a)(?U)b+?(?m)^$\0ab"),
-        ("repeats", r"(a{2,3}){300}?|x{1000}"),
-        ("nested_repeat", r"a**"),
-        ("surrogate", r"[\x{D7FF}-\x{E000}]\x{D800}"),
-        ("quoted", r"\Qa.b\E+\101\0a.bb"),
-        ("names", r"(?P<n>a)(?<m>b)(?'x'c)"),
-        ("open", r"((|a)*[^]"),
-    ];
-
     #[test]
     fn the_corpus_of_patterns_is_read_without_a_finding() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/regexp");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::create_dir_all(&corpus).unwrap();
-            for (name, text) in SEEDS {
-                std::fs::write(corpus.join(name), text.replace(r"\0", "\0")).unwrap();
-            }
-        }
         let files: Vec<_> = std::fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert!(files.len() >= SEEDS.len(), "{files:?}");
+        assert!(!files.is_empty());
         files.iter().for_each(|file| super::check(&std::fs::read(file).unwrap()));
     }
 }
