@@ -36,9 +36,8 @@ fn allows(rules: &[Rule], kind: u32, major: u32, minor: u32, access: u32) -> boo
             && rule.minor.is_none_or(|own| own == minor)
             && rule.access & bit != 0
     };
-    let bits = [MKNOD, READ, WRITE].into_iter().filter(|bit| access & bit != 0);
-    bits.map(|bit| rules.iter().rev().find(|rule| matches(rule, bit)).is_some_and(|rule| rule.allow))
-        .all(|allowed| allowed)
+    let mut bits = [MKNOD, READ, WRITE].into_iter().filter(|bit| access & bit != 0);
+    bits.all(|bit| rules.iter().rev().find(|rule| matches(rule, bit)).is_some_and(|rule| rule.allow))
 }
 
 fn parse(json: &str) -> Vec<Rule> {
