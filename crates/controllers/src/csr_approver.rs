@@ -324,8 +324,8 @@ mod tests {
         let asked = request(OF_SERVER, KUBELET_SERVING, &["digital signature", "server auth"]);
         let all = &["selfnodeserver"];
         let own = node("n", &["n.example", "10.0.0.7"]);
-        check_among(&[own.clone()], &asked, all, SERVING.message);
-        check_among(&[own.clone()], &asked, &[], "");
+        check_among(std::slice::from_ref(&own), &asked, all, SERVING.message);
+        check_among(std::slice::from_ref(&own), &asked, &[], "");
         check_among(&[], &asked, all, "");
         check_among(&[node("n", &["n.example", "10.0.0.8"])], &asked, all, "");
         check_among(&[node("n", &["10.0.0.7"])], &asked, all, "");

@@ -179,7 +179,8 @@ pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purp
     let mut came = None;
     loop {
         let file = purpose.file(&cert_dir);
-        if let Some(life) = Life::of(&file).filter(|_| names_all(&file, &node, &purpose)) {
+        let usable = blocking::in_place(|| Life::of(&file).filter(|_| names_all(&file, &node, &purpose)));
+        if let Some(life) = usable {
             let wait = life.renew_at(came).since(clock::now());
             tokio::time::sleep(Duration::from_nanos(wait.nanos().max(0).unsigned_abs())).await;
         }

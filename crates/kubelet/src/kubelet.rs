@@ -110,10 +110,7 @@ impl Kubelet {
     ) -> Result<Self, StartError> {
         check_kernel(&config)?;
         config.root_dir = root_directory(&config.root_dir)?;
-        let sockets = config.root_dir.join("plugins_registry");
-        make_directory(&config.root_dir.join("pods"), 0o750)?;
-        make_directory(&sockets, 0o750)?;
-        make_directory(&config.pod_logs_dir, 0o755)?;
+        let sockets = make_directories(&config)?;
         check_reserved_memory(&config)?;
         let groups = groups(&config)?;
         let facts = Facts { host_ips: addresses(&config)?, runtime_name: runtime_name(&runtime).await? };
@@ -355,6 +352,15 @@ fn check_kernel(config: &Config) -> Result<(), StartError> {
 fn root_directory(path: &Path) -> Result<PathBuf, StartError> {
     make_directory(path, 0o750)?;
     std::fs::canonicalize(path).map_err(|source| StartError::Directory { path: path.to_owned(), source })
+}
+
+/// Creates the directories that the kubelet needs from the start, and returns that of the plugins' sockets.
+fn make_directories(config: &Config) -> Result<PathBuf, StartError> {
+    let sockets = config.root_dir.join("plugins_registry");
+    make_directory(&config.root_dir.join("pods"), 0o750)?;
+    make_directory(&sockets, 0o750)?;
+    make_directory(&config.pod_logs_dir, 0o755)?;
+    Ok(sockets)
 }
 
 fn make_directory(path: &Path, mode: u32) -> Result<(), StartError> {

@@ -7,8 +7,8 @@
 
 mod allocator;
 mod apart;
-mod bpf;
 mod atomic_file;
+mod bpf;
 mod clock;
 mod code;
 mod container_file;

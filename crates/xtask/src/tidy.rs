@@ -1,7 +1,7 @@
 //! The rules no compiler knows: layers, purity, module docs, file lengths, the list of deviations, true documents.
 
-mod cves;
 mod blocking;
+mod cves;
 mod deviations;
 mod documents;
 mod layers;

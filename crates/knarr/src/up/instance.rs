@@ -16,8 +16,9 @@ use serving::LogFile;
 const DYING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The mode of a data directory.
-const PRIVATE: u32 = 0o700;
+/// The mode of a data directory. Others may pass through it and not look into it: the root user of a pod with a user namespace is
+/// another user to the node and must reach the pod's root file system. What is below and must be private has modes of its own.
+pub const DATA_DIR_MODE: u32 = 0o711;
 /// The bit of directories that all users of a machine share, like /tmp.
 const STICKY: u32 = 0o1000;
 
@@ -32,7 +33,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Claims a directory, which is created if there is none, and which only its owner can enter from now on.
+    /// Claims a directory, which is created if there is none, and which only its owner can list from now on.
     pub fn claim(folder: &Path) -> Result<Self> {
         prepare(folder)?;
         // The kernel lists mounts by paths without symbolic links, and whoever looks for them must use the same.
@@ -123,18 +124,18 @@ fn is_alive(process: u32) -> bool {
     std::fs::read_link(format!("/proc/{process}/exe")).is_ok()
 }
 
-/// Creates a data directory that only its owner can enter, or closes one that others could enter until now: secrets of pods,
-/// private keys and programs of images are in it. A directory that is not a cluster's keeps its mode.
+/// Creates a data directory that only its owner can list, or closes one that others could list until now. A directory that is not a
+/// cluster's keeps its mode.
 pub fn prepare(folder: &Path) -> Result<()> {
     let failed =
         || format!("{} cannot be made; run this as root, or choose another folder with --data-dir", folder.display());
-    sys::create_dirs(folder, PRIVATE).with_context(failed)?;
+    sys::create_dirs(folder, DATA_DIR_MODE).with_context(failed)?;
     let mode = std::fs::metadata(folder).with_context(failed)?.permissions().mode();
     let is_ours =
         folder.join("knarr.lock").is_file() || std::fs::read_dir(folder).with_context(failed)?.next().is_none();
     let is_shared = mode & STICKY != 0;
-    if mode & 0o077 != 0 && is_ours && !is_shared {
-        std::fs::set_permissions(folder, Permissions::from_mode(PRIVATE))
+    if mode & 0o777 != DATA_DIR_MODE && is_ours && !is_shared {
+        std::fs::set_permissions(folder, Permissions::from_mode(DATA_DIR_MODE))
             .with_context(|| format!("failed to change the mode of {}", folder.display()))?;
     }
     Ok(())
@@ -182,9 +183,9 @@ mod tests {
             prepare(&folder).unwrap();
             assert_eq!(mode(&folder), expect, "{name}");
         };
-        check("new/below", None, None, 0o700);
-        check("empty", Some(0o755), None, 0o700);
-        check("of-an-older-version", Some(0o755), Some("knarr.lock"), 0o700);
+        check("new/below", None, None, 0o711);
+        check("empty", Some(0o755), None, 0o711);
+        check("of-an-older-version", Some(0o755), Some("knarr.lock"), 0o711);
         check("of-somebody-else", Some(0o755), Some("letter"), 0o755);
         check("like-tmp", Some(0o1777), Some("knarr.lock"), 0o1777);
         let instance = Instance::claim(&top.path().join("claimed")).unwrap();

@@ -29,6 +29,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::Options;
+use super::instance::DATA_DIR_MODE;
 use super::plan::Layout;
 use super::preflight::is_node_name;
 use crate::{join, token};
@@ -119,7 +120,7 @@ impl Nodes {
     /// Sees to it that there are at least so many nodes, the machine among them, and that each has a network. Gives the
     /// names of those that are namespaces.
     pub fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
-        sys::create_dirs(&self.folder, 0o700)?;
+        sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
         // Whoever adds a node later gives it an address of the same ranges.
         sys::replace_file(&self.folder.join("cidr"), list(&self.cidrs).as_bytes(), 0o600)?;
         let mut number = 2;
@@ -178,7 +179,7 @@ impl Nodes {
     }
 
     async fn follow(&self, options: &Options, layout: &Layout) -> Result<()> {
-        sys::create_dirs(&self.folder, 0o700)?;
+        sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
         let changes = Changes::of(&self.folder).context("watch the list of nodes")?;
         let mut kept: BTreeMap<String, oneshot::Sender<()>> = BTreeMap::new();
         let mut keepers = JoinSet::new();
@@ -201,7 +202,7 @@ impl Nodes {
     /// Gives a node a namespace and connects it; what is there already stays.
     fn connect(&self, name: &str) -> Result<Vec<IpAddr>> {
         let folder = self.folder_of(name);
-        sys::create_dirs(&folder, 0o700)?;
+        sys::create_dirs(&folder, DATA_DIR_MODE)?;
         let netns = folder.join("netns");
         namespace::ensure(&netns)?;
         let lease = match self.network.inspect(&netns, name, INTERFACE) {
@@ -213,7 +214,7 @@ impl Nodes {
 
     /// The list is always whole, whenever it is read.
     fn write(&self, names: &[String]) -> Result<()> {
-        sys::create_dirs(&self.folder, 0o700)?;
+        sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
         let text: String = names.iter().map(|name| format!("{name}\n")).collect();
         let file = self.folder.join(LIST);
         let written = sys::replace_file(&file, text.as_bytes(), 0o600);

@@ -81,7 +81,7 @@ fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secre
 fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mode = std::fs::metadata(data).unwrap().permissions().mode() & 0o7777;
-    if mode != 0o700 {
+    if mode != 0o711 {
         found.push(format!("{} has mode {mode:o}", data.display()));
     }
     let (mut files, mut secrets) = (0, Vec::new());

@@ -28,7 +28,7 @@ const LAYERS: &[&[&str]] = &[
     ],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard", "serving"],
     &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
-    &["testkit", "sim"],
+    &["testkit", "sim", "fuzzing"],
     &["knarr", "e2e", "xtask"],
 ];
 

@@ -94,7 +94,7 @@ impl Asked<'_> {
             Source::Claim(claim) => {
                 let claim = get("", "persistentvolumeclaims", self.attributes.namespace, claim)?;
                 let volume = get("", "persistentvolumes", "", text(spec(&claim), "volumeName"))?;
-                match audience::driver_of(&spec(&volume)) {
+                match audience::driver_of(spec(&volume)) {
                     Some(driver) => driver.to_owned(),
                     None => return Ok(false),
                 }
