@@ -5,7 +5,6 @@
 //! 1. `crates/fuzzing/src/x.rs` with `pub fn check(input: &[u8])`, which panics on a finding, and its row in [`TARGETS`];
 //! 2. `fuzz/fuzz_targets/x.rs`, which calls it, and its `[[bin]]` in `fuzz/Cargo.toml`;
 //! 3. `fuzz/corpus/x/` with a few small inputs, at least one of them for every finding that there was.
-#![expect(clippy::missing_panics_doc, reason = "a target panics on a finding, which is all it is for")]
 
 pub mod impersonation;
 pub mod request_info;

@@ -132,6 +132,42 @@ async fn a_server_behind_this_one_is_found_described_and_asked() {
     assert_eq!(deleted.0, 200, "{}", deleted.1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn aggregated_resources_are_not_served_in_the_wrong_scope() {
+    let listed = value!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ice.example.com/v1",
+        "resources": [
+            {"name": "flavours", "singularName": "flavour", "namespaced": true, "kind": "Flavour", "verbs": ["get"]},
+            {"name": "cones", "singularName": "cone", "namespaced": false, "kind": "Cone", "verbs": ["get"]},
+        ],
+    });
+    let answer = move |seen: &Seen| match seen.path.as_str() {
+        "/apis/ice.example.com/v1" => {
+            let listed = Full::new(Bytes::from(json::to_vec(&listed)));
+            Response::builder().header("content-type", "application/json").body(listed).unwrap()
+        }
+        _ => serve(seen),
+    };
+    let backend = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["ice.default.svc"], never(), answer).await;
+    let cluster = Cluster::start().await;
+    cluster.create("/api/v1/namespaces/default/services", service()).await;
+    cluster.create(REGISTERED, registered(backend.address.port(), &BASE64.encode(&backend.certificate))).await;
+    available(&cluster, "Passed").await;
+    cluster.until("/apis/ice.example.com/v1/namespaces/default/flavours/lemon", |_| true).await;
+    let root = "/apis/ice.example.com/v1";
+    for (method, path, expect) in [
+        ("GET", "namespaces/default/cones", 404),
+        ("POST", "namespaces/default/cones/c/proxy/x", 404),
+        ("GET", "flavours/lemon", 404),
+        ("DELETE", "watch/namespaces/default/flavours/lemon", 405),
+        ("POST", "proxy/namespaces/default/flavours", 405),
+    ] {
+        let path = format!("{root}/{path}");
+        assert_eq!(cluster.call(method, &path, None).await.0, expect, "{method} {path}");
+        assert!(!backend.seen().iter().any(|seen| seen.path == path), "{method} {path} was passed on");
+    }
+}
+
 /// The real kubectl, where there is one.
 async fn kubectl_finds_it(cluster: &Cluster) {
     let shown = async |arguments: &[&str]| {

@@ -63,7 +63,17 @@ fn certificates_and_proxies_prove_who_asks() {
     assert_eq!(shows(&ann, &["-H", "X-Remote-User: bob"]), "ann", "others speak for nobody");
     assert_eq!(shows(&eve, &[]), "401", "a certificate that nobody vouches for");
     assert_eq!(shows(&eve, &["-H", "Authorization: Bearer plain-token"]), "jane", "a token counts all the same");
-    assert_eq!(whoami(&server, &[]), "system:anonymous");
+    assert_eq!(whoami(&server, &[]), "401", "under AlwaysAllow anonymous requests are rejected");
+}
+
+#[test]
+fn anonymous_requests_are_rejected_under_always_allow() {
+    let anonymous = ["-H", "Authorization:"];
+    let server = Server::start_with(&["--authorization-mode=AlwaysAllow", "--anonymous-auth=true"]);
+    assert_eq!(server.code(&anonymous, "/api/v1/secrets").0, "401");
+    assert_eq!(server.code(&["-H", "Authorization: Bearer plain-token"], "/api/v1/secrets").0, "200");
+    let server = Server::start_with(&[]);
+    assert_eq!(server.code(&anonymous, "/api/v1/secrets").0, "403", "other authorizers decide over them");
 }
 
 #[test]
