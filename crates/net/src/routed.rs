@@ -40,6 +40,9 @@ pub struct Config {
     pub overhead: u32,
     /// Whether pods reach the world under the node's address.
     pub masquerade: bool,
+    /// Whether a link carries only packets from its own addresses. It must not where links lead to nodes, behind which are pods; those
+    /// nodes bind the links of their pods themselves.
+    pub bind_sources: bool,
     /// The name of the table of packet rules.
     pub table: String,
     /// Where it is kept who has which address.
@@ -67,6 +70,7 @@ impl Config {
             mtu: None,
             overhead: 0,
             masquerade: true,
+            bind_sources: true,
             table: "knarr-pods".to_owned(),
             state: state.to_owned(),
         }
@@ -270,6 +274,7 @@ impl Routed {
             pod_cidrs: &pod_cidrs,
             inside: &config.cluster_cidrs,
             masquerade: config.masquerade,
+            bind_sources: config.bind_sources,
         };
         table::rules(&rules, leases)
     }

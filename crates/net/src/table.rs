@@ -37,6 +37,8 @@ pub struct Rules<'a> {
     pub inside: &'a [Cidr],
     /// Whether what leaves the cluster is translated.
     pub masquerade: bool,
+    /// Whether a link carries only packets from its own addresses.
+    pub bind_sources: bool,
 }
 
 const HOST_PORTS: &str = "host-ports";
@@ -68,7 +70,9 @@ pub fn rules(rules: &Rules<'_>, leases: &Leases) -> Batch {
         }
         host_ports(table, family);
         guard(table, family, rules);
-        guard_tunnel(table, family, rules);
+        if rules.bind_sources {
+            guard_tunnel(table, family, rules);
+        }
         postrouting(table, family, rules);
         elements.add_to(table);
     }
@@ -190,6 +194,13 @@ fn guard(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     }
     table.base_chain(chain, ChainKind::Filter, Hook::Prerouting, PRIORITY_RAW);
     guard_loopback(table, chain, family);
+    if rules.bind_sources {
+        bind_sources(table, chain, family, rules);
+    }
+}
+
+/// Drops packets whose source address does not belong to the link that they come from.
+fn bind_sources(table: &mut Table<'_>, chain: &str, family: Family, rules: &Rules<'_>) {
     let (offset, length, _) = source(family);
     table.rule(
         chain,

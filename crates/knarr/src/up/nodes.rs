@@ -89,6 +89,8 @@ impl Nodes {
             pod_cidrs: cidrs.clone(),
             cluster_cidrs: cidrs.clone(),
             table: "knarr-nodes".to_owned(),
+            // Pods send through the links of their nodes.
+            bind_sources: false,
             ..net::routed::Config::new(&folder.join("network"))
         });
         Self { folder, network, cidrs }
@@ -267,6 +269,12 @@ impl Keeper {
         command.args(["--kubelet-arg", &format!("cgroup-root={}", group(&folder))]);
         for (flag, value) in self.given() {
             command.args([&flag, &value]);
+        }
+        // Pods and processes of the machine come from its address in the network of the nodes, which no Node object lists.
+        let dns = self.options.own_flags.get("dns").into_iter().flatten();
+        if !dns.into_iter().any(|flag| flag.starts_with("cluster-cidr=")) {
+            let clients = format!("cluster-cidr={},{}", self.options.pod_cidr, list(&self.nodes.cidrs));
+            command.args(["--dns-arg", &clients]);
         }
         if !folder.join("kubelet.kubeconfig").is_file() {
             let data_dir = &self.options.data_dir;
