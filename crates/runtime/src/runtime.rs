@@ -212,6 +212,10 @@ impl Runtime {
     /// The shim is gone: nobody keeps the logs and exit codes of what still runs, so nothing may.
     fn shim_lost(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
+        // Before any container: a client that sees a container end must not find its sandbox ready.
+        if record.ready {
+            sandbox.change(|record| record.ready = false);
+        }
         Cgroup::at(&record.cgroup).kill();
         for container in self.containers_of(&record.id) {
             Cgroup::at(&container.record().cgroup).kill();
@@ -219,7 +223,9 @@ impl Runtime {
                 self.emit(&container.record().id, sandbox, v1::ContainerEventType::ContainerStoppedEvent);
             }
         }
-        self.sandbox_lost(sandbox);
+        if record.ready {
+            self.emit(&record.id, sandbox, v1::ContainerEventType::ContainerStoppedEvent);
+        }
     }
 
     fn sandbox_lost(&self, sandbox: &Sandbox) {
