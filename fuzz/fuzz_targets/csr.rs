@@ -1,6 +1,4 @@
 //! PEM and certificate requests: whatever is accepted, every parser reads it alike.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| api::certificates::agreement::check(bytes));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzzing::check("csr", input));

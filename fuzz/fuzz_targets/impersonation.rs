@@ -1,4 +1,4 @@
 //! Impersonation headers: see `fuzzing::impersonation`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzzing::impersonation::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzzing::check("impersonation", input));

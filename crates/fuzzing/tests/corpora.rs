@@ -93,6 +93,6 @@ fn every_corpus_has_a_target_and_a_program() {
     assert_eq!(corpora, targets);
     for target in targets {
         let program = fs::read_to_string(fuzz().join("fuzz_targets").join(format!("{target}.rs"))).unwrap();
-        assert!(program.contains(&format!("fuzzing::{target}::check(")), "{target}");
+        assert!(program.contains(&format!("fuzzing::check(\"{target}\", ")), "{target}");
     }
 }
