@@ -186,6 +186,7 @@ impl World {
             let config = self.folder.path().join(format!("{node}.yaml"));
             let kind = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration";
             std::fs::write(&config, format!("{kind}\npodLogsDir: {data}/logs\n")).unwrap();
+            let (certificate, key) = self.serving_certificate(node, &[address(four), address(six)]);
             let flags = [
                 format!("--hostname-override={node}"),
                 format!("--data-dir={data}"),
@@ -197,6 +198,8 @@ impl World {
                 format!("--cgroup-parent=/{}-{node}", self.prefix),
                 format!("--client-ca-file={}", self.data("n1").join("pki/ca.crt").display()),
                 format!("--config={}", config.display()),
+                format!("--tls-cert-file={certificate}"),
+                format!("--tls-private-key-file={key}"),
                 "--anonymous-auth=false".to_owned(),
                 "--authorization-mode=AlwaysAllow".to_owned(),
                 "--cluster-dns=10.96.0.10".to_owned(),
@@ -224,6 +227,21 @@ impl World {
         self.apply(OBJECTS);
         let ready = || self.script("n1", "kubectl get daemonset web -o jsonpath={.status.numberReady}");
         self.eventually("pods on all nodes", ready, |ready| ready == "3");
+    }
+
+    /// A serving certificate for the kubelet of a node, signed by the cluster's CA: the API server verifies it.
+    fn serving_certificate(&self, node: &str, addresses: &[String; 2]) -> (String, String) {
+        let file = |suffix: &str| self.folder.path().join(format!("{node}-serving.{suffix}")).display().to_string();
+        let (certificate, key, request, extensions) = (file("crt"), file("key"), file("csr"), file("ext"));
+        let names = format!("subjectAltName=DNS:{node},IP:{},IP:{}\n", addresses[0], addresses[1]);
+        std::fs::write(&extensions, names).unwrap();
+        let pki = self.data("n1").join("pki").display().to_string();
+        let openssl = |line: String| run(Command::new("openssl").args(line.split(' ')));
+        openssl(format!("req -newkey rsa:2048 -nodes -subj /CN=system:node:{node} -keyout {key} -out {request}"));
+        openssl(format!(
+            "x509 -req -in {request} -CA {pki}/ca.crt -CAkey {pki}/ca.key -set_serial 1 -days 1 -extfile {extensions} -out {certificate}"
+        ));
+        (certificate, key)
     }
 
     /// Starts the first node with all that a cluster needs.

@@ -161,12 +161,13 @@ fn is_reachable_from_everywhere(machine: &Machine) {
 fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
     build_second_image(machine);
     let address = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
+    let ask = format!("curl -sS --max-time 10 http://{address}/");
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut failed = Vec::new();
             while !stop.load(Ordering::Relaxed) {
-                let page = machine.said(&format!("curl -sS --max-time 10 http://{address}/"));
+                let page = machine.said(&ask);
                 asked.fetch_add(1, Ordering::Relaxed);
                 if !page.starts_with("Hello") {
                     failed.push(page);
@@ -176,8 +177,8 @@ fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
         });
         machine.succeed(&format!("kubectl set image deployment/web c={SECOND}"));
         machine.succeed("kubectl rollout status deployment/web --timeout=120s");
-        let page = machine.said(&format!("curl -sS --max-time 10 http://{address}/"));
-        assert_eq!(page, "Hello from the second image");
+        // Pods of the old ReplicaSet may still be endpoints for a moment.
+        machine.eventually(&ask, |page| page == "Hello from the second image");
         machine.succeed("kubectl rollout undo deployment/web");
         machine.succeed("kubectl rollout status deployment/web --timeout=120s");
         stop.store(true, Ordering::Relaxed);
@@ -185,8 +186,7 @@ fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
         assert!(failed.is_empty(), "{} of {} requests failed: {failed:?}", failed.len(), asked.load(Ordering::Relaxed));
     });
     assert!(asked.load(Ordering::Relaxed) > 10);
-    let page = machine.said(&format!("curl -sS --max-time 10 http://{address}/"));
-    assert!(page.starts_with("Hello from web-"), "rolled back: {page}");
+    machine.eventually(&ask, |page| page.starts_with("Hello from web-"));
     ready(machine, 10);
 }
 
