@@ -214,7 +214,7 @@ row() {
 }
 code() { curl -sk --max-time 20 -o /dev/null -w '%{http_code}' "$@"; }
 code_of() { if "$@" >/dev/null 2>&1; then echo 0; else echo $?; fi; }
-row data-directory '700 root:root' "$(stat -Lc '%a %U:%G' $D)"
+row data-directory '711 root:root' "$(stat -Lc '%a %U:%G' $D)"
 row 1.1.11 700 "$(stat -c %a $D/store)"
 row 1.1.13 '600 root:root' "$(stat -c '%a %U:%G' $D/admin.kubeconfig)"
 for name in scheduler controller-manager proxy kubelet; do
