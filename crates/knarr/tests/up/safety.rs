@@ -55,9 +55,10 @@ fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secre
     machine.succeed(&format!("kubectl run later --image={IMAGE} --command -- busybox sleep 1000"));
     machine.eventually(&phase("later"), |phase| phase == "Running");
     // To the node, the root user of this pod is another user, who must reach the pod's root file system all the same.
-    let overrides = r#"{"spec":{"hostUsers":false}}"#;
-    machine
-        .succeed(&format!("kubectl run apart --image={IMAGE} --overrides={overrides} --command -- busybox sleep 1000"));
+    machine.apply(&format!(
+        r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "apart"}}, "spec": {{"hostUsers": false,
+            "containers": [{{"name": "c", "image": "{IMAGE}", "command": ["busybox", "sleep", "1000"]}}]}}}}"#
+    ));
     machine.eventually(&phase("apart"), |phase| phase == "Running");
 
     let readable = readable_secrets(&machine, &real);
