@@ -14,6 +14,7 @@ use oci_spec::runtime::Spec;
 use sys::SockFilter;
 
 use crate::entering::Entering;
+use crate::shim::stdio::TerminalOffer;
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -26,6 +27,8 @@ pub struct Payload {
     pub drop_admin: bool,
     /// The user namespace to enter, where the library does not.
     pub entering: Option<Rc<Entering>>,
+    /// The terminal to be offered to the worker, which makes the process's user its owner.
+    pub terminal: Option<Rc<TerminalOffer>>,
     /// Where a failure after the start is told; the kernel closes it when the program runs.
     pub report: Rc<RefCell<File>>,
 }
@@ -51,6 +54,9 @@ impl Executor for Payload {
 
 impl Payload {
     fn prepare(&self) -> io::Result<()> {
+        if let Some(terminal) = &self.terminal {
+            terminal.make().map_err(|error| named("cannot hand over the terminal", &error))?;
+        }
         if let Some(entering) = &self.entering {
             let keep = self.drop_admin.then_some(Capability::CAP_SYS_ADMIN);
             entering.enter(keep).map_err(|error| named("cannot enter the user namespace", &error))?;

@@ -3,6 +3,7 @@
 pub mod connection;
 mod output;
 mod procfs;
+pub mod stdio;
 mod worker;
 
 use std::collections::BTreeMap;

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use sys::{Forked, fork};
 
 use super::procfs;
+use super::stdio::{self, TerminalHandover};
 use crate::cgroup::Cgroup;
 use crate::entering::Entering;
 use crate::executor::Payload;
@@ -205,7 +206,8 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
     let inner = start.dir.join("inner");
     private::create_dir(&inner)?;
     private::write(&inner.join("config.json"), &serde_json::to_vec(&spec)?)?;
-    let builder = builder(start, io, payload)?;
+    let owner = stream_owner(&spec, spec.process().as_ref().ok_or("no process")?)?;
+    let (builder, handover) = builder(start, io, payload, owner)?;
     let mut container = builder.as_init(inner).with_systemd(false).with_detach(true).build()?;
     let pid = container.pid().ok_or("the container has no process")?.as_raw();
     if let Err(error) = procfs::check(pid, &spec) {
@@ -214,6 +216,7 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
     }
     let at_nanos = super::nanos(Timestamp::now());
     container.start()?;
+    handover.map_or(Ok(()), |handover| handover.complete(owner))?;
     Ok(Begun { pid, at_nanos, warnings })
 }
 
@@ -243,14 +246,18 @@ fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>)
     let file = start.dir.join(format!("exec-{}.json", std::process::id()));
     private::write(&file, &serde_json::to_vec(&process)?)?;
     let at_nanos = super::nanos(Timestamp::now());
-    let built = builder(start, io, payload)?
+    let owner = stream_owner(&spec, asked)?;
+    let (builder, handover) = builder(start, io, payload, owner)?;
+    let built = builder
         .as_tenant()
         .with_detach(true)
         .with_process(Some(&file))
         .with_no_new_privs(process.no_new_privileges().unwrap_or(false))
         .build();
     fs::remove_file(&file)?;
-    Ok(Begun { pid: built?.as_raw(), at_nanos, warnings })
+    let pid = built?.as_raw();
+    handover.map_or(Ok(()), |handover| handover.complete(owner))?;
+    Ok(Begun { pid, at_nanos, warnings })
 }
 
 /// The user namespace that a container joined, if it has one.
@@ -260,15 +267,31 @@ fn user_namespace(spec: &Spec) -> Option<&Path> {
     users.path().as_deref()
 }
 
-fn builder(start: &Start, io: Io<'_>, payload: Payload) -> Result<ContainerBuilder, WorkError> {
-    let builder = ContainerBuilder::new(start.id.clone(), SyscallType::default())
-        .with_root_path(start.dir.join("state"))?
-        .with_executor(payload);
+/// The user of the host that the standard streams of a process belong to.
+fn stream_owner(spec: &Spec, process: &Process) -> io::Result<Option<u32>> {
+    stdio::host_uid(process.user().uid(), user_namespace(spec))
+}
+
+/// Configures the library for a process whose streams belong to `owner`. A terminal does once its handover is complete.
+fn builder(
+    start: &Start,
+    io: Io<'_>,
+    mut payload: Payload,
+    owner: Option<u32>,
+) -> Result<(ContainerBuilder, Option<TerminalHandover>), WorkError> {
+    let builder =
+        ContainerBuilder::new(start.id.clone(), SyscallType::default()).with_root_path(start.dir.join("state"))?;
     Ok(match io {
         Io::Streams(streams) => {
-            builder.with_stdin(streams.stdin).with_stdout(streams.stdout).with_stderr(streams.stderr)
+            let Streams { stdin, stdout, stderr } = streams;
+            stdio::set_owners([&stdin, &stdout, &stderr], owner)?;
+            (builder.with_executor(payload).with_stdin(stdin).with_stdout(stdout).with_stderr(stderr), None)
         }
-        Io::Terminal(socket) => builder.with_console_socket(Some(socket)),
+        Io::Terminal(socket) => {
+            let (offer, handover) = stdio::terminal_handover()?;
+            payload.terminal = Some(Rc::new(offer));
+            (builder.with_executor(payload).with_console_socket(Some(socket)), Some(handover))
+        }
     })
 }
 
@@ -283,7 +306,7 @@ fn adapt(
     let filters = filter.map(seccomp::compile).transpose()?.unwrap_or_default();
     let privileged_load = !filters.is_empty() && process.no_new_privileges() != Some(true);
     let drop_admin = privileged_load && keep_admin(process);
-    Ok(Payload { filters: Rc::new(filters), drop_admin, entering: None, report: Rc::clone(report) })
+    Ok(Payload { filters: Rc::new(filters), drop_admin, entering: None, terminal: None, report: Rc::clone(report) })
 }
 
 /// Loading a filter needs the capability to administrate until the very end; says whether it was added for that.

@@ -10,5 +10,6 @@ mod life;
 mod machine;
 mod peers;
 mod security;
+mod stdio;
 mod streams;
 mod survival;

@@ -14,9 +14,9 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::machine::{Machine, PATIENCE, machine, script, words};
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-async fn websocket(url: &str, protocol: &str) -> Socket {
+pub async fn websocket(url: &str, protocol: &str) -> Socket {
     let mut request = url.replace("http://", "ws://").into_client_request().unwrap();
     request.headers_mut().insert("Sec-WebSocket-Protocol", protocol.parse().unwrap());
     let (socket, answer) = tokio_tungstenite::connect_async(request).await.unwrap();
@@ -25,7 +25,7 @@ async fn websocket(url: &str, protocol: &str) -> Socket {
 }
 
 /// Reads until the connection closes: what each channel carried.
-async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
+pub async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
     let mut channels: BTreeMap<u8, String> = BTreeMap::new();
     let read = async {
         while let Some(Ok(message)) = socket.next().await {
@@ -38,7 +38,7 @@ async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
     channels
 }
 
-async fn exec_url(m: &mut Machine, id: &str, command: &[&str], tty: bool, stdin: bool) -> String {
+pub async fn exec_url(m: &mut Machine, id: &str, command: &[&str], tty: bool, stdin: bool) -> String {
     let request =
         v1::ExecRequest { container_id: id.into(), cmd: words(command), tty, stdin, stdout: true, stderr: !tty };
     m.runtime.exec(request).await.unwrap().into_inner().url

@@ -1,0 +1,149 @@
+//! Standard streams belong to the user of the process that has them: a program that is not root opens `/dev/stdout` and `/dev/stderr` by
+//! name, and the kernel checks the owner of the pipe or terminal behind them.
+//!
+//! The worker owns the pipes and changes their owner before the process exists. A terminal is opened in the container by a process that
+//! may no longer change owners when this crate's code runs in it, so that process offers the terminal to the worker and waits.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Uid, fchown, fstat};
+use rustix::io::Errno;
+
+use super::connection::{receive, send};
+
+/// How long a process that was started may take to offer its terminal; it does nothing else first.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Major numbers of pseudo-terminals (`UNIX98_PTY_SLAVE_MAJOR` and the seven after it).
+const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
+
+/// The process's side of a terminal's handover.
+#[derive(Debug)]
+pub struct TerminalOffer(UnixStream);
+
+/// The worker's side of a terminal's handover.
+#[derive(Debug)]
+pub struct TerminalHandover(UnixStream);
+
+/// Both sides of a terminal's handover.
+pub fn terminal_handover() -> io::Result<(TerminalOffer, TerminalHandover)> {
+    let (offer, handover) = UnixStream::pair()?;
+    Ok((TerminalOffer(offer), TerminalHandover(handover)))
+}
+
+impl TerminalOffer {
+    /// Offers standard input to the worker, and returns when the terminal has its owner.
+    pub fn make(&self) -> io::Result<()> {
+        send(&self.0, b"t", &[rustix::stdio::stdin()])?;
+        (&self.0).read_exact(&mut [0])
+    }
+}
+
+impl TerminalHandover {
+    /// Waits for the process's offer and makes `uid`, a user of the host, the terminal's owner.
+    pub fn complete(&self, uid: Option<u32>) -> io::Result<()> {
+        let timeout = Timespec::try_from(OFFER_TIMEOUT).map_err(io::Error::other)?;
+        loop {
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the process did not offer its terminal")),
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut fds = Vec::new();
+        // A process that ended before it made an offer reports the reason itself.
+        if receive(&self.0, &mut [0], &mut fds)? == 0 {
+            return Ok(());
+        }
+        if let (Some(terminal), Some(uid)) = (fds.first(), uid) {
+            set_owner(terminal, uid)?;
+        }
+        (&self.0).write_all(b"t")
+    }
+}
+
+/// Makes `uid`, a user of the host, the owner of a pipe or a pseudo-terminal. Anything else, such as `/dev/null`, keeps its owner.
+///
+/// A kernel that refuses leaves the stream usable by its descriptor, so a refusal is not an error.
+pub fn set_owner(stream: impl AsFd, uid: u32) -> io::Result<()> {
+    let stat = fstat(&stream)?;
+    let ours = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo => true,
+        FileType::CharacterDevice => PSEUDO_TERMINALS.contains(&rustix::fs::major(stat.st_rdev)),
+        _ => false,
+    };
+    if !ours || stat.st_uid == uid {
+        return Ok(());
+    }
+    match fchown(stream, Some(Uid::from_raw(uid)), None) {
+        Ok(()) | Err(Errno::INVAL | Errno::PERM | Errno::ROFS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The host's ID of a container's user: the user namespace that `users` names maps it. `None` if the namespace does not have that user.
+pub fn host_uid(uid: u32, users: Option<&Path>) -> io::Result<Option<u32>> {
+    let Some(users) = users else { return Ok(Some(uid)) };
+    // `/proc/<pid>/ns/user`, beside which the kernel shows the mappings.
+    let process = users.parent().and_then(Path::parent).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(mapped(uid, &fs::read_to_string(process.join("uid_map"))?))
+}
+
+fn mapped(uid: u32, map: &str) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map_while(|word| word.parse::<u32>().ok());
+        let (inside, outside, length) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let offset = uid.checked_sub(inside).filter(|offset| *offset < length)?;
+        outside.checked_add(offset)
+    })
+}
+
+/// The standard streams of a process, of which the worker still has the descriptors.
+pub fn set_owners(streams: [&OwnedFd; 3], uid: Option<u32>) -> io::Result<()> {
+    let Some(uid) = uid else { return Ok(()) };
+    streams.into_iter().try_for_each(|stream| set_owner(stream, uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    #[test]
+    fn a_user_is_mapped_to_the_host_as_the_namespace_says() {
+        let check = |uid: u32, expect: Option<u32>| {
+            assert_eq!(
+                mapped(uid, "         0     200000      65536\n    100000       7          1\n"),
+                expect,
+                "{uid}"
+            );
+        };
+        check(0, Some(200_000));
+        check(33, Some(200_033));
+        check(65_535, Some(265_535));
+        check(65_536, None);
+        check(100_000, Some(7));
+        check(100_001, None);
+        assert_eq!(host_uid(33, None).unwrap(), Some(33));
+    }
+
+    #[test]
+    fn only_pipes_and_terminals_change_their_owner() {
+        let own = rustix::process::geteuid().as_raw();
+        let (_, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        set_owner(&to, own + 1).unwrap();
+        let expect = if own == 0 { 1 } else { own };
+        assert_eq!(fstat(&to).unwrap().st_uid, expect);
+        let null = fs::File::open("/dev/null").unwrap();
+        let before = fstat(&null).unwrap().st_uid;
+        set_owner(&null, before + 1).unwrap();
+        assert_eq!(fstat(&null).unwrap().st_uid, before);
+    }
+}
