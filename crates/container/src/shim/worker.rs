@@ -166,10 +166,13 @@ fn listen(dir: &Path) -> PathBuf {
 fn with_complaint(error: String, complaints: &Path) -> String {
     let text = fs::read_to_string(complaints).unwrap_or_default();
     let _ = fs::remove_file(complaints);
-    match text.lines().next() {
-        Some(first) if !first.trim().is_empty() => format!("{error}: {}", first.trim()),
-        _ => error,
-    }
+    with_cause(error, text.lines().next().unwrap_or_default().trim())
+}
+
+/// An error with its cause, unless the error names the cause already: then the cause differs at most in what failed because of it.
+fn with_cause(error: String, cause: &str) -> String {
+    let inner = cause.split_once(": ").map_or(cause, |(_, inner)| inner);
+    if cause.is_empty() || error.contains(cause) || error.contains(inner) { error } else { format!("{error}: {cause}") }
 }
 
 /// An error and its causes in one line, without those that a cause says again.
@@ -441,4 +444,25 @@ fn told(mut command: Command) -> Result<(), WorkError> {
     }
     let text = log.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
     Err(text.lines().last().unwrap_or("the OCI runtime failed without a word").to_owned().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_cause_once() {
+        let check = |error: &str, cause: &str, expect: &str| assert_eq!(with_cause(error.to_owned(), cause), expect);
+        let missing = "exec: \"/nope\": stat /nope: no such file or directory";
+        let error = format!("failed to create container: {missing}");
+        check(&error, &format!("failed to initialize container process: {missing}"), &error);
+        check(&error, missing, &error);
+        check(&error, "", &error);
+        check(
+            "failed to create container",
+            "failed to mount /v: EINVAL",
+            "failed to create container: failed to mount /v: EINVAL",
+        );
+        check("failed to create container", "EPERM", "failed to create container: EPERM");
+    }
 }
