@@ -140,17 +140,18 @@ impl Cgroup {
     pub fn update(&self, resources: &serde_json::Value) -> io::Result<()> {
         let resources = serde_json::from_value(resources.clone())?;
         let config = CgroupConfig { cgroup_path: self.path(), systemd_cgroup: false, container_name: String::new() };
-        let manager = create_cgroup_manager(config).map_err(io::Error::other)?;
         let options = ControllerOpt {
             resources: &resources,
             disable_oom_killer: false,
             oom_score_adj: None,
             freezer_state: None,
         };
-        // The library warns of every controller that it does not know, of which `rdma` and `misc` are on most machines. What goes
-        // wrong is in the result.
+        // The library warns of every controller that it does not know, of which `rdma` and `misc` are on most machines, and of every one
+        // that the kernel does not have. What goes wrong is in the result.
         let quiet = tracing::subscriber::NoSubscriber::default();
-        tracing::subscriber::with_default(quiet, || manager.apply(&options)).map_err(io::Error::other)
+        tracing::subscriber::with_default(quiet, || {
+            create_cgroup_manager(config).map_err(io::Error::other)?.apply(&options).map_err(io::Error::other)
+        })
     }
 
     /// Whether a controller is there at all.
