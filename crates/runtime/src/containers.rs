@@ -19,7 +19,7 @@ use crate::record::{self, Phase};
 use crate::runtime::{Container, Runtime, Sandbox, new_id, now};
 use crate::spec::{self, Inputs};
 use crate::user::{self, Wanted};
-use crate::{cdi, rootfs, sandboxes, signal};
+use crate::{cdi, rootfs, sandboxes, signal, user_namespace};
 
 /// After SIGKILL the kernel needs a moment, longer if a process hangs in a disk.
 const KILL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -80,6 +80,8 @@ impl Runtime {
         let bundle = dir.join("bundle");
         let root = bundle.join("rootfs");
         let maps = sandboxes::id_maps(&sandbox.record().config);
+        let security = config.linux.clone().unwrap_or_default().security_context.unwrap_or_default();
+        user_namespace::check_container(&security.namespace_options.clone().unwrap_or_default(), maps.as_ref())?;
         for dir in [dir, &bundle, &dir.join("mounts")] {
             sandboxes::create_private(dir, maps.as_ref()).map_err(Error::io("make the container's directory"))?;
         }
@@ -89,7 +91,6 @@ impl Runtime {
         let foreign = self.foreign_runtime(&record.handler);
         let (prepared, mounted_layers) = self.prepare_mounts(dir, &config, record.pause, foreign.is_some())?;
         let parent = record.cgroup.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let security = config.linux.clone().unwrap_or_default().security_context.unwrap_or_default();
         let user = resolve_user(&root, &security, image)?;
         let cgroup = format!("{parent}/{id}");
         let target = match security.namespace_options.as_ref().map(|options| (options.pid(), &options.target_id)) {

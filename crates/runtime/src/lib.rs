@@ -28,6 +28,7 @@ mod stats;
 mod streaming;
 mod ulimit;
 mod user;
+mod user_namespace;
 
 pub use error::Error;
 pub use runtime::{Config, Runtime};

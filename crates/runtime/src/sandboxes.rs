@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::record;
 use crate::rootfs;
 use crate::runtime::{Runtime, Sandbox, new_id, now};
+use crate::user_namespace;
 
 /// Killed processes are gone sooner, unless they hang in a disk.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +36,7 @@ impl Runtime {
         if !handler.is_empty() && !self.config.handlers.contains_key(&handler) {
             return Err(Error::Invalid(format!("runtime_handler: no runtime for {handler:?} is configured")));
         }
+        user_namespace::mappings(&options(&config))?;
         let id = new_id();
         let dir = self.config.root.join("sandboxes").join(&id);
         let linux = config.linux.clone().unwrap_or_default();
@@ -220,20 +222,9 @@ pub(crate) fn has_network(config: &v1::PodSandboxConfig) -> bool {
     options(config).network() != v1::NamespaceMode::Node
 }
 
+/// The mappings of a sandbox that was made, whose request was checked then.
 pub(crate) fn id_maps(config: &v1::PodSandboxConfig) -> Option<protocol::IdMaps> {
-    let users = options(config).userns_options?;
-    if users.mode() != v1::NamespaceMode::Pod {
-        return None;
-    }
-    let maps = |list: &[v1::IdMapping]| {
-        let map = |map: &v1::IdMapping| protocol::IdMap {
-            inside: map.container_id,
-            outside: map.host_id,
-            length: map.length,
-        };
-        list.iter().map(map).collect()
-    };
-    Some(protocol::IdMaps { uids: maps(&users.uids), gids: maps(&users.gids) })
+    user_namespace::mappings(&options(config)).ok().flatten()
 }
 
 /// Creates a directory that only root may enter. Root of a user namespace is somebody else outside of it, and sets up the container's
