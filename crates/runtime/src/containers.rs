@@ -162,6 +162,7 @@ impl Runtime {
         let (mut prepared, mut layers) = (BTreeMap::new(), Vec::new());
         let weaker = if foreign { BTreeMap::new() } else { spec::weaker(&config.mounts) };
         for (n, mount) in config.mounts.iter().enumerate() {
+            spec::check_propagation(mount).map_err(spec::SpecError::from)?;
             let target = dir.join("mounts").join(n.to_string());
             let wanted = mount.image.as_ref().map_or("", |image| image.image.as_str());
             if !wanted.is_empty() {

@@ -15,7 +15,7 @@ use crate::ulimit::Ulimit;
 use crate::user::User;
 
 pub use devices::{DeviceError, take_outside};
-pub use mounts::{MountError, bind, host_source, weaker};
+pub use mounts::{MountError, bind, check_propagation, host_source, weaker};
 pub use resources::resources;
 pub use security::{SecurityError, capabilities};
 

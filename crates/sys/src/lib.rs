@@ -39,7 +39,7 @@ pub use fork::{ForkError, Forked, close_everything_and, fork, send_signal};
 pub use loaded::loaded_objects;
 pub use loopback::loopback_up;
 pub use mount::{clone_tree, map_ids};
-pub use mount_table::{is_mount_point, mounts_below, unmount_below};
+pub use mount_table::{MountEntry, is_mount_point, mount_of, mounts_below, unmount_below};
 pub use own_socket::listen_own;
 pub use packet::send_frame;
 pub use remove_tree::{remove_contents, remove_tree};

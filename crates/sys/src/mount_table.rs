@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 
 const TABLE: &str = "/proc/thread-self/mountinfo";
@@ -26,6 +27,36 @@ pub fn mounts_below(path: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn is_mount_point(path: &Path) -> io::Result<bool> {
     let Ok(path) = resolved(path) else { return Ok(false) };
     Ok(points(&fs::read(TABLE)?).any(|point| point == path))
+}
+
+/// A mount, and how it takes part in propagation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Where it is.
+    pub point: PathBuf,
+    /// Mounts below it propagate to its peers, and theirs to it.
+    pub is_shared: bool,
+    /// Mounts below its master propagate to it.
+    pub is_slave: bool,
+}
+
+/// The mount that a path is on.
+pub fn mount_of(path: &Path) -> io::Result<MountEntry> {
+    let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID)?;
+    let found = entry(&fs::read(TABLE)?, stat.stx_mnt_id);
+    found.ok_or_else(|| io::Error::other(format!("the mount of {} is not in {TABLE}", path.display())))
+}
+
+/// The mount of that number: its place, and the tags between its options and the separator.
+fn entry(table: &[u8], id: u64) -> Option<MountEntry> {
+    table.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let number: u64 = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let point = unescaped(fields.nth(3)?);
+        let tags: Vec<&[u8]> = fields.skip(1).take_while(|field| *field != b"-").collect();
+        let has = |tag: &[u8]| tags.iter().any(|field| field.starts_with(tag));
+        (number == id).then(|| MountEntry { point, is_shared: has(b"shared:"), is_slave: has(b"master:") })
+    })
 }
 
 /// Unmounts everything at and below a path, the latest mount first. A mount that is in use goes when it is used no longer.
@@ -83,6 +114,22 @@ mod tests {
         let found: Vec<PathBuf> = points(table).collect();
         assert_eq!(found, [PathBuf::from("/"), PathBuf::from("/a b\\c")]);
         assert_eq!(unescaped(b"\\9\\04"), PathBuf::from("\\9\\04"));
+    }
+
+    #[test]
+    fn the_mount_of_a_path_says_how_it_propagates() {
+        let table = b"29 1 0:26 / / rw - overlay o rw\n30 29 0:27 / /a\\040b rw,x shared:1 master:2 - tmpfs tmpfs rw\n\
+            31 29 0:28 / /c rw master:1 - tmpfs tmpfs rw\n";
+        let check = |id: u64, expect: Option<(&str, bool, bool)>| {
+            let expect =
+                expect.map(|(point, is_shared, is_slave)| MountEntry { point: point.into(), is_shared, is_slave });
+            assert_eq!(entry(table, id), expect, "{id}");
+        };
+        check(29, Some(("/", false, false)));
+        check(30, Some(("/a b", true, true)));
+        check(31, Some(("/c", false, true)));
+        check(1, None);
+        assert_eq!(mount_of(Path::new("/proc/self/status")).unwrap().point, PathBuf::from("/proc"));
     }
 
     #[test]

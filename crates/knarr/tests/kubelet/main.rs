@@ -22,6 +22,7 @@ mod life;
 mod machine;
 mod nearness;
 mod pressure;
+mod propagation;
 mod registry;
 mod server;
 mod sources;

@@ -25,6 +25,16 @@ pub enum MountError {
         #[source]
         source: io::Error,
     },
+    /// Mounts cannot propagate to or from its source.
+    #[error("path {path:?} is mounted on {point:?} but it is not {needs} mount: make it one with `mount --make-rshared {}`", point.display())]
+    Propagation {
+        /// Its source.
+        path: PathBuf,
+        /// The mount that its source is on.
+        point: PathBuf,
+        /// What that would have to be.
+        needs: &'static str,
+    },
     /// A destination that is none.
     #[error("mount destination {0:?} is not an absolute path")]
     Destination(String),
@@ -84,6 +94,22 @@ pub fn weaker(mounts: &[v1::Mount]) -> BTreeMap<usize, v1::MountPropagation> {
     let strongest = strongest(mounts);
     let all = mounts.iter().enumerate().map(|(n, mount)| (n, mount.propagation()));
     all.filter(|(_, propagation)| *propagation != strongest).collect()
+}
+
+/// Checks that mounts can propagate as a mount asks for: without that, what the container or the node mounts later would silently not
+/// be seen by the other.
+pub fn check_propagation(mount: &v1::Mount) -> Result<(), MountError> {
+    let propagation = mount.propagation();
+    if propagation == v1::MountPropagation::PropagationPrivate || mount.image.is_some() {
+        return Ok(());
+    }
+    let path = host_source(Path::new(&mount.host_path))?;
+    let found = sys::mount_of(&path).map_err(|source| MountError::Source { path: path.clone(), source })?;
+    let (fits, needs) = match propagation {
+        v1::MountPropagation::PropagationBidirectional => (found.is_shared, "a shared"),
+        _ => (found.is_shared || found.is_slave, "a shared or slave"),
+    };
+    if fits { Ok(()) } else { Err(MountError::Propagation { path, point: found.point, needs }) }
 }
 
 fn strongest(mounts: &[v1::Mount]) -> v1::MountPropagation {
