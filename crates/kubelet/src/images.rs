@@ -207,6 +207,11 @@ impl Images {
         }
     }
 
+    /// Whether the runtime has an image. A runtime that does not answer has none.
+    pub async fn is_present(&self, image: &str) -> bool {
+        matches!(self.find(image).await, Ok(Some(_)))
+    }
+
     async fn find(&self, image: &str) -> Result<Option<Found>, ImageError> {
         Ok(self.status(image).await?.map(read))
     }

@@ -1,5 +1,6 @@
 //! The life of one pod: observes, plans, executes, says what it sees, and sleeps until something happens.
 
+mod images;
 mod kill;
 mod report;
 mod start;
@@ -29,8 +30,6 @@ use report::Report;
 
 /// A runtime or a volume that fails is tried again after this long.
 const RETRY: Duration = Duration::from_seconds(10);
-/// An image that could not be pulled counts as one that is waited for after this long.
-const PULL_TOLD: Duration = Duration::from_seconds(2);
 /// Verdicts of probes on their way.
 const VERDICTS_MAX: usize = 64;
 
@@ -70,6 +69,8 @@ struct Worker {
     local: Local,
     image_backoffs: Backoffs,
     image_failures: BTreeMap<String, Time>,
+    /// When the runtime is asked next for the images whose pulls failed.
+    images_polled_at: Option<Time>,
     /// The ends of containers, by name, after which they were last told to be left alone.
     crashes: BTreeMap<String, Time>,
     tokens: Arc<tokio::sync::Mutex<Tokens>>,
@@ -129,6 +130,7 @@ pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, w
         local: Local { backoffs, ..Local::default() },
         image_backoffs: Backoffs::default(),
         image_failures: BTreeMap::new(),
+        images_polled_at: None,
         crashes: BTreeMap::new(),
         tokens: Arc::default(),
         refresh_at: None,
@@ -233,7 +235,7 @@ impl Worker {
             self.context.objects.follow(Pod(&self.pod));
         }
         self.probe();
-        let mut wake_at = self.tell_of_waiting_images();
+        let mut wake_at = earliest(self.notice_images().await, self.tell_of_waiting_images());
         self.tell_of_crashes();
         let (plan, status) = self.decide();
         if self.local.ending.is_some() {
@@ -481,29 +483,6 @@ impl Worker {
             return false;
         }
         true
-    }
-
-    /// A pull that failed is first told as such, then as something that is waited for.
-    fn tell_of_waiting_images(&mut self) -> Option<Time> {
-        let now = clock::now();
-        let mut wake_at = None;
-        let due: Vec<(String, Time)> = self.image_failures.iter().map(|(name, at)| (name.clone(), *at)).collect();
-        for (name, at) in due {
-            if now < at.plus(PULL_TOLD) {
-                wake_at = earliest(wake_at, Some(at.plus(PULL_TOLD)));
-                continue;
-            }
-            self.image_failures.remove(&name);
-            let Some(waiting) = self.local.waiting.get_mut(&name) else { continue };
-            let Some(container) = Pod(&self.pod).container(&name) else { continue };
-            let image = container.image();
-            waiting.message = format!("Back-off pulling image \"{image}\": ErrImagePull: {}", waiting.message);
-            waiting.reason = "ImagePullBackOff".to_owned();
-            let teller = self.context.teller(Pod(&self.pod));
-            teller.container(container, EventType::Normal, "BackOff", &format!("Back-off pulling image \"{image}\""));
-            teller.container(container, EventType::Warning, "Failed", "Error: ImagePullBackOff");
-        }
-        wake_at
     }
 
     /// A container that is left alone after it failed is told of once.

@@ -90,6 +90,28 @@ async fn images_that_nobody_uses_make_room() {
     cluster.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_arrives_during_the_back_off_of_its_pull_is_used_at_once() {
+    let Some(cluster) = cluster_with_built_in().await else { return };
+    // Nothing listens there.
+    let image = "127.0.0.1:9/test/late:1";
+    let mut late = pod("late", "sleep 1000");
+    set_container(&mut late, "image", image);
+    let waits_for = |reason: &'static str| {
+        move |pod: &Value| pod["status"]["containerStatuses"][0].str_at(&["state", "waiting", "reason"]) == Some(reason)
+    };
+    cluster.run(&late, "waiting", waits_for("ImagePullBackOff")).await;
+    // After the second failure the next pull is twenty seconds away.
+    cluster.wait(&PODS, "late", "pulled again", waits_for("ErrImagePull")).await;
+    let failed = std::time::Instant::now();
+    let store = Store::open(&cluster.path("runtime/images")).unwrap();
+    store.build(&Name::parse(image).unwrap(), &busybox()).await.unwrap();
+    cluster.wait(&PODS, "late", "ready", is_ready).await;
+    assert!(failed.elapsed().as_secs() < 18, "{:?}", failed.elapsed());
+    cluster.event("Pulled: Container image \"127.0.0.1:9/test/late:1\" already present").await;
+    cluster.finish().await;
+}
+
 fn knarr(data: &Path, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_knarr")).args(["image", "--data-dir"]).arg(data).args(words).output().unwrap()
 }

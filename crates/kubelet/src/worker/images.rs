@@ -1,0 +1,69 @@
+//! Images whose pulls failed: reported, and noticed when they arrive in another way.
+
+use driver::clock;
+use machinery::time::{Duration, Time};
+use reconcile::EventType;
+
+use super::{Worker, earliest};
+use crate::plan::Waiting;
+use crate::pod::Pod;
+
+/// A pull that failed is reported as one that is waited for after this long.
+const PULL_TOLD: Duration = Duration::from_seconds(2);
+/// How often the runtime is asked for an image whose pull failed: it may have been imported, or pulled for another pod.
+const IMAGE_POLL: Duration = Duration::from_seconds(5);
+
+impl Worker {
+    /// A container whose image has arrived since its pull failed need not wait for the end of the back-off. Returns when to look again.
+    pub(super) async fn notice_images(&mut self) -> Option<Time> {
+        let waits = |waiting: &Waiting| ["ErrImagePull", "ImagePullBackOff"].contains(&waiting.reason.as_str());
+        let pod = Pod(&self.pod);
+        let missing = self.local.waiting.iter().filter(|(_, waiting)| waits(waiting)).filter_map(|(name, _)| {
+            // A pull that was asked for by policy is not replaced by what is there.
+            pod.container(name).filter(|container| container.spec.str_at(&["imagePullPolicy"]) != Some("Always"))
+        });
+        let missing: Vec<(String, String)> =
+            missing.map(|container| (container.name().to_owned(), container.image().to_owned())).collect();
+        if missing.is_empty() || self.local.ending.is_some() {
+            self.images_polled_at = None;
+            return None;
+        }
+        let now = clock::now();
+        let due = *self.images_polled_at.get_or_insert(now.plus(IMAGE_POLL));
+        if now < due {
+            return Some(due);
+        }
+        for (name, image) in missing {
+            if self.context.images.is_present(&image).await {
+                self.local.waiting.remove(&name);
+                self.image_failures.remove(&name);
+            }
+        }
+        let next = now.plus(IMAGE_POLL);
+        self.images_polled_at = Some(next);
+        Some(next)
+    }
+
+    /// A pull that failed is first told as such, then as something that is waited for.
+    pub(super) fn tell_of_waiting_images(&mut self) -> Option<Time> {
+        let now = clock::now();
+        let mut wake_at = None;
+        let due: Vec<(String, Time)> = self.image_failures.iter().map(|(name, at)| (name.clone(), *at)).collect();
+        for (name, at) in due {
+            if now < at.plus(PULL_TOLD) {
+                wake_at = earliest(wake_at, Some(at.plus(PULL_TOLD)));
+                continue;
+            }
+            self.image_failures.remove(&name);
+            let Some(waiting) = self.local.waiting.get_mut(&name) else { continue };
+            let Some(container) = Pod(&self.pod).container(&name) else { continue };
+            let image = container.image();
+            waiting.message = format!("Back-off pulling image \"{image}\": ErrImagePull: {}", waiting.message);
+            waiting.reason = "ImagePullBackOff".to_owned();
+            let teller = self.context.teller(Pod(&self.pod));
+            teller.container(container, EventType::Normal, "BackOff", &format!("Back-off pulling image \"{image}\""));
+            teller.container(container, EventType::Warning, "Failed", "Error: ImagePullBackOff");
+        }
+        wake_at
+    }
+}
