@@ -54,8 +54,11 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
     let mut all = runtime.of(container.name());
     let (latest, before) = (all.next(), all.find(|one| one.exit().is_some()));
     let (mut state, mut last) = match latest {
-        Some(latest) => (state_of(latest, facts), before.map(|before| state_of(before, facts))),
-        None => missing(pod, container, known),
+        Some(latest) => {
+            let state = |one| state_of(one, default_waiting_reason(pod), facts);
+            (state(latest), before.map(state))
+        }
+        None => missing(pod, known),
     };
     let restarts = |exit: &Exit| container.restarts_after(pod, exit.code.into()) || observed.starts_again(container);
     let exit = latest.and_then(observed::Container::exit);
@@ -73,7 +76,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
     });
     // One that starts again in any case has not ended as far as others are concerned: what has ended may not run again.
     let starts_again = observed.starts_again(container) && local.ending.is_none();
-    let why = why.or_else(|| starts_again.then(|| (waiting_reason(pod, container).to_owned(), String::new())));
+    let why = why.or_else(|| starts_again.then(|| (default_waiting_reason(pod).to_owned(), String::new())));
     if let (Some((reason, message)), false) = (why, latest.is_some_and(observed::Container::is_running)) {
         if state.get("terminated").is_some() {
             last = Some(state);
@@ -146,7 +149,7 @@ fn details(container: Container<'_>, latest: Option<&observed::Container>, statu
 }
 
 /// A container that the runtime does not have: not yet, or no longer.
-fn missing(pod: Pod<'_>, container: Container<'_>, known: &Value) -> (Value, Option<Value>) {
+fn missing(pod: Pod<'_>, known: &Value) -> (Value, Option<Value>) {
     let last = known["lastState"].get("terminated").map(|ended| value!({"terminated": (ended.clone())}));
     if known["state"].get("terminated").is_some() {
         return (known["state"].clone(), last);
@@ -156,20 +159,21 @@ fn missing(pod: Pod<'_>, container: Container<'_>, known: &Value) -> (Value, Opt
         let started = known["state"]["running"]["startedAt"].clone();
         let ended = value!({"terminated": {"exitCode": UNKNOWN_EXIT, "reason": "ContainerStatusUnknown", "startedAt": started,
             "message": "The container could not be located when the pod was terminated"}});
-        let waiting = value!({"waiting": {"reason": (waiting_reason(pod, container))}});
+        let waiting = value!({"waiting": {"reason": (default_waiting_reason(pod))}});
         return if pod.meta().is_deleting() { (ended, last) } else { (waiting, Some(ended)) };
     }
-    (value!({"waiting": {"reason": (waiting_reason(pod, container))}}), last)
+    (value!({"waiting": {"reason": (default_waiting_reason(pod))}}), last)
 }
 
-fn waiting_reason(pod: Pod<'_>, container: Container<'_>) -> &'static str {
-    let init = pod.init_containers().len() > 0 && container.role != Role::Ephemeral;
-    if init { "PodInitializing" } else { "ContainerCreating" }
+/// Why a container that has not started waits, unless a failure says more. As upstream, one reason for every container of a pod: the
+/// init containers of a pod are part of its initialization.
+fn default_waiting_reason(pod: Pod<'_>) -> &'static str {
+    if pod.init_containers().len() > 0 { "PodInitializing" } else { "ContainerCreating" }
 }
 
-fn state_of(container: &observed::Container, facts: &Facts) -> Value {
+fn state_of(container: &observed::Container, waiting_reason: &str, facts: &Facts) -> Value {
     match &container.state {
-        State::Created => value!({"waiting": {"reason": "ContainerCreating"}}),
+        State::Created => value!({"waiting": {"reason": waiting_reason}}),
         State::Running { since } => value!({"running": {"startedAt": (shown(*since))}}),
         State::Exited(exit) => value!({"terminated": (terminated(container, exit, facts))}),
         State::Unknown => {

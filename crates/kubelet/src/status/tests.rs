@@ -23,6 +23,7 @@ fn runtime(text: &str) -> RuntimePod {
         let (name, state) = word.split_once(':').unwrap();
         let state = match state {
             "run" => State::Running { since: NOW },
+            "made" => State::Created,
             code => State::Exited(Exit {
                 code: code.parse().unwrap(),
                 reason: String::new(),
@@ -192,6 +193,45 @@ fn a_running_pod_has_its_conditions_addresses_and_containers() {
     assert_eq!(container["restartCount"], Value::Int(1));
     assert_eq!(container["lastState"]["terminated"]["exitCode"], Value::Int(1));
     assert_eq!((&container["ready"], &container["started"]), (&Value::Bool(true), &Value::Bool(true)));
+}
+
+#[test]
+fn containers_that_have_not_started_wait_for_the_initialization_of_a_pod_with_init_containers() {
+    let with_inits = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"restartPolicy": "Never",
+        "initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "a"}], "ephemeralContainers": [{"name": "e"}]}});
+    let without = pod("Never", false);
+    let check = |pod: &Value, sandbox: bool, have: &str, expect: &str| {
+        let mut runtime = runtime(have);
+        if !sandbox {
+            runtime.sandboxes.clear();
+        }
+        let status = of(pod, &runtime, &Local::default());
+        let shown = |status: &Value| {
+            let (state, detail) = status["state"].as_object().unwrap().iter().next().unwrap();
+            let reason = detail.str_at(&["reason"]).map(|reason| format!("={reason}")).unwrap_or_default();
+            format!("{}:{state}{reason}", status.str_at(&["name"]).unwrap())
+        };
+        let fields = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+        let all = fields.iter().flat_map(|field| status[*field].as_array().unwrap_or_default());
+        let all: Vec<String> = all.map(shown).collect();
+        assert_eq!(all.join(" "), expect, "{have:?}");
+    };
+    let initializing = "waiting=PodInitializing";
+    for sandbox in [false, true] {
+        check(&without, sandbox, "", "a:waiting=ContainerCreating");
+        let all = ["i", "j", "a", "e"].map(|name| format!("{name}:{initializing}")).join(" ");
+        check(&with_inits, sandbox, "", &all);
+    }
+    check(&without, true, "a:made", "a:waiting=ContainerCreating");
+    let rest = format!("a:{initializing} e:{initializing}");
+    check(&with_inits, true, "i:made", &format!("i:{initializing} j:{initializing} {rest}"));
+    check(&with_inits, true, "i:run", &format!("i:running j:{initializing} {rest}"));
+    check(&with_inits, true, "i:0", &format!("i:terminated=Completed j:{initializing} {rest}"));
+    check(&with_inits, true, "i:1", &format!("i:terminated=Error j:{initializing} {rest}"));
+    check(&with_inits, true, "i:0 j:made", &format!("i:terminated=Completed j:{initializing} {rest}"));
+    let done = "i:terminated=Completed j:terminated=Completed";
+    check(&with_inits, true, "i:0 j:0 a:made", &format!("{done} {rest}"));
+    check(&with_inits, true, "i:0 j:0 a:run", &format!("{done} a:running e:{initializing}"));
 }
 
 #[test]
