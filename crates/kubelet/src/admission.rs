@@ -11,6 +11,9 @@ use crate::resources::{self, Amounts};
 /// From here on a pod is critical to its cluster.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
 
+/// The operating system of every node, as Kubernetes calls it.
+const OS: &str = "linux";
+
 /// Why a pod cannot be here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -70,6 +73,19 @@ pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
     }
     let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
     Err(Refusal { reason: "NodeAffinity".to_owned(), message: message.to_owned() })
+}
+
+/// Whether a pod is for the operating system of this node, by its label and by its specification.
+pub fn os(pod: Pod<'_>) -> Result<(), Refusal> {
+    let refusal = |reason: &str, message: &str| Refusal { reason: reason.to_owned(), message: message.to_owned() };
+    if pod.meta().label("kubernetes.io/os").is_some_and(|os| os != OS) {
+        let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return Err(refusal("PodOSSelectorNodeLabelDoesNotMatch", message));
+    }
+    if pod.spec().str_at(&["os", "name"]).is_some_and(|os| os != OS) {
+        return Err(refusal("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"));
+    }
+    Ok(())
 }
 
 /// Whether a pod sets only what it may: what is safe, and what the node allows besides.
@@ -293,6 +309,29 @@ mod tests {
         check("kernel/shm_rmid_forced", "", true);
         check("kernel.msgmax", "", false);
         check("kernel.msgmax", "kernel.msg*", true);
+    }
+
+    #[test]
+    fn a_pod_for_another_operating_system_is_refused() {
+        let check = |label: Option<&str>, os: Option<&str>, expect: Option<&str>| {
+            let mut pod = value!({"metadata": {}, "spec": {}});
+            let mut set = |part: &str, field: &str, value: Value| {
+                pod.get_mut(part).unwrap().as_object_mut().unwrap().insert(field, value);
+            };
+            if let Some(label) = label {
+                set("metadata", "labels", value!({"kubernetes.io/os": label}));
+            }
+            if let Some(os) = os {
+                set("spec", "os", value!({"name": os}));
+            }
+            let found = super::os(Pod(&pod)).err().map(|refusal| refusal.reason);
+            assert_eq!(found.as_deref(), expect, "{label:?} {os:?}");
+        };
+        check(None, None, None);
+        check(Some("linux"), Some("linux"), None);
+        check(None, Some("windows"), Some("PodOSNotSupported"));
+        check(Some("windows"), None, Some("PodOSSelectorNodeLabelDoesNotMatch"));
+        check(Some("windows"), Some("windows"), Some("PodOSSelectorNodeLabelDoesNotMatch"));
     }
 
     #[test]

@@ -317,26 +317,40 @@ impl Pods {
         if Pod(pod).is_static() || !is_active(pod) {
             return None;
         }
-        let held = self.held(Pod(pod).uid());
-        let mut others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
-        for victim in admission::preempted(Pod(pod), &others, &self.context.allocatable) {
-            let message = "Preempted in order to admit critical pod".to_owned();
-            self.context.teller(victim).pod(reconcile::EventType::Warning, "Preempting", &message);
-            let cause = Cause::Failed { reason: "Preempting".to_owned(), message };
-            let (uid, grace_seconds) = (victim.uid().to_owned(), victim.grace_seconds());
-            others.retain(|other| other.uid() != uid);
-            self.evict(Eviction { uid, cause, grace_seconds, ended: None });
-        }
         let node = self.feeds.node.snapshot();
         let node = node.objects.iter().next().map(|entry| &entry.value);
         let judged = admission::situation(Pod(pod), &self.feeds.situation.borrow())
+            .and_then(|()| admission::os(Pod(pod)))
             .and_then(|()| admission::node(Pod(pod), node))
             .and_then(|()| admission::groups(Pod(pod), node))
             .and_then(|()| admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls))
             .and_then(|()| admission::app_armor(Pod(pod), has_app_armor()))
-            .and_then(|()| admission::admit(Pod(pod), &others, &self.context.allocatable))
+            // Preemption helps only a pod that nothing else keeps out.
+            .and_then(|()| {
+                let others = self.preempt(pod);
+                let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
+                admission::admit(Pod(pod), &others, &self.context.allocatable)
+            })
             .and_then(|()| self.context.give(Pod(pod)));
         judged.err().map(|refusal| self.refused(pod, refusal))
+    }
+
+    /// Evicts the pods that have to make room for a critical one, and returns the others.
+    fn preempt(&self, pod: &Value) -> Vec<Arc<Value>> {
+        let mut held = self.held(Pod(pod).uid());
+        let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
+        let victims = admission::preempted(Pod(pod), &others, &self.context.allocatable);
+        let mut gone = BTreeSet::new();
+        for victim in victims {
+            let message = "Preempted in order to admit critical pod".to_owned();
+            self.context.teller(victim).pod(reconcile::EventType::Warning, "Preempting", &message);
+            let cause = Cause::Failed { reason: "Preempting".to_owned(), message };
+            let (uid, grace_seconds) = (victim.uid().to_owned(), victim.grace_seconds());
+            gone.insert(uid.clone());
+            self.evict(Eviction { uid, cause, grace_seconds, ended: None });
+        }
+        held.retain(|other| !gone.contains(Pod(other).uid()));
+        held
     }
 
     /// Reports that a pod cannot be here, and ends it at once.

@@ -21,6 +21,7 @@ mod leftovers;
 mod life;
 mod machine;
 mod nearness;
+mod node;
 mod pressure;
 mod propagation;
 mod registry;
