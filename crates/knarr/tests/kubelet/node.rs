@@ -1,8 +1,22 @@
-//! The pods that a node does not take.
+//! The node's own objects: its lease, and the pods that it does not take.
 
-use machinery::value;
+use machinery::{Value, value};
 
 use crate::cluster::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_of_a_node_goes_with_its_node() {
+    let Some(cluster) = cluster().await else { return };
+    let node = cluster.get(&NODES, NODE).await;
+    let is_owned = |lease: &Value| {
+        let owner = &lease["metadata"]["ownerReferences"][0];
+        let text = |field: &str| owner.str_at(&[field]);
+        (text("apiVersion"), text("kind"), text("name")) == (Some("v1"), Some("Node"), Some(NODE))
+            && owner["uid"] == node["metadata"]["uid"]
+    };
+    cluster.wait_in(&LEASES, "kube-node-lease", NODE, "owned by its node", is_owned).await;
+    cluster.finish().await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_for_another_operating_system_are_rejected() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use client::{Client, Error, Target, WriteOptions};
 use driver::clock;
 use machinery::meta::Meta;
-use machinery::{Object, Value, value};
+use machinery::{Value, value};
 use reconcile::kinds;
 
 const NAMESPACE: &str = "kube-node-lease";
@@ -23,7 +23,11 @@ pub async fn keep(client: Client, node: String, seconds: i64) {
                 tokio::time::sleep(every).await;
             }
             Err(error) => {
-                tracing::warn!(node, error = %error, "the node's lease could not be renewed");
+                if error.is_not_found() {
+                    tracing::debug!(node, "the node has no lease before it is registered");
+                } else {
+                    tracing::warn!(node, error = %error, "the node's lease could not be renewed");
+                }
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -40,28 +44,35 @@ async fn renew(client: &Client, node: &str, seconds: i64, known: Option<Value>) 
             Err(error) => return Err(error),
         },
     };
-    let now = clock::now().micro().to_string();
-    match current {
-        Some(mut lease) => {
-            let spec = lease.as_object_mut().map(|lease| lease.get_or_insert_with("spec", Value::object));
-            if let Some(spec) = spec.and_then(Value::as_object_mut) {
-                spec.insert("renewTime", now);
-                spec.insert("holderIdentity", node);
-                spec.insert("leaseDurationSeconds", seconds);
-            }
-            client.update(&target, &lease, &WriteOptions::default()).await
+    let is_new = current.is_none();
+    let mut lease = current.unwrap_or_else(|| {
+        value!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node, "namespace": NAMESPACE}})
+    });
+    if Meta::of(&lease).owner_references().next().is_none() {
+        match client.get(&Target::named(&kinds::NODES, "", node)).await {
+            Ok(owner) => set_owner(&mut lease, &owner),
+            // A lease that has no owner would outlive its node, so it is not created before the node is.
+            Err(error) if is_new => return Err(error),
+            Err(error) => tracing::debug!(node, %error, "the lease stays without its owner"),
         }
-        None => {
-            let mut metadata: Object = [("name", node), ("namespace", NAMESPACE)].into_iter().collect();
-            let owner = client.get(&Target::named(&kinds::NODES, "", node)).await;
-            if let Ok(owner) = owner {
-                let owner =
-                    value!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": (Meta::of(&owner).uid())}]);
-                metadata.insert("ownerReferences", owner);
-            }
-            let lease = value!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-                "spec": {"holderIdentity": node, "leaseDurationSeconds": seconds, "renewTime": now}});
-            client.create(&Target::within(&kinds::LEASES, NAMESPACE), &lease, &WriteOptions::default()).await
-        }
+    }
+    let spec = lease.as_object_mut().map(|lease| lease.get_or_insert_with("spec", Value::object));
+    if let Some(spec) = spec.and_then(Value::as_object_mut) {
+        spec.insert("renewTime", clock::now().micro().to_string());
+        spec.insert("holderIdentity", node);
+        spec.insert("leaseDurationSeconds", seconds);
+    }
+    match is_new {
+        true => client.create(&Target::within(&kinds::LEASES, NAMESPACE), &lease, &WriteOptions::default()).await,
+        false => client.update(&target, &lease, &WriteOptions::default()).await,
+    }
+}
+
+/// Makes the garbage collector delete the lease with its node.
+fn set_owner(lease: &mut Value, node: &Value) {
+    let meta = Meta::of(node);
+    let owner = value!([{"apiVersion": "v1", "kind": "Node", "name": (meta.name()), "uid": (meta.uid())}]);
+    if let Some(metadata) = lease.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("ownerReferences", owner);
     }
 }
