@@ -11,7 +11,7 @@ use cri::v1;
 use driver::events::Recorder;
 use machinery::quantity::{Format, Quantity};
 use machinery::{Resource, Value};
-use reconcile::kinds;
+use reconcile::{EventType, kinds};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
@@ -32,7 +32,7 @@ use crate::logs::Logs;
 use crate::memory::Memory;
 use crate::memory::bank::Bank;
 use crate::node::machine::{self, Machine};
-use crate::node::{self, Situation};
+use crate::node::{self, NodeEvents, Situation};
 use crate::numa;
 use crate::objects::Objects;
 use crate::pod_resources;
@@ -112,11 +112,10 @@ impl Kubelet {
         config.root_dir = root_directory(&config.root_dir)?;
         let sockets = make_directories(&config)?;
         check_reserved_memory(&config)?;
-        let groups = groups(&config)?;
+        let (groups, are_enforced) = groups(&config)?;
         let facts = Facts { host_ips: addresses(&config)?, runtime_name: runtime_name(&runtime).await? };
         let mut tasks = JoinSet::new();
-        let (recorder, events) = Recorder::new(client.clone(), "kubelet");
-        tasks.spawn(events);
+        let (recorder, events) = record_events(&mut tasks, &client, &config, are_enforced);
         let services = watched(&mut tasks, &client, &kinds::SERVICES, String::new(), |value| value);
         let of_node = format!("spec.nodeName={}", config.node_name);
         let pods = watched(&mut tasks, &client, &kinds::PODS, of_node, Arc::new);
@@ -174,6 +173,7 @@ impl Kubelet {
             runtime,
             addresses,
             situation: situated,
+            events,
             connected,
             registered: Arc::clone(&registered),
             config: config.clone(),
@@ -222,15 +222,37 @@ async fn runtime_name(runtime: &Runtime) -> Result<String, StartError> {
     Ok(version.map_err(StartError::Runtime)?.into_inner().runtime_name)
 }
 
-/// The groups of the classes are made at once; pods that need one which cannot be made say so themselves.
-fn groups(config: &Config) -> Result<Groups, StartError> {
+/// Starts to send events, those of the node itself first.
+fn record_events(
+    tasks: &mut JoinSet<()>,
+    client: &Client,
+    config: &Config,
+    are_enforced: bool,
+) -> (Recorder, NodeEvents) {
+    let (recorder, sending) = Recorder::new(client.clone(), "kubelet");
+    tasks.spawn(sending);
+    let events = NodeEvents::new(recorder.clone(), &config.node_name);
+    events.record(EventType::Normal, "Starting", "Starting kubelet.");
+    if are_enforced {
+        let message = "Updated Node Allocatable limit across pods";
+        events.record(EventType::Normal, "NodeAllocatableEnforced", message);
+    }
+    tasks.spawn(node::watch_oom(events.clone()));
+    (recorder, events)
+}
+
+/// The cgroups of the QoS classes, which are made at once, and whether all pods together are held to what is not reserved. Pods that need
+/// a cgroup which cannot be made report that themselves.
+fn groups(config: &Config) -> Result<(Groups, bool), StartError> {
     let groups = Groups::new(config)?;
+    let mut are_enforced = config.cgroups_per_qos && config.enforce_allocatable;
     if config.cgroups_per_qos
         && let Err(error) = groups.prepare(&available(config))
     {
-        tracing::error!(%error, "the groups of the classes of pods cannot be made");
+        tracing::error!(%error, "the cgroups of the QoS classes cannot be made");
+        are_enforced = false;
     }
-    Ok(groups)
+    Ok((groups, are_enforced))
 }
 
 /// What a node's pods may use together: all that is not reserved, also what is to be kept free.

@@ -1,7 +1,9 @@
 //! The node itself: what it is, what it has, how it is, as an object of the API.
 
+mod events;
 mod lease;
 pub mod machine;
+mod oom;
 mod register;
 
 use machinery::quantity::{Format, Quantity};
@@ -12,7 +14,9 @@ use crate::config::Config;
 use crate::resources::{self, Amounts};
 use machine::Machine;
 
+pub use events::NodeEvents;
 pub use lease::keep as keep_lease;
+pub use oom::watch as watch_oom;
 pub use register::{Pressure, Registration, Situation, ask_runtime, keep as keep_registered, keep_network};
 
 /// The version of Kubernetes that this kubelet is one of.

@@ -1,8 +1,27 @@
-//! The node's own objects: its lease, and the pods that it does not take.
+//! The node's own objects: its events, its lease, and the pods that it does not take.
 
 use machinery::{Value, value};
 
 use crate::cluster::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_start_of_a_kubelet_and_the_conditions_of_its_node_are_events() {
+    let Some(cluster) = cluster().await else { return };
+    for (reason, message) in [
+        ("Starting", "Starting kubelet."),
+        ("NodeHasSufficientMemory", "Node node-1 status is now: NodeHasSufficientMemory"),
+        ("NodeHasNoDiskPressure", "Node node-1 status is now: NodeHasNoDiskPressure"),
+        ("NodeHasSufficientPID", "Node node-1 status is now: NodeHasSufficientPID"),
+        ("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods"),
+    ] {
+        let event = cluster.event(&format!("{reason}: {message}")).await;
+        let involved =
+            ["kind", "name", "uid"].map(|field| event.str_at(&["involvedObject", field]).unwrap_or_default());
+        assert_eq!(involved, ["Node", NODE, NODE], "{reason}");
+        assert_eq!(event.str_at(&["source", "component"]), Some("kubelet"));
+    }
+    cluster.finish().await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lease_of_a_node_goes_with_its_node() {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::machine::Machine;
-use super::{Observed, RuntimeFacts, is_news, object, own_labels, status, without_extended};
+use super::{NodeEvents, Observed, RuntimeFacts, is_news, object, own_labels, status, without_extended};
 use crate::config::Config;
 use crate::devices::Counts;
 use crate::runtime::Runtime;
@@ -64,6 +64,8 @@ pub struct Registration {
     pub port: u16,
     /// How the node is.
     pub situation: watch::Receiver<Situation>,
+    /// Where what changes is recorded.
+    pub events: NodeEvents,
     /// Told when the runtime has been given the node's share of addresses: it may be ready now.
     pub connected: Arc<tokio::sync::Notify>,
     /// Told when the node is registered.
@@ -114,8 +116,9 @@ async fn once(it: &Registration, written: Option<(Value, Instant)>) -> Result<(V
     let patch =
         strategic::create_two_way(&with(&node["status"]), &with(&wanted), schema).unwrap_or_else(|_| with(&wanted));
     let target = Target::named(&kinds::NODES, "", it.config.node_name.as_str()).subresource("status");
-    let node = it.client.patch(&target, &Patch::Strategic(Value::Object(patch)), &WriteOptions::default()).await?;
-    Ok((node, Instant::now()))
+    let written = it.client.patch(&target, &Patch::Strategic(Value::Object(patch)), &WriteOptions::default()).await?;
+    it.events.record_changes(&node, &written);
+    Ok((written, Instant::now()))
 }
 
 /// The node as it was seen or written last, whichever is later.
@@ -149,7 +152,7 @@ async fn find_or_create(it: &Registration, machine: &Machine, runtime: &RuntimeF
             let node = object(&it.config, machine, wanted(it, machine, runtime, &Value::Null));
             match it.client.create(&Target::all(&kinds::NODES), &node, &WriteOptions::default()).await {
                 Err(error) if error.is_already_exists() => it.client.get(&target).await,
-                created => created,
+                created => created.inspect(|node| it.events.record_changes(&Value::Null, node)),
             }
         }
         Err(error) => Err(error),

@@ -1,0 +1,105 @@
+//! Processes that the kernel killed because the machine ran out of memory, from the kernel's log.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use reconcile::EventType;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+
+use super::NodeEvents;
+
+const LOG: &str = "/dev/kmsg";
+/// The kernel's longest record.
+const RECORD_BYTES_MAX: usize = 8192;
+
+/// Records an event for each process that is killed because the machine has no memory left. Returns if the log cannot be read.
+pub async fn watch(events: NodeEvents) {
+    let mut log = match open() {
+        Ok(log) => log,
+        Err(error) => {
+            tracing::info!(path = LOG, %error, "the kernel's log cannot be read: no SystemOOM events");
+            return;
+        }
+    };
+    let mut buffer = vec![0; RECORD_BYTES_MAX];
+    loop {
+        let Ok(mut ready) = log.readable_mut().await else { return };
+        match rustix::io::read(ready.get_inner(), &mut buffer) {
+            Ok(count) => {
+                if let Some(victim) = parse(&buffer[..count]) {
+                    let message =
+                        format!("System OOM encountered, victim process: {}, pid: {}", victim.command, victim.pid);
+                    events.record(EventType::Warning, "SystemOOM", &message);
+                }
+            }
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            // Records were overwritten before they were read; the next read goes on with the oldest one.
+            Err(Errno::PIPE | Errno::INTR) => {}
+            Err(error) => {
+                tracing::warn!(path = LOG, %error, "the kernel's log cannot be read any more");
+                return;
+            }
+        }
+    }
+}
+
+/// Opens the log behind its last record.
+fn open() -> io::Result<AsyncFd<File>> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let file = File::options().read(true).custom_flags(flags).open(LOG)?;
+    rustix::fs::seek(&file, SeekFrom::End(0))?;
+    // The file is owned by the value and never replaced, which is what the newer function asks its caller to promise.
+    #[expect(deprecated, reason = "the newer one is unsafe, and unsafe code lives in `sys`")]
+    AsyncFd::new(file)
+}
+
+/// A process that was killed.
+#[derive(Debug, PartialEq, Eq)]
+struct Victim {
+    command: String,
+    pid: u32,
+}
+
+/// The victim that a record names, if the whole machine was out of memory and not one cgroup. Records that programs wrote do not count.
+fn parse(record: &[u8]) -> Option<Victim> {
+    let text = std::str::from_utf8(record).ok()?;
+    let (header, message) = text.split_once(';')?;
+    let priority: u32 = header.split(',').next()?.parse().ok()?;
+    let is_from_kernel = priority >> 3 == 0;
+    let details = message.lines().next()?.strip_prefix("oom-kill:")?;
+    let (before, after) = details.split_once(",global_oom,")?;
+    if !is_from_kernel || !before.starts_with("constraint=") {
+        return None;
+    }
+    // A command may hold commas, and stands between two names that are known.
+    let (_, rest) = after.split_once(",task=")?;
+    let (command, rest) = rest.rsplit_once(",pid=")?;
+    let (pid, _) = rest.split_once(",uid=")?;
+    Some(Victim { command: command.to_owned(), pid: pid.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kills_for_want_of_memory_on_the_whole_machine_count() {
+        let check = |record: &str, expect: Option<(&str, u32)>| {
+            let expect = expect.map(|(command, pid)| Victim { command: command.to_owned(), pid });
+            assert_eq!(parse(record.as_bytes()), expect, "{record}");
+        };
+        let global = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/kubepods/x,task=java,pid=123,uid=0";
+        check(&format!("6,1234,5678,-;{global}\n"), Some(("java", 123)));
+        check(&format!("14,1234,5678,-;{global}\n"), None);
+        check(&format!("6,1234,5678,-;{}\n", global.replace("java", "a,pid=7,b")), Some(("a,pid=7,b", 123)));
+        check(
+            "6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/a,task_memcg=/a/b,task=sh,pid=9,uid=0\n",
+            None,
+        );
+        check("4,1,2,-;java invoked oom-killer: gfp_mask=0x0\n SUBSYSTEM=x\n", None);
+        check("", None);
+    }
+}
