@@ -351,10 +351,15 @@ fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path, memory: Opti
         }
     }
     once(mark, || {
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
-            .map_err(VolumeError::io("open an emptyDir to all"))?;
+        open_to_all(dir).map_err(VolumeError::io("open an emptyDir to all"))?;
         give(pod, dir)
     })
+}
+
+/// Lets every user write to a directory. Its other bits stay, such as the sticky bit of a tmpfs.
+fn open_to_all(dir: &Path) -> io::Result<()> {
+    let mode = fs::symlink_metadata(dir)?.permissions().mode() & 0o7777;
+    if mode & 0o777 == 0o777 { Ok(()) } else { fs::set_permissions(dir, fs::Permissions::from_mode(mode | 0o777)) }
 }
 
 /// The memory that a volume may take: what it says, but no more than its pod may use or the node has to give.

@@ -234,6 +234,32 @@ async fn a_volume_that_is_its_groups_already_is_left_alone_if_the_pod_says_so() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_empty_dir_has_upstreams_mode_by_medium_and_group_and_so_has_a_sub_path_of_it() {
+    let Some(cluster) = cluster().await else { return };
+    let check = async |name: &str, medium: &str, group: Option<i64>, sub_path: &str, expect: &str| {
+        let mut pod = pod(name, "stat -c '%A %u %g' /v");
+        set(&mut pod, "restartPolicy", "Never");
+        set(&mut pod, "volumes", value!([{"name": "v", "emptyDir": {"medium": medium}}]));
+        let mut mount = value!({"name": "v", "mountPath": "/v"});
+        if !sub_path.is_empty() {
+            mount.as_object_mut().unwrap().insert("subPath", sub_path);
+        }
+        set_container(&mut pod, "volumeMounts", value!([mount]));
+        if let Some(group) = group {
+            set(&mut pod, "securityContext", value!({"fsGroup": group, "runAsUser": 1001}));
+        }
+        assert_eq!(cluster.output(&pod).await, format!("{expect}\n"), "{name}");
+    };
+    check("plain", "", None, "", "drwxrwxrwx 0 0").await;
+    check("memory", "Memory", None, "", "drwxrwxrwt 0 0").await;
+    check("group", "", Some(123), "", "drwxrwsrwx 0 123").await;
+    check("memory-group", "Memory", Some(123), "", "drwxrwsrwt 0 123").await;
+    check("memory-sub", "Memory", Some(123), "new/dir", "drwxrwsrwt 0 123").await;
+    check("sub", "", Some(123), "new", "drwxrwsrwx 0 123").await;
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volume_for_one_pod_comes_from_a_claim_that_was_made_for_it() {
     let Some(cluster) = cluster().await else { return };
     bound(&cluster, "brief-v", "hostPath").await;

@@ -16,9 +16,6 @@ use super::{Place, VolumeError, make_dir};
 use crate::environment::expand;
 use crate::pod::Container;
 
-/// Of a volume's mode, what its parts share: who may do what, and that new files belong to the group.
-const SHARED_BITS: u32 = 0o2777;
-
 /// The largest file that variables are taken from.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -179,7 +176,7 @@ fn part_of(
     let found = match open() {
         Err(rustix::io::Errno::NOENT) => {
             let mode = fs::metadata(volume).map_err(failed("find the mode for"))?.permissions().mode();
-            make_below(&root, &parts, mode & SHARED_BITS).map_err(failed("make"))?;
+            make_below(&root, &parts, mode & 0o7777).map_err(failed("make"))?;
             open()
         }
         other => other,
@@ -339,9 +336,9 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let mode = |path: &str| fs::metadata(volume.path().join(path)).unwrap().permissions().mode() & 0o7777;
         let root = rustix::fs::openat(CWD, volume.path(), OFlags::PATH, Mode::empty()).unwrap();
-        make_below(&root, &["a", "b"], 0o2777).unwrap();
-        assert_eq!(mode("a/b"), 0o2777);
+        make_below(&root, &["a", "b"], 0o3777).unwrap();
+        assert_eq!(mode("a/b"), 0o3777);
         make_below(&root, &["a", "b"], 0o700).unwrap();
-        assert_eq!(mode("a/b"), 0o2777, "what is there already stays as it is");
+        assert_eq!(mode("a/b"), 0o3777, "what is there already stays as it is");
     }
 }
