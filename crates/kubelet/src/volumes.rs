@@ -37,6 +37,15 @@ pub use token::Tokens;
 /// Why a volume is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
+    /// One of a pod's volumes, in upstream's words.
+    #[error("MountVolume.SetUp failed for volume {name:?} ")]
+    SetUp {
+        /// Its name in the pod.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<VolumeError>,
+    },
     /// What goes into it is not there.
     #[error(transparent)]
     Payload(#[from] PayloadError),
@@ -132,10 +141,7 @@ impl VolumeError {
 
     /// The same, with the volume whose it is.
     fn of_volume(self, name: &str) -> Self {
-        match self {
-            Self::Io { what, source } => Self::Io { what: format!("set up volume {name}: {what}"), source },
-            other => other,
-        }
+        Self::SetUp { name: name.to_owned(), source: Box::new(self) }
     }
 
     /// What failed and why, in one line.
@@ -188,7 +194,7 @@ impl Volumes {
         let mut prepared = Prepared::default();
         for volume in pod.list("volumes") {
             let name = volume.str_at(&["name"]).unwrap_or_default();
-            let place = self.one(pod, volume, sources, tokens, now).await?;
+            let place = self.one(pod, volume, sources, tokens, now).await.map_err(|error| error.of_volume(name))?;
             prepared.places.insert(name.to_owned(), place);
         }
         prepared.refresh_at = tokens.refresh_at();
@@ -205,7 +211,7 @@ impl Volumes {
     ) -> Result<Place, VolumeError> {
         let name = volume.str_at(&["name"]).unwrap_or_default();
         let Some((kind, source)) = kind_of(volume) else {
-            return Err(VolumeError::Invalid(format!("volume {name} has no source")));
+            return Err(VolumeError::Invalid("it has no source".to_owned()));
         };
         let dir =
             |plugin: &str| self.pod_dir(pod.uid()).join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
@@ -229,8 +235,7 @@ impl Volumes {
                 let dir = dir(plugin);
                 // What is secret does not reach the disk.
                 let in_memory = kind != "configMap";
-                blocking::in_place(|| show_files(pod, &dir, &files, in_memory))
-                    .map_err(|error| error.of_volume(name))?;
+                blocking::in_place(|| show_files(pod, &dir, &files, in_memory))?;
                 Ok(Place::Path { path: dir, read_only: true })
             }
             "image" => Ok(Place::Image {
@@ -304,9 +309,9 @@ impl Volumes {
             if !is_mount_point(&target)? {
                 export.mount(&target).map_err(VolumeError::io("mount the export"))?;
             }
-            Ok(())
+            Ok::<_, VolumeError>(())
         };
-        blocking::run(mounting).await.map_err(|error: VolumeError| error.of_volume(name))?;
+        blocking::run(mounting).await?;
         Ok(Place::Path { path: dir, read_only })
     }
 

@@ -61,7 +61,7 @@ async fn a_path_of_the_node_is_made_or_must_be_what_its_type_says() {
     check("makes-file", "new/file", "FileOrCreate", "regular empty file 644\n").await;
     check("is-file", "file", "File", "regular empty file 644\n").await;
     cluster.create(&PODS, &mounting("wrong", "file", "Directory")).await;
-    let why = "FailedMount: MountVolume.SetUp failed for volume: hostPath type check failed: ";
+    let why = "FailedMount: MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: ";
     let event = cluster.event(why).await;
     assert!(event.str_at(&["message"]).unwrap().ends_with("/file is not a directory"), "{event:?}");
     let found: Value = cluster.get(&PODS, "wrong").await;

@@ -271,7 +271,7 @@ async fn a_volume_for_one_pod_comes_from_a_claim_that_was_made_for_it() {
     let made = cluster.create(&PODS, &brief).await;
     // Somebody else's claim of that name is not used.
     cluster
-        .event("FailedMount: MountVolume.SetUp failed for volume: PVC default/brief-v was not created for pod")
+        .event("FailedMount: MountVolume.SetUp failed for volume \"v\" : PVC default/brief-v was not created for pod")
         .await;
     let owner = value!([{"apiVersion": "v1", "kind": "Pod", "name": "brief", "controller": true,
         "uid": (made.str_at(&["metadata", "uid"]).unwrap())}]);
@@ -307,7 +307,7 @@ async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
     set(&mut pod, "volumes", value!([{"name": "v", "secret": {"secretName": "later"}}]));
     set_container(&mut pod, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
     cluster.create(&PODS, &pod).await;
-    cluster.event("FailedMount: MountVolume.SetUp failed for volume: secret \"later\" not found").await;
+    cluster.event("FailedMount: MountVolume.SetUp failed for volume \"v\" : secret \"later\" not found").await;
     let secret: Value = value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later", "namespace": "default"}, "data": {"k": "aGk="}});
     cluster.create(&SECRETS, &secret).await;
     let ended = cluster.wait(&PODS, "waits", "over", |pod| phase(pod) == "Succeeded").await;
@@ -325,7 +325,7 @@ async fn a_git_repository_is_not_a_volume() {
     cluster.create(&PODS, &pod).await;
     cluster
         .event(
-            "FailedMount: MountVolume.SetUp failed for volume: volumes of type gitRepo are not supported by this node",
+            "FailedMount: MountVolume.SetUp failed for volume \"v\" : volumes of type gitRepo are not supported by this node",
         )
         .await;
     cluster.finish().await;

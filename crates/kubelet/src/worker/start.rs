@@ -201,7 +201,7 @@ impl Making {
         let (pod, context) = (self.pod(), &self.context);
         let teller = context.teller(pod);
         if let Err(error) = self.volumes().await {
-            let message = format!("MountVolume.SetUp failed for volume: {}", error.describe());
+            let message = error.describe();
             teller.pod(EventType::Warning, "FailedMount", &message);
             return Err(message);
         }
