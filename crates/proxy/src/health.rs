@@ -45,13 +45,12 @@ pub struct Told {
 impl Ports {
     /// Listens where it is wanted, and nowhere else.
     pub async fn set(&mut self, wanted: &BTreeMap<u16, Health>) {
-        self.servers.retain(|port, server| {
-            let keep = wanted.contains_key(port);
-            if !keep {
-                server.task.abort();
-            }
-            keep
-        });
+        let unwanted: Vec<u16> = self.servers.keys().filter(|port| !wanted.contains_key(port)).copied().collect();
+        for server in unwanted.iter().filter_map(|port| self.servers.remove(port)) {
+            server.task.abort();
+            // The port is free when the task has ended: another service may be given it at once.
+            let _ = server.task.await;
+        }
         for (port, health) in wanted {
             let told = Told::of_service(health);
             if let Some(server) = self.servers.get(port) {

@@ -39,13 +39,15 @@ const ENDPOINTS: &str = "endpoints";
 const AFFINITY: &str = "affinity";
 const STICKY: &str = "sticky";
 const REFUSED: &str = "refused";
+/// What is refused to this node itself, which finds endpoints elsewhere where others do not.
+const REFUSED_OUTPUT: &str = "refused-output";
 const GUARDED: &str = "guarded";
 const ALLOWED: &str = "allowed";
 const ITSELF: &str = "itself";
 const CLUSTER_IPS: &str = "cluster-ips";
 const NODE_ADDRESSES: &str = "node-addresses";
 /// A set that is in tables that are laid out like this, and in no others. Whoever changes chains or sets gives it another name.
-const LAYOUT: &str = "knarr-2";
+const LAYOUT: &str = "knarr-3";
 /// The chain that refuses.
 const REJECT: &str = "reject";
 /// Where addresses are translated, and just before.
@@ -223,8 +225,13 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
             }
             // Those from inside who find nobody are treated as those from outside.
             Way::Refuse | Way::Drop if view == View::Inside => {}
-            Way::Refuse => add(REFUSED, Element::entry(key(frontend), Held::Verdict(Verdict::Goto(REJECT.to_owned())))),
-            Way::Drop => add(REFUSED, Element::entry(key(frontend), Held::Verdict(Verdict::Drop))),
+            Way::Refuse | Way::Drop => {
+                let verdict = if *way == Way::Drop { Verdict::Drop } else { Verdict::Goto(REJECT.to_owned()) };
+                let inside = matches!(backend.inside, Some(Way::To { .. }));
+                for set in [Some(REFUSED), Some(REFUSED_OUTPUT).filter(|_| !inside)].into_iter().flatten() {
+                    add(set, Element::entry(key(frontend), Held::Verdict(verdict.clone())));
+                }
+            }
         }
     }
     if !backend.allowed.is_empty() {
@@ -246,6 +253,7 @@ fn base(table: &mut Table<'_>, family: Family, ground: &Ground, settings: &Setti
                 SERVICES,
                 SERVICES_INSIDE,
                 REFUSED,
+                REFUSED_OUTPUT,
                 ENDPOINTS,
                 STICKY,
                 GUARDED,
@@ -276,6 +284,7 @@ fn sets(table: &mut Table<'_>, family: Family) {
     table.set(&set(SERVICES, front(), Holds::Verdicts));
     table.set(&set(SERVICES_INSIDE, front(), Holds::Verdicts));
     table.set(&set(REFUSED, front(), Holds::Verdicts));
+    table.set(&set(REFUSED_OUTPUT, front(), Holds::Verdicts));
     table.set(&set(ENDPOINTS, plus(&[Field::Number]), Holds::Values(place())));
     table.set(&Set { dynamic: true, ..set(AFFINITY, plus(&[family.address()]), Holds::Values(place())) });
     table.set(&set(STICKY, plus(&place()), Holds::Nothing));
@@ -339,7 +348,8 @@ fn filter(table: &mut Table<'_>, family: Family) {
         [("filter-input", Hook::Input), ("filter-forward", Hook::Forward), ("filter-output", Hook::Output)]
     {
         table.base_chain(chain, ChainKind::Filter, hook, PRIORITY_FILTER).flush_chain(chain);
-        decide(table, chain, family, REFUSED, &first);
+        let refused = if hook == Hook::Output { REFUSED_OUTPUT } else { REFUSED };
+        decide(table, chain, family, refused, &first);
     }
     // What is still for a service's own address now that services are translated is for a port that it does not have.
     let (to, length, _) = destination(family);

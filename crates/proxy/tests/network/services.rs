@@ -144,6 +144,11 @@ fn traffic_that_stays_keeps_its_source_and_guards_let_only_some_in() {
         fixture.sync();
         let dropped = fixture.world.outside.call("192.0.2.1:30080").unwrap_err();
         assert!(dropped.contains("timed out") || fixture.mode == Mode::Userspace, "{dropped}");
+        // The node itself and its pods are inside of the cluster, and get there all the same.
+        fixture.slice("local", vec![value!({"addresses": ["10.244.1.3"], "nodeName": "b"})]);
+        fixture.sync();
+        assert_eq!(fixture.world.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")), "the node itself");
+        assert_eq!(fixture.pods[0].call("192.0.2.1:30080"), Ok(ip(fixture.seen("10.244.1.2"))), "a pod");
     });
 }
 
