@@ -63,6 +63,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("minimum-image-ttl-duration", "imageMinimumGCAge", Form::Text),
     ("node-status-max-images", "nodeStatusMaxImages", Form::Number),
     ("node-status-update-frequency", "nodeStatusUpdateFrequency", Form::Text),
+    ("oom-score-adj", "oomScoreAdj", Form::Number),
     ("pod-manifest-path", "staticPodPath", Form::Text),
     ("pod-max-pids", "podPidsLimit", Form::Number),
     ("port", "port", Form::Number),
@@ -119,7 +120,7 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     local-storage-capacity-isolation lock-file log-cadvisor-usage log-flush-frequency log-json-info-buffer-size \
     log-json-split-stream log-text-info-buffer-size log-text-split-stream logging-format machine-id-file \
     make-iptables-util-chains max-open-files maximum-dead-containers \
-    maximum-dead-containers-per-container minimum-container-ttl-duration oom-score-adj \
+    maximum-dead-containers-per-container minimum-container-ttl-duration \
     pods-per-core qos-reserved read-only-port registry-burst registry-qps \
     runonce runtime-cgroups runtime-request-timeout \
     storage-driver-buffer-duration storage-driver-db storage-driver-host storage-driver-password \
@@ -135,7 +136,11 @@ pub fn arguments(command: Command) -> Command {
     let mut command = crate::cri::runtime_arguments(command);
     for (name, field, form) in FIELDS {
         let arg = any(name).help(format!("KubeletConfiguration's {field}"));
-        command = command.arg(if *form == Form::Bool { switch(arg) } else { arg });
+        command = command.arg(match form {
+            Form::Bool => switch(arg),
+            Form::Number => arg.allow_negative_numbers(true),
+            _ => arg,
+        });
     }
     for (name, help) in OWN {
         let arg = any(name).help(*help);
@@ -162,6 +167,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Result<()> {
     let inside = shared.inside.as_ref();
+    crate::oom::set_score(config.oom_score_adj);
     bootstrap(matches, &config).await?;
     config.standalone = text(matches, "kubeconfig").is_none_or(str::is_empty);
     let client = if config.standalone { alone(&config)? } else { client(matches, "kubeconfig", inside)? };

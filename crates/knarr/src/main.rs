@@ -27,6 +27,7 @@ mod members;
 mod metrics_server;
 mod network;
 mod node;
+mod oom;
 mod pause;
 mod proxy;
 mod scheduler;

@@ -25,6 +25,7 @@ const VALUES: &[(&str, &str)] = &[
     ("metrics-bind-address", "Where the proxy tells its numbers; port 0 for nowhere"),
     ("iptables-masquerade-bit", "The bit of a packet's mark that asks for masquerading"),
     ("detect-local-mode", "How pods of this node are told from others"),
+    ("oom-score-adj", "The oom_score_adj of this process, from -1000 to 1000 [default: -999]"),
 ];
 
 /// Switches that mean something, and what.
@@ -67,7 +68,6 @@ const WITHOUT_MEANING: &[&str] = &[
     "log-text-info-buffer-size",
     "logging-format",
     "machine-id-file",
-    "oom-score-adj",
     "pod-bridge-interface",
     "pod-interface-name-prefix",
     "show-hidden-metrics-for-version",
@@ -89,7 +89,7 @@ const SWITCHES_WITHOUT_MEANING: &[&str] = &[
 /// Its flags.
 pub fn arguments(mut command: Command) -> Command {
     for (name, help) in VALUES {
-        command = command.arg(Arg::new(*name).long(*name).help(*help));
+        command = command.arg(Arg::new(*name).long(*name).help(*help).allow_negative_numbers(true));
     }
     for (name, help) in SWITCHES {
         command = command.arg(switch(name).help(*help));
@@ -124,6 +124,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     for said in &config.unheeded {
         tracing::warn!("--config: {said}");
     }
+    crate::oom::set_score(config.oom_score_adj);
     if config.mode == Mode::Iptables {
         proxy::iptables::check().context("iptables mode")?;
     }
@@ -173,6 +174,10 @@ fn from_flags(matches: &ArgMatches) -> Result<Config> {
     config.set_mode(given("proxy-mode"), "--proxy-mode")?;
     config.set_cluster_cidrs(given("cluster-cidr"), "--cluster-cidr")?;
     config.set_detect_local(given("detect-local-mode"), "--detect-local-mode")?;
+    if let Some(score) = text(matches, "oom-score-adj") {
+        let parsed = score.parse().with_context(|| format!("--oom-score-adj: {score:?} is not a number"))?;
+        config.set_oom_score_adj(parsed, "--oom-score-adj")?;
+    }
     let addresses: Vec<&str> = given("nodeport-addresses").split(',').filter(|text| !text.is_empty()).collect();
     config.set_node_port_addresses(&addresses, "--nodeport-addresses")?;
     if let Some(bind) = text(matches, "healthz-bind-address") {

@@ -98,6 +98,8 @@ pub struct Config {
     pub single_process_oom_kill: bool,
     /// Whether systemd makes them.
     pub systemd_groups: bool,
+    /// How likely the kernel is to kill the kubelet when the machine has no memory left.
+    pub oom_score_adj: i32,
     /// Whose right to images that are there is looked at.
     pub image_verification: Verification,
     /// How many images are pulled at once.
@@ -229,7 +231,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "makeIPTablesUtilChains",
     "maxOpenFiles",
     "memoryThrottlingFactor",
-    "oomScoreAdj",
     "podCIDR",
     "podsPerCore",
     "qosReserved",
@@ -295,6 +296,7 @@ impl Config {
             enforce_allocatable: true,
             single_process_oom_kill: false,
             systemd_groups: false,
+            oom_score_adj: -999,
             image_verification: Verification::default(),
             parallel_pulls: 1,
             lease_seconds: 40,
@@ -536,6 +538,12 @@ impl Config {
         match field.name {
             // DEVIATION: enforceNodeAllocatable holds pods to what is not reserved; `kube-reserved` and `system-reserved` are taken and hold nothing, since who runs in those groups is not this kubelet's to say.
             "enforceNodeAllocatable" => self.enforce_allocatable = field.texts()?.iter().any(|who| who == "pods"),
+            "oomScoreAdj" => {
+                self.oom_score_adj = field.number()?;
+                if !(-1000..=1000).contains(&self.oom_score_adj) {
+                    return Err(field.bad("must be between -1000 and 1000"));
+                }
+            }
             "singleProcessOOMKill" => self.single_process_oom_kill = field.bool()?,
             "cpuCFSQuota" => self.cpu_quotas = field.bool()?,
             "cpuManagerPolicy" => {
@@ -649,6 +657,7 @@ mod tests {
             "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a*]",
             "preloadedImagesVerificationAllowlist: not a valid wildcard pattern, only patterns ending with '/*' are allowed",
         );
+        check("oomScoreAdj: -1001", "oomScoreAdj: must be between -1000 and 1000");
         check("cgroupDriver: other", "cgroupDriver: is neither cgroupfs nor systemd");
         assert!(matches!(Config::new("n").apply("kind: Pod"), Err(ConfigError::Kind(_))));
     }

@@ -34,6 +34,8 @@ pub struct Config {
     pub healthz: Option<SocketAddr>,
     /// Where the proxy tells its numbers.
     pub metrics: Option<SocketAddr>,
+    /// How likely the kernel is to kill the proxy when the machine has no memory left.
+    pub oom_score_adj: i32,
     /// The kubeconfig that a configuration names.
     pub kubeconfig: Option<String>,
     /// What a configuration says that changes nothing, each with the reason.
@@ -93,6 +95,7 @@ impl Default for Config {
             masquerade_bit: 14,
             healthz: Some(SocketAddr::from(([0, 0, 0, 0], 10256))),
             metrics: Some(SocketAddr::from(([127, 0, 0, 1], 10249))),
+            oom_score_adj: -999,
             kubeconfig: None,
             unheeded: Vec::new(),
         }
@@ -123,6 +126,9 @@ impl Config {
         }
         if let Some(bind) = text(&["metricsBindAddress"]) {
             config.set_metrics(bind, "metricsBindAddress")?;
+        }
+        if let Some(score) = object.get("oomScoreAdj").and_then(Value::as_int) {
+            config.set_oom_score_adj(score, "oomScoreAdj")?;
         }
         // Both modes have the same two fields; that of the mode in use counts.
         let mode = if config.mode == Mode::Iptables { "iptables" } else { "nftables" };
@@ -196,6 +202,15 @@ impl Config {
         Ok(())
     }
 
+    /// How likely the kernel is to kill the proxy.
+    pub fn set_oom_score_adj(&mut self, score: i64, field: &str) -> Result<(), ConfigError> {
+        self.oom_score_adj = i32::try_from(score)
+            .ok()
+            .filter(|score| (-1000..=1000).contains(score))
+            .ok_or_else(|| error(field, format!("{score} is not between -1000 and 1000")))?;
+        Ok(())
+    }
+
     /// Which bit of a mark asks for masquerading.
     pub fn set_masquerade_bit(&mut self, bit: i64, field: &str) -> Result<(), ConfigError> {
         self.masquerade_bit = u8::try_from(bit)
@@ -236,7 +251,8 @@ mod tests {
     #[test]
     fn configurations_are_read() {
         assert_eq!(read(value!({})), Ok(Config::default()));
-        assert_eq!(read(value!({"oomScoreAdj": 1})).unwrap().unheeded, ["oomScoreAdj: is not heeded"]);
+        assert_eq!(read(value!({"oomScoreAdj": (-7)})).unwrap().oom_score_adj, -7);
+        assert_eq!(read(value!({})).unwrap().oom_score_adj, -999);
         let config =
             read(value!({"mode": "nftables", "clusterCIDR": "10.244.0.0/16,fd00::/48", "hostnameOverride": "n",
             "nodePortAddresses": ["primary", "192.0.2.0/24"], "healthzBindAddress": "127.0.0.1:0",

@@ -145,9 +145,9 @@ fn process(inputs: &Inputs<'_>, security: &v1::LinuxContainerSecurityContext) ->
         "capabilities": capabilities,
         "noNewPrivileges": security.no_new_privs,
     });
-    if let Some(resources) = config.linux.as_ref().and_then(|linux| linux.resources.as_ref()) {
-        process["oomScoreAdj"] = json!(resources.oom_score_adj);
-    }
+    // Without one, the container would inherit that of the runtime, which is killed last.
+    let resources = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+    process["oomScoreAdj"] = json!(resources.map_or(0, |resources| resources.oom_score_adj));
     if !inputs.ulimits.is_empty() {
         process["rlimits"] = inputs.ulimits.iter().map(Ulimit::shown).collect();
     }

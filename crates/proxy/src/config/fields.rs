@@ -1,7 +1,7 @@
 //! The fields of a `KubeProxyConfiguration`: of which type each is, and what becomes of it here.
 //!
 //! As upstream reads version v1alpha1, a value of the wrong type is an error, and a field that there is not is only told.
-// DEVIATION: of a KubeProxyConfiguration the fields bindAddress, bindAddressHardFail, conntrack, detectLocal and oomScoreAdj are told and not heeded; detectLocalMode knows neither BridgeInterface nor InterfaceNamePrefix.
+// DEVIATION: of a KubeProxyConfiguration the fields bindAddress, bindAddressHardFail, conntrack and detectLocal are told and not heeded; detectLocalMode knows neither BridgeInterface nor InterfaceNamePrefix.
 
 use machinery::Value;
 
@@ -74,7 +74,7 @@ const FIELDS: &[(&str, Type, Use)] = &[
     ("detectLocal.interfaceNamePrefix", Text, Unheeded),
     ("clusterCIDR", Text, Heeded),
     ("nodePortAddresses", List, Heeded),
-    ("oomScoreAdj", Number, Unheeded),
+    ("oomScoreAdj", Number, Heeded),
     ("conntrack", Object, Heeded),
     ("conntrack.maxPerCore", Number, Unheeded),
     ("conntrack.min", Number, Unheeded),
@@ -178,7 +178,6 @@ mod tests {
                 "conntrack.min: is not heeded",
                 "detectLocal.bridgeInterface: is not heeded",
                 "iptables.masqueradeAl: there is no such field",
-                "oomScoreAdj: is not heeded",
                 "udpIdleTimeout: there is no such field",
             ]
         );
