@@ -1,5 +1,6 @@
 //! How a kubelet is set up: defaults, a KubeletConfiguration, and whatever flags change afterwards.
 
+mod effective;
 mod field;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,7 +161,7 @@ pub struct Config {
     pub shutdown_grace_critical: Duration,
     /// The same by priority: from which one on, and how many seconds. Instead of the two above.
     pub shutdown_grace_by_priority: Vec<(i64, u64)>,
-    /// The configuration as given, for `/configz`.
+    /// The configuration as given: `/configz` shows what has no effect as well.
     pub given: Value,
 }
 

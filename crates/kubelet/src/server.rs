@@ -24,7 +24,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use machinery::{Object, Value, json, value};
+use machinery::{Value, json, value};
 use percent_encoding::percent_decode_str;
 use serving::Slot;
 use tokio::net::{TcpListener, TcpStream};
@@ -224,11 +224,7 @@ impl Server {
     }
 
     fn configz(&self) -> Response<Body> {
-        let mut config = self.context.config.given.as_object().cloned().unwrap_or_default();
-        config.remove("apiVersion");
-        config.remove("kind");
-        config.insert("maxPods", self.context.config.max_pods);
-        answer_json(&Value::Object([("kubeletconfig", Value::Object(config))].into_iter().collect::<Object>()))
+        answer_json(&value!({"kubeletconfig": (self.context.config.effective())}))
     }
 
     /// A container of a pod as the runtime has it.

@@ -183,6 +183,9 @@ async fn statistics_and_metrics_tell_of_every_container() {
     assert_eq!(pods["items"][0]["metadata"]["name"], Value::from("busy"));
     let config = json::parse(ask(&cluster, "a-token", "/configz").1.as_bytes()).unwrap();
     assert_eq!(config["kubeletconfig"]["clusterDomain"], Value::from("cluster.local"));
+    // What is not given is shown with its default.
+    assert_eq!(config["kubeletconfig"]["nodeStatusUpdateFrequency"], Value::from("10s"));
+    assert_eq!(config["kubeletconfig"]["cgroupDriver"], Value::from("cgroupfs"));
     cluster.delete_wholly("busy").await;
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while ask(&cluster, "a-token", "/metrics/probes").1.contains(uid) {
