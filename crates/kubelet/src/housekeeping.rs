@@ -1,11 +1,19 @@
 //! What must be looked at now and then: what the node is short of, logs that grow, images that nobody uses.
+//!
+//! ```text
+//!   disk pressure ──> remove dead containers ──> remove unused images ──> measure again
+//!                                                                            │ still below a threshold
+//!                                                                            v
+//!                                evict one pod, if it is this node's turn ──> wait for its cleanup
+//! ```
 
+mod dead;
 mod images;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cri::v1;
 use machinery::Value;
@@ -16,6 +24,7 @@ use tokio::time::Instant;
 use crate::blocking;
 use crate::context::Context;
 use crate::eviction::local::{self, Written};
+use crate::eviction::turns::{self, Turns};
 use crate::eviction::{self, Candidate, Left, Short, Signals};
 use crate::node::{Pressure, Situation};
 use crate::observed::labels;
@@ -28,6 +37,8 @@ use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
 const EVERY: Duration = Duration::from_secs(10);
 /// How often images are looked at.
 const IMAGES_EVERY: Duration = Duration::from_secs(300);
+/// How long an evicted pod may take, after its grace period, until its containers and volumes are gone.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What housekeeping takes.
 pub struct Housekeeping {
@@ -48,6 +59,7 @@ pub async fn run(it: Housekeeping) {
     let mut relieved_at: Option<Instant> = None;
     let thresholds = eviction::thresholds(&it.context.config);
     let mut memory = eviction::Memory::default();
+    let mut turns = join_turns(&it.context);
     loop {
         tokio::time::sleep(EVERY).await;
         let mut look = memory.look(&thresholds, &signals(&it.context), driver::clock::now());
@@ -58,18 +70,30 @@ pub async fn run(it: Housekeeping) {
         } else if relieved_at.is_none_or(|at| Instant::now() >= at) {
             it.tell(&now);
         }
+        if now.disk {
+            dead::collect(&it.context, &it.known.all()).await;
+        }
         if Instant::now() >= images_at || now.disk {
             images_at = Instant::now() + IMAGES_EVERY;
             images::collect(&it.context, &mut unused, now.disk).await;
-            // Nobody goes for room that there is now.
+            // No pod is evicted for room that there is now.
             look = memory.look(&thresholds, &signals(&it.context), driver::clock::now());
         }
-        if let Some(short) = look.due.first() {
-            evict(&it, short).await;
-        }
+        evict(&it, look.due.first(), turns.as_mut()).await;
         hold_to_limits(&it).await;
         rotate_logs(&it.context).await;
     }
+}
+
+/// This node's part in the order of evictions, which it does without where the machine has no place for it.
+fn join_turns(context: &Context) -> Option<Turns> {
+    let (root, node) = (&context.config.root_dir, &context.config.node_name);
+    let joined = blocking::in_place(|| Turns::enlist(Path::new(turns::DIR), root, node));
+    joined
+        .inspect_err(|error| {
+            tracing::warn!(dir = turns::DIR, %error, "evictions are not coordinated with other nodes of this machine");
+        })
+        .ok()
 }
 
 impl Housekeeping {
@@ -81,12 +105,13 @@ impl Housekeeping {
         });
     }
 
-    async fn put_out(&self, pod: Pod<'_>, message: String, grace_seconds: i64) {
+    /// Evicts a pod. What is sent to `ended` says that its containers and volumes are gone.
+    async fn evict(&self, pod: Pod<'_>, message: String, grace_seconds: i64, ended: Option<mpsc::Sender<String>>) {
         tracing::warn!(pod = pod.described(), message, "evicts a pod");
         self.context.teller(pod).pod(EventType::Warning, "Evicted", &message);
         let cause = Cause::Failed { reason: "Evicted".to_owned(), message };
-        let eviction = Eviction { uid: pod.uid().to_owned(), cause, grace_seconds, ended: None };
-        // The next look finds it again if nobody listened.
+        let eviction = Eviction { uid: pod.uid().to_owned(), cause, grace_seconds, ended };
+        // If the receiver has gone, the kubelet stops.
         let _ = self.evictions.send(eviction).await;
     }
 
@@ -112,17 +137,44 @@ fn signals(context: &Context) -> Signals {
     ])
 }
 
-/// Puts one pod out; what that gives back is seen the next time.
-async fn evict(it: &Housekeeping, short: &Short) {
-    let Some(stats) = pod_stats(&it.context).await else { return };
-    let by_disk = ["ephemeral-storage", "inodes"].contains(&eviction::resource(&short.signal));
+/// Evicts at most one pod, and waits until what it had is free: the next look decides whether another one has to go.
+async fn evict(it: &Housekeeping, short: Option<&Short>, turns: Option<&mut Turns>) {
     let pods = it.active();
-    let mut candidates: Vec<Candidate<'_>> = Vec::new();
-    for pod in &pods {
+    let candidates = match short {
+        Some(short) => candidates(it, short, &pods).await,
+        None => Vec::new(),
+    };
+    let victim = short.and_then(|short| Some((short, eviction::victim(short, &candidates)?)));
+    let of_disk = victim.filter(|(short, _)| eviction::is_of_disk(&short.signal));
+    let turn = turns.map_or(Ok(true), |turns| {
+        blocking::in_place(|| match of_disk {
+            Some((_, (_, rank))) => turns.claim_turn(rank, SystemTime::now()),
+            None => turns.pass_turn().map(|()| true),
+        })
+    });
+    let turn = turn.unwrap_or_else(|error| {
+        tracing::warn!(dir = turns::DIR, %error, "evictions are not coordinated with other nodes of this machine");
+        true
+    });
+    let Some((short, (victim, _))) = victim.filter(|_| turn) else { return };
+    let grace_seconds = eviction::grace_seconds(short, victim.pod, &it.context.config);
+    let (ended, mut ends) = mpsc::channel(1);
+    it.evict(victim.pod, eviction::message(short, &victim), grace_seconds, Some(ended)).await;
+    let timeout = Duration::from_secs(grace_seconds.max(0).unsigned_abs()) + CLEANUP_TIMEOUT;
+    if tokio::time::timeout(timeout, ends.recv()).await.is_err() {
+        tracing::warn!(pod = victim.pod.described(), ?timeout, "an evicted pod is not cleaned up yet");
+    }
+}
+
+/// What each pod uses of what the node is short of.
+async fn candidates<'a>(it: &Housekeeping, short: &Short, pods: &'a [Arc<Value>]) -> Vec<Candidate<'a>> {
+    let Some(stats) = pod_stats(&it.context).await else { return Vec::new() };
+    let mut candidates = Vec::new();
+    for pod in pods {
         let (context, shared, of_pod) = (Arc::clone(&it.context), Arc::clone(pod), stats.get(Pod(pod).uid()).cloned());
         let linux = of_pod.as_ref().and_then(|stats| stats.linux.clone()).unwrap_or_default();
-        // Measuring takes a walk over everything; who is short of something else does not need it.
-        let disk = if by_disk {
+        // Measuring takes a walk over everything, which only a shortage of disk space is worth.
+        let disk = if eviction::is_of_disk(&short.signal) {
             let measure = move || measure(&context, Pod(&shared), of_pod.as_ref()).total(Pod(&shared));
             tokio::task::spawn_blocking(measure).await.expect("measuring does not panic")
         } else {
@@ -132,12 +184,10 @@ async fn evict(it: &Housekeeping, short: &Short) {
         let processes = linux.process.map_or(0, |process| number(process.process_count.as_ref()));
         candidates.push(Candidate { pod: Pod(pod), memory, disk, processes });
     }
-    let Some(victim) = eviction::victim(short, &candidates) else { return };
-    let grace_seconds = eviction::grace_seconds(short, victim.pod, &it.context.config);
-    it.put_out(victim.pod, eviction::message(short, &victim), grace_seconds).await;
+    candidates
 }
 
-/// Puts pods out that have written more than they may.
+/// Evicts pods that have written more than they may.
 async fn hold_to_limits(it: &Housekeeping) {
     let mut pods = it.active();
     pods.retain(|pod| local::is_limited(Pod(pod)));
@@ -151,7 +201,7 @@ async fn hold_to_limits(it: &Housekeeping) {
         let measure = move || measure(&context, Pod(&shared), stats.as_ref());
         let written = tokio::task::spawn_blocking(measure).await.expect("measuring does not panic");
         if let Some(message) = local::excess(Pod(&pod), &written) {
-            it.put_out(Pod(&pod), message, 1).await;
+            it.evict(Pod(&pod), message, 1, None).await;
         }
     }
 }
@@ -196,10 +246,7 @@ async fn rotate_logs(context: &Context) {
     let mut runtime = context.runtime.runtime.clone();
     let Ok(listed) = runtime.list_containers(v1::ListContainersRequest { filter }).await else { return };
     for container in listed.into_inner().containers {
-        let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
-        let attempt = container.annotations.get(labels::RESTART_COUNT).cloned().unwrap_or_default();
-        let dir = context.logs.named(&label(labels::POD_NAMESPACE), &label(labels::POD_NAME), &label(labels::POD_UID));
-        let log = dir.join(label(labels::CONTAINER_NAME)).join(format!("{attempt}.log"));
+        let log = log_of(context, &container);
         let (bytes_max, files_max) = (context.config.log_bytes_max, context.config.log_files_max);
         let shown = log.display().to_string();
         match blocking::run(move || rotate(&log, bytes_max, files_max)).await {
@@ -213,6 +260,14 @@ async fn rotate_logs(context: &Context) {
             Err(error) => tracing::warn!(log = shown, %error, "a log cannot be set aside"),
         }
     }
+}
+
+/// The file that a container's output goes to.
+fn log_of(context: &Context, container: &v1::Container) -> PathBuf {
+    let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
+    let attempt = container.annotations.get(labels::RESTART_COUNT).cloned().unwrap_or_default();
+    let dir = context.logs.named(&label(labels::POD_NAMESPACE), &label(labels::POD_NAME), &label(labels::POD_UID));
+    dir.join(label(labels::CONTAINER_NAME)).join(format!("{attempt}.log"))
 }
 
 /// Sets a log aside if it has grown too large, and returns whether it has.

@@ -59,6 +59,54 @@ async fn a_node_short_of_memory_says_so_and_puts_out_whom_it_can_spare() {
     cluster.finish().await;
 }
 
+/// Whether the node has a condition.
+fn is_under(kind: &str, holds: bool) -> impl Fn(&Value) -> bool {
+    let status = if holds { "True" } else { "False" };
+    move |node| {
+        let conditions = node["status"]["conditions"].as_array().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == kind.into() && one["status"] == status.into())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disk_pressure_removes_dead_containers_and_then_evicts_only_the_pod_that_fills_the_disk() {
+    let Some(start) = cluster_without_kubelet().await else { return };
+    // A small disk for what the kubelet and the containers of the runtime inside write.
+    let (root, containers) = (start.machine.path("kubelet"), start.machine.path("runtime/containers"));
+    let mount = |args: &[&std::ffi::OsStr]| {
+        assert!(std::process::Command::new("mount").args(args).status().unwrap().success(), "{args:?}");
+    };
+    for dir in [&root, &containers] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    mount(&["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), "size=200m".as_ref(), "tmpfs".as_ref(), root.as_ref()]);
+    std::fs::create_dir(root.join("containers")).unwrap();
+    mount(&["--bind".as_ref(), root.join("containers").as_ref(), containers.as_ref()]);
+    let cluster =
+        start.kubelet(&["--eviction-hard=nodefs.available<100Mi", "--eviction-pressure-transition-period=1s"], "");
+    if cluster.runtime_name() != "knarr" {
+        eprintln!("skipped: the containers of another runtime are elsewhere");
+        return;
+    }
+    cluster.run(&pod("modest", "sleep 1000"), "ready", is_ready).await;
+    let fill = "dd if=/dev/zero of=/file bs=1048576 count=150 2>/dev/null";
+    let mut done = pod("done", fill);
+    set(&mut done, "restartPolicy", "Never");
+    cluster.run(&done, "over", |pod| phase(pod) == "Succeeded").await;
+    cluster.wait(&NODES, NODE, "under pressure", is_under("DiskPressure", true)).await;
+    cluster.wait(&NODES, NODE, "relieved by its dead containers", is_under("DiskPressure", false)).await;
+    assert!(is_ready(&cluster.get(&PODS, "modest").await), "no pod was evicted");
+    let ended = cluster.get(&PODS, "done").await;
+    let code = ended["status"]["containerStatuses"][0].at(&["state", "terminated", "exitCode"]);
+    assert_eq!((phase(&ended), code), ("Succeeded", Some(&0.into())), "its status stays");
+    cluster.run(&pod("greedy", &format!("{fill}; sleep 1000")), "evicted", is_evicted).await;
+    cluster.wait(&NODES, NODE, "relieved by an eviction", is_under("DiskPressure", false)).await;
+    assert!(is_ready(&cluster.get(&PODS, "modest").await), "only the greedy pod was evicted");
+    for name in ["modest", "done", "greedy"] {
+        cluster.delete_wholly(name).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_is_told_so_ends_its_pods_in_order_before_it_goes() {
     let Some(mut cluster) =

@@ -1,0 +1,229 @@
+//! The order in which the nodes of one machine evict pods for a disk that they share.
+//!
+//! A disk that is full is full for every node that has pods on it, and room that the pods of one node give back is room for all. The kubelets
+//! that share a disk therefore agree which of them evicts the next pod: each keeps a file that states the rank of the pod it would evict, the
+//! one whose pod ranks first evicts, and the others wait until that pod is gone. See `docs/decisions/024-nodes-that-share-a-disk.md`.
+//!
+//! A kubelet holds a lock on its file for as long as it runs, so the kernel withdraws the statement of one that was killed.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::Rank;
+
+/// Where the kubelets of a machine state their candidates, by the number of the disk.
+pub const DIR: &str = "/run/knarr/eviction";
+/// How long a kubelet waits for another one to look at the disk. It looks every ten seconds and may be busy measuring.
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a kubelet may take for one eviction, grace period and cleanup included, before the others go on without it.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(120);
+/// A statement has a fixed size, so that a new one overwrites the old one in one write.
+const STATEMENT_BYTES: usize = 96;
+/// Kubelets that share a disk.
+const PEERS_MAX: usize = 1024;
+
+/// What a kubelet states about a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Statement {
+    /// It has no pod to evict: its thresholds are met, or no pod of it would free anything.
+    Nothing,
+    /// The rank of the pod that it would evict.
+    Candidate(Rank),
+    /// It is evicting a pod.
+    Evicting,
+}
+
+/// Another kubelet's statement.
+#[derive(Clone, Debug)]
+struct Peer {
+    name: String,
+    statement: Option<Statement>,
+    stated_at: SystemTime,
+}
+
+/// This kubelet's part in the order.
+#[derive(Debug)]
+pub struct Turns {
+    dir: PathBuf,
+    file: File,
+    name: String,
+    /// Since when it has had a candidate without interruption.
+    candidate_since: Option<SystemTime>,
+}
+
+impl Turns {
+    /// Joins the kubelets below `base` whose pods are on the same disk as `path`.
+    pub fn enlist(base: &Path, path: &Path, node: &str) -> io::Result<Self> {
+        let dir = base.join(format!("{:x}", fs::metadata(path)?.dev()));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        for n in 0..PEERS_MAX {
+            let name = format!("{node}-{}-{n}", std::process::id());
+            let place = dir.join(&name);
+            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&place)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            // Another kubelet may have removed the file as abandoned before it was locked.
+            if fs::metadata(&place).is_ok_and(|found| file.metadata().is_ok_and(|own| own.ino() == found.ino())) {
+                let turns = Self { dir, file, name, candidate_since: None };
+                turns.write_statement(Statement::Nothing)?;
+                return Ok(turns);
+            }
+        }
+        Err(io::Error::other(format!("{} is full", dir.display())))
+    }
+
+    /// States that this node has no pod to evict.
+    pub fn pass_turn(&mut self) -> io::Result<()> {
+        self.candidate_since = None;
+        self.write_statement(Statement::Nothing)
+    }
+
+    /// States the rank of the pod that this node would evict, and returns whether it is this node's turn. If it is, the other nodes wait
+    /// until the next statement.
+    pub fn claim_turn(&mut self, rank: Rank, now: SystemTime) -> io::Result<bool> {
+        self.write_statement(Statement::Candidate(rank))?;
+        let since = *self.candidate_since.get_or_insert(now);
+        let first = is_first((&self.name, rank), since, now, &self.read_peers()?);
+        if first {
+            self.write_statement(Statement::Evicting)?;
+        }
+        Ok(first)
+    }
+
+    fn write_statement(&self, statement: Statement) -> io::Result<()> {
+        self.file.write_all_at(format!("{statement:<STATEMENT_BYTES$}").as_bytes(), 0)
+    }
+
+    /// What the other kubelets state. The files of those that no longer run are removed.
+    fn read_peers(&self) -> io::Result<Vec<Peer>> {
+        let mut peers = Vec::new();
+        for entry in fs::read_dir(&self.dir)?.flatten().take(PEERS_MAX) {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(file) = File::open(entry.path()) else { continue };
+            if name == self.name {
+                continue;
+            }
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = fs::remove_file(entry.path());
+                continue;
+            }
+            let mut text = [0; STATEMENT_BYTES];
+            let statement = file.read_exact_at(&mut text, 0).ok().and_then(|()| Statement::parse(&text));
+            peers.push(Peer { name, statement, stated_at: file.metadata()?.modified()? });
+        }
+        Ok(peers)
+    }
+}
+
+/// Whether the candidate that a kubelet has had since `since` ranks before those of all others. A kubelet that has not looked at the disk
+/// since then may have a better one, so it is waited for, but not for ever.
+fn is_first(own: (&str, Rank), since: SystemTime, now: SystemTime, peers: &[Peer]) -> bool {
+    let age = |at: SystemTime| now.duration_since(at).unwrap_or_default();
+    peers.iter().all(|peer| match peer.statement {
+        Some(Statement::Evicting) => age(peer.stated_at) > EVICTION_TIMEOUT,
+        _ if peer.stated_at < since => age(since) > PEER_TIMEOUT,
+        Some(Statement::Candidate(other)) => {
+            (own.1, own.0) < (other, peer.name.as_str()) || age(peer.stated_at) > PEER_TIMEOUT
+        }
+        Some(Statement::Nothing) | None => true,
+    })
+}
+
+impl fmt::Display for Statement {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => out.pad("nothing"),
+            Self::Candidate(rank) => out.pad(&format!("candidate {rank}")),
+            Self::Evicting => out.pad("evicting"),
+        }
+    }
+}
+
+impl Statement {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(text).ok()?.split_whitespace();
+        match words.next()? {
+            "nothing" => Some(Self::Nothing),
+            "evicting" => Some(Self::Evicting),
+            "candidate" => Rank::parse(words).map(Self::Candidate),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(within_request: bool, priority: i64, excess: i128) -> Rank {
+        Rank { within_request, priority, excess: std::cmp::Reverse(excess) }
+    }
+
+    #[test]
+    fn statements_are_read_as_they_are_written() {
+        for statement in
+            [Statement::Nothing, Statement::Evicting, Statement::Candidate(rank(true, i64::MIN, i128::from(u64::MAX)))]
+        {
+            let text = format!("{statement:<STATEMENT_BYTES$}");
+            assert_eq!(text.len(), STATEMENT_BYTES, "{text:?}");
+            assert_eq!(Statement::parse(text.as_bytes()), Some(statement));
+        }
+        assert_eq!(Statement::parse(&[0; STATEMENT_BYTES]), None);
+        assert_eq!(Statement::parse(b"candidate 2 x"), None);
+    }
+
+    #[test]
+    fn a_kubelet_evicts_when_every_other_one_has_looked_and_none_has_a_better_candidate() {
+        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let check = |now: u64, statement: Statement, stated_at: u64, expect: bool| {
+            let peer = Peer { name: "b".into(), statement: Some(statement), stated_at: at(stated_at) };
+            let found = is_first(("a", rank(false, 0, 100)), at(1000), at(now), &[peer]);
+            assert_eq!(found, expect, "{statement:?} of {stated_at} at {now}");
+        };
+        check(1000, Statement::Nothing, 995, false);
+        check(1010, Statement::Nothing, 1005, true);
+        check(1031, Statement::Nothing, 995, true);
+        check(1010, Statement::Candidate(rank(false, 0, 99)), 1005, true);
+        check(1010, Statement::Candidate(rank(false, 0, 101)), 1005, false);
+        check(1010, Statement::Candidate(rank(false, 0, 100)), 1005, true);
+        check(1010, Statement::Candidate(rank(true, 0, 500)), 1005, true);
+        check(1010, Statement::Candidate(rank(false, -1, 1)), 1005, false);
+        check(1040, Statement::Candidate(rank(false, 0, 101)), 1005, true);
+        check(1010, Statement::Evicting, 990, false);
+        check(1111, Statement::Evicting, 990, true);
+        assert!(
+            is_first(("a", rank(true, 0, 0)), at(1000), at(1000), &[]),
+            "a kubelet that has the disk to itself does not wait"
+        );
+    }
+
+    #[test]
+    fn of_two_nodes_that_share_a_disk_the_one_with_the_greedier_pod_evicts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut nodes = ["one", "two"].map(|node| Turns::enlist(dir.path(), dir.path(), node).unwrap());
+        let (modest, greedy) = (rank(false, 0, 10), rank(false, 0, 1000));
+        let (before, after) = (SystemTime::now() - Duration::from_secs(1), SystemTime::now() + Duration::from_secs(1));
+        let [one, two] = &mut nodes;
+        assert!(!one.claim_turn(modest, after).unwrap(), "the other node has not looked yet");
+        assert!(two.claim_turn(greedy, before).unwrap());
+        one.pass_turn().unwrap();
+        assert!(!one.claim_turn(modest, before).unwrap(), "the other node is evicting");
+        two.pass_turn().unwrap();
+        assert!(one.claim_turn(modest, before).unwrap(), "the other node has nothing to evict any more");
+        one.pass_turn().unwrap();
+        drop(nodes);
+        let mut alone = Turns::enlist(dir.path(), dir.path(), "three").unwrap();
+        assert!(alone.claim_turn(modest, SystemTime::now()).unwrap(), "kubelets that no longer run do not count");
+        let left = fs::read_dir(&alone.dir).unwrap().count();
+        assert_eq!(left, 1, "and leave nothing behind");
+    }
+}

@@ -1,0 +1,79 @@
+//! Dead containers, which go with their logs before a pod is evicted for room on the disk.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cri::v1;
+use machinery::Value;
+
+use super::log_of;
+use crate::blocking;
+use crate::context::Context;
+use crate::observed::labels;
+use crate::pod::Pod;
+
+/// Removes the containers of pods that have ended.
+pub async fn collect(context: &Context, pods: &[Arc<Value>]) {
+    let state = Some(v1::ContainerStateValue { state: v1::ContainerState::ContainerExited.into() });
+    let filter = Some(v1::ContainerFilter { state, ..Default::default() });
+    let mut runtime = context.runtime.runtime.clone();
+    let Ok(listed) = runtime.list_containers(v1::ListContainersRequest { filter }).await else { return };
+    let listed = listed.into_inner().containers;
+    for container in plan(&listed, pods) {
+        let request = v1::RemoveContainerRequest { container_id: container.id.clone() };
+        match runtime.remove_container(request).await {
+            Ok(_) => {
+                blocking::in_place(|| context.logs.remove_one(&log_of(context, container)));
+                tracing::info!(id = container.id, "removed a dead container to free disk space");
+            }
+            Err(status) => {
+                tracing::warn!(id = container.id, status = status.message(), "failed to remove a dead container");
+            }
+        }
+    }
+}
+
+/// The containers to remove: those whose pod has ended and has its final status in the API server. A pod that can still restart its
+/// containers keeps them: restart counts, back-offs and previous logs come from them.
+fn plan<'a>(containers: &'a [v1::Container], pods: &[Arc<Value>]) -> Vec<&'a v1::Container> {
+    // Without an API server, the dead containers of a static pod are the only record that it has run.
+    let ended = pods.iter().map(|pod| Pod(pod)).filter(|pod| pod.is_ended() && !pod.is_static());
+    let ended: BTreeSet<&str> = ended.map(Pod::uid).collect();
+    let is_dead = |container: &&v1::Container| {
+        let uid = container.labels.get(labels::POD_UID);
+        container.state() == v1::ContainerState::ContainerExited && uid.is_some_and(|uid| ended.contains(uid.as_str()))
+    };
+    containers.iter().filter(is_dead).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn only_exited_containers_of_pods_that_have_ended_are_removed() {
+        let pod = |uid: &str, phase: &str| Arc::new(value!({"metadata": {"uid": uid}, "status": {"phase": phase}}));
+        let pods = [pod("done", "Succeeded"), pod("evicted", "Failed"), pod("active", "Running")];
+        let container = |id: &str, uid: &str, state: v1::ContainerState| v1::Container {
+            id: id.into(),
+            state: state.into(),
+            labels: HashMap::from([(labels::POD_UID.to_owned(), uid.to_owned())]),
+            ..Default::default()
+        };
+        let (exited, running) = (v1::ContainerState::ContainerExited, v1::ContainerState::ContainerRunning);
+        let mut containers = vec![
+            container("a", "done", exited),
+            container("b", "evicted", exited),
+            container("c", "evicted", running),
+            container("d", "active", exited),
+            container("e", "unknown", exited),
+        ];
+        containers.push(v1::Container { id: "f".into(), state: exited.into(), ..Default::default() });
+        let removed: Vec<&str> = plan(&containers, &pods).into_iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(removed, ["a", "b"]);
+    }
+}
