@@ -1,5 +1,7 @@
 //! Images from directories and single binaries: no language, one layer.
 
+mod copy;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{EntryType, Header};
 
+use crate::build::copy::Copier;
 use crate::digest::{Digest, Hasher, Hashing};
 use crate::index::Image;
 use crate::manifest::{self, Config, Descriptor, ImageConfig, Manifest, Platform, RootFs};
@@ -34,7 +37,8 @@ pub enum BuildError {
 /// What goes into an image.
 #[derive(Clone, Debug, Default)]
 pub struct Recipe {
-    /// Directories and files from this machine, and where they go.
+    /// Directories and files of this machine, and where they go: with their modes, owners, hard links and portable extended attributes,
+    /// and without their times. A directory that becomes the root gives its content, not its own mode.
     pub copies: Vec<(PathBuf, PathBuf)>,
     /// Symbolic links: path, target.
     pub links: Vec<(PathBuf, PathBuf)>,
@@ -95,19 +99,13 @@ impl Recipe {
     fn layer(&self) -> Result<(Vec<u8>, Digest), BuildError> {
         let gzip = GzEncoder::new(Vec::new(), Compression::default());
         let mut tar = tar::Builder::new(Hashing::new(gzip, Hasher::sha256()));
-        tar.mode(tar::HeaderMode::Deterministic);
-        tar.follow_symlinks(false);
         for (path, mode) in &self.dirs {
             let at = |source| BuildError::Add { path: path.clone(), source };
             tar.append_data(&mut header(EntryType::Directory, *mode, 0), relative(path), io::empty()).map_err(at)?;
         }
+        let mut copier = Copier::new(&mut tar);
         for (from, to) in &self.copies {
-            let at = |source| BuildError::Add { path: from.clone(), source };
-            if from.is_dir() {
-                tar.append_dir_all(relative_or_root(to), from).map_err(at)?;
-            } else {
-                tar.append_path_with_name(from, relative(to)).map_err(at)?;
-            }
+            copier.copy(from, to)?;
         }
         for (path, content, mode) in &self.files {
             let at = |source| BuildError::Add { path: path.clone(), source };
@@ -139,11 +137,6 @@ pub(crate) fn header(kind: EntryType, mode: u32, size: u64) -> Header {
 
 fn relative(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
-}
-
-fn relative_or_root(path: &Path) -> &Path {
-    let path = relative(path);
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
 pub(crate) fn descriptor(media_type: &str, digest: Digest, size: u64) -> Descriptor {

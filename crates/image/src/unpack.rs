@@ -3,6 +3,7 @@
 //! Every path is resolved by the kernel with the directory as its root, so that `..`, absolute links and links out of the
 //! tree lead nowhere else. Whiteouts become character devices 0/0, opaque directories get overlayfs's attribute.
 
+mod pax;
 mod room;
 mod tree;
 
@@ -19,10 +20,11 @@ use room::{Allowance, Metered};
 pub use tree::open_real;
 use tree::{Attributes, Tree};
 
-const WHITEOUT: &[u8] = b".wh.";
+/// What a name begins with that deletes the rest of it from lower layers.
+pub const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Overlayfs's own attributes would let a layer redirect directories of other layers.
-const RESERVED: &str = "trusted.overlay.";
+/// The key of an extended attribute in a PAX header, before the attribute's name.
+const XATTR: &str = "SCHILY.xattr.";
 
 /// Why an archive is refused.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +87,9 @@ pub fn unpack(archive: impl Read, into: &Path, room: &Room) -> Result<Unpacked, 
         if unpacked.bytes > room.bytes {
             return Err(UnpackError::TooLarge(room.bound.clone()));
         }
-        one(&mut tree, &mut entry)?;
+        let (read, offset) = allowance.header();
+        let records = pax::records(&read, offset).map_err(UnpackError::Archive)?;
+        one(&mut tree, &mut entry, &records)?;
         // What is no file may claim to have content all the same.
         io::copy(&mut entry, &mut io::sink()).map_err(UnpackError::Archive)?;
     }
@@ -94,14 +98,14 @@ pub fn unpack(archive: impl Read, into: &Path, room: &Room) -> Result<Unpacked, 
     Ok(unpacked)
 }
 
-fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>) -> Result<(), UnpackError> {
+fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>, records: &[(&str, &[u8])]) -> Result<(), UnpackError> {
     let kind = entry.header().entry_type();
     if matches!(kind, EntryType::XGlobalHeader | EntryType::XHeader) {
         return Ok(());
     }
     let path = inside(&entry.path_bytes())?;
     let io = |source: io::Error| UnpackError::Io { path: path.clone(), source };
-    let attributes = attributes(entry).map_err(io)?;
+    let attributes = attributes(entry.header(), records).map_err(io)?;
     let Some(name) = path.file_name() else {
         return tree.root_attributes(&attributes).map_err(io);
     };
@@ -157,8 +161,18 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, path: &Path) -> Result<PathBuf, Un
     target.ok_or_else(|| UnpackError::Link { path: path.to_owned(), target: PathBuf::new() })
 }
 
-fn attributes<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<Attributes> {
-    let header = entry.header();
+/// Whether an extended attribute means the same on every machine: the capabilities of programs, and what users attach. Others belong to
+/// the machine (labels, access lists) or to its overlayfs, whose attributes would let a layer redirect directories of other layers.
+pub fn is_portable(name: &str) -> bool {
+    name == "security.capability" || (name.starts_with("user.") && !name.starts_with("user.overlay."))
+}
+
+/// The key of an extended attribute in a PAX header.
+pub fn xattr_record(name: &str) -> String {
+    format!("{XATTR}{name}")
+}
+
+fn attributes(header: &tar::Header, records: &[(&str, &[u8])]) -> io::Result<Attributes> {
     let raw = header.as_old();
     let id = |raw: &[u8], value: io::Result<u64>| match value {
         Ok(id) => u32::try_from(id).map_err(|_| io::Error::other("a user or group id is out of range")),
@@ -172,16 +186,13 @@ fn attributes<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<Attributes> {
         modified: Timespec { tv_sec: header.mtime().unwrap_or(0).cast_signed(), tv_nsec: 0 },
         extended: Vec::new(),
     };
-    let Some(extensions) = entry.pax_extensions()? else { return Ok(attributes) };
-    for extension in extensions {
-        let extension = extension?;
-        let (Ok(key), value) = (extension.key(), extension.value_bytes()) else { continue };
-        if let Some(name) = key.strip_prefix("SCHILY.xattr.")
-            && !name.starts_with(RESERVED)
+    for (key, value) in records {
+        if let Some(name) = key.strip_prefix(XATTR)
+            && is_portable(name)
         {
             attributes.extended.push((name.to_owned(), value.to_vec()));
-        } else if key == "mtime"
-            && let Some(time) = extension.value().ok().and_then(precise_time)
+        } else if *key == "mtime"
+            && let Some(time) = std::str::from_utf8(value).ok().and_then(precise_time)
         {
             attributes.modified = time;
         }

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -110,7 +111,7 @@ async fn a_built_in_image_is_its_files_without_a_copy_until_they_are_others() {
     let write = |text: &str| {
         let beside = dir.path().join("beside");
         fs::write(&beside, text).unwrap();
-        fs::set_permissions(&beside, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(&beside, PermissionsExt::from_mode(0o755)).unwrap();
         fs::rename(beside, &program).unwrap();
     };
     write("first");
@@ -123,7 +124,7 @@ async fn a_built_in_image_is_its_files_without_a_copy_until_they_are_others() {
     assert!(builtin.is_called("knarr.local/program:latest") && !builtin.is_called("knarr.local/program:1"));
     let first = store.provide(&builtin).await.unwrap();
     let inside = store.lower_dirs(&first)[0].join("usr/bin/program");
-    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+    let inode = |path: &Path| MetadataExt::ino(&fs::metadata(path).unwrap());
     assert_eq!(inode(&inside), inode(&program));
     assert_eq!(store.provide(&builtin).await.unwrap(), first);
     assert!(first.pinned && store.find("knarr.local/program").is_some());
@@ -142,4 +143,75 @@ async fn a_built_in_image_is_its_files_without_a_copy_until_they_are_others() {
     store.collect(&BTreeSet::new()).await.unwrap();
     assert!(!inside.exists());
     assert_eq!(fs::read_to_string(store.lower_dirs(&second)[0].join("usr/bin/program")).unwrap(), "the second");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_becomes_an_image_with_its_modes_owners_links_and_capabilities() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    for name in ["tmp", "bin", "var/lib/postgresql"] {
+        fs::create_dir_all(root.join(name)).unwrap();
+    }
+    fs::write(root.join("bin/su"), "su").unwrap();
+    fs::write(root.join("bin/ping"), "ping").unwrap();
+    fs::write(root.join("bin/sudo-user"), "").unwrap();
+    fs::hard_link(root.join("bin/su"), root.join("bin/su-too")).unwrap();
+    std::os::unix::fs::symlink("su", root.join("bin/link")).unwrap();
+    let mode = |path: &str, mode: u32| {
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::os::unix::fs::chown(root.join("var/lib/postgresql"), Some(999), Some(2_097_153)).unwrap();
+    std::os::unix::fs::lchown(root.join("bin/link"), Some(7), Some(8)).unwrap();
+    mode("tmp", 0o1777);
+    mode("bin/su", 0o4755);
+    mode("bin/sudo-user", 0o2710);
+    mode("var/lib/postgresql", 0o700);
+    // cap_dac_override and cap_fowner: the value has a newline in it.
+    let capability = [1, 0, 0, 2, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(root.join("bin/ping"), name, value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    set("security.capability", &capability);
+    set("user.note", b"kept");
+    set("trusted.secret", b"left out");
+
+    let recipe = Recipe { copies: vec![(root.clone(), "/".into())], ..Recipe::default() };
+    let name = Name::parse("tool:1").unwrap();
+    let store = Store::open(&dir.path().join("store")).unwrap();
+    let image = store.build(&name, &recipe).await.unwrap();
+    let archive = dir.path().join("a.tar");
+    store.export(&[&image], File::create(&archive).unwrap()).unwrap();
+    let elsewhere = Store::open(&dir.path().join("elsewhere")).unwrap();
+    let image = elsewhere.import(&archive, None).await.unwrap().remove(0);
+    let at = |path: &str| elsewhere.lower_dirs(&image)[0].join(path);
+    let seen = |path: &str| {
+        let found = fs::symlink_metadata(at(path)).unwrap();
+        (found.mode() & 0o7777, found.uid(), found.gid(), found.mtime())
+    };
+    assert_eq!(seen("tmp"), (0o1777, 0, 0, 0));
+    assert_eq!(seen("bin/su"), (0o4755, 0, 0, 0));
+    assert_eq!(seen("bin/sudo-user"), (0o2710, 0, 0, 0));
+    assert_eq!(seen("var/lib/postgresql"), (0o700, 999, 2_097_153, 0));
+    assert_eq!(seen("bin/link"), (0o777, 7, 8, 0));
+    assert_eq!(fs::metadata(at("bin/su")).unwrap().ino(), fs::metadata(at("bin/su-too")).unwrap().ino());
+    let attribute = |name: &str| {
+        let mut value = [0; 64];
+        let length = rustix::fs::getxattr(at("bin/ping"), name, &mut value[..]).ok()?;
+        Some(value[..length].to_vec())
+    };
+    assert_eq!(attribute("security.capability").as_deref(), Some(capability.as_slice()));
+    assert_eq!(attribute("user.note").as_deref(), Some(b"kept".as_slice()));
+    assert_eq!(attribute("trusted.secret"), None);
+    assert_eq!(fs::read_to_string(at("bin/ping")).unwrap(), "ping");
+
+    let again = Store::open(&dir.path().join("again")).unwrap();
+    filetime(&root.join("bin/su"));
+    assert_eq!(again.build(&name, &recipe).await.unwrap().id, image.id, "times do not matter");
+    fs::write(root.join("bin/.wh.x"), "").unwrap();
+    let refused = again.build(&name, &recipe).await.unwrap_err();
+    assert!(refused.to_string().contains(".wh.x"), "{refused}");
+}
+
+fn filetime(path: &Path) {
+    File::options().write(true).open(path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
 }

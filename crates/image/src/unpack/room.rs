@@ -1,6 +1,6 @@
 //! How much may come out of an archive: less than its disk has, and not absurdly more than went in.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::io::{self, Read};
 use std::path::Path;
 use std::rc::Rc;
@@ -59,17 +59,37 @@ pub struct Metered<R> {
     allowance: Allowance,
 }
 
-/// What may be read before the next entry; none while an entry itself is read.
+/// What may be read before the next entry, and what was.
 #[derive(Clone, Default)]
-pub struct Allowance(Rc<Cell<Option<u64>>>);
+pub struct Allowance(Rc<RefCell<Header>>);
+
+#[derive(Default)]
+struct Header {
+    /// What may be read; nothing is counted while an entry itself is read.
+    left: Option<u64>,
+    /// What was read since the last entry, and where in the archive that began.
+    read: Vec<u8>,
+    offset: u64,
+    /// How far the archive was read.
+    position: u64,
+}
 
 impl Allowance {
     pub fn begin(&self) {
-        self.0.set(Some(METADATA_BYTES_MAX));
+        let mut header = self.0.borrow_mut();
+        header.left = Some(METADATA_BYTES_MAX);
+        header.read.clear();
+        header.offset = header.position;
     }
 
     pub fn end(&self) {
-        self.0.set(None);
+        self.0.borrow_mut().left = None;
+    }
+
+    /// The bytes that were read between `begin` and `end`, and where in the archive they are.
+    pub fn header(&self) -> (Vec<u8>, u64) {
+        let mut header = self.0.borrow_mut();
+        (std::mem::take(&mut header.read), header.offset)
     }
 }
 
@@ -82,11 +102,12 @@ impl<R> Metered<R> {
 impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
-        if let Some(left) = self.allowance.0.get() {
+        let mut header = self.allowance.0.borrow_mut();
+        header.position += count as u64;
+        if let Some(left) = header.left {
             let left = left.checked_sub(count as u64);
-            self.allowance
-                .0
-                .set(Some(left.ok_or_else(|| io::Error::other("an entry's name and attributes have no end"))?));
+            header.left = Some(left.ok_or_else(|| io::Error::other("an entry's name and attributes have no end"))?);
+            header.read.extend_from_slice(&buffer[..count]);
         }
         Ok(count)
     }
