@@ -6,6 +6,7 @@ mod exec;
 mod https;
 mod in_process;
 mod tls;
+mod verifier;
 
 use std::fmt;
 use std::future::Future;

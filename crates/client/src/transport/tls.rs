@@ -8,8 +8,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
+use super::verifier::BundleVerifier;
 use crate::config::{Pem, Tls};
 
 /// Where distributions keep the certificates that the whole system trusts, in the order that Go looks.
@@ -93,7 +94,9 @@ pub fn client_config(tls: &Tls, client: Option<ClientCertificate<'_>>) -> Result
     let builder = if tls.insecure_skip_verify {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(TrustAnyone(provider)))
     } else {
-        builder.with_root_certificates(roots(tls.certificate_authority.as_ref())?)
+        let (bundle, what) = bundle(tls.certificate_authority.as_ref())?;
+        let verifier = BundleVerifier::new(provider, bundle).ok_or(TlsError::Empty(what))?;
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
     };
     let mut config = match client {
         None => builder.with_no_client_auth(),
@@ -110,22 +113,18 @@ pub fn client_config(tls: &Tls, client: Option<ClientCertificate<'_>>) -> Result
     Ok(config)
 }
 
-fn roots(authority: Option<&Pem>) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    match authority {
-        Some(authority) => {
-            for certificate in certificates(authority, "the certificate authority")? {
-                let what = "the certificate authority";
-                roots.add(certificate).map_err(|source| TlsError::Rustls { what, source })?;
-            }
-        }
+/// The certificates to trust, and where they are from.
+fn bundle(authority: Option<&Pem>) -> Result<(Vec<CertificateDer<'static>>, String), TlsError> {
+    let system;
+    let (pem, what) = match authority {
+        Some(authority) => (authority, "the certificate authority"),
         None => {
-            let system = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or(TlsError::NoRoots)?;
-            // Distributions ship one or another certificate that no verifier takes.
-            roots.add_parsable_certificates(certificates(&Pem::File(system), "the system's certificates")?);
+            let path = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists()).ok_or(TlsError::NoRoots)?;
+            system = Pem::File(path);
+            (&system, "the system's certificates")
         }
-    }
-    Ok(roots)
+    };
+    Ok((certificates(pem, what)?, pem.describe(what)))
 }
 
 fn certificates(pem: &Pem, what: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
