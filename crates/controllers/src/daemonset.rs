@@ -1,5 +1,6 @@
 //! Keeps one pod of a DaemonSet on each node that it fits, and replaces outdated ones a few at a time.
 
+mod backoff;
 mod history;
 mod make;
 mod rollout;
@@ -8,17 +9,16 @@ mod status;
 use std::collections::BTreeMap;
 
 use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
+use machinery::time::Time;
 use machinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
 use crate::{claim, placement, pod};
+use backoff::Backoffs;
 use history::History;
 
 /// Pods created or deleted by one plan at most, as upstream bounds a burst.
 const BURST_MAX: usize = 250;
-/// How long a pod that failed is left alone before it is replaced: as upstream's back-off starts.
-const FAILED_WAIT: Duration = Duration::from_seconds(1);
 
 /// The controller.
 pub struct DaemonSet;
@@ -32,6 +32,7 @@ pub struct Observed<'a> {
     orphans: Vec<&'a Value>,
     revisions: Vec<&'a Value>,
     orphan_revisions: Vec<&'a Value>,
+    memory: Option<&'a Value>,
 }
 
 impl Controller for DaemonSet {
@@ -64,6 +65,7 @@ impl Controller for DaemonSet {
             orphans: cache.orphans("pods", &key.namespace).collect(),
             revisions: cache.controlled_by("controllerrevisions.apps", uid).collect(),
             orphan_revisions: cache.orphans("controllerrevisions.apps", &key.namespace).collect(),
+            memory: cache.memory(),
         })
     }
 
@@ -79,15 +81,16 @@ impl Controller for DaemonSet {
         let pods = claim::claim(set, &selector, &kinds::PODS, pods, orphans);
         let mut actions = revisions.actions;
         actions.extend(pods.actions);
+        let remember = observed.memory.cloned();
         if !actions.is_empty() {
-            return Plan { actions, ..Plan::default() };
+            return Plan { actions, remember, ..Plan::default() };
         }
         let history = match History::of(set, &revisions.owned, &pods.owned) {
             Ok(history) => history,
-            Err(write) => return Plan { actions: write, ..Plan::default() },
+            Err(actions) => return Plan { actions, remember, ..Plan::default() },
         };
         let fleet = Fleet::of(set, &observed.nodes, &pods.owned, &history.hash);
-        let mut plan = fleet.manage(now);
+        let mut plan = fleet.manage(Backoffs::recall(observed.memory, &history.hash, now), now);
         if plan.actions.is_empty() {
             plan.actions = rollout::roll(&fleet, now);
         }
@@ -151,37 +154,50 @@ impl<'a> Fleet<'a> {
     }
 
     /// One pod where one belongs, none where none does.
-    fn manage(&self, now: Time) -> Plan {
+    fn manage(&self, mut backoffs: Backoffs<'_>, now: Time) -> Plan {
         let mut plan = Plan::default();
         let mut missing = Vec::new();
         let mut surplus: Vec<&Value> = self.lost.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()).collect();
         for place in &self.nodes {
             if place.may_stay {
-                surplus.extend(self.at(place, &mut missing, &mut plan, now));
+                surplus.extend(self.at(place, &mut backoffs, &mut missing, &mut plan, now));
             } else {
                 surplus.extend(place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()));
             }
         }
         plan.actions.extend(surplus.into_iter().map(|pod| make::delete(self.set, pod)));
         plan.actions.extend(make::create(self.set, self.hash, &missing, &self.pods));
+        plan.remember = backoffs.remember();
         plan
     }
 
     /// The pods of a node, where pods may be, that are too many.
-    fn at(&self, place: &Place<'a>, missing: &mut Vec<&'a str>, plan: &mut Plan, now: Time) -> Vec<&'a Value> {
+    fn at(
+        &self,
+        place: &Place<'a>,
+        backoffs: &mut Backoffs<'_>,
+        missing: &mut Vec<&'a str>,
+        plan: &mut Plan,
+        now: Time,
+    ) -> Vec<&'a Value> {
         if place.pods.is_empty() {
             if place.wanted {
                 missing.push(place.name);
             }
             return Vec::new();
         }
-        let mut surplus = Vec::new();
-        let mut running = Vec::new();
+        let (mut surplus, mut running) = (Vec::new(), Vec::new());
+        let backing_off = backoffs.until(place.name, now);
+        let (mut waits, mut replaces) = (false, false);
         for pod in place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting()) {
             match pod::phase(pod) {
-                "Failed" => match failed_until(pod).filter(|until| *until > now) {
-                    Some(until) => plan.wake(until),
+                "Failed" => match backing_off {
+                    Some(until) => {
+                        plan.wake(until);
+                        waits = true;
+                    }
                     None => {
+                        replaces = true;
                         plan.push(self.ended(pod, place.name));
                         surplus.push(pod);
                     }
@@ -193,11 +209,15 @@ impl<'a> Fleet<'a> {
                 _ => running.push(pod),
             }
         }
+        if replaces {
+            backoffs.replace(place.name, now);
+        }
         if !rollout::surges(self.set) {
             surplus.extend(running.into_iter().skip(1));
             return surplus;
         }
-        if running.is_empty() && place.wanted {
+        // Upstream creates a pod beside a failed one that waits, again and again while pods fail.
+        if running.is_empty() && place.wanted && !waits {
             missing.push(place.name);
         }
         surplus.extend(self.beyond_two(&running, now));
@@ -278,11 +298,6 @@ fn node_concerns(cache: &Cache, node: &Value) -> Vec<Key> {
         keys.extend(owner.map(|owner| Key::new(meta.namespace(), owner.name())));
     }
     keys
-}
-
-/// Until when a pod that failed is left alone.
-fn failed_until(failed: &Value) -> Option<Time> {
-    pod::ended_at(failed).map(|at| at.plus(FAILED_WAIT))
 }
 
 /// A selector that selects everything was possible once; nothing good can come of it.

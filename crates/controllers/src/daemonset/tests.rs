@@ -1,5 +1,6 @@
 use machinery::meta::MetaMut;
 use machinery::patch::merge;
+use machinery::time::Duration;
 use machinery::value;
 use proptest::prelude::*;
 use reconcile::decide;
@@ -175,18 +176,87 @@ fn with_surge_the_new_pod_comes_first() {
     assert_eq!(story, ["create", "delete", "create", "delete"]);
 }
 
+/// Drives the controller with its memory, one second at a time, while the pods of `failing` nodes fail as soon as they run.
+struct Trial {
+    world: World,
+    memory: Option<Value>,
+}
+
+impl Trial {
+    fn new(set: Value, count: usize) -> Self {
+        let mut world = world(set, count);
+        settle::<DaemonSet>(&mut world, nodes);
+        Self { world, memory: None }
+    }
+
+    /// Seconds at which pods were replaced.
+    fn run(&mut self, failing: &[&str], seconds: u32) -> Vec<u32> {
+        let mut replaced = Vec::new();
+        for second in 0..seconds {
+            fail(&mut self.world, failing);
+            for _ in 0..4 {
+                let plan = decide::<DaemonSet>(
+                    &self.world.cache_for::<DaemonSet>(&key(), self.memory.as_ref()),
+                    &key(),
+                    self.world.now,
+                );
+                let deletes = plan.actions.iter().filter(|action| action.to_string().starts_with("delete pods"));
+                replaced.extend(deletes.map(|_| second));
+                for action in &plan.actions {
+                    self.world.execute(action).unwrap();
+                }
+                self.memory = plan.remember;
+                nodes(&mut self.world);
+            }
+            self.world.now = self.world.now.plus(Duration::from_seconds(1));
+        }
+        replaced
+    }
+}
+
+fn fail(world: &mut World, failing: &[&str]) {
+    let running: Vec<Key> = world
+        .of("pods")
+        .iter()
+        .filter(|entry| failing.contains(&pod::node(&entry.value)) && pod::phase(&entry.value) == "Running")
+        .map(|entry| entry.key.clone())
+        .collect();
+    for key in running {
+        let failed = value!({"status": {"phase": "Failed"}});
+        world.change(&kinds::PODS, &key, |pod| *pod = merge::apply(pod.take(), failed));
+    }
+}
+
 #[test]
-fn a_pod_that_failed_is_replaced_after_a_moment() {
-    let mut world = world(set(), 1);
-    settle::<DaemonSet>(&mut world, nodes);
-    let failed = world.of("pods").iter().next().unwrap().key.clone();
-    world.change(&kinds::PODS, &failed, |pod| *pod = merge::apply(pod.take(), value!({"status": {"phase": "Failed"}})));
-    let plan = decide::<DaemonSet>(&world.cache::<DaemonSet>(), &key(), world.now);
-    assert!(plan.wake_at.is_some() && !plan.to_string().contains("delete pods"), "{plan}");
-    settle::<DaemonSet>(&mut world, nodes);
-    assert!(world.get(&kinds::PODS, &failed).is_none());
-    assert!(world.log.iter().any(|line| line.contains("FailedDaemonPod: Found failed daemon pod a/ds-")));
-    assert_eq!(shown(&world), ["n1 v1"]);
+fn failed_pods_are_replaced_with_a_back_off_that_doubles_to_fifteen_minutes() {
+    for surge in [0, 1] {
+        let rolling = value!({"rollingUpdate": {"maxSurge": surge, "maxUnavailable": (1 - surge)}});
+        let mut trial = Trial::new(merge::apply(set(), value!({"spec": {"updateStrategy": rolling}})), 1);
+        let expect = [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 1923, 2823];
+        assert_eq!(trial.run(&["n1"], 3000), expect, "surge {surge}");
+        let events =
+            trial.world.log.iter().filter(|line| line.contains("FailedDaemonPod: Found failed daemon pod a/ds-"));
+        assert_eq!(events.count(), expect.len(), "one event for each pod that is replaced");
+        assert_eq!(trial.world.of("pods").iter().count(), 1);
+    }
+}
+
+#[test]
+fn the_back_off_of_failed_pods_is_counted_per_node() {
+    let mut trial = Trial::new(set(), 2);
+    assert_eq!(trial.run(&["n1"], 8), [0, 1, 3, 7]);
+    assert_eq!(trial.run(&["n1", "n2"], 8), [0, 1, 3, 7, 7], "n2 starts with one second, n1 waits for eight");
+}
+
+#[test]
+fn a_new_template_or_half_an_hour_without_failures_resets_the_back_off() {
+    let mut trial = Trial::new(set(), 1);
+    assert_eq!(trial.run(&["n1"], 8), [0, 1, 3, 7]);
+    change(&mut trial.world, image("v2"));
+    assert_eq!(trial.run(&[], 1).len(), 1, "the outdated pod is replaced");
+    assert_eq!(trial.run(&["n1"], 4), [0, 1, 3]);
+    trial.world.now = trial.world.now.plus(Duration::from_seconds(1801));
+    assert_eq!(trial.run(&["n1"], 4), [0, 1, 3]);
 }
 
 prop_compose! {

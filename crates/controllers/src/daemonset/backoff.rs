@@ -1,0 +1,70 @@
+//! How long a failed pod of a DaemonSet is kept before it is replaced: on each node twice as long as the last time.
+//!
+//! What was replaced when is what the controller remembers of the set between two plans.
+
+use std::collections::BTreeMap;
+
+use machinery::time::{Duration, Time};
+use machinery::{Value, value};
+
+const FIRST: Duration = Duration::from_seconds(1);
+const MAX: Duration = Duration::from_seconds(15 * 60);
+/// A node on which nothing failed for so long starts over.
+const RESET_AFTER: Duration = Duration::from_seconds(2 * 15 * 60);
+
+/// The replacements of failed pods of one template, by node.
+#[derive(Debug)]
+pub struct Backoffs<'a> {
+    template: &'a str,
+    nodes: BTreeMap<String, Replaced>,
+}
+
+#[derive(Debug)]
+struct Replaced {
+    times: u32,
+    last: Time,
+}
+
+impl<'a> Backoffs<'a> {
+    /// What is remembered of a template; nothing of another one, so that a corrected template is tried at once.
+    pub fn recall(memory: Option<&Value>, template: &'a str, now: Time) -> Self {
+        let same = memory.filter(|memory| memory.str_at(&["template"]) == Some(template));
+        let nodes = same.and_then(|memory| memory.get("nodes")?.as_object());
+        let nodes = nodes.into_iter().flat_map(|nodes| nodes.iter());
+        let nodes = nodes.filter_map(|(node, replaced)| {
+            let times = u32::try_from(replaced.get("times")?.as_int()?).ok()?;
+            let last = Time::parse_micro(replaced.str_at(&["last"])?).ok()?;
+            (last.plus(RESET_AFTER) >= now).then(|| (node.to_string(), Replaced { times, last }))
+        });
+        Self { template, nodes: nodes.collect() }
+    }
+
+    /// When the next failed pod of a node may be replaced; `None` if it may be at once.
+    pub fn until(&self, node: &str, now: Time) -> Option<Time> {
+        let replaced = self.nodes.get(node)?;
+        let doubled = replaced.times.saturating_sub(1).min(16);
+        let wait = FIRST.nanos().saturating_mul(1 << doubled).min(MAX.nanos());
+        Some(replaced.last.plus(Duration::from_nanos(wait))).filter(|until| *until > now)
+    }
+
+    /// A failed pod of a node is replaced now.
+    pub fn replace(&mut self, node: &str, now: Time) {
+        let replaced = self.nodes.entry(node.to_owned()).or_insert(Replaced { times: 0, last: now });
+        *replaced = Replaced { times: replaced.times.saturating_add(1), last: now };
+    }
+
+    /// What the next plan needs to know; `None` if nothing failed lately.
+    pub fn remember(&self) -> Option<Value> {
+        if self.nodes.is_empty() {
+            return None;
+        }
+        let mut nodes = Value::object();
+        if let Some(object) = nodes.as_object_mut() {
+            for (node, Replaced { times, last }) in &self.nodes {
+                object
+                    .insert(node.as_str(), value!({"times": (i64::from(*times)), "last": (last.micro().to_string())}));
+            }
+        }
+        Some(value!({"template": (self.template), "nodes": nodes}))
+    }
+}
