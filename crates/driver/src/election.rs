@@ -13,6 +13,7 @@
 mod record;
 
 use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use client::{Client, Error, Target, WriteOptions};
@@ -54,8 +55,37 @@ pub struct Election {
     settings: Settings,
     /// The lease as it was seen last, and when it was first seen so.
     observed: Option<(Value, Instant)>,
+    status: LeaderStatus,
 }
 
+/// When a leader renewed its lease last, for health checks.
+#[derive(Clone, Debug)]
+pub struct LeaderStatus {
+    renewed: Arc<Mutex<Option<Instant>>>,
+    lease_duration: Duration,
+}
+
+impl LeaderStatus {
+    /// Fails if this process leads and its lease expired long ago: it should have exited.
+    pub fn check(&self) -> Result<(), String> {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        match renewed {
+            Some(at) if at.elapsed() > self.lease_duration + EXPIRED_MAX => {
+                Err("failed election to renew leadership".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set(&self, renewed: Option<Instant>) {
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
+    }
+}
+
+/// How long after its lease expired a leader may still be there.
+const EXPIRED_MAX: Duration = Duration::from_secs(20);
+/// How long giving the lease back may take. A leader that is asked to stop must not wait for an API server that is gone.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Candidates come back after the retry period and up to so much more of it, so that they do not come together.
 const JITTER: f64 = 1.2;
 
@@ -74,8 +104,14 @@ impl Settings {
 
 impl Election {
     /// A candidate that has not looked yet.
-    pub const fn new(client: Client, settings: Settings) -> Self {
-        Self { client, settings, observed: None }
+    pub fn new(client: Client, settings: Settings) -> Self {
+        let status = LeaderStatus { renewed: Arc::default(), lease_duration: settings.lease_duration };
+        Self { client, settings, observed: None, status }
+    }
+
+    /// What a health check asks for.
+    pub fn status(&self) -> LeaderStatus {
+        self.status.clone()
     }
 
     /// Waits to be elected, then runs `work` until the lease is lost or `stop` comes true. The lease is given back if it is still ours.
@@ -97,6 +133,7 @@ impl Election {
                 _ = &mut stop => true,
             }
         };
+        self.status.set(None);
         if released {
             self.release().await;
             return Ended::Released;
@@ -137,8 +174,10 @@ impl Election {
         }
         record.release(clock::now());
         let lease = record.into_lease(lease.clone());
-        if let Err(error) = self.write(&lease).await {
-            tracing::warn!(error = %error, "the lease could not be given back; it runs out by itself");
+        match tokio::time::timeout(RELEASE_TIMEOUT, self.write(&lease)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the lease could not be released; it expires by itself"),
+            Err(_) => tracing::warn!("the API server does not answer; the lease is not released and expires by itself"),
         }
     }
 
@@ -151,7 +190,10 @@ impl Election {
     /// Tries to take or to renew the lease, and tells whether we hold it now.
     async fn attempt(&mut self) -> bool {
         match self.try_attempt().await {
-            Ok(held) => held,
+            Ok(held) => {
+                self.status.set(held.then(Instant::now));
+                held
+            }
             Err(error) => {
                 if !error.is_conflict() && !error.is_already_exists() {
                     tracing::warn!(lease = %self.settings.lease, error = %error, "the lease cannot be read or written");

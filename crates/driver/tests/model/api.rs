@@ -34,6 +34,10 @@ struct State {
     /// Every request that writes: `POST pods`.
     writes: Vec<String>,
     refuse: Option<Refuse>,
+    /// Requests are not answered anymore.
+    is_gone: bool,
+    /// How long a write takes.
+    write_time: Duration,
 }
 
 type Refuse = Box<dyn Fn(&Method, &str, &str) -> Option<Status> + Send>;
@@ -41,15 +45,34 @@ type Refuse = Box<dyn Fn(&Method, &str, &str) -> Option<Status> + Send>;
 impl Api {
     pub fn new(lag: Duration) -> Self {
         let world = World::new(Time::from_unix(1_000_000, 0));
-        let state = State { world, watchers: Vec::new(), writes: Vec::new(), refuse: None };
+        let state = State {
+            world,
+            watchers: Vec::new(),
+            writes: Vec::new(),
+            refuse: None,
+            is_gone: false,
+            write_time: Duration::ZERO,
+        };
         Self(Arc::new(Shared { state: Mutex::new(state), lag }))
     }
 
     pub fn client(&self) -> Client {
         let api = self.clone();
-        let serve = move |request| {
+        let serve = move |request: Request<Bytes>| {
             let api = api.clone();
-            async move { api.serve(&request) }
+            async move {
+                let (is_gone, write_time) = {
+                    let state = api.0.state.lock().unwrap();
+                    (state.is_gone, state.write_time)
+                };
+                if is_gone {
+                    return std::future::pending().await;
+                }
+                if request.method() != Method::GET {
+                    tokio::time::sleep(write_time).await;
+                }
+                api.serve(&request)
+            }
         };
         Client::new(Arc::new(InProcess::new((), serve)), Settings::default()).unwrap()
     }
@@ -63,6 +86,16 @@ impl Api {
     /// Refuses what this refuses; asked for method, kind with subresource, and name.
     pub fn refuse(&self, refuse: impl Fn(&Method, &str, &str) -> Option<Status> + Send + 'static) {
         self.0.state.lock().unwrap().refuse = Some(Box::new(refuse));
+    }
+
+    /// Takes so long for each write from now on.
+    pub fn slow_writes(&self, write_time: Duration) {
+        self.0.state.lock().unwrap().write_time = write_time;
+    }
+
+    /// Answers no more requests.
+    pub fn go(&self) {
+        self.0.state.lock().unwrap().is_gone = true;
     }
 
     pub fn refuse_nothing(&self) {

@@ -110,3 +110,20 @@ async fn whoever_is_asked_to_stop_gives_the_lease_back() {
     election(&api, "second").acquire().await;
     assert!(freed.elapsed() < Duration::from_millis(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_asked_to_stop_does_not_wait_for_an_api_server_that_is_gone() {
+    let api = Api::new(Duration::ZERO);
+    let (elected, was_elected) = oneshot::channel();
+    let stop = async {
+        was_elected.await.unwrap();
+        api.go();
+    };
+    let work = || async {
+        let _ = elected.send(());
+        std::future::pending::<()>().await;
+    };
+    let asked = Instant::now();
+    assert_eq!(election(&api, "first").lead(work, stop).await, Ended::Released);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+}
