@@ -11,6 +11,7 @@ use client::cache::{Changed, Notices};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
 use machinery::{Key, Value, value};
 use reconcile::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -30,6 +31,9 @@ const ASK_ROUNDS_MAX: usize = 4;
 const LATE_MAX: Duration = Duration::from_millis(100);
 /// Actions of one plan under way at once.
 const ACTIONS_MAX: usize = 64;
+/// Keys under way for each worker. A worker decides; waiting for the server takes none of its time, so that a slow write delays its own
+/// key only. A controller with a single worker wants its keys one after another.
+const KEYS_PER_WORKER: usize = 8;
 /// Upstream's waits after a failure.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_secs(1000) };
 
@@ -69,7 +73,24 @@ pub(crate) struct Memory {
     pub remember: Option<Value>,
 }
 
-/// Runs a controller, `workers` keys at once, and does not end; dropping it stops it, between any two actions or in one.
+/// What bounds the work of one controller.
+pub(crate) struct Limits {
+    decisions: Semaphore,
+    requests: Semaphore,
+}
+
+impl Limits {
+    fn new(workers: usize) -> Self {
+        Self { decisions: Semaphore::new(workers), requests: Semaphore::new(workers.saturating_mul(ACTIONS_MAX)) }
+    }
+
+    /// Waits for a worker; it is free again when this is dropped.
+    pub async fn worker(&self) -> SemaphorePermit<'_> {
+        self.decisions.acquire().await.expect("it is never closed")
+    }
+}
+
+/// Runs a controller that decides about `workers` keys at once, and does not end; dropping it stops it, between any two actions or in one.
 pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
     let notices = Notices::new(NOTICES_MAX);
     if driver.caches.synced(C::READS).await.is_err() {
@@ -80,7 +101,7 @@ pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
     }
     let mut work = Loop::new(C::NAME, workers);
     loop {
-        work.start_ready(|key, memory| look::<C>(Arc::clone(&driver), key, memory));
+        work.start_ready(|key, memory, limits| look::<C>(Arc::clone(&driver), limits, key, memory));
         match work.turn(&notices).await {
             Some(Changed::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
             Some(Changed::Everything) => {
@@ -95,7 +116,8 @@ pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
 /// The keys of one controller: which are ready, which are looked at, and what is remembered of them.
 pub(crate) struct Loop {
     name: &'static str,
-    workers: usize,
+    keys_max: usize,
+    limits: Arc<Limits>,
     queue: Queue,
     running: JoinSet<Finished>,
     keys: HashMap<Id, Key>,
@@ -104,9 +126,11 @@ pub(crate) struct Loop {
 
 impl Loop {
     pub fn new(name: &'static str, workers: usize) -> Self {
+        let workers = workers.max(1);
         Self {
             name,
-            workers: workers.max(1),
+            keys_max: if workers == 1 { 1 } else { workers.saturating_mul(KEYS_PER_WORKER) },
+            limits: Arc::new(Limits::new(workers)),
             queue: Queue::new(BACKOFF),
             running: JoinSet::new(),
             keys: HashMap::new(),
@@ -115,15 +139,15 @@ impl Loop {
     }
 
     /// Looks at as many keys as may be looked at now.
-    pub fn start_ready<F>(&mut self, look: impl Fn(Key, Memory) -> F)
+    pub fn start_ready<F>(&mut self, look: impl Fn(Key, Memory, Arc<Limits>) -> F)
     where
         F: Future<Output = Finished> + Send + 'static,
     {
-        while self.running.len() < self.workers
+        while self.running.len() < self.keys_max
             && let Some(key) = self.queue.take(Instant::now())
         {
             let memory = self.memories.remove(&key).unwrap_or_default();
-            let task = self.running.spawn(look(key.clone(), memory));
+            let task = self.running.spawn(look(key.clone(), memory, Arc::clone(&self.limits)));
             self.keys.insert(task.id(), key);
         }
     }
@@ -202,17 +226,19 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
 }
 
 /// Looks at one key once the caches show what was written for it before, and carries out what is decided.
-async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> Finished {
+async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key, memory: Memory) -> Finished {
     for effect in &memory.effects {
         effect.seen(&driver.caches).await;
     }
     let Memory { refusal, remember, .. } = memory;
     let answers = ask::<C>(&driver, &key, remember.as_ref()).await;
+    let worker = limits.worker().await;
     let begun = Instant::now();
     let decided = catch_unwind(AssertUnwindSafe(|| {
         let view = driver.caches.view(C::READS).refused(refusal.clone()).reminded(remember.clone()).answered(answers);
         decide::<C>(&view, &key, clock::now())
     }));
+    drop(worker);
     let Ok(plan) = decided else {
         tracing::error!(controller = C::NAME, key = %key, "the decision panicked; the key is tried again later");
         return Finished { outcome: Outcome::Failed, took: Duration::ZERO, effects: Vec::new(), refusal, remember };
@@ -222,7 +248,7 @@ async fn look<C: Controller>(driver: Arc<Driver>, key: Key, memory: Memory) -> F
     if let Some(why) = &plan.waiting {
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
     }
-    let (effects, failure) = carry_out(C::NAME, &driver, &key, &plan).await;
+    let (effects, failure) = carry_out(C::NAME, &driver, &limits, &key, &plan).await;
     match failure {
         None => {
             let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
@@ -277,6 +303,7 @@ async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
 pub(crate) async fn carry_out(
     name: &'static str,
     driver: &Arc<Driver>,
+    limits: &Arc<Limits>,
     key: &Key,
     plan: &Plan,
 ) -> (Vec<Effect>, Option<Option<Refusal>>) {
@@ -295,8 +322,9 @@ pub(crate) async fn carry_out(
                 break;
             };
             tracing::debug!(controller = name, key = %key, action = %action);
-            let (driver, action) = (Arc::clone(driver), action.clone());
+            let (driver, limits, action) = (Arc::clone(driver), Arc::clone(limits), action.clone());
             under_way.spawn(async move {
+                let _request = limits.requests.acquire().await.expect("it is never closed");
                 let done = perform(&driver, &action).await;
                 (action, done)
             });

@@ -12,14 +12,14 @@ use tokio::task::JoinSet;
 use crate::census::Census;
 use crate::clock;
 use crate::queue::Outcome;
-use crate::run::{Driver, Finished, Loop, Memory, NOTICES_MAX, carry_out};
+use crate::run::{Driver, Finished, Limits, Loop, Memory, NOTICES_MAX, carry_out};
 
 /// Rounds of questions about one key before it is tried again later.
 const ROUNDS_MAX: usize = 8;
 /// Questions under way at once.
 const QUESTIONS_MAX: usize = 16;
 
-/// Runs a sweeper, `workers` keys at once, and does not end; dropping it stops it.
+/// Runs a sweeper that decides about `workers` keys at once, and does not end; dropping it stops it.
 pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
     let census = driver.caches.census().clone();
     // Decisions about what is only half known would be questions to the server about all the rest.
@@ -28,7 +28,7 @@ pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
     census.subscribe::<S>(&notices);
     let mut work = Loop::new(S::NAME, workers);
     loop {
-        work.start_ready(|key, memory| look::<S>(Arc::clone(&driver), census.clone(), key, memory));
+        work.start_ready(|key, memory, limits| look::<S>(Arc::clone(&driver), census.clone(), limits, key, memory));
         match work.turn(&notices).await {
             Some(Changed::Keys(keys)) => keys.into_iter().for_each(|key| work.add(key)),
             Some(Changed::Everything) => {
@@ -45,7 +45,13 @@ pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
 }
 
 /// Looks at one key once the copies show what was written for it before, asks what must be asked, and carries out what is decided.
-async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory: Memory) -> Finished {
+async fn look<S: Sweeper>(
+    driver: Arc<Driver>,
+    census: Census,
+    limits: Arc<Limits>,
+    key: Key,
+    memory: Memory,
+) -> Finished {
     for effect in &memory.effects {
         census.seen(effect).await;
     }
@@ -59,7 +65,9 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
     let everything = census.everything();
     let mut answers = Answers::new();
     for _ in 0..ROUNDS_MAX {
+        let worker = limits.worker().await;
         let decided = catch_unwind(AssertUnwindSafe(|| S::decide(&everything, &key, &answers, clock::now())));
+        drop(worker);
         let plan = match decided {
             Ok(Step::Act(plan)) => plan,
             Ok(Step::Ask(questions)) => {
@@ -74,7 +82,7 @@ async fn look<S: Sweeper>(driver: Arc<Driver>, census: Census, key: Key, memory:
         if let Some(why) = &plan.waiting {
             tracing::debug!(controller = S::NAME, key = %key, why, "waiting");
         }
-        let (effects, failure) = carry_out(S::NAME, &driver, &key, &plan).await;
+        let (effects, failure) = carry_out(S::NAME, &driver, &limits, &key, &plan).await;
         // What the server did not say, or what is not known yet, may be known later without anything changing.
         let unsure = answers.values().any(|answer| matches!(answer, Answer::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());

@@ -15,6 +15,7 @@ use machinery::{Key, Value, value};
 use reconcile::testing::World;
 use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::api::{Api, names};
 
@@ -194,4 +195,18 @@ async fn an_idle_controller_asks_nothing_of_the_server() {
     let before = ["POST pods", "PUT configmaps", "DELETE pods"].map(|which| api.writes(which));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(["POST pods", "PUT configmaps", "DELETE pods"].map(|which| api.writes(which)), before);
+}
+
+/// Two hundred Services whose Endpoints appeared one round of slow writes after another took 11 s at the median.
+#[tokio::test(start_paused = true)]
+async fn slow_writes_delay_their_own_keys_and_not_the_others() {
+    let api = Api::new(Duration::ZERO);
+    api.slow_writes(Duration::from_millis(250));
+    let _running = start(&api);
+    for number in 0..200 {
+        add(&api, &format!("m{number}"), "1");
+    }
+    let begun = Instant::now();
+    api.until("two hundred pods", |world| pods(world) == 200).await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
