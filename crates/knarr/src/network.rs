@@ -1,5 +1,6 @@
 //! `knarr network`: the ways to other nodes' pods, network policies on this node, and the addresses of load balancers.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,6 +29,17 @@ pub fn arguments(command: Command) -> Command {
                 .help("The largest packet through a tunnel between nodes; by that of the way out if not given"),
         )
         .arg(
+            Arg::new("dns-service")
+                .long("dns-service")
+                .value_name("IP[,IP]")
+                .value_delimiter(',')
+                .value_parser(value_parser!(IpAddr))
+                .help(
+                    "Addresses of the DNS service, if nodes answer for it themselves: to network policies it is a pod of kube-system \
+                     with the label k8s-app=kube-dns",
+                ),
+        )
+        .arg(
             Arg::new("load-balancer-pool").long("load-balancer-pool").value_name("ADDRESSES").help(
                 "The addresses that load balancers are given, for which one node each answers: ranges and blocks",
             ),
@@ -48,6 +60,7 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
     let mtu = matches.get_one::<u32>("mtu").copied();
     let settings = client::Settings { user_agent: "knarr-network".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
+    let dns: Vec<IpAddr> = matches.get_many("dns-service").into_iter().flatten().copied().collect();
     let pool = matches.get_one::<String>("load-balancer-pool");
     let answering = match pool {
         None => None,
@@ -66,7 +79,7 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
     let ended = tokio::select! {
         ended = answer => ended.map_err(Into::into),
         ended = proxy::mesh::run(client.clone(), node, mtu) => ended.map_err(Into::into),
-        ended = proxy::policy::follow::run(client.clone(), node, &shared.gate) => ended.map_err(Into::into),
+        ended = proxy::policy::follow::run(client.clone(), node, &dns, &shared.gate) => ended.map_err(Into::into),
         signal = crate::etcd::signal() => signal,
     };
     if let Some(config) = &answering {

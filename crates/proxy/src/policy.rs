@@ -31,6 +31,8 @@ pub struct Decision {
     pub peers: BTreeMap<PeersId, Vec<Range>>,
     /// By address; those that no policy selects are not there.
     pub pods: BTreeMap<IpAddr, Limits>,
+    /// The addresses of the DNS service that nodes answer for; see [`Cluster::serve_dns`].
+    pub dns: BTreeSet<IpAddr>,
 }
 
 /// Which list of peers: the same however its members change.
@@ -84,6 +86,25 @@ pub struct Cluster {
     pub pods: BTreeMap<Key, Pod>,
     /// All policies.
     pub policies: BTreeMap<Key, Policy>,
+    /// The addresses of the DNS service, if each node answers for it.
+    dns: BTreeSet<IpAddr>,
+}
+
+impl Cluster {
+    /// Says that nodes themselves answer at these addresses of the DNS service.
+    ///
+    /// Policies do not apply to what pods send to their own node, and they must to DNS: who denies all egress denies it, and who allows
+    /// DNS allows pods of kube-system that are labelled `k8s-app: kube-dns`. So the service is such a pod to policies.
+    pub fn serve_dns(&mut self, addresses: &[IpAddr]) {
+        self.dns = addresses.iter().copied().collect();
+        if !addresses.is_empty() {
+            let pod = machinery::value!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"containers": [
+                {"ports": [{"name": "dns", "containerPort": 53, "protocol": "UDP"},
+                    {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"}]}]}});
+            // No pod of the API can have this name.
+            self.pods.insert(Key::new("kube-system", "(dns)"), Pod::at(&pod, addresses.to_vec()));
+        }
+    }
 }
 
 /// What each pod of a node is limited to.
@@ -104,7 +125,7 @@ pub fn decide(cluster: &Cluster, node: &str) -> Decision {
             pods.extend(pod.ips.iter().map(|ip| (*ip, mine.clone())));
         }
     }
-    Decision { peers: deciding.peers, pods }
+    Decision { peers: deciding.peers, pods, dns: cluster.dns.clone() }
 }
 
 /// A decision under way: what many pods have in common is found out once.

@@ -1,6 +1,7 @@
 //! Policies at work: watches pods, namespaces and policies, and sends what a change of them comes to in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use client::Client;
@@ -23,8 +24,8 @@ const NOTICES_MAX: usize = 10_000;
 /// How long after the kernel refused it is asked again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Enforces policies on a node for as long as it is polled.
-pub async fn run(client: Client, node: &str, gate: &Gate) -> Result<(), Error> {
+/// Enforces policies on a node for as long as it is polled. `dns` are the addresses of the DNS service if nodes answer for it.
+pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let notices = Notices::new(NOTICES_MAX);
     let all = |resource: &Resource| Source::all(client.clone(), resource.clone());
@@ -40,6 +41,7 @@ pub async fn run(client: Client, node: &str, gate: &Gate) -> Result<(), Error> {
     let mut changed = Changed::Everything;
     loop {
         take(&mut cluster.pods, &pods, &changed);
+        cluster.serve_dns(dns);
         take(&mut cluster.policies, &policies, &changed);
         take(&mut cluster.namespaces, &namespaces, &changed);
         gate.keep((!cluster.policies.is_empty()).then_some(&notices));

@@ -1,10 +1,12 @@
 //! Limits as packet rules: a chain for each list of what is allowed, and one set for all peers.
 //!
-//! Only what goes through the node is judged, after services have been translated: a node may always talk to its pods.
+//! Only what goes through the node is judged, after services have been translated: a node may always talk to its pods. The DNS service
+//! that the node answers for is judged before it is translated to an address of the node.
 //!
 //! ```text
 //! forward: ingress[to] ──> chain "allow-3": peers[7 . from], ports ──> pass
 //!          egress[from] ──> …              otherwise ──> drop
+//! prerouting, to dns: egress[from] ──> …
 //! ```
 
 use std::collections::BTreeSet;
@@ -21,13 +23,19 @@ use super::{Decision, Direction, Ports, Range};
 /// The table's name.
 pub const TABLE: &str = "knarr-policies";
 
+/// What the names of chains begin with that lists of what is allowed have.
+const ALLOW: &str = "allow-";
 const PEERS: &str = "peers";
 const INGRESS: &str = "ingress";
 const EGRESS: &str = "egress";
+const DNS: &str = "dns";
 const FORWARD: &str = "forward";
+const PREROUTING: &str = "prerouting";
 /// A set that is in tables that are laid out like this, and in no others. Whoever changes chains or sets gives it another name.
-const LAYOUT: &str = "layout-1";
+const LAYOUT: &str = "layout-2";
 const PRIORITY: i32 = 0;
+/// After connections are known and before services are translated.
+const PRIORITY_MANGLE: i32 = -150;
 /// The kernel knows the connection, or the one that it belongs to.
 const STATE_KNOWN: u32 = 2 | 4;
 const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
@@ -57,12 +65,12 @@ impl Writer {
         *self = Self::default();
         let mut batch = Batch::new();
         for family in FAMILIES {
-            base(&mut batch.table(family, TABLE), family, ground);
+            base(&mut batch.table(family, TABLE), family, ground, decision);
         }
         self.write(&mut batch, decision);
         if let Ground::Ours(chains) = ground {
             let used: BTreeSet<String> = self.written.chains.keys().map(|number| name(*number)).collect();
-            for stale in chains.iter().filter(|chain| *chain != FORWARD && !used.contains(*chain)) {
+            for stale in chains.iter().filter(|chain| chain.starts_with(ALLOW) && !used.contains(*chain)) {
                 for family in FAMILIES {
                     // Both families have the same chains, unless somebody else was at them.
                     batch.table(family, TABLE).chain(stale).delete_chain(stale);
@@ -109,10 +117,10 @@ pub fn no_rules() -> Batch {
     batch
 }
 
-fn base(table: &mut Table<'_>, family: Family, ground: &Ground) {
+fn base(table: &mut Table<'_>, family: Family, ground: &Ground, decision: &Decision) {
     match ground {
         Ground::Ours(_) => {
-            for set in [LAYOUT, PEERS, INGRESS, EGRESS] {
+            for set in [LAYOUT, PEERS, INGRESS, EGRESS, DNS] {
                 table.flush_set(set);
             }
         }
@@ -124,23 +132,45 @@ fn base(table: &mut Table<'_>, family: Family, ground: &Ground) {
             for name in [INGRESS, EGRESS] {
                 table.set(&set(name, vec![family.address()], Holds::Verdicts, false));
             }
+            table.set(&set(DNS, vec![family.address()], Holds::Nothing, false));
         }
     }
+    let dns = decision.dns.iter().filter(|ip| Family::of(**ip) == family);
+    let dns: Vec<Element> = dns.map(|ip| Element::member(Key::new().ip(*ip))).collect();
+    table.add_elements(DNS, &dns);
     forward(table, family);
+    prerouting(table, family);
+}
+
+fn prerouting(table: &mut Table<'_>, family: Family) {
+    table.base_chain(PREROUTING, ChainKind::Filter, Hook::Prerouting, PRIORITY_MANGLE).flush_chain(PREROUTING);
+    table.rule(PREROUTING, &pass_known());
+    let ((to, to_length, _), (from, from_length, _)) = (destination(family), source(family));
+    table.rule(
+        PREROUTING,
+        &[
+            Expression::Network(to, to_length, Reg(0)),
+            Expression::Member { set: DNS, key: Reg(0), present: true },
+            Expression::Network(from, from_length, Reg(0)),
+            Expression::Decide { map: EGRESS, key: Reg(0) },
+        ],
+    );
+}
+
+/// Accepts what belongs to a connection that the kernel knows.
+fn pass_known() -> [Expression; 4] {
+    let known = STATE_KNOWN.to_ne_bytes().to_vec();
+    [
+        Expression::Ct(CT_STATE, Reg(0)),
+        Expression::Mask { from: Reg(0), to: Reg(0), mask: known, flip: vec![0; 4] },
+        Expression::Compare(Reg(0), Compare::Different, vec![0; 4]),
+        Expression::Verdict(Verdict::Accept),
+    ]
 }
 
 fn forward(table: &mut Table<'_>, family: Family) {
     table.base_chain(FORWARD, ChainKind::Filter, Hook::Forward, PRIORITY).flush_chain(FORWARD);
-    let known = STATE_KNOWN.to_ne_bytes().to_vec();
-    table.rule(
-        FORWARD,
-        &[
-            Expression::Ct(CT_STATE, Reg(0)),
-            Expression::Mask { from: Reg(0), to: Reg(0), mask: known, flip: vec![0; 4] },
-            Expression::Compare(Reg(0), Compare::Different, vec![0; 4]),
-            Expression::Verdict(Verdict::Accept),
-        ],
-    );
+    table.rule(FORWARD, &pass_known());
     for (map, (offset, length, _)) in [(EGRESS, source(family)), (INGRESS, destination(family))] {
         table.rule(FORWARD, &[Expression::Network(offset, length, Reg(0)), Expression::Decide { map, key: Reg(0) }]);
     }
@@ -174,7 +204,7 @@ fn apply(table: &mut Table<'_>, family: Family, change: &Change) {
 }
 
 fn name(number: u32) -> String {
-    format!("allow-{number}")
+    format!("{ALLOW}{number}")
 }
 
 fn write_chain(table: &mut Table<'_>, family: Family, name: &str, chain: &Chain) {

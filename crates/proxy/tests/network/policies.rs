@@ -5,7 +5,7 @@ use proxy::config::Mode;
 use proxy::policy::follow::Enforcer;
 use proxy::policy::{Cluster, Pod, Policy, decide};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, ip};
 use crate::world::{Namespace, is_root};
 
 /// The pods of the fixture: namespace, name, and its namespace's team.
@@ -14,6 +14,9 @@ const PODS: [(&str, &str, &str); 3] = [("x", "client", "red"), ("x", "server", "
 /// What policies are decided from, with these for the namespace of the first two pods.
 fn cluster(policies: &[Value]) -> Cluster {
     let mut cluster = Cluster::default();
+    let labels = value!({"kubernetes.io/metadata.name": "kube-system"});
+    cluster.namespaces.insert(Key::cluster("kube-system"), labels.as_object().unwrap().clone());
+    cluster.serve_dns(&[ip(DNS_IP)]);
     for (number, (namespace, name, team)) in PODS.into_iter().enumerate() {
         let labels = value!({"team": team});
         cluster.namespaces.insert(Key::cluster(namespace), labels.as_object().unwrap().clone());
@@ -31,7 +34,7 @@ fn cluster(policies: &[Value]) -> Cluster {
     cluster
 }
 
-fn enforce(node: &Namespace, enforcer: &mut Enforcer, policies: &[Value]) {
+pub fn enforce(node: &Namespace, enforcer: &mut Enforcer, policies: &[Value]) {
     let decision = decide(&cluster(policies), "a");
     node.enter(|| {
         let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -64,6 +67,9 @@ fn policy(app: &str, side: &str, rules: Value) -> Value {
     policy
 }
 
+/// The address of the DNS service, and the service.
+const DNS_IP: &str = "10.96.0.10";
+const DNS: &str = "10.96.0.10:53";
 const CLIENT: &str = "10.244.1.2:8080";
 const SERVER: &str = "10.244.1.3:8080";
 const SERVER_OTHER_PORT: &str = "10.244.1.3:8090";
@@ -73,9 +79,9 @@ const OTHER_SIX: &str = "[fd00:1::4]:8080";
 const OUTSIDE: &str = "192.0.2.2:8080";
 
 /// A policy's name, the policies, and calls with whether they get through.
-type Row = (&'static str, Vec<Value>, Vec<(&'static str, &'static str, bool)>);
+pub type Row = (&'static str, Vec<Value>, Vec<(&'static str, &'static str, bool)>);
 
-fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<Row> {
     [ingress_rows(), egress_rows()].concat()
 }
 
@@ -181,6 +187,43 @@ fn policies_let_through_what_they_allow() {
     for (what, policies, calls) in rows().into_iter().rev().step_by(3) {
         enforce(node, &mut Enforcer::default(), &policies);
         check(&fixture, what, &calls);
+    }
+}
+
+/// A service whose endpoint is the node itself, as that of the built-in DNS is, and a policy that denies all egress.
+#[test]
+fn default_deny_egress_denies_dns_until_a_policy_allows_it() {
+    if !is_root() {
+        return;
+    }
+    let mut fixture = Fixture::new(Mode::Nftables);
+    fixture.service("dns", value!({"clusterIP": DNS_IP, "ports": [{"name": "p", "port": 53}]}));
+    fixture.slice("dns", vec![value!({"addresses": ["192.0.2.1"], "nodeName": "a"})]);
+    fixture.sync();
+    let node = &fixture.world.node;
+    node.serve("192.0.2.1:8080");
+    let dns_pods = value!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}});
+    let deny = || policy("client", "egress", value!([]));
+    let allow = |rules: Value| vec![deny(), policy("client", "egress", rules)];
+    let rows: Vec<(&str, Vec<Value>, bool)> = vec![
+        ("no policy", Vec::new(), true),
+        ("all egress denied", vec![deny()], false),
+        (
+            "DNS allowed as people do",
+            allow(value!([{"to": [(dns_pods.clone())], "ports": [{"port": 53, "protocol": "TCP"}]}])),
+            true,
+        ),
+        ("DNS by the name of its port", allow(value!([{"to": [(dns_pods)], "ports": [{"port": "dns-tcp"}]}])), true),
+        ("port 53 of everyone", allow(value!([{"ports": [{"port": 53}]}])), true),
+        ("the block that it is in", allow(value!([{"to": [{"ipBlock": {"cidr": "10.96.0.0/16"}}]}])), true),
+        ("another port", allow(value!([{"ports": [{"port": 54}]}])), false),
+        ("other pods", allow(value!([{"to": [{"podSelector": {}}]}])), false),
+    ];
+    let mut enforcer = Enforcer::default();
+    for (what, policies, expect) in rows {
+        enforce(node, &mut enforcer, &policies);
+        check(&fixture, what, &[("client", DNS, expect), ("other", DNS, true), ("node", DNS, true)]);
     }
 }
 

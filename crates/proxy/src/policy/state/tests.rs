@@ -102,6 +102,7 @@ fn a_pod_that_comes_is_an_element_of_the_lists_that_mean_it() {
         Decision {
             peers: [(id.clone(), members.iter().map(|last| (ip(*last), ip(*last))).collect())].into(),
             pods: [(ip(1), limits.clone()), (ip(2), limits)].into(),
+            ..Decision::default()
         }
     };
     let mut numbers = Numbers::default();
