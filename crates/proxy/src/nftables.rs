@@ -36,6 +36,8 @@ pub const TABLE: &str = "kube-proxy";
 const SERVICES: &str = "services";
 const SERVICES_INSIDE: &str = "services-inside";
 const ENDPOINTS: &str = "endpoints";
+/// For services whose clients stick: endpoints by number, as ids, and where ids lead.
+const ENDPOINT_IDS: &str = "endpoint-ids";
 const AFFINITY: &str = "affinity";
 const STICKY: &str = "sticky";
 const REFUSED: &str = "refused";
@@ -205,6 +207,7 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
         elements.entry(set).or_default().insert(element);
     };
     let views = [(View::Outside, Some(&backend.outside)), (View::Inside, backend.inside.as_ref())];
+    let ids = endpoint_ids(views.iter().filter_map(|(_, way)| *way));
     for (view, way) in views.into_iter().filter_map(|(view, way)| Some((view, way?))) {
         match way {
             Way::To { places, masquerade, affinity_seconds, .. } => {
@@ -216,9 +219,13 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
                 add(into, Element::entry(key(frontend), Held::Verdict(Verdict::Goto(picking.name()))));
                 for (number, (ip, port)) in (view.first()..).zip(places) {
                     let place = Held::Value(Key::new().ip(*ip).port(*port).done());
-                    add(ENDPOINTS, Element::entry(key(frontend).number(number), place));
                     if affinity_seconds.is_some() {
-                        add(STICKY, Element::member(key(frontend).ip(*ip).port(*port)));
+                        let id = ids[&(*ip, *port)];
+                        let held = Held::Value(Key::new().number(id).done());
+                        add(ENDPOINT_IDS, Element::entry(key(frontend).number(number), held));
+                        add(STICKY, Element::entry(key(frontend).number(id), place));
+                    } else {
+                        add(ENDPOINTS, Element::entry(key(frontend).number(number), place));
                     }
                 }
                 needed.push(picking);
@@ -244,6 +251,33 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
     needed
 }
 
+/// Ids of the endpoints of a frontend. An endpoint has the same one whichever others there are, unless two of them collide.
+fn endpoint_ids<'a>(ways: impl Iterator<Item = &'a Way>) -> BTreeMap<(IpAddr, u16), u32> {
+    let places: BTreeSet<(IpAddr, u16)> = ways
+        .filter_map(|way| match way {
+            Way::To { places, affinity_seconds: Some(_), .. } => Some(places),
+            _ => None,
+        })
+        .flatten()
+        .copied()
+        .collect();
+    let (mut ids, mut taken) = (BTreeMap::new(), BTreeSet::new());
+    for place in places {
+        let mut id = hash(place);
+        while !taken.insert(id) {
+            id = id.wrapping_add(1);
+        }
+        ids.insert(place, id);
+    }
+    ids
+}
+
+/// FNV-1a of an address and a port.
+fn hash((ip, port): (IpAddr, u16)) -> u32 {
+    let bytes = Key::new().ip(ip).port(port).done();
+    bytes.into_iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
 /// The sets, and the chains that every packet passes.
 fn base(table: &mut Table<'_>, family: Family, ground: &Ground, settings: &Settings) {
     match ground {
@@ -255,6 +289,7 @@ fn base(table: &mut Table<'_>, family: Family, ground: &Ground, settings: &Setti
                 REFUSED,
                 REFUSED_OUTPUT,
                 ENDPOINTS,
+                ENDPOINT_IDS,
                 STICKY,
                 GUARDED,
                 ALLOWED,
@@ -286,8 +321,10 @@ fn sets(table: &mut Table<'_>, family: Family) {
     table.set(&set(REFUSED, front(), Holds::Verdicts));
     table.set(&set(REFUSED_OUTPUT, front(), Holds::Verdicts));
     table.set(&set(ENDPOINTS, plus(&[Field::Number]), Holds::Values(place())));
-    table.set(&Set { dynamic: true, ..set(AFFINITY, plus(&[family.address()]), Holds::Values(place())) });
-    table.set(&set(STICKY, plus(&place()), Holds::Nothing));
+    let id = || vec![Field::Number];
+    table.set(&set(ENDPOINT_IDS, plus(&id()), Holds::Values(id())));
+    table.set(&Set { dynamic: true, ..set(AFFINITY, plus(&[family.address()]), Holds::Values(id())) });
+    table.set(&set(STICKY, plus(&id()), Holds::Values(place())));
     table.set(&set(GUARDED, front(), Holds::Nothing));
     table.set(&Set { ranges: true, ..set(ALLOWED, plus(&[family.address()]), Holds::Nothing) });
     table.set(&set(ITSELF, vec![family.address(), family.address()], Holds::Nothing));

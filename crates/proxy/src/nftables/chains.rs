@@ -4,7 +4,7 @@ use net::Cidr;
 use net::nft::{Compare, Dynamic, Expression, Family, META_MARK, Reg};
 use net::table::{Side, source, within};
 
-use super::{AFFINITY, ENDPOINTS, STICKY, load_key};
+use super::{AFFINITY, ENDPOINT_IDS, ENDPOINTS, STICKY, load_key};
 use crate::rules::{Frontend, Masquerade};
 
 /// Who a way is for.
@@ -78,55 +78,72 @@ pub fn mark_rule(family: Family, mark: u32, unless_from: &[Cidr]) -> Vec<Express
 }
 
 /// Picks an endpoint and goes there.
-///
-/// A client that sticks is looked for first. An endpoint that is no longer one of the service's is forgotten: the packets that
-/// remember it are the kernel's, which nobody reads back.
 pub fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
     let (_, _, words) = source(family);
     let after_key = Reg(2 + words);
-    let pick = |to: Reg| {
-        vec![
-            Expression::Random { below: picking.count, first: picking.view.first(), to: after_key },
-            Expression::Look { map: ENDPOINTS, key: Reg(0), to },
-        ]
-    };
-    let dnat = |address: Reg| Expression::Dnat { family, address, port: Reg(address.0 + words) };
+    let number = Expression::Random { below: picking.count, first: picking.view.first(), to: after_key };
     let key = load_key(family, picking.node_port).to_vec();
     // The last place where an address and a port fit.
     let place = Reg(15 - words);
-    let Some(seconds) = picking.affinity_seconds else {
-        return vec![[key, pick(place), vec![dnat(place)]].concat()];
-    };
-    let (offset, length, _) = source(family);
+    let dnat = Expression::Dnat { family, address: place, port: Reg(place.0 + words) };
+    match picking.affinity_seconds {
+        None => {
+            let look = Expression::Look { map: ENDPOINTS, key: Reg(0), to: place };
+            vec![[key, vec![number, look, dnat]].concat()]
+        }
+        Some(seconds) => {
+            let [again, anew] = sticking_rules(family, seconds, number, dnat, place);
+            vec![[key.clone(), again].concat(), [key, anew].concat()]
+        }
+    }
+}
+
+/// Goes to the endpoint that a client went to before, and otherwise picks one for it.
+///
+/// What is remembered of a client is the id of its endpoint, which leads nowhere once the endpoint is no longer one of the service's:
+/// what the kernel remembers nobody reads back.
+fn sticking_rules(
+    family: Family,
+    seconds: u32,
+    number: Expression,
+    dnat: Expression,
+    place: Reg,
+) -> [Vec<Expression>; 2] {
+    let (offset, length, words) = source(family);
+    let after_key = Reg(2 + words);
     let client = Expression::Network(offset, length, after_key);
+    let id = Reg(after_key.0 + words);
     let remember = |action| Expression::Dynamic {
         action,
         set: AFFINITY,
         key: Reg(0),
-        value: Some(place),
+        value: Some(id),
         timeout_ms: (action == Dynamic::Update).then(|| u64::from(seconds) * 1000),
     };
-    let copy = |from: Reg, to: Reg, length: u32| Expression::Mask {
-        from,
-        to,
-        mask: vec![0xff; length as usize],
-        flip: vec![0; length as usize],
-    };
-    let port = Reg(place.0 + words);
-    let again = vec![
-        client.clone(),
-        Expression::Look { map: AFFINITY, key: Reg(0), to: place },
-        remember(Dynamic::Update),
-        copy(place, after_key, length),
-        copy(port, Reg(after_key.0 + words), 4),
-        Expression::Member { set: STICKY, key: Reg(0), present: true },
-        dnat(after_key),
+    let look_id = |map| [vec![Expression::Look { map, key: Reg(0), to: id }], measure(id, place)].concat();
+    let by_id = [
+        Expression::Mask { from: id, to: after_key, mask: vec![0xff; 4], flip: vec![0; 4] },
+        Expression::Look { map: STICKY, key: Reg(0), to: place },
     ];
+    let again =
+        [vec![client.clone()], look_id(AFFINITY), vec![remember(Dynamic::Update)], by_id.to_vec(), vec![dnat.clone()]];
     let anew = [
-        pick(place),
+        vec![number],
+        look_id(ENDPOINT_IDS),
+        by_id.to_vec(),
         // What is there is only kept for longer: to change it, it has to go. A map wants to be told the value even then.
-        vec![client, remember(Dynamic::Delete), remember(Dynamic::Update), dnat(place)],
+        vec![client, remember(Dynamic::Delete), remember(Dynamic::Update), dnat],
+    ];
+    [again.concat(), anew.concat()]
+}
+
+/// Loads a number from the packet's mark, after it was put there, and restores the mark. `nft list` takes the length of what a rule uses
+/// from the expression that made it; the result of a map has none there, and nft 1.0.6 aborts.
+fn measure(number: Reg, scratch: Reg) -> Vec<Expression> {
+    vec![
+        Expression::Meta(META_MARK, scratch),
+        Expression::SetMeta(META_MARK, number),
+        Expression::Meta(META_MARK, number),
+        Expression::SetMeta(META_MARK, scratch),
     ]
-    .concat();
-    vec![[key.clone(), again].concat(), [key, anew].concat()]
 }
