@@ -8,6 +8,7 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use pki::{Authority, Pki, days_left};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::output::outln;
 use crate::up::Instance;
 
 /// How long a running cluster may take to make its certificates, and how often it is looked: files of another process have nothing to
@@ -46,10 +47,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     match what {
         What::Ls => {
             let now = SystemTime::now();
-            println!("{:<28} {:<36} {:<20} DAYS LEFT", "NAME", "USER", "GROUP");
+            outln!("{:<28} {:<36} {:<20} DAYS LEFT", "NAME", "USER", "GROUP");
             for (name, seen) in pki.list()? {
                 let left = days_left(seen.not_after, now);
-                println!("{name:<28} {:<36} {:<20} {left}", seen.common_name, seen.organization);
+                outln!("{name:<28} {:<36} {:<20} {left}", seen.common_name, seen.organization);
             }
         }
         What::Rotate => rotate(&pki, &data_dir)?,
@@ -73,7 +74,7 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     );
     pki.forget()?;
     let Some(process) = holder else {
-        println!("new certificates are made at the next start of the cluster; the authorities stay");
+        outln!("new certificates are made at the next start of the cluster; the authorities stay");
         return Ok(());
     };
     let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a number")?;
@@ -84,10 +85,10 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
         ensure!(Instant::now() < deadline, "process {process} made no new certificates; see knarr.log");
         std::thread::sleep(LOOK);
     }
-    println!(
+    outln!(
         "process {process} has made {} certificates anew; the authorities stay",
         before.len() - Authority::ALL.len()
     );
-    println!("admin.kubeconfig is a new one; copies of the old one serve until its end");
+    outln!("admin.kubeconfig is a new one; copies of the old one serve until its end");
     Ok(())
 }

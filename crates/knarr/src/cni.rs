@@ -4,6 +4,7 @@
 
 use std::io::Read;
 
+use crate::output::outln;
 use anyhow::Context;
 use clap::{ArgMatches, Command};
 
@@ -19,11 +20,11 @@ pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     match net::plugin::answer(&environment.collect(), &input) {
-        Ok(Some(answer)) => println!("{answer}"),
+        Ok(Some(answer)) => outln!("{answer}"),
         Ok(None) => {}
         Err(error) => {
             // A runtime reads failures from standard output.
-            println!("{}", error.to_json());
+            outln!("{}", error.to_json());
             return Err(error.into());
         }
     }

@@ -1,12 +1,14 @@
 //! `knarr convert`: reads objects in any encoding and writes them in the one asked for.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use api::codec::{self, Encoding};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
+
+use crate::output;
 
 const ENCODINGS: [(&str, Encoding); 3] =
     [("json", Encoding::Json), ("yaml", Encoding::Yaml), ("protobuf", Encoding::Protobuf)];
@@ -34,13 +36,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let written = codec::encode(&objects, encoding)?;
     for warning in &written.warnings {
-        eprintln!("warning: {warning}");
+        output::error_line(format_args!("warning: {warning}"));
     }
-    match io::stdout().lock().write_all(&written.bytes) {
-        // Whoever reads our output may have had enough of it.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to standard output"),
-    }
+    output::bytes(&written.bytes);
+    Ok(())
 }
 
 fn read(file: &PathBuf) -> io::Result<Vec<u8>> {

@@ -11,6 +11,7 @@ use runtime::{Config, Runtime, Ulimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::image::registries;
+use crate::output::outln;
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
@@ -96,7 +97,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
             }
         };
         let runtime = Runtime::open(config).await?;
-        let ready = || println!("ready: unix://{}", socket.display());
+        let ready = || outln!("ready: unix://{}", socket.display());
         Ok(runtime::serve(runtime, &socket, ready, stop).await?)
     })
 }

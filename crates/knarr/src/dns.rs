@@ -12,6 +12,7 @@ use dns::forward::{Forwarder, nameservers};
 use dns::serve::{Knowledge, Listeners};
 
 use crate::component::{self, Inside, Reach};
+use crate::output::outln;
 
 /// Its flags.
 pub fn arguments(command: Command) -> Command {
@@ -99,7 +100,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     let settings = client::Settings { user_agent: "knarr-dns".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
     if inside.is_none() {
-        println!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+        outln!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
     }
     tokio::select! {
         () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners have ended"),

@@ -11,6 +11,7 @@ use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use machinery::json;
 use operate::checkup;
 
+use crate::output::{out, outln};
 use crate::up::Instance;
 
 /// What to look at, and how to tell.
@@ -60,8 +61,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     };
     let rows = checkup::judge(&machine, cluster.as_ref());
     match doctor.output {
-        Output::Json => println!("{}", json::to_string_pretty(&checkup::json(&rows))),
-        Output::Table => print!("{}", checkup::table(&rows)),
+        Output::Json => outln!("{}", json::to_string_pretty(&checkup::json(&rows))),
+        Output::Table => out!("{}", checkup::table(&rows)),
     }
     match cluster {
         None => ensure!(!checkup::prevents(&rows), "a cluster would not start here: see what is marked FAIL"),

@@ -21,6 +21,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::output::{out, outln};
 use behaviour::{Asked, Behaviour, Place};
 
 /// Connections at once; whoever comes later waits.
@@ -77,11 +78,11 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         if let Some(url) = matches.get_one::<String>("ask") {
-            print!("{}", ask::ask(url).await?);
+            out!("{}", ask::ask(url).await?);
             return Ok(());
         }
         let listener = listen(port).await.with_context(|| format!("cannot listen on port {port}"))?;
-        println!("listening on {}", listener.local_addr()?);
+        outln!("listening on {}", listener.local_addr()?);
         let end = async {
             match seconds("exit-after") {
                 Some(after) => tokio::time::sleep(after).await,
@@ -150,7 +151,7 @@ async fn answer(
         headers: &headers,
     };
     let answer = behaviour.lock().unwrap_or_else(PoisonError::into_inner).answer(&asked, &place(local));
-    println!("{} {} {}", asked.method, request.uri(), answer.status);
+    outln!("{} {} {}", asked.method, request.uri(), answer.status);
     tokio::time::sleep(answer.after).await;
     if let Some(code) = answer.exit {
         std::process::exit(code);

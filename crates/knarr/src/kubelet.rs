@@ -12,6 +12,7 @@ use client::Client;
 use machinery::{Key, Object, Value, json, value};
 
 use crate::component::{self, Inside, Reach, Shared};
+use crate::output::outln;
 
 /// How a flag's text becomes a field's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -185,7 +186,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Res
     let announce = async {
         kubelet.registered().await;
         if inside.is_none() {
-            println!("ready: node {name} on {}", kubelet.address());
+            outln!("ready: node {name} on {}", kubelet.address());
         }
     };
     let stopping = crate::etcd::signal();

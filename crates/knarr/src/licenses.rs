@@ -1,10 +1,9 @@
 //! `knarr licenses`: the licences of the third-party software in this binary.
 
-use std::io::{self, Write as _};
-
-use anyhow::Context;
 use clap::{ArgMatches, Command};
 use flate2::read::DeflateDecoder;
+
+use crate::output;
 
 /// `THIRD_PARTY_LICENSES`, compressed by the build script.
 static LICENSES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/licenses.deflate"));
@@ -14,12 +13,10 @@ pub fn arguments(command: Command) -> Command {
     command
 }
 
-/// Prints the text. A reader that has seen enough is not an error.
+/// Prints the text.
 pub fn run(_: &ArgMatches) -> anyhow::Result<()> {
-    match io::copy(&mut DeflateDecoder::new(LICENSES), &mut io::stdout().lock()).and_then(|_| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot print the licences"),
-        _ => Ok(()),
-    }
+    output::copy(&mut DeflateDecoder::new(LICENSES));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -29,7 +26,7 @@ mod tests {
     #[test]
     fn the_licences_of_the_binary_are_those_of_the_file() {
         let mut text = String::new();
-        io::Read::read_to_string(&mut DeflateDecoder::new(LICENSES), &mut text).unwrap();
+        std::io::Read::read_to_string(&mut DeflateDecoder::new(LICENSES), &mut text).unwrap();
         assert_eq!(text, include_str!("../../../THIRD_PARTY_LICENSES"));
         assert!(text.contains("\npathrs "), "its licence asks for a notice");
     }

@@ -28,6 +28,7 @@ mod metrics_server;
 mod network;
 mod node;
 mod oom;
+mod output;
 mod pause;
 mod proxy;
 mod scheduler;
@@ -43,7 +44,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use commands::COMMANDS;
+use anyhow::Context;
+use commands::{COMMANDS, Group};
 
 #[global_allocator]
 static ALLOCATOR: sys::Allocator = sys::Allocator;
@@ -52,10 +54,11 @@ fn main() -> ExitCode {
     let matches = cli().get_matches_from(arguments(std::env::args_os().collect()));
     let Some((name, matches)) = matches.subcommand() else { unreachable!("clap requires a command") };
     let command = COMMANDS.iter().find(|command| command.name == name).expect("clap knows only the table's names");
-    match (command.run)(matches) {
+    let done = (command.run)(matches).and_then(|()| output::finish().context("failed to write to standard output"));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("knarr {name}: {error:#}");
+            output::error_line(format_args!("knarr {name}: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -66,6 +69,7 @@ fn cli() -> clap::Command {
     let cli = clap::Command::new("knarr")
         .about("Kubernetes in one small binary")
         .version(env!("CARGO_PKG_VERSION"))
+        .help_template(help_template())
         .subcommand_required(true)
         .arg_required_else_help(true);
     COMMANDS.iter().fold(cli, |cli, command| {
@@ -73,6 +77,19 @@ fn cli() -> clap::Command {
         let subcommand = (command.arguments)(clap::Command::new(command.name));
         cli.subcommand(subcommand.about(command.about).long_about(None))
     })
+}
+
+/// The help with the commands in groups, which clap itself does not have.
+fn help_template() -> String {
+    let width = COMMANDS.iter().map(|command| command.name.len()).max().unwrap_or_default();
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for group in Group::ALL {
+        text += &format!("\n{}:\n", group.heading());
+        for command in COMMANDS.iter().filter(|command| command.group == group) {
+            text += &format!("  {:<width$}  {}\n", command.name, command.about);
+        }
+    }
+    text + "\nOptions:\n{options}\n\n`knarr COMMAND --help` shows the options of a command."
 }
 
 /// Lets the binary answer to the name it is called by: as `etcd` it is `knarr etcd`.
@@ -100,6 +117,22 @@ mod tests {
             let shown = cli.find_subcommand(command.name).and_then(clap::Command::get_about).map(ToString::to_string);
             assert_eq!(shown.as_deref(), Some(command.about), "{}", command.name);
         }
+    }
+
+    #[test]
+    fn help_lists_every_command_once_in_its_group() {
+        let help = cli().render_help().to_string();
+        let headings: Vec<usize> =
+            Group::ALL.iter().map(|group| help.find(&format!("\n{}:\n", group.heading())).unwrap()).collect();
+        assert!(headings.is_sorted(), "{help}");
+        for command in COMMANDS {
+            let line = format!("\n  {} ", command.name);
+            let places: Vec<usize> = help.match_indices(&line).map(|(at, _)| at).collect();
+            assert_eq!(places.len(), 1, "{} in {help}", command.name);
+            let group = headings.iter().rposition(|heading| *heading < places[0]).map(|at| Group::ALL[at]);
+            assert_eq!(group, Some(command.group), "{}", command.name);
+        }
+        assert!(help.contains("--version") && help.lines().all(|line| line.chars().count() <= 120), "{help}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use ::store::client::{Member, Members, RemoteConfig};
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
+use crate::output::outln;
 use crate::up::Options;
 use crate::up::plan::{Layout, Store};
 
@@ -45,17 +46,17 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         })?;
         let known = rows(&members).await?;
         let Some(What::Rm { name }) = what else {
-            println!("{:<18} {:<24} {:<10} {:<10} PEERS", "ID", "NAME", "ROLE", "ALARM");
+            outln!("{:<18} {:<24} {:<10} {:<10} PEERS", "ID", "NAME", "ROLE", "ALARM");
             for Row { member, role, alarm } in known {
                 let peers = member.peer_urls.join(",");
-                println!("{:<18x} {:<24} {role:<10} {alarm:<10} {peers}", member.id, member.name);
+                outln!("{:<18x} {:<24} {role:<10} {alarm:<10} {peers}", member.id, member.name);
             }
             return Ok(());
         };
         let row = known.iter().find(|row| row.member.name == name);
         let row = row.with_context(|| format!("there is no member {name}"))?;
         members.remove(row.member.id).await.with_context(|| format!("member {name} stays"))?;
-        println!("member {name} is removed");
+        outln!("member {name} is removed");
         Ok(())
     })
 }

@@ -11,6 +11,7 @@ use metrics::{Certificate, Kubelets, Scraper, Server};
 
 use crate::component::{self, Inside, Reach, duration, level};
 use crate::health;
+use crate::output::outln;
 
 /// The finest resolution: kubelets have better things to do.
 const RESOLUTION_MIN: Duration = Duration::from_secs(10);
@@ -101,7 +102,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let (scraper, scraping) = Scraper::start(client.clone(), kubelets(&flags, &reach), flags.metric_resolution);
     let (server, following) = Server::new(client, scraper, certificate(&flags)?)?;
     if inside.is_none() {
-        println!("ready: {address}");
+        outln!("ready: {address}");
     }
     tokio::select! {
         () = server.serve(listener) => anyhow::bail!("the listener has ended"),

@@ -13,6 +13,7 @@ use consensus::Payload;
 use crate::apiserver::STORE_SOCKET;
 use crate::etcd::identity;
 use crate::members;
+use crate::output::outln;
 
 /// Snapshots of the store, and a check of its directory.
 #[derive(Args, Debug, Clone)]
@@ -107,13 +108,13 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             let cluster = asked(data_dir.as_deref(), given)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let size = runtime.block_on(snapshot::save(&cluster, file))?;
-            println!("Snapshot saved at {} ({size} bytes)", file.display());
+            outln!("Snapshot saved at {} ({size} bytes)", file.display());
             Ok(())
         }
         Command::Snapshot(Snapshot::Status { file }) => {
             let state = snapshot::read(file)?;
             let size = std::fs::metadata(file)?.len();
-            println!(
+            outln!(
                 "hash {:x}, revision {}, keys {}, size {size}",
                 state.hash_kv(0)?,
                 state.revision(),
@@ -153,11 +154,9 @@ impl Snapshot {
         }
         let (revision, keys) = (state.revision(), state.key_count());
         snapshot::restore(state, &members, data_dir)?;
-        println!("Restored {keys} keys at revision {revision} into {}", data_dir.display());
+        outln!("Restored {keys} keys at revision {revision} into {}", data_dir.display());
         if !embedded {
-            println!(
-                "Start each member of the new cluster with the same --initial-cluster and --initial-cluster-token."
-            );
+            outln!("Start each member of the new cluster with the same --initial-cluster and --initial-cluster-token.");
         }
         Ok(())
     }
@@ -198,8 +197,8 @@ fn check(data_dir: &Path) -> Result<()> {
     lock.try_lock().context("the directory is in use: stop the member first")?;
     let disk = FileDisk::open(data_dir)?;
     match checkpoint::read(&disk)? {
-        None => println!("checkpoint: none"),
-        Some((meta, state)) => println!(
+        None => outln!("checkpoint: none"),
+        Some((meta, state)) => outln!(
             "checkpoint: entry {}, revision {}, {} keys, {} bytes of records, hash {:x}",
             meta.index,
             state.revision(),
@@ -209,25 +208,25 @@ fn check(data_dir: &Path) -> Result<()> {
         ),
     }
     let Some(log::Inspected { identity: (cluster, member), contents }) = log::inspect(&disk)? else {
-        println!("log: none");
+        outln!("log: none");
         return Ok(());
     };
-    println!("log: of member {member:x} of cluster {cluster:x}, started {} times", contents.boot);
+    outln!("log: of member {member:x} of cluster {cluster:x}, started {} times", contents.boot);
     for entry in &contents.entries {
         if let Payload::Command { data, .. } = &entry.payload {
             mvcc::Command::decode(data).with_context(|| format!("log entry {} is no command", entry.index))?;
         }
     }
     match (contents.entries.first(), contents.entries.last()) {
-        (Some(first), Some(last)) => println!("log: entries {} to {}", first.index, last.index),
-        _ => println!("log: no entries"),
+        (Some(first), Some(last)) => outln!("log: entries {} to {}", first.index, last.index),
+        _ => outln!("log: no entries"),
     }
     if contents.torn_bytes > 0 {
-        println!(
+        outln!(
             "log: {} bytes at its end were torn by a crash; they were never acknowledged and are cut at the next start",
             contents.torn_bytes
         );
     }
-    println!("whole");
+    outln!("whole");
     Ok(())
 }

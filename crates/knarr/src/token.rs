@@ -17,6 +17,7 @@ use pki::Pki;
 
 use crate::component;
 use crate::join::{GROUP, JoinToken, SECRETS, SERVERS, SHARED, bundle, pin};
+use crate::output::outln;
 
 /// Tokens of the cluster of this machine.
 #[derive(Args, Debug)]
@@ -59,14 +60,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     executor.block_on(async {
         let client = admin(&data_dir)?;
         match what {
-            What::Create { ttl, server: false } => println!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?),
-            What::Create { ttl, server: true } => println!("{}", create_for_server(&client, &data_dir, ttl).await?),
+            What::Create { ttl, server: false } => outln!("{}", create(&client, &data_dir, ttl, &[GROUP]).await?),
+            What::Create { ttl, server: true } => outln!("{}", create_for_server(&client, &data_dir, ttl).await?),
             What::Ls => list(&client).await?,
             What::Rm { id } => {
                 let name = format!("bootstrap-token-{id}");
                 let target = Target::named(&SECRETS, NAMESPACE, &name);
                 client.delete(&target, &DeleteOptions::default()).await.with_context(|| format!("token {id}"))?;
-                println!("token {id} is no longer good for anything");
+                outln!("token {id} is no longer good for anything");
             }
         }
         Ok(())
@@ -134,16 +135,12 @@ async fn create_for_server(client: &Client, data_dir: &Path, ttl: Duration) -> R
 
 async fn list(client: &Client) -> Result<()> {
     let options = ListOptions { field_selector: format!("type={SECRET_TYPE}"), ..ListOptions::default() };
-    println!("{:<8} {:<22} GROUPS", "ID", "ENDS");
+    outln!("{:<8} {:<22} GROUPS", "ID", "ENDS");
     for secret in client.list_all(&Target::within(&SECRETS, NAMESPACE), &options).await?.items {
         let name = Meta::of(&secret).name().to_owned();
         let id = name.strip_prefix("bootstrap-token-").unwrap_or(&name);
         let ends = field(&secret, "expiration");
-        println!(
-            "{id:<8} {:<22} {}",
-            if ends.is_empty() { "never" } else { &ends },
-            field(&secret, "auth-extra-groups")
-        );
+        outln!("{id:<8} {:<22} {}", if ends.is_empty() { "never" } else { &ends }, field(&secret, "auth-extra-groups"));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use machinery::{Resource, Value};
 use operate::chain;
 
 use crate::ask;
+use crate::output::out;
 use crate::up::nodes::Nodes;
 
 /// What is read of the log, from its end: lines of rules are short, and older ones tell of nothing that is asked for.
@@ -88,7 +89,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         let client = ask::admin(&config)?;
         follow(&client, &trace, &records).await
     })?;
-    print!("{}", chain::table(&steps));
+    out!("{}", chain::table(&steps));
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Instance, instance};
 use crate::join::{JoinToken, token_args};
+use crate::output::out;
 
 /// How often it is looked whether the cluster is ready: a file of another process has nothing to wait on.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,7 +40,7 @@ pub fn start(data_dir: &Path) -> Result<()> {
         }
         std::thread::sleep(LOOK);
     }
-    print!("{}", std::fs::read_to_string(&output)?);
+    out!("{}", std::fs::read_to_string(&output)?);
     Ok(())
 }
 
@@ -54,7 +55,7 @@ pub fn print_unit(data_dir: &Path) -> Result<()> {
         }
         None => None,
     };
-    print!("{}", unit(&std::env::current_exe()?, arguments, file.as_deref()));
+    out!("{}", unit(&std::env::current_exe()?, arguments, file.as_deref()));
     Ok(())
 }
 
