@@ -49,6 +49,9 @@ pub struct Leases {
     /// By owner: the sandbox and its interface.
     #[serde(default)]
     pub owners: BTreeMap<String, Lease>,
+    /// Addresses of owners that come back, by owner: nobody else gets them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    reserved: BTreeMap<String, Vec<IpAddr>>,
     /// The address given out last, for each block.
     #[serde(default)]
     last: BTreeMap<String, IpAddr>,
@@ -66,19 +69,40 @@ pub struct Locked {
 }
 
 impl Leases {
-    /// Gives an owner one address of each block; those that it has already are given up.
+    /// Gives an owner one address of each block: the one that is reserved for it, or a free one. Those that it has are given up.
     pub fn take(&mut self, owner: &str, blocks: &[Cidr], ports: &[PortMapping]) -> Result<Lease, LeaseError> {
         self.owners.remove(owner);
-        let taken: BTreeSet<IpAddr> = self.owners.values().flat_map(|lease| lease.ips.iter().copied()).collect();
+        let own = self.reserved.remove(owner).unwrap_or_default();
+        let others = self.owners.values().map(|lease| &lease.ips).chain(self.reserved.values());
+        let taken: BTreeSet<IpAddr> = others.flatten().copied().collect();
         let mut ips = Vec::with_capacity(blocks.len());
         for block in blocks {
-            let ip = self.next(block, &taken).ok_or(LeaseError::Exhausted(*block))?;
-            self.last.insert(block.to_string(), ip);
+            let ip = match own.iter().find(|ip| block.contains(**ip) && !taken.contains(ip)) {
+                Some(ip) => *ip,
+                None => {
+                    let ip = self.next(block, &taken).ok_or(LeaseError::Exhausted(*block))?;
+                    self.last.insert(block.to_string(), ip);
+                    ip
+                }
+            };
             ips.push(ip);
         }
         let lease = Lease { ips, ports: ports.to_vec() };
         self.owners.insert(owner.to_owned(), lease.clone());
         Ok(lease)
+    }
+
+    /// Takes the addresses of an owner back and reserves them for it.
+    pub fn reserve(&mut self, owner: &str) {
+        if let Some(lease) = self.owners.remove(owner) {
+            self.reserved.insert(owner.to_owned(), lease.ips);
+        }
+    }
+
+    /// Takes the addresses of an owner back for good.
+    pub fn release(&mut self, owner: &str) -> Option<Lease> {
+        self.reserved.remove(owner);
+        self.owners.remove(owner)
     }
 
     /// The first free address after the one given out last, and from the start again.
@@ -177,6 +201,22 @@ mod tests {
         assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "all addresses of 10.0.0.0/29 are taken");
         leases.owners.remove("d");
         assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "10.0.0.5");
+    }
+
+    #[test]
+    fn an_owner_that_comes_back_gets_the_addresses_that_are_reserved_for_it() {
+        let mut leases = Leases::default();
+        for (owner, expect) in [("a", "10.0.0.2"), ("b", "10.0.0.3"), ("c", "10.0.0.4")] {
+            assert_eq!(take(&mut leases, owner, "10.0.0.0/29"), expect);
+        }
+        ["a", "b", "c"].into_iter().for_each(|owner| leases.reserve(owner));
+        assert_eq!(take(&mut leases, "d", "10.0.0.0/29"), "10.0.0.5", "not one that is reserved");
+        assert_eq!(take(&mut leases, "c", "10.0.0.0/29"), "10.0.0.4");
+        assert_eq!(take(&mut leases, "a", "10.0.0.0/29"), "10.0.0.2");
+        assert!(leases.release("b").is_none());
+        assert_eq!(take(&mut leases, "b", "10.0.0.0/29"), "10.0.0.6", "it was given up");
+        leases.reserve("a");
+        assert_eq!(take(&mut leases, "a", "10.1.0.0/29"), "10.1.0.2", "of another block");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Config {
     /// Whether a link carries only packets from its own addresses. It must not where links lead to nodes, behind which are pods; those
     /// nodes bind the links of their pods themselves.
     pub bind_sources: bool,
+    /// Whether an owner gets the addresses again that it had last, until it is removed. For owners that are few and stay the same.
+    pub keep_addresses: bool,
     /// The name of the table of packet rules.
     pub table: String,
     /// Where it is kept who has which address.
@@ -71,6 +73,7 @@ impl Config {
             overhead: 0,
             masquerade: true,
             bind_sources: true,
+            keep_addresses: false,
             table: "knarr-pods".to_owned(),
             state: state.to_owned(),
         }
@@ -104,7 +107,7 @@ impl Routed {
         }
         let owner = owner(sandbox, interface);
         let mut locked = Locked::open(&self.0.config.state)?;
-        self.forget(&mut locked, &owner)?;
+        self.disconnect(&mut locked, &owner)?;
         let mtu = self.prepare(&blocks, &locked.leases)?;
         // On disk before it is used: an address is never given out twice, whenever we die.
         let lease = locked.leases.take(&owner, &blocks, ports)?;
@@ -113,7 +116,7 @@ impl Routed {
         let guarded = self.change_rules(&table::added(&self.0.config.table, &owner, &lease), &locked);
         let connected = guarded.and_then(|()| self.connect(netns, &owner, interface, &lease, &blocks, mtu));
         if let Err(error) = connected {
-            self.forget(&mut locked, &owner)?;
+            self.disconnect(&mut locked, &owner)?;
             return Err(error);
         }
         forget_datagrams(&lease);
@@ -194,7 +197,7 @@ impl Routed {
         for owner in owners {
             links.delete(&host_name(&owner))?;
             links.delete(&shaping_name(&owner))?;
-            locked.leases.owners.remove(&owner);
+            self.give_back(&mut locked.leases, &owner);
         }
         let mut pods = self.pod_cidrs();
         for route in links.routes(Routes::Ours)? {
@@ -317,11 +320,30 @@ impl Routed {
         within(netns, configure).map_err(NetworkError::io("enter a sandbox's network"))?
     }
 
+    /// Disconnects an owner for good.
     fn forget(&self, locked: &mut Locked, owner: &str) -> Result<(), NetworkError> {
+        self.disconnect(locked, owner)?;
+        if self.0.config.keep_addresses {
+            locked.leases.release(owner);
+            locked.save()?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, leases: &mut Leases, owner: &str) {
+        if self.0.config.keep_addresses {
+            leases.reserve(owner);
+        } else {
+            leases.release(owner);
+        }
+    }
+
+    fn disconnect(&self, locked: &mut Locked, owner: &str) -> Result<(), NetworkError> {
         let mut links = Links::open()?;
         links.delete(&host_name(owner))?;
         links.delete(&shaping_name(owner))?;
-        let Some(lease) = locked.leases.owners.remove(owner) else { return Ok(()) };
+        let Some(lease) = locked.leases.owners.get(owner).cloned() else { return Ok(()) };
+        self.give_back(&mut locked.leases, owner);
         // Until the rules and the link are gone nobody else may have the address.
         self.change_rules(&table::removed(&self.0.config.table, owner, &lease), locked)?;
         forget_datagrams(&lease);
