@@ -133,6 +133,27 @@ impl Blobs {
         Ok(Ingest { digest: digest.clone(), size, path, place: self.path(digest), file, hasher, arrived })
     }
 
+    /// Takes content over from another store: by a link if both are on one disk, otherwise as if it arrived.
+    pub fn take_from(&self, other: &Blobs, digest: &Digest) -> Result<(), BlobError> {
+        let (from, to) = (other.path(digest), self.path(digest));
+        // What has a name never changes.
+        if to.exists() || fs::hard_link(&from, &to).is_ok() {
+            return Ok(());
+        }
+        let io = |source| BlobError::Io { path: from.clone(), source };
+        let mut file = File::open(&from).map_err(io)?;
+        let mut ingest = self.ingest(digest, file.metadata().map_err(io)?.len())?;
+        ingest.restart()?;
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let count = file.read(&mut buffer).map_err(io)?;
+            if count == 0 {
+                return ingest.finish();
+            }
+            ingest.write(&buffer[..count])?;
+        }
+    }
+
     /// Every digest that is there.
     pub fn all(&self) -> io::Result<Vec<Digest>> {
         let mut all = Vec::new();

@@ -127,6 +127,16 @@ impl Index {
         Ok(removed)
     }
 
+    /// Says that an image is never collected, if it is there.
+    pub fn pin(&mut self, id: &Digest) -> Result<(), IndexError> {
+        let mut next = self.images.clone();
+        match next.get_mut(id) {
+            Some(image) if !image.pinned => Arc::make_mut(image).pinned = true,
+            _ => return Ok(()),
+        }
+        self.replace(next)
+    }
+
     /// Forgets one name of an image; the last name takes the image along.
     pub fn untag(&mut self, name: &str, id: &Digest) -> Result<(), IndexError> {
         let mut next = self.images.clone();

@@ -120,6 +120,24 @@ impl Store {
         Ok(index.remove(&image.id)?)
     }
 
+    /// Keeps an image from being collected while nobody uses it.
+    pub fn pin(&self, image: &Image) -> Result<(), StoreError> {
+        let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
+        Ok(self.index().pin(&image.id)?)
+    }
+
+    /// Takes an image over from another store of this machine, with its names.
+    pub async fn take_from(&self, other: &Store, image: &Image) -> Result<Arc<Image>, StoreError> {
+        let _arriving = self.arriving().await?;
+        let _kept = other.arriving().await?;
+        for digest in &image.blobs {
+            self.blobs.take_from(&other.blobs, digest)?;
+        }
+        let (tags, digests) = (image.names.clone(), image.digests.clone());
+        let names = Names { tags, digests, blobs: image.blobs.clone(), pinned: image.pinned };
+        self.adopt(&image.manifest, &names).await
+    }
+
     /// Forgets one name of an image, and the image with its last name.
     pub fn untag(&self, name: &Name) -> Result<(), StoreError> {
         let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;

@@ -97,6 +97,22 @@ async fn a_tampered_layer_is_not_unpacked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_store_takes_a_pinned_image_over_from_another_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, image) = built(&dir.path().join("source")).await;
+    assert!(!image.pinned);
+    source.pin(&image).unwrap();
+    let image = source.find("tool:1").unwrap();
+    let store = Store::open(&dir.path().join("store")).unwrap();
+    let taken = store.take_from(&source, &image).await.unwrap();
+    assert!(taken.pinned && taken.id == image.id && taken.digests == image.digests);
+    fs::remove_dir_all(dir.path().join("source")).unwrap();
+    store.collect(&BTreeSet::new()).await.unwrap();
+    let found = store.find("tool:1").unwrap();
+    assert_eq!(fs::read_to_string(store.lower_dirs(&found)[0].join("etc/motd")).unwrap(), "hello\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_same_files_make_the_same_image() {
     let dir = tempfile::tempdir().unwrap();
     let (_one, a) = built(&dir.path().join("a")).await;

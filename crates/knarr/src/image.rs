@@ -1,16 +1,19 @@
-//! `knarr image`: the images of this machine.
+//! `knarr image`: the images of this machine's nodes.
 
 mod meter;
+mod nodes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::output::outln;
 use anyhow::{Context, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use image::{Config, Credentials, Host, Name, Recipe, Registries, Store};
 use meter::Meter;
+use nodes::Node;
 
 /// Its commands.
 pub fn arguments(command: Command) -> Command {
@@ -21,10 +24,16 @@ pub fn arguments(command: Command) -> Command {
         .default_value("/var/lib/knarr")
         .value_parser(value_parser!(PathBuf))
         .global(true)
-        .help("Where the runtime keeps everything");
+        .help("Directory of a cluster, or of a runtime alone");
+    let node = Arg::new("node")
+        .long("node")
+        .value_name("NAME")
+        .global(true)
+        .help("Only this node [default: all nodes of the cluster that are on this machine]");
     command
         .subcommand_required(true)
         .arg(data_dir)
+        .arg(node)
         .subcommand(Command::new("ls").about("List images"))
         .subcommand(
             Command::new("pull")
@@ -35,7 +44,7 @@ pub fn arguments(command: Command) -> Command {
         )
         .subcommand(
             Command::new("import")
-                .about("Import an OCI layout or docker archive: a directory, or a tar archive of any compression")
+                .about("Import an OCI layout or docker archive: a directory, or a tar archive of any compression. Nodes keep it until it is removed")
                 .arg(path("path", "The directory or archive").required(true))
                 .arg(Arg::new("as").long("as").value_name("NAME").help("For an image that has no name in it")),
         )
@@ -47,7 +56,7 @@ pub fn arguments(command: Command) -> Command {
         )
         .subcommand(
             Command::new("build")
-                .about("Make an image of one layer from a directory or a single program")
+                .about("Make an image of one layer from a directory or a single program, with modes, owners and capabilities")
                 .arg(Arg::new("name").required(true))
                 .arg(path("from", "A directory, which becomes the root, or a program").required(true))
                 .arg(Arg::new("entrypoint").long("entrypoint").action(ArgAction::Append).help("A word of the command"))
@@ -63,27 +72,19 @@ pub fn arguments(command: Command) -> Command {
 
 /// Does one of them.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
-    let root = matches.get_one::<PathBuf>("data-dir").expect("it has a default").join("runtime");
-    std::fs::create_dir_all(&root).with_context(|| format!("make {}", root.display()))?;
-    let store = Store::open(&root.join("images"))?;
+    let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it has a default");
+    let nodes = nodes::open(data_dir, matches.get_one::<String>("node").map(String::as_str))?;
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
     let (name, matches) = matches.subcommand().expect("clap requires a command");
     executor.block_on(async {
         match name {
-            "ls" => list(&store)?,
-            "pull" => pull(&store, matches).await?,
-            "import" => import(&store, matches).await?,
-            "export" => export(&store, matches).await?,
-            "build" => build(&store, matches).await?,
-            "rm" => remove(&store, matches)?,
-            "prune" => {
-                ensure!(
-                    is_idle(&root),
-                    "containers are there, whose layers must stay: stop the runtime and remove them"
-                );
-                let freed = store.collect(&BTreeSet::new()).await?;
-                println!("{} bytes freed", freed.bytes);
-            }
+            "ls" => list(&nodes)?,
+            "pull" => pull(&nodes, matches).await?,
+            "import" => import(&nodes, matches).await?,
+            "export" => export(&nodes, matches).await?,
+            "build" => build(&nodes, matches).await?,
+            "rm" => remove(&nodes, matches)?,
+            "prune" => prune(&nodes).await?,
             other => bail!("no command {other}"),
         }
         Ok(())
@@ -105,19 +106,45 @@ pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     Ok(registries)
 }
 
-fn list(store: &Store) -> anyhow::Result<()> {
-    println!("{:<60} {:<14} {:>12}", "NAME", "ID", "SIZE");
-    for builtin in crate::builtin::images()? {
-        let name = builtin.name.to_string();
-        if store.find(&name).is_none() {
-            println!("{name:<60} {:<14} {:>12}", "<built in>", builtin.bytes());
+/// Lists images; where there are several nodes, with the nodes that have them.
+fn list(nodes: &[Node]) -> anyhow::Result<()> {
+    let mut rows: BTreeMap<(String, String, u64), Vec<&str>> = BTreeMap::new();
+    for Node { name: node, store, .. } in nodes {
+        for builtin in crate::builtin::images()? {
+            let name = builtin.name.to_string();
+            if store.find(&name).is_none() {
+                rows.entry((name, "<built in>".to_owned(), builtin.bytes())).or_default().push(node);
+            }
+        }
+        for image in store.list() {
+            let id = &image.id.hex()[..12];
+            for name in image.names.iter().map(String::as_str).chain(image.names.is_empty().then_some("<none>")) {
+                rows.entry((name.to_owned(), id.to_owned(), image.size)).or_default().push(node);
+            }
         }
     }
-    for image in store.list() {
-        let id = &image.id.hex()[..12];
-        for name in image.names.iter().map(String::as_str).chain(image.names.is_empty().then_some("<none>")) {
-            println!("{name:<60} {id:<14} {:>12}", image.size);
-        }
+    let on = |nodes_with: &[&str]| {
+        if nodes.len() == 1 { String::new() } else { format!("  {}", nodes_with.join(",")) }
+    };
+    outln!("{:<60} {:<14} {:>12}{}", "NAME", "ID", "SIZE", on(&["NODES"]));
+    for ((name, id, size), nodes_with) in rows {
+        outln!("{name:<60} {id:<14} {size:>12}{}", on(&nodes_with));
+    }
+    Ok(())
+}
+
+/// Frees the disk of each node.
+async fn prune(nodes: &[Node]) -> anyhow::Result<()> {
+    for node in nodes {
+        ensure!(
+            is_idle(&node.root),
+            "node {} has containers, whose layers must stay: stop the runtime and remove them",
+            node.name
+        );
+    }
+    for Node { name, store, .. } in nodes {
+        let freed = store.collect(&BTreeSet::new()).await?;
+        outln!("{} bytes freed on node {name}", freed.bytes);
     }
     Ok(())
 }
@@ -130,7 +157,8 @@ async fn builtin(store: &Store, name: &str) -> anyhow::Result<Option<Arc<image::
     }
 }
 
-async fn pull(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
+async fn pull(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
+    let store = &nodes[0].store;
     let credentials = match matches.get_one::<String>("creds") {
         None => Credentials::Anonymous,
         Some(text) => {
@@ -140,35 +168,43 @@ async fn pull(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
     };
     let registries = registries(matches)?;
     for name in names(matches) {
-        let image = match builtin(store, name).await? {
-            Some(image) => image,
-            None => {
-                let meter = Arc::new(Meter::new(name));
-                let tell = Arc::clone(&meter);
-                let tell = Arc::new(move |step: image::Step| tell.told(&step));
-                let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, tell).await;
-                meter.finish();
-                pulled?
+        if builtin(store, name).await?.is_some() {
+            for node in nodes {
+                builtin(&node.store, name).await?;
             }
+            outln!("{name} is built in, on {}", nodes::names(nodes));
+            continue;
+        }
+        let image = {
+            let meter = Arc::new(Meter::new(name));
+            let tell = Arc::clone(&meter);
+            let tell = Arc::new(move |step: image::Step| tell.told(&step));
+            let pulled = store.pull_telling(&Name::parse(name)?, &credentials, &registries, tell).await;
+            meter.finish();
+            pulled?
         };
-        println!("{name} {}", image.id);
+        nodes::spread(nodes, &image).await?;
+        outln!("{name} {} on {}", image.id, nodes::names(nodes));
     }
     Ok(())
 }
 
-async fn import(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
+async fn import(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     let name = matches.get_one::<String>("as").map(|name| Name::parse(name)).transpose()?;
     let path = matches.get_one::<PathBuf>("path").expect("clap requires it");
-    for image in store.import(path, name.as_ref()).await? {
+    for image in nodes[0].store.import(path, name.as_ref()).await? {
+        nodes::spread(nodes, &image).await?;
         for name in &image.names {
-            println!("{name} {}", image.id);
+            outln!("{name} {} on {}", image.id, nodes::names(nodes));
         }
     }
     Ok(())
 }
 
-async fn export(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
+async fn export(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     let path = matches.get_one::<PathBuf>("output").expect("clap requires it");
+    let node = nodes.iter().find(|node| names(matches).all(|name| node.store.find(name).is_some()));
+    let store = &node.unwrap_or(&nodes[0]).store;
     let mut found = Vec::new();
     for name in names(matches) {
         let image = builtin(store, name).await?.or_else(|| store.find(name));
@@ -179,7 +215,7 @@ async fn export(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(store.export(&images, file)?)
 }
 
-async fn build(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
+async fn build(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     let words = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     let from = matches.get_one::<PathBuf>("from").expect("clap requires it");
@@ -197,18 +233,24 @@ async fn build(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
     let config =
         Config { entrypoint, env: words("env"), user: text("user"), working_dir: text("workdir"), ..Config::default() };
     let recipe = Recipe { copies: vec![(from.clone(), to)], config, ..Recipe::default() };
-    let image = store.build(&Name::parse(&text("name"))?, &recipe).await?;
-    println!("{}", image.id);
+    let image = nodes[0].store.build(&Name::parse(&text("name"))?, &recipe).await?;
+    nodes::spread(nodes, &image).await?;
+    outln!("{} on {}", image.id, nodes::names(nodes));
     Ok(())
 }
 
-fn remove(store: &Store, matches: &ArgMatches) -> anyhow::Result<()> {
+/// Removes images from every node that has them.
+fn remove(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     for name in names(matches) {
-        let parsed = Name::parse(name);
-        match parsed {
-            Ok(parsed) if store.find(name).is_some() && parsed.tagged().is_some() => store.untag(&parsed)?,
-            _ => ensure!(store.remove(name)?.is_some(), "image {name} not found"),
+        let mut found = false;
+        for store in nodes.iter().map(|node| &node.store).filter(|store| store.find(name).is_some()) {
+            found = true;
+            match Name::parse(name) {
+                Ok(parsed) if parsed.tagged().is_some() => store.untag(&parsed)?,
+                _ => drop(store.remove(name)?),
+            }
         }
+        ensure!(found, "image {name} not found on {}", nodes::names(nodes));
     }
     Ok(())
 }
