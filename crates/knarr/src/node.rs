@@ -1,16 +1,16 @@
 //! `knarr node`: nodes that are network namespaces of this machine.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use client::{DeleteOptions, Target};
 use machinery::Resource;
 
-use crate::token;
+use crate::output::outln;
 use crate::up::nodes::Nodes;
 use crate::up::{Instance, ready};
+use crate::{down, token};
 
 static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
 
@@ -49,7 +49,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let Node { data_dir, what } = Node::from_arg_matches(matches)?;
     let nodes = Nodes::open(&data_dir);
     if let What::Ls = what {
-        nodes.names()?.iter().for_each(|name| println!("{name}"));
+        nodes.names()?.iter().for_each(|name| outln!("{name}"));
         return Ok(());
     }
     ensure!(
@@ -63,7 +63,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         What::Add { name } => {
             nodes.add(&name)?;
             executor.block_on(async { ready::node_as(token::admin(&data_dir)?, name.clone()).await })?;
-            println!("node {name} is ready");
+            outln!("node {name} is ready");
         }
         What::Rm { name } => {
             nodes.remove(&name)?;
@@ -71,8 +71,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             if folder.join("knarr.lock").is_file() {
                 // Its agent ends now that it is not named any more.
                 Instance::wait_for_end(&folder)?;
-                let down = Command::new(std::env::current_exe()?).args(["down", "--data-dir"]).arg(&folder).status()?;
-                ensure!(down.success(), "the pods of {name} do not end");
+                down::kill_node(&name, &folder)?;
             }
             nodes.disconnect(&name)?;
             sys::remove_tree(&folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
@@ -85,7 +84,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                     _ => Ok(()),
                 }
             })?;
-            println!("node {name} is gone");
+            outln!("node {name} is gone");
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use cri::v1;
-use machinery::Value;
+use machinery::{Value, json};
 
 use crate::environment::expand;
 use crate::observed::labels;
@@ -109,6 +109,9 @@ fn container_labels(pod: Pod<'_>, container: Container<'_>) -> HashMap<String, S
 /// What must be known of a container even when its pod is forgotten.
 fn annotations(pod: Pod<'_>, container: Container<'_>, attempt: u32) -> HashMap<String, String> {
     let text = |field: &str| container.spec.str_at(&[field]).unwrap_or_default().to_owned();
+    let pre_stop = &container.spec["lifecycle"]["preStop"];
+    let as_json = |key, value: &Value| (!value.is_null()).then(|| (key, json::to_string(value)));
+    let optional = [as_json(labels::PRE_STOP, pre_stop), as_json(labels::PORTS, &container.spec["ports"])];
     [
         (labels::CONTAINER_HASH, container.hash()),
         (labels::RESTART_COUNT, attempt.to_string()),
@@ -116,8 +119,10 @@ fn annotations(pod: Pod<'_>, container: Container<'_>, attempt: u32) -> HashMap<
         (labels::TERMINATION_POLICY, text("terminationMessagePolicy")),
         (labels::GRACE, pod.grace_seconds().to_string()),
     ]
+    .into_iter()
+    .chain(optional.into_iter().flatten())
     .map(|(key, value)| (key.to_owned(), value))
-    .into()
+    .collect()
 }
 
 fn stop_signal(container: Container<'_>) -> v1::Signal {
@@ -136,7 +141,7 @@ mod tests {
     fn commands_and_arguments_are_expanded_from_the_variables() {
         let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}});
         let spec = value!({"name": "c", "image": "i", "command": ["echo", "$(A)"], "args": ["$$(A)", "$(B)"],
-            "lifecycle": {"stopSignal": "SIGUSR1"}});
+            "lifecycle": {"stopSignal": "SIGUSR1", "preStop": {"sleep": {"seconds": 1}}}});
         let inputs = Inputs {
             attempt: 2,
             image_ref: "sha256:1".into(),
@@ -149,5 +154,7 @@ mod tests {
         assert_eq!((config.command.join(" "), config.args.join(" ")), ("echo x".into(), "$(A) $(B)".into()));
         assert_eq!(config.log_path, "c/2.log");
         assert_eq!(config.stop_signal(), v1::Signal::Sigusr1);
+        assert_eq!(config.annotations[labels::PRE_STOP], r#"{"sleep":{"seconds":1}}"#);
+        assert!(!config.annotations.contains_key(labels::PORTS));
     }
 }

@@ -1,12 +1,44 @@
 //! What a container wants done after its start and before its end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machinery::Value;
+use tonic::Status;
 
 use crate::pod::Container;
 use crate::runtime::Runtime;
 use crate::web;
+
+/// After its preStop handler, a container still gets this long.
+const AFTER_HOOK_SECONDS: i64 = 2;
+
+/// How a container ended.
+pub struct Ended {
+    /// Why its preStop handler failed, if it did.
+    pub hook_failure: Option<String>,
+    /// Whether the runtime stopped it.
+    pub stopped: Result<(), Status>,
+}
+
+/// Runs the preStop handler of a container, if it is given one and time, and ends it within the rest of its grace period.
+pub async fn end_container(
+    runtime: &Runtime,
+    hook: Option<(&Value, Container<'_>)>,
+    id: &str,
+    pod_ip: &str,
+    grace_seconds: i64,
+) -> Ended {
+    let begun = Instant::now();
+    let (mut left, mut hook_failure) = (grace_seconds, None);
+    if let Some((hook, container)) = hook.filter(|_| grace_seconds > 0) {
+        let time = Duration::from_secs(grace_seconds.unsigned_abs());
+        let outcome = tokio::time::timeout(time, run(runtime, hook, container, id, pod_ip, time)).await;
+        hook_failure = outcome.ok().and_then(Result::err);
+        let spent = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
+        left = (grace_seconds - spent).max(AFTER_HOOK_SECONDS);
+    }
+    Ended { hook_failure, stopped: runtime.stop_container(id, left).await }
+}
 
 /// Runs a handler to its end, or to the end of its time; says what went wrong.
 pub async fn run(

@@ -54,6 +54,7 @@ mod static_pods;
 pub mod status;
 pub mod swap;
 mod tell;
+pub mod terminate;
 pub mod topology;
 mod usage;
 mod users;

@@ -26,6 +26,11 @@ impl Logs {
         Self { pods: pods.to_owned(), links: pods.with_file_name("containers") }
     }
 
+    /// The directory of the links.
+    pub fn links_dir(&self) -> &Path {
+        &self.links
+    }
+
     /// Where a pod's logs are.
     pub fn of(&self, pod: Pod<'_>) -> PathBuf {
         self.named(pod.namespace(), pod.name(), pod.uid())

@@ -23,6 +23,10 @@ pub mod labels {
     pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     /// How long it may take to end.
     pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+    /// Its preStop handler, as JSON; absent if it has none.
+    pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
+    /// Its ports, as JSON, which a handler may name.
+    pub const PORTS: &str = "io.kubernetes.container.ports";
 }
 
 /// The exit code of a container of which nobody can say how it ended.

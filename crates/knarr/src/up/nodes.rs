@@ -28,10 +28,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::Options;
 use super::instance::DATA_DIR_MODE;
 use super::plan::Layout;
 use super::preflight::is_node_name;
+use super::Options;
 use crate::{join, token};
 
 /// Where nodes get their addresses from if nothing is said, of either family.
@@ -91,6 +91,8 @@ impl Nodes {
             table: "knarr-nodes".to_owned(),
             // Pods send through the links of their nodes.
             bind_sources: false,
+            // A node that stops and starts is the same machine to everyone who knows its address.
+            keep_addresses: true,
             ..net::routed::Config::new(&folder.join("network"))
         });
         Self { folder, network, cidrs }
@@ -142,10 +144,7 @@ impl Nodes {
 
     /// Adds a node to those that should be.
     pub fn add(&self, name: &str) -> Result<()> {
-        ensure!(
-            is_node_name(name),
-            "{name:?} cannot be a node's name: lower-case letters, digits, dashes and points can"
-        );
+        ensure_name(name)?;
         let mut names = self.names()?;
         ensure!(!names.iter().any(|known| known == name), "there is a node {name} already");
         names.push(name.to_owned());
@@ -161,16 +160,16 @@ impl Nodes {
         self.write(&names)
     }
 
-    /// Takes a node's network away.
+    /// Removes a node's network, and gives up its addresses.
     pub fn disconnect(&self, name: &str) -> Result<()> {
         self.network.remove(name, INTERFACE)?;
         Ok(namespace::forget(&self.folder_of(name).join("netns"))?)
     }
 
-    /// Takes the networks of all nodes away, and what connected them.
+    /// Removes the networks of all nodes, and what connected them. The nodes get the same addresses again.
     pub fn clean_up(&self) -> Result<()> {
         for name in self.names()? {
-            self.disconnect(&name)?;
+            namespace::forget(&self.folder_of(&name).join("netns"))?;
         }
         Ok(self.network.clean_up()?)
     }
@@ -304,6 +303,11 @@ impl Keeper {
             )
             .collect()
     }
+}
+
+fn ensure_name(name: &str) -> Result<()> {
+    ensure!(is_node_name(name), "{name:?} cannot be a node's name: lower-case letters, digits, dashes and points can");
+    Ok(())
 }
 
 fn names(folder: &Path) -> Result<Vec<String>> {

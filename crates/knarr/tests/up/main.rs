@@ -9,6 +9,7 @@ mod refusals;
 mod safety;
 mod servers;
 mod six;
+mod stop;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -470,7 +471,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     let said = up(&["--service-cidr", "nonsense", "--secure-port", "0"]);
     assert!(said.contains("--service-cidr"), "{said}");
     let output = Command::new(KNARR).args(["down", "--data-dir", "/proc"]).output().unwrap();
-    assert!(text(&output).contains("has never been the folder of a cluster"), "{}", text(&output));
+    assert!(text(&output).contains("has never been the data directory of a cluster"), "{}", text(&output));
 }
 
 #[test]

@@ -486,7 +486,7 @@ fn a_load_balancer_moves_when_its_node_dies(world: &mut World) {
 /// The machine of the control plane comes back under another address.
 fn a_node_gets_another_address(world: &mut World) {
     world.kill(|_, _| true);
-    world.on("n1", &format!("{KNARR} down --data-dir {}", world.data("n1").display()));
+    world.on("n1", &format!("{KNARR} down --now --data-dir {}", world.data("n1").display()));
     world.on("n1", "ip address del 192.0.2.1/24 dev up0");
     world.on("n1", "ip address add 192.0.2.11/24 dev up0");
     world.on("n1", "ip route replace default via 192.0.2.254");

@@ -375,7 +375,7 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
 
     // One does not come back.
     let gone = segment.leader(1);
-    segment.knarr(gone, "down");
+    segment.knarr(gone, "down --now");
     let rest = other_than(gone);
     segment.knarr(rest, &format!("members rm s{gone}"));
     let members = segment.knarr(rest, "members");
@@ -460,7 +460,7 @@ fn a_server_moves_to_another_address_and_a_cluster_is_restored_from_a_snapshot()
     segment.server(3, Some(&token));
 
     // Nobody reaches it at the address that the others know, until it says so itself.
-    segment.knarr(2, "down");
+    segment.knarr(2, "down --now");
     segment.at(2, "ip address add 203.0.113.12/24 dev eth0");
     segment.at(2, "ip address delete 203.0.113.2/24 dev eth0");
     segment.said(2, "ip address add 203.0.113.12/24 dev eth0");
@@ -479,7 +479,7 @@ fn a_server_moves_to_another_address_and_a_cluster_is_restored_from_a_snapshot()
     let last = |server| segment.at(server, "kubectl get configmap kept -o jsonpath={.metadata.resourceVersion}");
     let before: u64 = last(1).parse().unwrap();
     for server in SERVERS {
-        segment.knarr(server, "down");
+        segment.knarr(server, "down --now");
         std::fs::remove_dir_all(segment.data(server).join("etcd")).unwrap();
     }
     let store = segment.data(1).join("etcd");

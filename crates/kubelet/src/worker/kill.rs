@@ -1,7 +1,6 @@
 //! The end of one container: its hook, its signal, and force when its time is over.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use driver::clock;
 use reconcile::EventType;
@@ -9,9 +8,6 @@ use reconcile::EventType;
 use super::{Done, Worker};
 use crate::hooks;
 use crate::pod::Pod;
-
-/// After the hook, a container still gets this long.
-const AFTER_HOOK_SECONDS: i64 = 2;
 
 /// How a container is ended.
 #[derive(Clone, Copy)]
@@ -38,23 +34,17 @@ impl Worker {
         let pod_ip = pod_ip.or_else(|| context.facts.host_ips.first().cloned()).unwrap_or_default();
         let (id, name) = (id.to_owned(), name.to_owned());
         self.tasks.spawn(async move {
-            let begun = Instant::now();
-            let mut left = grace_seconds;
-            let container = Pod(&pod).container(&name).filter(|_| hook && !again && grace_seconds > 0);
-            if let Some(container) = container
-                && let Some(hook) = container.spec["lifecycle"].get("preStop").filter(|hook| !hook.is_null())
-            {
-                let time = Duration::from_secs(grace_seconds.unsigned_abs());
-                let run = hooks::run(&context.runtime, hook, container, &id, &pod_ip, time);
-                let outcome = tokio::time::timeout(time, run).await;
-                if let Ok(Err(why)) = outcome {
-                    let message = format!("PreStopHook failed: {why}");
-                    context.teller(Pod(&pod)).container(container, EventType::Warning, "FailedPreStopHook", &message);
-                }
-                let spent = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
-                left = (grace_seconds - spent).max(AFTER_HOOK_SECONDS);
+            let container = Pod(&pod).container(&name).filter(|_| hook && !again);
+            let hook = container.and_then(|container| {
+                let handler = container.spec["lifecycle"].get("preStop").filter(|hook| !hook.is_null())?;
+                Some((handler, container))
+            });
+            let ended = hooks::end_container(&context.runtime, hook, &id, &pod_ip, grace_seconds).await;
+            if let (Some(why), Some((_, container))) = (ended.hook_failure, hook) {
+                let message = format!("PreStopHook failed: {why}");
+                context.teller(Pod(&pod)).container(container, EventType::Warning, "FailedPreStopHook", &message);
             }
-            if let Err(status) = context.runtime.stop_container(&id, left).await {
+            if let Err(status) = ended.stopped {
                 tracing::warn!(id, status = status.message(), "a container does not end");
             }
             Done::Killed(id)

@@ -1,0 +1,131 @@
+//! What a cluster that has stopped leaves on the machine: mounts, cgroups, logs, its data directory.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ::kubelet::logs::Logs;
+use ::kubelet::resources;
+use anyhow::{Context, Result};
+
+/// The uids of the pods of these nodes: the kubelet has a directory for each.
+pub fn pod_uids(data_dirs: &[PathBuf]) -> BTreeSet<String> {
+    let pods = data_dirs.iter().flat_map(|dir| std::fs::read_dir(dir.join("kubelet/pods"))).flatten().flatten();
+    pods.filter_map(|pod| pod.file_name().into_string().ok()).collect()
+}
+
+/// Removes the logs of pods, and the directories of logs if no other pod has any.
+pub fn remove_logs(uids: &BTreeSet<String>) {
+    let pods = ::kubelet::Config::new("").pod_logs_dir;
+    let logs = Logs::new(&pods);
+    logs.remove_strangers(uids);
+    for dir in [logs.links_dir(), &pods] {
+        // Another node's logs may be there.
+        let _ = std::fs::remove_dir(dir);
+    }
+}
+
+/// Unmounts what is mounted inside a directory, but not the directory itself: that it is a mount is somebody else's doing.
+pub fn unmount_inside(folder: &Path) -> Result<()> {
+    for place in sys::mounts_below(folder)?.iter().rev().filter(|place| *place != folder) {
+        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::NOFOLLOW)
+            .with_context(|| format!("{} cannot be unmounted", place.display()))?;
+    }
+    Ok(())
+}
+
+/// Removes the data directory. What is mounted in it still is not entered, and fails the removal.
+pub fn remove_data(data_dir: &Path) -> std::io::Result<()> {
+    sys::remove_contents(data_dir)?;
+    match std::fs::remove_dir(data_dir) {
+        // A disk of its own stays mounted, and empty.
+        Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes the cgroups of a node whose kubelet has a cgroup root of its own. A cgroup that still has a process stays.
+pub fn remove_cgroup_root(name: &str) {
+    for hierarchy in hierarchies() {
+        remove_cgroups(&hierarchy.join(name.trim_start_matches('/')));
+    }
+}
+
+/// Removes the cgroups of pods below the default cgroup root, and those of all pods and of QoS classes if they are empty then: another
+/// kubelet may use them.
+pub fn remove_pod_cgroups(uids: &BTreeSet<String>) {
+    let classes = ["", resources::BURSTABLE, resources::BEST_EFFORT];
+    for hierarchy in hierarchies() {
+        let groups = classes.map(|class| hierarchy.join(resources::class_group("", class).trim_start_matches('/')));
+        for group in groups.iter().rev() {
+            uids.iter().for_each(|uid| remove_cgroups(&group.join(format!("pod{uid}"))));
+            let _ = std::fs::remove_dir(group);
+        }
+    }
+}
+
+/// The roots of all cgroup hierarchies: one for each controller in version 1, one for all in version 2.
+fn hierarchies() -> Vec<PathBuf> {
+    let root = Path::new("/sys/fs/cgroup");
+    let below = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    below.chain([root.to_owned()]).collect()
+}
+
+fn remove_cgroups(group: &Path) {
+    for entry in std::fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroups(&entry.path());
+        }
+    }
+    // It is not there in most hierarchies.
+    let _ = std::fs::remove_dir(group);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_purge_keeps_the_content_of_what_is_mounted() {
+        let top = tempfile::tempdir().unwrap();
+        let (data, precious) = (top.path().join("data"), top.path().join("precious"));
+        let volume = data.join("kubelet/pods/uid/volumes/kubernetes.io~nfs/v");
+        let disk = data.join("disk");
+        for dir in [&volume, &disk, &precious] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        fs::write(precious.join("data"), "x").unwrap();
+        let purged = sys::apart(|| {
+            for place in [&volume, &disk] {
+                rustix::mount::mount_bind_recursive(&precious, place).unwrap();
+            }
+            unmount_inside(&data.join("kubelet")).unwrap();
+            let refused = remove_data(&data).unwrap_err().to_string();
+            assert!(refused.contains("is a mount point"), "{refused}");
+            assert!(precious.join("data").exists());
+            rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).unwrap();
+            remove_data(&data).unwrap();
+        });
+        match purged {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => println!("skipped: this needs root"),
+            purged => purged.unwrap(),
+        }
+        assert!(precious.join("data").exists() && !data.exists());
+    }
+
+    #[test]
+    fn a_data_directory_that_is_a_disk_of_its_own_is_emptied() {
+        let top = tempfile::tempdir().unwrap();
+        let purged = sys::apart(|| {
+            rustix::mount::mount("tmpfs", top.path(), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+            fs::create_dir(top.path().join("store")).unwrap();
+            remove_data(top.path()).unwrap();
+            assert_eq!(fs::read_dir(top.path()).unwrap().count(), 0);
+        });
+        match purged {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => println!("skipped: this needs root"),
+            purged => purged.unwrap(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The end of a node's pods, by the runtime itself: its shims outlive the process that started them.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use ::cri::v1;
+use ::kubelet::Runtime;
+use ::kubelet::terminate::{self, Ended, Running};
+use anyhow::{Context, Result};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::cri;
+use crate::output::{self, outln};
+
+/// How long a sandbox may take to end after its containers have.
+const SANDBOX_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How pods end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// By their preStop hooks and SIGTERM, and by SIGKILL when their grace periods are over.
+    Graceful,
+    /// By SIGKILL.
+    Now,
+}
+
+/// Ends every pod of a node; gives how many there were. Their records stay, so that a kubelet that starts again knows how often containers
+/// were started and where their logs are.
+pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize> {
+    let command = cri::arguments(clap::Command::new("cri").no_binary_name(true));
+    let matches =
+        command.try_get_matches_from([format!("--data-dir={}", data_dir.display()), "--network=auto".into()])?;
+    let runtime = runtime::Runtime::open(cri::config(&matches)?).await?;
+    let socket = data_dir.join("down.sock");
+    let (tell_ready, ready) = oneshot::channel();
+    let (end, ended) = oneshot::channel::<()>();
+    let listen_on = socket.clone();
+    let serving = tokio::spawn(async move {
+        let tell_ready = || {
+            let _ = tell_ready.send(());
+        };
+        let stop = async {
+            let _ = ended.await;
+        };
+        runtime::serve(runtime, &listen_on, tell_ready, stop).await
+    });
+    ready.await.context("the runtime does not start")?;
+    let runtime = Runtime::new(&::cri::connect(&socket.display().to_string()).await?);
+    if manner == Manner::Graceful {
+        stop_containers(&runtime, prefix).await?;
+    }
+    let count = stop_sandboxes(&runtime).await?;
+    drop(runtime);
+    let _ = end.send(());
+    serving.await??;
+    Ok(count)
+}
+
+async fn stop_containers(runtime: &Runtime, prefix: &str) -> Result<()> {
+    let running = terminate::running(runtime).await.context("failed to list containers")?;
+    let mut progress = Progress::begin(&running, prefix);
+    terminate::end_all(runtime, running, |ended| progress.ended(&ended)).await;
+    progress.finish();
+    Ok(())
+}
+
+async fn stop_sandboxes(runtime: &Runtime) -> Result<usize> {
+    let mut client = runtime.runtime.clone();
+    let sandboxes = client.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?.into_inner().items;
+    let is_ready = |sandbox: &&v1::PodSandbox| sandbox.state() == v1::PodSandboxState::SandboxReady;
+    let count = sandboxes.iter().filter(is_ready).count();
+    let mut ends = JoinSet::new();
+    for sandbox in sandboxes {
+        let mut client = client.clone();
+        ends.spawn(async move {
+            let stop = v1::StopPodSandboxRequest { pod_sandbox_id: sandbox.id };
+            tokio::time::timeout(SANDBOX_PATIENCE, client.stop_pod_sandbox(stop)).await??;
+            anyhow::Ok(())
+        });
+    }
+    while let Some(ended) = ends.join_next().await {
+        ended?.context("a pod does not end")?;
+    }
+    Ok(count)
+}
+
+/// Tells how many containers have ended: by a line that changes on a terminal.
+struct Progress<'a> {
+    prefix: &'a str,
+    count: usize,
+    ended: usize,
+    live: bool,
+}
+
+impl<'a> Progress<'a> {
+    fn begin(running: &[Running], prefix: &'a str) -> Self {
+        let seconds = running.iter().map(|container| container.grace_seconds).max().unwrap_or_default();
+        if !running.is_empty() {
+            outln!("{prefix}stopping {} containers, for up to {seconds} s (--now kills them at once)", running.len());
+        }
+        // Nodes stop at the same time; their lines would overwrite each other.
+        let live = std::io::stderr().is_terminal() && prefix.is_empty();
+        Self { prefix, count: running.len(), ended: 0, live }
+    }
+
+    fn ended(&mut self, ended: &Ended) {
+        self.ended += 1;
+        if let Some(problem) = &ended.problem {
+            self.clear();
+            output::error_line(format_args!("{}container {}: {problem}", self.prefix, ended.name));
+        }
+        if self.live {
+            let _ = write!(std::io::stderr(), "\r{} of {} containers have ended\x1b[K", self.ended, self.count);
+        }
+    }
+
+    fn finish(&self) {
+        self.clear();
+    }
+
+    fn clear(&self) {
+        if self.live {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

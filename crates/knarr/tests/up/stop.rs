@@ -1,0 +1,74 @@
+//! The end of a cluster, and its return.
+
+use super::*;
+
+const UP: &str = "up -d --nodes 2 --node-name one --kubelet-arg eviction-hard=nodefs.available<1Mi,memory.available<100Mi";
+
+/// A pod that takes leave in order, and one that ignores SIGTERM; each on a node of its own.
+fn pods(out: &Path) -> String {
+    let pod = |name: &str, node: &str, grace: u8, script: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}"}}, "spec": {{"nodeName": "{node}",
+            "terminationGracePeriodSeconds": {grace}, "volumes": [{{"name": "out", "hostPath": {{"path": "{}"}}}}],
+            "containers": [{{"name": "c", "image": "{IMAGE}", "imagePullPolicy": "Never",
+                "volumeMounts": [{{"name": "out", "mountPath": "/out"}}], "command": ["/bin/busybox", "sh", "-c", "{script}"],
+                "lifecycle": {{"preStop": {{"exec": {{"command": ["/bin/busybox", "sh", "-c", "echo hook >> /out/{name}"]}}}}}}}}]}}}}"#,
+            out.display()
+        )
+    };
+    let polite = "trap 'echo term >> /out/polite; exit 0' TERM; echo begun; while :; do busybox sleep 0.1; done";
+    let stubborn = "trap '' TERM; while :; do busybox sleep 0.1; done";
+    let items = [pod("polite", "one", 20, polite), pod("stubborn", "one-2", 3, stubborn)].join(", ");
+    format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{items}]}}"#)
+}
+
+#[test]
+fn down_gives_containers_their_grace_period_and_up_starts_them_again() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    let machine = Machine::new();
+    let out = machine.folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    machine.knarr(UP);
+    build_image(&machine);
+    machine.apply(&pods(&out));
+    let running = "kubectl get pods -o jsonpath={.items[*].status.phase}";
+    machine.eventually(running, |phases| phases == "Running Running");
+    let addresses = "kubectl get nodes -o jsonpath={.items[*].status.addresses[0].address}";
+    let before = machine.succeed(addresses);
+
+    let begun = Instant::now();
+    let said = machine.knarr("down");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}: {said}", begun.elapsed());
+    for part in [
+        "stopping 1 containers, for up to 20 s",
+        "node one-2: stopping 1 containers, for up to 3 s",
+        "default/stubborn/c: killed after its grace period of 3 s",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    assert!(!said.contains("no process runs") && !said.contains("default/polite"), "{said}");
+    assert_eq!(std::fs::read_to_string(out.join("polite")).unwrap(), "hook\nterm\n");
+    assert_eq!(std::fs::read_to_string(out.join("stubborn")).unwrap(), "hook\n");
+
+    machine.knarr(UP);
+    assert_eq!(machine.succeed(addresses), before, "nodes keep their addresses");
+    let restarts = "kubectl get pods -o jsonpath={.items[*].status.containerStatuses[0].restartCount}";
+    machine.eventually(restarts, |counts| counts == "1 1");
+    machine.eventually(running, |phases| phases == "Running Running");
+    assert_eq!(machine.succeed("kubectl logs polite --previous"), "begun");
+
+    let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
+    let begun = Instant::now();
+    machine.knarr("down --purge");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(!machine.data().exists());
+    for uid in uids.split(' ') {
+        for (place, name) in [("/sys/fs/cgroup", format!("pod{uid}")), ("/var/log/pods", format!("*{uid}"))] {
+            let found = Command::new("find").args([place, "-name", &name]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{place}");
+        }
+    }
+}

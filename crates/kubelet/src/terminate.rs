@@ -1,0 +1,140 @@
+//! Ends the containers of a node whose kubelet does not run, by what the runtime knows of them.
+//!
+//! Their pods stay as they are in the API: a kubelet that starts later finds containers that exited, and starts them again as their pods'
+//! restart policy says.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use cri::v1;
+use machinery::{Value, json};
+use tokio::task::JoinSet;
+use tonic::Status;
+
+use crate::hooks;
+use crate::observed::labels;
+use crate::pod::{Container, Role};
+use crate::runtime::Runtime;
+
+/// Upstream's default, for containers that do not say.
+const GRACE_SECONDS: i64 = 30;
+
+/// A container that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Running {
+    /// The runtime's name for it.
+    pub id: String,
+    /// Its namespace, pod and own name, for people.
+    pub name: String,
+    /// How long it may take to end.
+    pub grace_seconds: i64,
+    /// Its preStop handler, if it has one, with the ports that it may name.
+    hook: Option<(Value, Value)>,
+    /// Its pod's address; empty for a pod with the node's network.
+    pod_ip: String,
+}
+
+/// A container that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its namespace, pod and own name.
+    pub name: String,
+    /// What did not go as it should, if anything.
+    pub problem: Option<String>,
+}
+
+/// The containers that run.
+pub async fn running(runtime: &Runtime) -> Result<Vec<Running>, Status> {
+    let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
+    let filter = Some(v1::ContainerFilter { state: Some(state), ..v1::ContainerFilter::default() });
+    let listed = runtime.runtime.clone().list_containers(v1::ListContainersRequest { filter }).await?.into_inner();
+    let mut ips: HashMap<String, String> = HashMap::new();
+    let mut found = Vec::new();
+    for container in listed.containers {
+        let sandbox = container.pod_sandbox_id.clone();
+        if !ips.contains_key(&sandbox) {
+            let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };
+            let answer = runtime.runtime.clone().pod_sandbox_status(request).await?.into_inner();
+            let network = answer.status.and_then(|status| status.network);
+            ips.insert(sandbox.clone(), network.map(|network| network.ip).unwrap_or_default());
+        }
+        found.push(read(&container, &ips[&sandbox]));
+    }
+    Ok(found)
+}
+
+fn read(container: &v1::Container, pod_ip: &str) -> Running {
+    let label = |key: &str| container.labels.get(key).map_or("", String::as_str);
+    let annotation = |key: &str| container.annotations.get(key);
+    // What cannot be read is treated as absent: ending the container matters more.
+    let value = |key: &str| annotation(key).and_then(|text| json::parse(text.as_bytes()).ok());
+    let grace = annotation(labels::GRACE).and_then(|text| text.parse().ok());
+    Running {
+        id: container.id.clone(),
+        name: [labels::POD_NAMESPACE, labels::POD_NAME, labels::CONTAINER_NAME].map(label).join("/"),
+        grace_seconds: grace.unwrap_or(GRACE_SECONDS).max(0),
+        hook: value(labels::PRE_STOP).map(|hook| (hook, value(labels::PORTS).unwrap_or(Value::Null))),
+        pod_ip: pod_ip.to_owned(),
+    }
+}
+
+/// Ends containers at the same time, each within its own grace period, and tells of each end.
+pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut tell: impl FnMut(Ended)) {
+    let mut ends = JoinSet::new();
+    for container in containers {
+        let runtime = runtime.clone();
+        ends.spawn(async move { end(&runtime, container).await });
+    }
+    while let Some(ended) = ends.join_next().await {
+        tell(ended.expect("ending a container does not panic"));
+    }
+}
+
+async fn end(runtime: &Runtime, container: Running) -> Ended {
+    let Running { id, name, grace_seconds, hook, pod_ip } = container;
+    let spec = hook.as_ref().map(|(_, ports)| {
+        let own = name.rsplit('/').next().unwrap_or_default();
+        machinery::value!({"name": own, "ports": (ports.clone())})
+    });
+    let hook = hook.as_ref().zip(spec.as_ref()).map(|((hook, _), spec)| (hook, Container { spec, role: Role::App }));
+    // A pod with the node's network answers there.
+    let pod_ip = if pod_ip.is_empty() { "127.0.0.1" } else { &pod_ip };
+    let begun = Instant::now();
+    let ended = hooks::end_container(runtime, hook, &id, pod_ip, grace_seconds).await;
+    let late = grace_seconds > 0 && begun.elapsed() >= Duration::from_secs(grace_seconds.unsigned_abs());
+    let problem = match (ended.stopped, ended.hook_failure) {
+        (Err(status), _) => Some(format!("does not end: {}", status.message())),
+        (Ok(()), Some(why)) => Some(format!("its preStop hook failed: {why}")),
+        (Ok(()), None) if late => Some(format!("killed after its grace period of {grace_seconds} s")),
+        (Ok(()), None) => None,
+    };
+    Ended { name, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_ends_as_its_annotations_say() {
+        let check = |annotations: &[(&str, &str)], grace: i64, hook: Option<&str>| {
+            let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let labels = [(labels::POD_NAMESPACE, "ns"), (labels::POD_NAME, "db-0"), (labels::CONTAINER_NAME, "db")];
+            let container = v1::Container {
+                id: "1".to_owned(),
+                labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+                annotations: annotations.collect(),
+                ..v1::Container::default()
+            };
+            let read = read(&container, "10.0.0.1");
+            assert_eq!((read.name.as_str(), read.grace_seconds), ("ns/db-0/db", grace));
+            assert_eq!(read.hook.map(|(hook, _)| json::to_string(&hook)).as_deref(), hook);
+        };
+        check(&[], 30, None);
+        check(&[(labels::GRACE, "5")], 5, None);
+        check(&[(labels::GRACE, "-1")], 0, None);
+        check(&[(labels::GRACE, "?"), (labels::PRE_STOP, "{")], 30, None);
+        let hook = r#"{"sleep":{"seconds":1}}"#;
+        check(&[(labels::GRACE, "0"), (labels::PRE_STOP, hook)], 0, Some(hook));
+    }
+}
