@@ -11,7 +11,8 @@ use machinery::time::Time;
 use machinery::{Resource, Value, json};
 use pki::{Pki, days_left};
 
-use crate::up::Instance;
+use crate::output::outln;
+use crate::up::{Disk, Instance};
 use crate::{ask, members};
 
 /// How a cluster is.
@@ -34,6 +35,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     };
     say("cluster", &format!("process {process}, {}", if Instance::is_ready(&data_dir) { "ready" } else { "starting" }));
     say("memory", &memory(process));
+    if let Some(disk) = Disk::of(&data_dir) {
+        say("disk", &[disk.describe().as_str()].into_iter().chain(disk.warning()).collect::<Vec<_>>().join("; "));
+    }
     certificates(&data_dir)?;
     if !data_dir.join("admin.kubeconfig").is_file() {
         node(&data_dir);
@@ -154,5 +158,5 @@ fn memory(process: u32) -> String {
 }
 
 fn say(what: &str, text: &str) {
-    println!("{what:<16} {text}");
+    outln!("{what:<16} {text}");
 }

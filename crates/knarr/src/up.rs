@@ -3,6 +3,7 @@
 pub mod addons;
 pub mod address;
 pub mod background;
+mod disk;
 mod instance;
 pub mod nodes;
 pub mod plan;
@@ -23,6 +24,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use pki::{Pki, Subject};
 use tokio::task::JoinSet;
 
+pub use disk::Disk;
 pub use instance::Instance;
 use nodes::Nodes;
 use plan::{Layout, Place, Row};

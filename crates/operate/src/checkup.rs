@@ -3,7 +3,7 @@
 mod cluster;
 mod machine;
 
-pub use machine::capabilities_lacking;
+pub use machine::{DiskPressure, capabilities_lacking, disk_pressure};
 
 use std::collections::BTreeSet;
 
@@ -123,6 +123,8 @@ pub struct Disk {
     pub folder: String,
     /// Room for data.
     pub free_bytes: u64,
+    /// All that the disk has.
+    pub total_bytes: u64,
     /// Room for files; `None` where files take only bytes.
     pub free_files: Option<u64>,
     /// How long 4 KiB take to be safe, or why that is not known.

@@ -145,6 +145,7 @@ fn disk(folder: &Path) -> Disk {
     Disk {
         folder: folder.display().to_string(),
         free_bytes: room.as_ref().map_or(0, |room| room.f_bavail * room.f_frsize),
+        total_bytes: room.as_ref().map_or(0, |room| room.f_blocks * room.f_frsize),
         free_files: room.as_ref().filter(|room| room.f_files > 0).map(|room| room.f_favail),
         sync: sync_speed(folder).map_err(|error| format!("not measured: {error}")),
     }

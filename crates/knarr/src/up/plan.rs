@@ -1,5 +1,7 @@
 //! What runs, with which flags: each component as if it were started alone.
 
+mod kubelet_flags;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,7 +15,7 @@ use auth::node::component;
 use clap::ArgMatches;
 use pki::{Authority, Pki, Subject, Usage};
 
-use super::{Options, preflight, static_pods};
+use super::{Options, preflight};
 use crate::component::Shared;
 use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, metrics_server, network, proxy, scheduler};
 
@@ -129,7 +131,7 @@ pub const ROWS: &[Row] = &[
         place: Place::Node,
         own_flags: "kubelet-arg",
         kubeconfig: "kubelet",
-        flags: kubelet_flags,
+        flags: kubelet_flags::of,
         arguments: kubelet::arguments,
         run: |matches, shared| Box::pin(async move { kubelet::start(&matches, &shared).await }),
     },
@@ -532,6 +534,9 @@ fn network_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     if !["", "none", "nodes"].contains(&options.load_balancer.as_str()) {
         told.push(format!("--load-balancer-pool={}", options.load_balancer));
     }
+    if !options.disable.iter().any(|part| part == "dns") {
+        told.push(format!("--dns-service={}", list(&layout.dns_services)));
+    }
     told
 }
 
@@ -563,33 +568,6 @@ fn dns_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     told.extend(layout.dns_servers().map(|address| format!("--listen={address}")));
     told.extend(layout.dns_services.iter().map(|address| format!("--service-ip={address}")));
     told
-}
-
-fn kubelet_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
-    let mut flags = flags(&[
-        ("kubeconfig", path(layout.kubeconfig("kubelet"))),
-        ("data-dir", path(layout.data_dir.clone())),
-        ("root-dir", path(layout.data_dir.join("kubelet"))),
-        ("cert-dir", path(layout.data_dir.join("kubelet").join("pki"))),
-        ("hostname-override", layout.node_name.clone()),
-        ("node-ip", list(&layout.addresses)),
-        ("address", layout.everywhere(Ipv4Addr::UNSPECIFIED.into()).to_string()),
-        ("port", options.kubelet_port.to_string()),
-        // Nobody answers on this node for a family that it does not have.
-        ("cluster-dns", list(layout.dns_services.iter().filter(|service| layout.has_family_of(service)))),
-        ("cluster-domain", "cluster.local".into()),
-        ("client-ca-file", path(pki.authority(Authority::Cluster))),
-        ("rotate-server-certificates", "true".into()),
-        ("anonymous-auth", "false".into()),
-        ("authentication-token-webhook", "true".into()),
-        ("authorization-mode", "Webhook".into()),
-        ("network", "auto".into()),
-        ("cluster-cidr", options.pod_cidr.clone()),
-    ]);
-    if options.static_pods {
-        flags.push(format!("--pod-manifest-path={}", path(static_pods::folder(&layout.data_dir))));
-    }
-    flags
 }
 
 fn list<'a>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> String {
@@ -670,6 +648,14 @@ mod tests {
         assert!(flags("metrics-server").contains(&verified));
         assert!(!flags("metrics-server").iter().any(|flag| flag.contains("insecure")));
         assert!(flags("kubelet").contains(&"--rotate-server-certificates=true".to_owned()));
+    }
+
+    #[test]
+    fn nodes_are_under_disk_pressure_below_five_percent() {
+        let layout = Layout::of(&Options::default(), vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
+        let told = kubelet_flags::of(&Options::default(), &layout, &Pki::at(&layout.pki())).join(" ");
+        assert!(told.contains("nodefs.available<5%") && told.contains("imagefs.available<5%"), "{told}");
+        assert!(told.contains("memory.available<100Mi"), "{told}");
     }
 
     #[test]

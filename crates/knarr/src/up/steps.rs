@@ -1,9 +1,11 @@
 //! What is said while a cluster starts, and when it can be used.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Instant;
 
+use super::Disk;
 use super::plan::Layout;
+use crate::output::outln;
 
 /// Steps with their times. What is not a terminal gets plain lines.
 pub struct Steps {
@@ -33,11 +35,16 @@ impl Steps {
         let kubeconfig = layout.kubeconfig("admin");
         let kubeconfig = kubeconfig.display();
         self.say(&format!("ready in {seconds:.2} s"));
-        self.say(&format!("\n  export KUBECONFIG={kubeconfig}\n  kubectl get pods --all-namespaces\n"));
+        if let Some(disk) = Disk::of(&layout.data_dir)
+            && let Some(warning) = disk.warning()
+        {
+            self.say(&format!("warning: {}: {warning}", disk.describe()));
+        }
         self.say(&format!(
-            "The log is {}. `knarr down` stops the cluster.",
+            "The log is {}. `knarr status` and `knarr doctor` tell how the cluster is, `knarr down` stops it.",
             layout.data_dir.join("knarr.log").display()
         ));
+        self.say(&format!("Next:\n\n  export KUBECONFIG={kubeconfig}\n  kubectl get nodes,pods --all-namespaces\n"));
     }
 
     /// The node is one of the cluster's.
@@ -45,9 +52,7 @@ impl Steps {
         self.say(&format!("joined as {} in {:.2} s", layout.node_name, self.begun.elapsed().as_secs_f64()));
     }
 
-    /// Whoever read this may have gone: that is no reason to stop.
     fn say(&self, text: &str) {
-        let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+        outln!("{text}");
     }
 }

@@ -8,6 +8,9 @@ const KERNEL_GOOD: (u32, u32) = (5, 12);
 /// Less room than the first is not worth starting with; less than the second is soon used by images.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 const FREE_BYTES_GOOD: u64 = 4 << 30;
+/// Nodes of `knarr up` evict pods when less than this part of the disk is free, in percent; people are warned before.
+const FREE_PERCENT_MIN: u64 = 5;
+const FREE_PERCENT_GOOD: u64 = 10;
 const FREE_FILES_MIN: u64 = 10_000;
 /// Above these a leader of several members loses its followers' patience under load.
 const SYNC_P99_SLOW_MICROS: u64 = 50_000;
@@ -146,11 +149,46 @@ fn port(port: &Port) -> Row {
     }
 }
 
+/// How near a disk is to where nodes evict pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskPressure {
+    /// Nearly there.
+    Near,
+    /// Beyond.
+    Reached,
+}
+
+impl DiskPressure {
+    /// What it means, and what to do.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Near => "below 5 % nodes are tainted with disk-pressure and evict pods: make room before",
+            Self::Reached => {
+                "nodes are tainted with disk-pressure: no pods are scheduled and some are evicted; make room"
+            }
+        }
+    }
+}
+
+/// Whether a disk is so full that nodes evict pods for it, or will soon.
+pub fn disk_pressure(free_bytes: u64, total_bytes: u64) -> Option<DiskPressure> {
+    let is_below = |percent: u64| u128::from(free_bytes) * 100 < u128::from(total_bytes) * u128::from(percent);
+    match (is_below(FREE_PERCENT_MIN), is_below(FREE_PERCENT_GOOD)) {
+        (true, _) => Some(DiskPressure::Reached),
+        (false, true) => Some(DiskPressure::Near),
+        (false, false) => None,
+    }
+}
+
 fn disk(machine: &Machine) -> Row {
     let disk = &machine.disk;
-    let row = Row::new("disk", &disk.folder, format!("{} MiB free", disk.free_bytes >> 20));
+    let percent = disk.free_bytes.saturating_mul(100) / disk.total_bytes.max(1);
+    let row = Row::new("disk", &disk.folder, format!("{} MiB free, {percent} %", disk.free_bytes >> 20));
     if disk.free_bytes < FREE_BYTES_MIN {
         return row.but(Verdict::Bad, "make room, or choose another folder with --data-dir");
+    }
+    if let Some(pressure) = disk_pressure(disk.free_bytes, disk.total_bytes) {
+        return row.but(Verdict::Doubtful, pressure.advice());
     }
     if disk.free_files.is_some_and(|files| files < FREE_FILES_MIN) {
         return row.but(Verdict::Doubtful, "there is hardly room for new files (inodes), which images have many of");
@@ -282,6 +320,7 @@ mod tests {
             disk: Disk {
                 folder: "/var/lib/knarr".into(),
                 free_bytes: 100 << 30,
+                total_bytes: 200 << 30,
                 free_files: Some(1 << 20),
                 sync: Ok(Sync { p50_micros: 900, p99_micros: 4_000 }),
             },
@@ -350,6 +389,8 @@ mod tests {
         check(|it| it.ports[1].holder = Holder::Other, &["port 2379: Doubtful"]);
         check(|it| it.disk.free_bytes = 1 << 20, &["disk: Bad"]);
         check(|it| it.disk.free_bytes = 1 << 30, &["disk: Doubtful"]);
+        check(|it| it.disk.free_bytes = 9 << 30, &["disk: Doubtful"]);
+        check(|it| it.disk.total_bytes = 4 << 40, &["disk: Doubtful"]);
         check(|it| it.disk.free_files = Some(3), &["disk: Doubtful"]);
         check(|it| it.disk.sync = Ok(Sync { p50_micros: 1, p99_micros: 60_000 }), &["sync speed: Doubtful"]);
         check(|it| it.disk.sync = Err("not writable".into()), &["sync speed: Doubtful"]);

@@ -1,0 +1,42 @@
+//! What the kubelet of a node is told.
+
+use std::net::Ipv4Addr;
+
+use pki::{Authority, Pki};
+
+use super::{Layout, flags, list, path};
+use crate::up::{Options, static_pods};
+
+/// When a node evicts pods. Upstream's 10 and 15 % are for the disks of servers, and keep a laptop whose disk is well used from running
+/// anything; k3s has 5 %, too. `operate::checkup` warns before.
+const EVICTION_HARD: &str = "imagefs.available<5%,nodefs.available<5%,imagefs.inodesFree<5%,nodefs.inodesFree<5%";
+/// With less memory available a node evicts pods, as upstream's does.
+const MEMORY_EVICTION_BYTES: i64 = 100 << 20;
+
+pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
+    let mut flags = flags(&[
+        ("kubeconfig", path(layout.kubeconfig("kubelet"))),
+        ("data-dir", path(layout.data_dir.clone())),
+        ("root-dir", path(layout.data_dir.join("kubelet"))),
+        ("cert-dir", path(layout.data_dir.join("kubelet").join("pki"))),
+        ("hostname-override", layout.node_name.clone()),
+        ("node-ip", list(&layout.addresses)),
+        ("address", layout.everywhere(Ipv4Addr::UNSPECIFIED.into()).to_string()),
+        ("port", options.kubelet_port.to_string()),
+        // Nobody answers on this node for a family that it does not have.
+        ("cluster-dns", list(layout.dns_services.iter().filter(|service| layout.has_family_of(service)))),
+        ("cluster-domain", "cluster.local".into()),
+        ("client-ca-file", path(pki.authority(Authority::Cluster))),
+        ("rotate-server-certificates", "true".into()),
+        ("anonymous-auth", "false".into()),
+        ("authentication-token-webhook", "true".into()),
+        ("authorization-mode", "Webhook".into()),
+        ("network", "auto".into()),
+        ("cluster-cidr", options.pod_cidr.clone()),
+        ("eviction-hard", format!("{EVICTION_HARD},memory.available<{}Mi", MEMORY_EVICTION_BYTES >> 20)),
+    ]);
+    if options.static_pods {
+        flags.push(format!("--pod-manifest-path={}", path(static_pods::folder(&layout.data_dir))));
+    }
+    flags
+}
