@@ -27,7 +27,7 @@ use crate::component::{self, Shared};
 use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Cluster, JoinToken, Network};
 use crate::up::plan::{self, Layout, Place};
-use crate::up::{self, Instance, Options, Parts, Steps, addons, address, background, preflight, ready};
+use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
 
 static SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
@@ -60,6 +60,8 @@ struct Agent {
     /// Port on the loopback interface by which components reach the servers.
     #[arg(long, default_value_t = 6444)]
     local_port: u16,
+    #[command(flatten)]
+    offer: Offer,
     /// Parts that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     disable: Vec<String>,
@@ -205,6 +207,7 @@ fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>) -> Opt
         node_name: agent.node_name.clone(),
         kubelet_port: agent.kubelet_port,
         dns_port: agent.dns_port,
+        offer: agent.offer.clone(),
         disable: agent.disable.clone(),
         own_flags,
         ..Options::default()

@@ -9,7 +9,7 @@ use machinery::Resource;
 
 use crate::output::outln;
 use crate::up::nodes::Nodes;
-use crate::up::{Instance, ready};
+use crate::up::{Instance, Offer, ready};
 use crate::{down, token};
 
 static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
@@ -30,6 +30,8 @@ enum What {
     Add {
         /// Its name.
         name: String,
+        #[command(flatten)]
+        offer: Offer,
     },
     /// List those that are namespaces of this machine.
     Ls,
@@ -60,8 +62,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match what {
         What::Ls => {}
-        What::Add { name } => {
-            nodes.add(&name)?;
+        What::Add { name, offer } => {
+            nodes.add_with(&name, &offer)?;
             executor.block_on(async { ready::node_as(token::admin(&data_dir)?, name.clone()).await })?;
             outln!("node {name} is ready");
         }

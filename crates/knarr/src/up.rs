@@ -6,6 +6,7 @@ pub mod background;
 mod disk;
 mod instance;
 pub mod nodes;
+mod offer;
 pub mod plan;
 pub mod preflight;
 pub mod ready;
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 pub use disk::Disk;
 pub use instance::Instance;
 use nodes::Nodes;
+pub use offer::Offer;
 use plan::{Layout, Place, Row};
 pub use steps::Steps;
 
@@ -63,6 +65,8 @@ pub struct Options {
     /// 172.30.0.0/24 and fd4b:6e61:7272::/64].
     #[arg(long, value_delimiter = ',')]
     pub node_cidr: Vec<net::Cidr>,
+    #[command(flatten)]
+    pub offer: Offer,
     /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
     /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
     #[arg(long, default_value = "nodes")]

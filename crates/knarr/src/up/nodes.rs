@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use super::instance::DATA_DIR_MODE;
 use super::plan::Layout;
 use super::preflight::is_node_name;
-use super::Options;
+use super::{Offer, Options};
 use crate::{join, token};
 
 /// Where nodes get their addresses from if nothing is said, of either family.
@@ -140,6 +140,18 @@ impl Nodes {
             self.connect(name).with_context(|| format!("make the network of node {name}"))?;
         }
         Ok(names)
+    }
+
+    /// Adds a node to those that should be, which offers another amount than the others.
+    pub fn add_with(&self, name: &str, offer: &Offer) -> Result<()> {
+        ensure_name(name)?;
+        offer.check()?;
+        if *offer != Offer::default() {
+            let folder = self.folder_of(name);
+            sys::create_dirs(&folder, DATA_DIR_MODE)?;
+            offer.keep(&folder)?;
+        }
+        self.add(name)
     }
 
     /// Adds a node to those that should be.
@@ -266,6 +278,7 @@ impl Keeper {
         ]);
         command.args(["--with-process", &std::process::id().to_string()]);
         command.args(["--kubelet-arg", &format!("cgroup-root={}", group(&folder))]);
+        command.args(Offer::kept(&folder).unwrap_or_else(|| self.options.offer.clone()).flags());
         for (flag, value) in self.given() {
             command.args([&flag, &value]);
         }

@@ -651,11 +651,16 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_under_disk_pressure_below_five_percent() {
-        let layout = Layout::of(&Options::default(), vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
-        let told = kubelet_flags::of(&Options::default(), &layout, &Pki::at(&layout.pki())).join(" ");
+    fn nodes_are_under_disk_pressure_below_five_percent_and_offer_what_was_asked_for() {
+        let mut options = Options::default();
+        options.offer.node_cpu = Some("500m".parse().unwrap());
+        let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
+        let kubelet = |options: &Options| kubelet_flags::of(options, &layout, &Pki::at(&layout.pki())).join(" ");
+        let told = kubelet(&options);
         assert!(told.contains("nodefs.available<5%") && told.contains("imagefs.available<5%"), "{told}");
         assert!(told.contains("memory.available<100Mi"), "{told}");
+        assert!(told.contains("--system-reserved=cpu="), "{told}");
+        assert!(!kubelet(&Options::default()).contains("system-reserved"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ const FREE_BYTES_MIN: u64 = 256 << 20;
 
 /// Looks at everything that a start would fail on later, but for the disk, which the first file needs.
 pub fn check(options: &Options) -> Result<()> {
+    options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     if is_on("kubelet") {
         may_run_pods(", or leave the node out with --disable kubelet,proxy,dns")?;
@@ -40,6 +41,7 @@ pub fn check(options: &Options) -> Result<()> {
 
 /// The same for a node whose servers are elsewhere.
 pub fn node(options: &Options) -> Result<()> {
+    options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     may_run_pods("")?;
     free(SocketAddr::from(([0, 0, 0, 0], options.kubelet_port)), "the kubelet", Some("--kubelet-port"))?;

@@ -2,7 +2,8 @@
 
 use super::*;
 
-const UP: &str = "up -d --nodes 2 --node-name one --kubelet-arg eviction-hard=nodefs.available<1Mi,memory.available<100Mi";
+const UP: &str = "up -d --nodes 2 --node-name one --kubelet-arg eviction-hard=nodefs.available<1Mi,memory.available<100Mi \
+    --node-cpu 500m --node-memory 512Mi";
 
 /// A pod that takes leave in order, and one that ignores SIGTERM; each on a node of its own.
 fn pods(out: &Path) -> String {
@@ -38,6 +39,9 @@ fn down_gives_containers_their_grace_period_and_up_starts_them_again() {
     machine.eventually(running, |phases| phases == "Running Running");
     let addresses = "kubectl get nodes -o jsonpath={.items[*].status.addresses[0].address}";
     let before = machine.succeed(addresses);
+    let allocatable =
+        |what: &str| machine.succeed(&format!("kubectl get nodes -o jsonpath={{.items[*].status.allocatable.{what}}}"));
+    assert_eq!((allocatable("cpu").as_str(), allocatable("memory").as_str()), ("500m 500m", "512Mi 512Mi"));
 
     let begun = Instant::now();
     let said = machine.knarr("down");

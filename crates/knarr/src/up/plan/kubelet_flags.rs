@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use ::kubelet::node::machine::Machine;
 use pki::{Authority, Pki};
 
 use super::{Layout, flags, list, path};
@@ -35,6 +36,8 @@ pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("cluster-cidr", options.pod_cidr.clone()),
         ("eviction-hard", format!("{EVICTION_HARD},memory.available<{}Mi", MEMORY_EVICTION_BYTES >> 20)),
     ]);
+    let reserved = options.offer.reserved(&Machine::read(&layout.data_dir), MEMORY_EVICTION_BYTES);
+    flags.extend(reserved.map(|reserved| format!("--system-reserved={reserved}")));
     if options.static_pods {
         flags.push(format!("--pod-manifest-path={}", path(static_pods::folder(&layout.data_dir))));
     }
