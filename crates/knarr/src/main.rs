@@ -1,5 +1,7 @@
 //! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
 
+#![warn(clippy::print_stdout, clippy::print_stderr, reason = "these panic when the reader has gone; see `output`")]
+
 mod agent;
 mod apiserver;
 mod ask;
