@@ -108,7 +108,7 @@ impl Kubelet {
         runtime: Runtime,
         gate: Option<Gate>,
     ) -> Result<Self, StartError> {
-        check_kernel(&config)?;
+        check_kernel(&config, Path::new("/proc/sys"))?;
         config.root_dir = root_directory(&config.root_dir)?;
         let sockets = make_directories(&config)?;
         check_reserved_memory(&config)?;
@@ -362,9 +362,9 @@ fn cpus(config: &Config) -> Cpus {
     Cpus::given_away(&config.root_dir, &config.reserved_cpus, count)
 }
 
-fn check_kernel(config: &Config) -> Result<(), StartError> {
+fn check_kernel(config: &Config, sys: &Path) -> Result<(), StartError> {
     let wrong = match config.protect_kernel_defaults {
-        true => kernel::unexpected(Path::new("/proc/sys")),
+        true => kernel::unexpected(sys),
         false => Vec::new(),
     };
     if wrong.is_empty() { Ok(()) } else { Err(StartError::Kernel(wrong.join("; "))) }
@@ -422,4 +422,22 @@ fn watched<T: Send + Sync + 'static>(
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), keep);
     tasks.spawn(reflector.run());
     reader
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protect_kernel_defaults_refuses_to_start_with_other_kernel_settings() {
+        let sys = tempfile::tempdir().unwrap();
+        std::fs::create_dir(sys.path().join("vm")).unwrap();
+        std::fs::write(sys.path().join("vm/overcommit_memory"), "0\n").unwrap();
+        let check = |protect_kernel_defaults: bool| {
+            check_kernel(&Config { protect_kernel_defaults, ..Config::new("n") }, sys.path())
+        };
+        check(false).unwrap();
+        let refused = check(true).unwrap_err().to_string();
+        assert!(refused.contains("overcommit_memory"), "{refused}");
+    }
 }

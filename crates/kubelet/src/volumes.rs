@@ -174,7 +174,7 @@ impl Volumes {
 
     /// What the files of a pod take that its containers have mounted without asking: its hosts file and its termination logs.
     pub fn own_files(&self, uid: &str) -> Taken {
-        ["etc-hosts", "containers"].iter().map(|name| disk_taken(&self.pod_dir(uid).join(name))).sum()
+        own_files_of(&self.pod_dir(uid))
     }
 
     /// The pods that have a directory.
@@ -431,6 +431,10 @@ fn local_device(path: PathBuf, read_only: bool) -> Result<Place, VolumeError> {
     Err(VolumeError::Invalid(format!("{} is not a block device", path.display())))
 }
 
+fn own_files_of(pod_dir: &Path) -> Taken {
+    ["etc-hosts", "containers"].iter().map(|name| disk_taken(&pod_dir.join(name))).sum()
+}
+
 fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {
     // A name that leads elsewhere is nobody's.
     if uid.is_empty() || uid.contains('/') || uid.starts_with('.') {
@@ -532,6 +536,19 @@ mod tests {
         }
         assert!(precious.join("data").exists());
         assert!(!real.join("pods/uid").exists());
+    }
+
+    /// CVE-2020-8557.
+    #[test]
+    fn hosts_file_and_termination_logs_count_as_ephemeral_storage() {
+        let pod = tempfile::tempdir().unwrap();
+        assert_eq!(own_files_of(pod.path()), Taken::default());
+        fs::write(pod.path().join("etc-hosts"), vec![b'x'; 1 << 20]).unwrap();
+        let hosts = own_files_of(pod.path());
+        assert!(hosts.bytes >= 1 << 20, "{hosts:?}");
+        fs::create_dir_all(pod.path().join("containers/c")).unwrap();
+        fs::write(pod.path().join("containers/c/log"), vec![b'x'; 1 << 20]).unwrap();
+        assert!(own_files_of(pod.path()).bytes >= 2 << 20);
     }
 
     #[test]

@@ -165,3 +165,68 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
     response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("Upgrade"));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper::service::service_fn;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const SWITCHES: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+
+    /// A runtime that switches protocols and then says nothing.
+    async fn silent_runtime() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/exec/token", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    read_head(&mut stream).await;
+                    stream.write_all(SWITCHES).await.unwrap();
+                    let _ = stream.read(&mut [0]).await;
+                });
+            }
+        });
+        url
+    }
+
+    async fn read_head(stream: &mut TcpStream) {
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).await.unwrap();
+            head.push(byte[0]);
+        }
+    }
+
+    /// A client's connection through [`pass_on`], after protocols were switched.
+    async fn connect(idle_max: Duration) -> TcpStream {
+        let runtime = silent_runtime().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        tokio::spawn(async move {
+            let serve = |request| {
+                let runtime = runtime.clone();
+                async move { Ok::<_, std::convert::Infallible>(pass_on(&runtime, request, idle_max).await) }
+            };
+            let connection = hyper::server::conn::http1::Builder::new();
+            connection.serve_connection(TokioIo::new(stream), service_fn(serve)).with_upgrades().await
+        });
+        let request = b"POST /exec/n/p/c HTTP/1.1\r\nHost: n\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        read_head(&mut client).await;
+        client
+    }
+
+    #[tokio::test]
+    async fn streaming_connection_idle_timeout_closes_a_stream_without_traffic() {
+        let mut limited = connect(Duration::from_millis(200)).await;
+        let mut unlimited = connect(Duration::ZERO).await;
+        let closed = tokio::time::timeout(Duration::from_secs(30), limited.read(&mut [0])).await;
+        assert_eq!(closed.expect("the idle stream is closed").unwrap_or(0), 0);
+        let open = tokio::time::timeout(Duration::from_millis(600), unlimited.read(&mut [0])).await;
+        assert!(open.is_err(), "a stream without a limit stays open");
+    }
+}
