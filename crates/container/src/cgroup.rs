@@ -10,6 +10,8 @@ use libcgroups::common::{CgroupConfig, CgroupManager, ControllerOpt, create_cgro
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::systemd::Systemd;
+
 mod usage;
 
 pub use usage::{Pressure, Stall, Usage};
@@ -22,6 +24,12 @@ const CONTROLLERS: &[&str] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
     path: PathBuf,
+}
+
+/// A unit of systemd that has a cgroup of its own.
+enum Unit<'a> {
+    Slice(&'a str),
+    Scope(&'a str),
 }
 
 /// Where the hierarchies are mounted.
@@ -51,9 +59,17 @@ impl Cgroup {
         self.dirs().next().is_some()
     }
 
-    /// Makes it in every hierarchy, its parents too.
+    /// Whether there are cgroups below it.
+    pub fn has_children(&self) -> bool {
+        self.dirs().any(|dir| !children(&dir).is_empty())
+    }
+
+    /// Creates it and its parents in every hierarchy; a slice is started by systemd.
     pub fn create(&self) -> io::Result<()> {
         let hierarchies = hierarchies();
+        if let Some(Unit::Slice(unit)) = self.unit() {
+            Systemd::default().start_slice(unit)?;
+        }
         for (controller, root) in &hierarchies.separate {
             self.create_under(root)?;
             if controller == "cpuset" {
@@ -65,6 +81,35 @@ impl Cgroup {
             self.create_under(root)?;
         }
         Ok(())
+    }
+
+    /// Creates it and moves a process into it. If it is to be below a scope, systemd starts that scope with the process, because a
+    /// scope cannot exist without one.
+    pub fn create_with(&self, pid: u32) -> io::Result<()> {
+        if let Some(scope) = self.scope()
+            && let Some(Unit::Scope(unit)) = scope.unit()
+        {
+            let slice = scope.path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+            Systemd::default().start_scope(unit, slice.unwrap_or("-.slice"), pid)?;
+        }
+        self.create()?;
+        self.join(pid)
+    }
+
+    /// The scope that it is directly below.
+    pub fn scope(&self) -> Option<Cgroup> {
+        let parent = Cgroup { path: self.path.parent()?.to_owned() };
+        matches!(parent.unit(), Some(Unit::Scope(_))).then_some(parent)
+    }
+
+    /// The unit of systemd that owns it, by its name.
+    fn unit(&self) -> Option<Unit<'_>> {
+        let name = self.path.file_name()?.to_str()?;
+        match name.rsplit_once('.')?.1 {
+            "slice" => Some(Unit::Slice(name)),
+            "scope" => Some(Unit::Scope(name)),
+            _ => None,
+        }
     }
 
     /// Moves a process into it.
@@ -103,8 +148,11 @@ impl Cgroup {
         }
     }
 
-    /// Removes it with its children; what is not there is removed already.
+    /// Removes it with its children; what is not there is removed already. The unit of a slice or scope is stopped.
     pub fn remove(&self) -> io::Result<()> {
+        if let Some(Unit::Slice(unit) | Unit::Scope(unit)) = self.unit() {
+            Systemd::default().stop(unit)?;
+        }
         for dir in self.dirs() {
             remove_tree(&dir)?;
         }
@@ -151,7 +199,11 @@ impl Cgroup {
         let quiet = tracing::subscriber::NoSubscriber::default();
         tracing::subscriber::with_default(quiet, || {
             create_cgroup_manager(config).map_err(io::Error::other)?.apply(&options).map_err(io::Error::other)
-        })
+        })?;
+        match (self.unit(), self.unified_dir()) {
+            (Some(Unit::Slice(unit)), Some(dir)) => Ok(Systemd::default().keep_limits(unit, &dir)?),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a controller is there at all.

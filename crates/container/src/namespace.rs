@@ -24,7 +24,6 @@ const NOBODY: u32 = 65535;
 
 /// Starts the process; `dir` is a directory that may be used as a mount point meanwhile.
 pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
-    Cgroup::at(&sandbox.cgroup).create()?;
     let (from_child, to_parent) = pipe_with(PipeFlags::CLOEXEC)?;
     let (from_parent, to_child) = pipe_with(PipeFlags::CLOEXEC)?;
     let child = match fork().map_err(io::Error::other)? {
@@ -57,7 +56,7 @@ pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
 /// The first process: enters the namespaces and forks the one that stays.
 fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::File) -> io::Result<()> {
     setsid()?;
-    Cgroup::at(&sandbox.cgroup).join(std::process::id())?;
+    Cgroup::at(&sandbox.cgroup).create_with(std::process::id())?;
     if sandbox.users.is_some() {
         unshare(CloneFlags::CLONE_NEWUSER)?;
         report.write_all(b"mapped?\n")?;

@@ -1,6 +1,7 @@
-//! Control groups: one for all pods, one for each class of them, one for each pod, made before its sandbox and removed
-//! after it; by hand, or by systemd where the kubelet is told so.
+//! Cgroups: one for all pods, one for each QoS class, one for each pod, created before its sandbox and removed after it. With the
+//! `systemd` driver they are slices.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::container::cgroup::Cgroup;
@@ -11,22 +12,11 @@ use crate::config::Config;
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
 
-/// Why a pod has no group.
-#[derive(Debug, thiserror::Error)]
-pub enum GroupError {
-    /// The kernel.
-    #[error("{0}")]
-    Kernel(#[from] std::io::Error),
-    /// systemd.
-    #[error(transparent)]
-    Systemd(#[from] SystemdError),
-}
-
 /// The groups of a node's pods.
 #[derive(Clone, Debug)]
 pub struct Groups {
     root: String,
-    systemd: Option<Systemd>,
+    are_slices: bool,
     pids_max: Option<i64>,
     cpu_quotas: bool,
     enforced: bool,
@@ -38,10 +28,12 @@ pub struct Groups {
 impl Groups {
     /// As the kubelet is told to make them; refused if it is to ask a systemd that is not there.
     pub fn new(config: &Config) -> Result<Self, SystemdError> {
-        let systemd = config.systemd_groups.then(Systemd::of_machine).transpose()?;
+        if config.systemd_groups {
+            Systemd::of_machine()?;
+        }
         Ok(Self {
             root: config.cgroup_root.clone(),
-            systemd,
+            are_slices: config.systemd_groups,
             pids_max: config.pod_pids_max,
             cpu_quotas: config.cpu_quotas,
             enforced: config.enforce_allocatable,
@@ -51,7 +43,7 @@ impl Groups {
     }
 
     /// Makes the group of all pods, held to what the node has for them, and those of the classes.
-    pub fn prepare(&self, available: &Amounts) -> Result<(), GroupError> {
+    pub fn prepare(&self, available: &Amounts) -> io::Result<()> {
         let all = resources::class_group(&self.root, "");
         self.start(&all)?;
         if self.enforced {
@@ -64,7 +56,7 @@ impl Groups {
     }
 
     /// Gives the class between the others its share of the processors: what its pods ask for together, in thousandths of one.
-    pub fn weigh(&self, burstable_milli: i64) -> Result<(), GroupError> {
+    pub fn weigh(&self, burstable_milli: i64) -> io::Result<()> {
         let mut weighed = self.weighed.lock().unwrap_or_else(PoisonError::into_inner);
         if *weighed == Some(burstable_milli) {
             return Ok(());
@@ -74,9 +66,9 @@ impl Groups {
         Ok(())
     }
 
-    fn share(&self, class: &str, milli: i64) -> Result<(), GroupError> {
+    fn share(&self, class: &str, milli: i64) -> io::Result<()> {
         let shares = serde_json::json!({"cpu": {"shares": (resources::cpu_shares(milli))}});
-        Ok(self.at(&resources::class_group(&self.root, class)).update(&shares)?)
+        self.at(&resources::class_group(&self.root, class)).update(&shares)
     }
 
     /// Adds to what a container may use what the group of every container has.
@@ -102,25 +94,22 @@ impl Groups {
     /// What the runtime is told of it: its path, or the name of its slice.
     pub fn told(&self, pod: Pod<'_>) -> String {
         let path = resources::cgroup(&self.root, pod);
-        if self.systemd.is_some() { systemd::slice_of(&path) } else { path }
+        if self.are_slices { systemd::slice_of(&path) } else { path }
     }
 
     /// Makes it, with what the pod may use; waits for systemd if it must.
-    pub fn make(&self, pod: Pod<'_>) -> Result<(), GroupError> {
+    pub fn make(&self, pod: Pod<'_>) -> io::Result<()> {
         self.start(&resources::cgroup(&self.root, pod))?;
         self.update(pod)
     }
 
-    fn start(&self, path: &str) -> Result<(), GroupError> {
-        if let Some(systemd) = &self.systemd {
-            systemd.start_slice(&systemd::slice_of(path))?;
-        }
-        Ok(self.at(path).create()?)
+    fn start(&self, path: &str) -> io::Result<()> {
+        self.at(path).create()
     }
 
     /// Changes what the pod may use.
-    pub fn update(&self, pod: Pod<'_>) -> Result<(), GroupError> {
-        Ok(self.of(pod).update(&self.limits(pod))?)
+    pub fn update(&self, pod: Pod<'_>) -> io::Result<()> {
+        self.of(pod).update(&self.limits(pod))
     }
 
     fn limits(&self, pod: Pod<'_>) -> serde_json::Value {
@@ -132,25 +121,21 @@ impl Groups {
     }
 
     /// Removes it; one that is not there is removed already.
-    pub fn remove(&self, pod: Pod<'_>) -> Result<(), GroupError> {
+    pub fn remove(&self, pod: Pod<'_>) -> io::Result<()> {
         self.remove_at(&resources::cgroup(&self.root, pod))
     }
 
     /// Removes what there may be of a pod of which nothing but its uid is known.
-    pub fn remove_all(&self, uid: &str) -> Result<(), GroupError> {
+    pub fn remove_all(&self, uid: &str) -> io::Result<()> {
         resources::cgroups_of(&self.root, uid).iter().try_for_each(|path| self.remove_at(path))
     }
 
-    fn remove_at(&self, path: &str) -> Result<(), GroupError> {
-        self.at(path).remove()?;
-        match &self.systemd {
-            Some(systemd) => Ok(systemd.stop(&systemd::slice_of(path))?),
-            None => Ok(()),
-        }
+    fn remove_at(&self, path: &str) -> io::Result<()> {
+        self.at(path).remove()
     }
 
     fn at(&self, path: &str) -> Cgroup {
-        let of_slice = self.systemd.as_ref().and_then(|_| systemd::path_of(&systemd::slice_of(path)));
+        let of_slice = self.are_slices.then(|| systemd::path_of(&systemd::slice_of(path))).flatten();
         Cgroup::at(of_slice.as_deref().unwrap_or(path))
     }
 }
@@ -172,7 +157,7 @@ mod tests {
         assert_eq!(groups.of(Pod(&pod)).path(), Path::new("/kubepods/besteffort/poda-b"));
         config.systemd_groups = true;
         match Groups::new(&config) {
-            Err(error) => assert!(error.to_string().starts_with("systemd does not run on this machine"), "{error}"),
+            Err(error) => assert!(matches!(error, SystemdError::Absent(_) | SystemdError::CgroupV1), "{error}"),
             Ok(groups) => assert_eq!(groups.told(Pod(&pod)), "kubepods-besteffort-poda_b.slice"),
         }
     }

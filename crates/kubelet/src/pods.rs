@@ -448,7 +448,7 @@ fn is_active(pod: &Value) -> bool {
 /// Has everything undone that was done for a pod that is gone; its drivers may not be there yet.
 async fn clean_after(context: Arc<Context>, uid: String) {
     if context.config.cgroups_per_qos
-        && let Err(error) = context.groups.remove_all(&uid)
+        && let Err(error) = blocking::in_place(|| context.groups.remove_all(&uid))
     {
         tracing::warn!(uid, %error, "the group of a pod that is gone cannot be removed");
     }

@@ -469,7 +469,7 @@ impl Worker {
             return false;
         }
         if context.config.cgroups_per_qos
-            && let Err(error) = context.groups.remove(pod)
+            && let Err(error) = blocking::in_place(|| context.groups.remove(pod))
         {
             tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be removed");
         }

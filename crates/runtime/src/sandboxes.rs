@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use container::cgroup::Cgroup;
 use container::protocol::{self, NETNS};
+use container::systemd::{self, Systemd};
 use cri::v1;
 use net::{Attachment, PortMapping, Protocol};
 use rustix::mount::MountFlags;
 
 use crate::blocking;
+use crate::containers::remove_cgroup;
 use crate::error::Error;
 use crate::record;
 use crate::rootfs;
@@ -42,9 +44,7 @@ impl Runtime {
         let linux = config.linux.clone().unwrap_or_default();
         let parent = match linux.cgroup_parent.as_str() {
             "" => self.config.cgroup_parent.clone(),
-            // Whoever names a slice has made it: what is below is delegated, and arranged here as anywhere else.
-            given if given.ends_with(".slice") => container::systemd::path_of(given)
-                .ok_or_else(|| Error::Invalid(format!("cgroup_parent: {given:?} is no name of a slice")))?,
+            given if given.ends_with(".slice") => scope_in(given, &id)?,
             given => given.to_owned(),
         };
         let record = record::Sandbox {
@@ -313,8 +313,20 @@ fn resolv_conf(config: &v1::PodSandboxConfig) -> Vec<u8> {
     lines.join("\n").into_bytes()
 }
 
+/// The cgroup of a sandbox's scope in a slice that the kubelet has started. Its containers are in it as well.
+fn scope_in(slice: &str, sandbox: &str) -> Result<String, Error> {
+    Systemd::of_machine().map_err(|error| Error::Invalid(format!("cgroup_parent: {slice:?} is a slice: {error}")))?;
+    let path = systemd::path_of(slice)
+        .ok_or_else(|| Error::Invalid(format!("cgroup_parent: {slice:?} is not a valid name of a slice")))?;
+    Ok(format!("{path}/{}", systemd::scope_of(sandbox)))
+}
+
 fn clean_up(sandbox: &Sandbox) -> Result<(), Error> {
-    crate::containers::remove_cgroup(&Cgroup::at(&sandbox.record().cgroup))?;
+    let cgroup = Cgroup::at(&sandbox.record().cgroup);
+    remove_cgroup(&cgroup)?;
+    if let Some(scope) = cgroup.scope() {
+        remove_cgroup(&scope)?;
+    }
     remove_dir(&sandbox.dir)
 }
 

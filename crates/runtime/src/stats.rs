@@ -92,7 +92,9 @@ impl Runtime {
             self.containers_of(&record.id).iter().filter_map(|container| container.stats()).collect();
         // The pod's own group has everything: the sandbox's process and the containers beside it.
         let parent = record.cgroup.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let is_pods_own = parent.contains(&record.config.metadata.clone().unwrap_or_default().uid);
+        let uid = record.config.metadata.clone().unwrap_or_default().uid;
+        // A name of a slice has no other dashes than those between its parents.
+        let is_pods_own = parent.contains(&uid) || parent.contains(&uid.replace('-', "_"));
         let group = if is_pods_own { parent } else { &record.cgroup };
         let usage = Cgroup::at(group).usage();
         let at = now();

@@ -1,19 +1,25 @@
-//! The few messages of D-Bus that are needed, written and read by hand: a call and its answer.
+//! The part of D-Bus that systemd's manager needs: calls, their answers, and the signal at the end of a job.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::SystemdError;
 
 /// A value of a unit's property.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Property {
     /// `b`
     Flag(bool),
     /// `s`
     Text(String),
+    /// `t`
+    Number(u64),
+    /// `ay`
+    Bytes(Vec<u8>),
+    /// `au`
+    Numbers(Vec<u32>),
 }
 
 /// Arguments of a call: their types and their bytes.
@@ -26,47 +32,43 @@ pub struct Arguments {
 pub struct Bus {
     stream: UnixStream,
     serial: u32,
+    deadline: Instant,
 }
 
-/// The longest message that is read; answers are short.
+/// The longest message that is read: no answer or signal of systemd comes near it.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 const CALL: u8 = 1;
 const RETURN: u8 = 2;
 const ERROR: u8 = 3;
+const SIGNAL: u8 = 4;
 
 /// Writes values, each at its boundary.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
-/// Makes a slice that exists for as long as nobody ends it.
+/// Creates and starts a unit that has no file.
 pub fn start_transient_unit(unit: &str, properties: &[(&str, Property)]) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
     body.text("replace");
-    body.array(8, |body| {
-        for (name, property) in properties {
-            body.align(8);
-            body.text(name);
-            match property {
-                Property::Flag(flag) => {
-                    body.signature("b");
-                    body.number(u32::from(*flag));
-                }
-                Property::Text(text) => {
-                    body.signature("s");
-                    body.text(text);
-                }
-            }
-        }
-    });
-    // No other units come with it.
+    body.properties(properties);
+    // No auxiliary units.
     body.array(8, |_| {});
     Arguments { signature: "ssa(sv)a(sa(sv))", body: body.0 }
 }
 
-/// Ends a unit.
-pub fn stop_unit(unit: &str) -> Arguments {
+/// Changes properties of a unit until the next boot.
+pub fn set_unit_properties(unit: &str, properties: &[(&str, Property)]) -> Arguments {
+    let mut body = Writer::default();
+    body.text(unit);
+    body.number(u32::from(true));
+    body.properties(properties);
+    Arguments { signature: "sba(sv)", body: body.0 }
+}
+
+/// Starts or stops a unit; a job that contradicts it is replaced.
+pub fn unit_and_mode(unit: &str) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
     body.text("replace");
@@ -74,64 +76,169 @@ pub fn stop_unit(unit: &str) -> Arguments {
 }
 
 impl Bus {
-    /// Connects and says who asks: the kernel vouches for it.
-    pub fn connect(socket: &Path, patience: Duration) -> Result<Self, SystemdError> {
+    /// Connects and authenticates by the credentials that the kernel attests. Everything on the connection is done within `timeout`.
+    pub fn connect(socket: &Path, timeout: Duration) -> Result<Self, SystemdError> {
         let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let uid: String =
             rustix::process::geteuid().as_raw().to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
         stream.write_all(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes())?;
         let answer = line(&mut stream)?;
         if !answer.starts_with("OK") {
-            return Err(SystemdError::Refused(answer));
+            return Err(SystemdError::Refused { name: "AUTH".to_owned(), message: answer });
         }
         stream.write_all(b"BEGIN\r\n")?;
-        Ok(Self { stream, serial: 0 })
+        Ok(Self { stream, serial: 0, deadline: Instant::now() + timeout })
     }
 
     /// Calls a method of systemd's manager and waits for the answer to it.
     pub fn call(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
-        self.serial += 1;
-        self.stream.write_all(&message(self.serial, member, arguments))?;
+        self.send(member, arguments)?;
+        while self.answer()?.is_none() {}
+        Ok(())
+    }
+
+    /// Calls a method that returns a job, and waits until that job is done.
+    pub fn run_job(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
+        self.send(member, arguments)?;
+        // A private connection gets all signals without a subscription. The job may be gone before the call returns its path.
+        let mut gone = Vec::new();
+        let mut job = None;
         loop {
-            let (kind, fields) = self.read()?;
-            let answers = fields.reply_serial == Some(self.serial);
-            match kind {
-                RETURN if answers => return Ok(()),
-                ERROR if answers => return Err(SystemdError::Refused(fields.error_name)),
-                // Signals, of which nobody asked for any.
-                _ => {}
+            match self.message_or_error()? {
+                Message::Answer(body) => job = Some(body.text_at(0).ok_or(SystemdError::Malformed)?.0),
+                Message::JobRemoved(removed) => gone.push(removed),
+                Message::Other => {}
+            }
+            let Some(job) = &job else { continue };
+            if let Some(removed) = gone.iter().find(|removed| removed.job == *job) {
+                return match removed.result.as_str() {
+                    "done" | "skipped" => Ok(()),
+                    result => Err(SystemdError::Job { unit: removed.unit.clone(), result: result.to_owned() }),
+                };
             }
         }
     }
 
-    fn read(&mut self) -> Result<(u8, Fields), SystemdError> {
+    fn send(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
+        self.serial += 1;
+        Ok(self.stream.write_all(&message(self.serial, member, arguments))?)
+    }
+
+    fn answer(&mut self) -> Result<Option<Body>, SystemdError> {
+        Ok(match self.message_or_error()? {
+            Message::Answer(body) => Some(body),
+            Message::JobRemoved(_) | Message::Other => None,
+        })
+    }
+
+    /// The next message; an error that answers the last call is one here.
+    fn message_or_error(&mut self) -> Result<Message, SystemdError> {
+        let (kind, fields, body) = self.read()?;
+        let answers = fields.reply_serial == Some(self.serial);
+        Ok(match kind {
+            RETURN if answers => Message::Answer(body),
+            ERROR if answers => {
+                let message = body.text_at(0).map(|(text, _)| text).unwrap_or_default();
+                return Err(SystemdError::Refused { name: fields.error_name, message });
+            }
+            SIGNAL if fields.member == "JobRemoved" => {
+                Message::JobRemoved(JobRemoved::read(&body).ok_or(SystemdError::Malformed)?)
+            }
+            _ => Message::Other,
+        })
+    }
+
+    fn read(&mut self) -> Result<(u8, Fields, Body), SystemdError> {
         let mut head = [0; 16];
-        self.stream.read_exact(&mut head)?;
+        self.read_exact(&mut head)?;
         let little = head[0] == b'l';
         let number = |at: usize| {
             let bytes: [u8; 4] = head[at..at + 4].try_into().expect("a head has sixteen bytes");
             (if little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }) as usize
         };
         let (body, fields) = (number(4), number(12));
-        let rest = fields.next_multiple_of(8).checked_add(body).filter(|rest| *rest <= MESSAGE_BYTES_MAX);
+        let padded = fields.next_multiple_of(8);
+        let rest = padded.checked_add(body).filter(|rest| *rest <= MESSAGE_BYTES_MAX);
         let mut bytes = vec![0; rest.ok_or(SystemdError::Malformed)?];
-        self.stream.read_exact(&mut bytes)?;
+        self.read_exact(&mut bytes)?;
+        let body = Body { bytes: bytes.split_off(padded), little };
         let fields = Fields::read(&bytes[..fields], little).ok_or(SystemdError::Malformed)?;
-        Ok((head[1], fields))
+        Ok((head[1], fields, body))
+    }
+
+    fn read_exact(&mut self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => buffer = &mut buffer[count..],
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
-/// What of a message's header matters.
+/// What systemd sent.
+enum Message {
+    /// The return of the last call.
+    Answer(Body),
+    JobRemoved(JobRemoved),
+    /// Another signal.
+    Other,
+}
+
+/// The values of a message.
+struct Body {
+    bytes: Vec<u8>,
+    little: bool,
+}
+
+impl Body {
+    /// The text or object path that begins at this offset or at the next boundary, and the offset of its end.
+    fn text_at(&self, at: usize) -> Option<(String, usize)> {
+        let at = at.next_multiple_of(4);
+        let length: [u8; 4] = self.bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
+        let length = (if self.little { u32::from_le_bytes(length) } else { u32::from_be_bytes(length) }) as usize;
+        let text = self.bytes.get(at + 4..(at + 4).checked_add(length)?)?;
+        Some((String::from_utf8_lossy(text).into_owned(), at + 4 + length + 1))
+    }
+}
+
+/// The signal at the end of a job.
+struct JobRemoved {
+    job: String,
+    unit: String,
+    result: String,
+}
+
+impl JobRemoved {
+    fn read(body: &Body) -> Option<Self> {
+        // The number of the job comes first.
+        let (job, end) = body.text_at(4)?;
+        let (unit, end) = body.text_at(end)?;
+        let (result, _) = body.text_at(end)?;
+        Some(Self { job, unit, result })
+    }
+}
+
+/// The fields of a message's header that matter here.
 #[derive(Debug, Default)]
 struct Fields {
     reply_serial: Option<u32>,
     error_name: String,
+    member: String,
 }
 
 impl Fields {
-    /// Reads an array of codes and variants, of which only those of known types can be.
+    /// Reads an array of codes and variants; fails at a type that no header field has.
     fn read(bytes: &[u8], little: bool) -> Option<Self> {
         let mut fields = Self::default();
         let mut at = 0;
@@ -154,8 +261,11 @@ impl Fields {
                 b's' | b'o' => {
                     let length = number(at)? as usize;
                     let text = bytes.get(at + 4..(at + 4).checked_add(length)?)?;
-                    if code == 4 {
-                        fields.error_name = String::from_utf8_lossy(text).into_owned();
+                    let text = String::from_utf8_lossy(text).into_owned();
+                    match code {
+                        3 => fields.member = text,
+                        4 => fields.error_name = text,
+                        _ => {}
                     }
                     at = at + 4 + length + 1;
                 }
@@ -205,7 +315,9 @@ fn line(stream: &mut UnixStream) -> Result<String, SystemdError> {
             return Err(SystemdError::Malformed);
         }
         stream.read_exact(&mut byte).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => SystemdError::Refused("the connection was closed".to_owned()),
+            io::ErrorKind::UnexpectedEof => {
+                SystemdError::Refused { name: "AUTH".to_owned(), message: "the connection was closed".to_owned() }
+            }
             _ => error.into(),
         })?;
         text.push(byte[0]);
@@ -221,6 +333,43 @@ impl Writer {
     fn number(&mut self, number: u32) {
         self.align(4);
         self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn long_number(&mut self, number: u64) {
+        self.align(8);
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// `a(sv)`
+    fn properties(&mut self, properties: &[(&str, Property)]) {
+        self.array(8, |body| {
+            for (name, property) in properties {
+                body.align(8);
+                body.text(name);
+                match property {
+                    Property::Flag(flag) => {
+                        body.signature("b");
+                        body.number(u32::from(*flag));
+                    }
+                    Property::Text(text) => {
+                        body.signature("s");
+                        body.text(text);
+                    }
+                    Property::Number(number) => {
+                        body.signature("t");
+                        body.long_number(*number);
+                    }
+                    Property::Bytes(bytes) => {
+                        body.signature("ay");
+                        body.array(1, |body| body.0.extend_from_slice(bytes));
+                    }
+                    Property::Numbers(numbers) => {
+                        body.signature("au");
+                        body.array(4, |body| numbers.iter().for_each(|number| body.number(*number)));
+                    }
+                }
+            }
+        });
     }
 
     fn text(&mut self, text: &str) {
@@ -254,51 +403,85 @@ pub mod tests {
 
     use super::*;
 
-    /// Answers one call a connection, with nothing or with an error of this name; gives the messages it got.
-    pub fn answer(socket: &Path, errors: &[&str]) -> JoinHandle<Vec<Vec<u8>>> {
+    /// Serves one connection for each list of outcomes, and one call for each outcome: an error if it has a dot, a return without
+    /// values if it is empty, else a job with that result. Returns the messages that came.
+    pub fn serve(socket: &Path, connections: &[&[&str]]) -> JoinHandle<Vec<Vec<u8>>> {
         let listener = UnixListener::bind(socket).unwrap();
-        let errors: Vec<String> = errors.iter().map(|name| (*name).to_owned()).collect();
-        std::thread::spawn(move || errors.iter().map(|error| serve(&listener, error)).collect())
+        let connections: Vec<Vec<String>> =
+            connections.iter().map(|all| all.iter().map(|one| (*one).to_owned()).collect()).collect();
+        std::thread::spawn(move || {
+            connections.iter().flat_map(|outcomes| serve_connection(&listener, outcomes)).collect()
+        })
     }
 
-    fn serve(listener: &UnixListener, error: &str) -> Vec<u8> {
+    fn serve_connection(listener: &UnixListener, outcomes: &[String]) -> Vec<Vec<u8>> {
         let (mut stream, _) = listener.accept().unwrap();
         assert!(line(&mut stream).unwrap().starts_with("\0AUTH EXTERNAL "));
         stream.write_all(b"OK 0123456789abcdef\r\n").unwrap();
         assert_eq!(line(&mut stream).unwrap(), "BEGIN");
-        let mut head = [0; 16];
-        stream.read_exact(&mut head).unwrap();
-        let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap()) as usize;
-        let mut rest = vec![0; number(12).next_multiple_of(8) + number(4)];
-        stream.read_exact(&mut rest).unwrap();
-        // A signal comes first: nobody asked for it.
-        stream.write_all(&reply(4, "")).unwrap();
-        stream.write_all(&reply(if error.is_empty() { RETURN } else { ERROR }, error)).unwrap();
-        [head.to_vec(), rest].concat()
+        let mut serve = |(index, outcome): (usize, &String)| {
+            let mut head = [0; 16];
+            stream.read_exact(&mut head).unwrap();
+            let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap()) as usize;
+            let mut rest = vec![0; number(12).next_multiple_of(8) + number(4)];
+            stream.read_exact(&mut rest).unwrap();
+            let serial = u32::try_from(index).unwrap() + 1;
+            // A signal that is of no interest, and the end of another job, come first.
+            let mut bytes = sent(SIGNAL, 0, "UnitNew", &[]);
+            bytes.extend(job_removed("/job/other", "failed"));
+            match outcome.as_str() {
+                "" => bytes.extend(sent(RETURN, serial, "", &[])),
+                error if error.contains('.') => bytes.extend(sent(ERROR, serial, error, &["because"])),
+                // systemd may send the signal before it returns the job.
+                "done" => {
+                    bytes.extend(job_removed("/job/1", "done"));
+                    bytes.extend(sent(RETURN, serial, "", &["/job/1"]));
+                }
+                result => {
+                    bytes.extend(sent(RETURN, serial, "", &["/job/1"]));
+                    bytes.extend(job_removed("/job/1", result));
+                }
+            }
+            stream.write_all(&bytes).unwrap();
+            [head.to_vec(), rest].concat()
+        };
+        outcomes.iter().enumerate().map(&mut serve).collect()
     }
 
-    fn reply(kind: u8, error: &str) -> Vec<u8> {
+    fn job_removed(job: &str, result: &str) -> Vec<u8> {
+        sent(SIGNAL, 0, "JobRemoved", &["#", job, "x.scope", result])
+    }
+
+    /// A message of systemd. Values are texts, `#` is a number.
+    fn sent(kind: u8, reply_serial: u32, name: &str, values: &[&str]) -> Vec<u8> {
+        let mut body = Writer::default();
+        for value in values {
+            if *value == "#" { body.number(7) } else { body.text(value) }
+        }
         let mut all = Writer(vec![b'l', kind, 1, 1]);
-        all.number(0);
+        all.number(u32::try_from(body.0.len()).unwrap());
         all.number(77);
         all.array(8, |fields| {
-            fields.0.push(5);
-            fields.signature("u");
-            fields.number(1);
-            if !error.is_empty() {
+            if reply_serial > 0 {
+                fields.0.push(5);
+                fields.signature("u");
+                fields.number(reply_serial);
+            }
+            if !name.is_empty() {
                 fields.align(8);
-                fields.0.push(4);
+                fields.0.push(if kind == ERROR { 4 } else { 3 });
                 fields.signature("s");
-                fields.text(error);
+                fields.text(name);
             }
         });
         all.align(8);
+        all.0.extend(body.0);
         all.0
     }
 
     #[test]
     fn a_call_is_written_as_the_specification_says() {
-        let written = message(1, "StopUnit", &stop_unit("a.slice"));
+        let written = message(1, "StopUnit", &unit_and_mode("a.slice"));
         assert_eq!(&written[..4], b"l\x01\0\x01");
         // Two texts of seven letters, each with its length and its end.
         assert_eq!(u32::from_le_bytes(written[4..8].try_into().unwrap()), 4 + 8 + 4 + 8);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use ::container::cgroup::{Cgroup, Usage};
+use ::container::systemd;
 use cri::v1;
 use http::Response;
 
@@ -178,7 +179,8 @@ fn rows(collected: &Collected, group_of: impl Fn(&str) -> Option<Cgroup>) -> Vec
         rows.push(Row { created_at: collected.sandbox_at(&attributes.id), ..of_pod().measured(&group) });
         // What belongs to the network belongs to the sandbox, which has it.
         let network = linux.network.unwrap_or_default();
-        let mut sandbox = of_pod().measured(&below(&group, &attributes.id));
+        let sandbox_id = &attributes.id;
+        let mut sandbox = of_pod().measured(&below(&group, sandbox_id, sandbox_id));
         sandbox.name.clone_from(&attributes.id);
         sandbox.created_at = collected.sandbox_at(&attributes.id);
         sandbox.interfaces = network.default_interface.into_iter().chain(network.interfaces).collect();
@@ -192,7 +194,7 @@ fn rows(collected: &Collected, group_of: impl Fn(&str) -> Option<Cgroup>) -> Vec
                 name: attributes.id.clone(),
                 created_at: listed.map_or(0, |listed| listed.created_at),
                 layer: container.writable_layer,
-                ..of_pod().measured(&below(&group, &attributes.id))
+                ..of_pod().measured(&below(&group, sandbox_id, &attributes.id))
             });
         }
     }
@@ -219,11 +221,11 @@ impl Row {
     }
 }
 
-/// The group of a container or sandbox: runtimes call it as they call that, those that ask systemd make a scope of it.
-fn below(pod: &Cgroup, id: &str) -> Cgroup {
+/// The cgroup of a container or sandbox. With systemd, containerd has a scope for each, and our runtime one for all of a sandbox.
+fn below(pod: &Cgroup, sandbox: &str, id: &str) -> Cgroup {
     let at = |name: String| Cgroup::at(&pod.path().join(name).display().to_string());
-    let scope = at(format!("cri-containerd-{id}.scope"));
-    if scope.exists() { scope } else { at(id.to_owned()) }
+    let in_scope = [at(format!("cri-containerd-{id}.scope")), at(format!("{}/{id}", systemd::scope_of(sandbox)))];
+    in_scope.into_iter().find(Cgroup::exists).unwrap_or_else(|| at(id.to_owned()))
 }
 
 fn image_of(listed: &v1::Container) -> String {

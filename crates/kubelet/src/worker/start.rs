@@ -180,12 +180,12 @@ async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &
             "attempting to set container {name:?} memory limit ({limit}) below current usage ({used})"
         ));
     }
-    let grown = context.config.cgroups_per_qos.then(|| context.groups.update(pod));
+    let grown = context.config.cgroups_per_qos.then(|| blocking::in_place(|| context.groups.update(pod)));
     let request =
         v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(linux), ..Default::default() };
     let outcome = context.runtime.runtime.clone().update_container_resources(request).await;
     if let Some(Err(_)) = grown
-        && let Err(error) = context.groups.update(pod)
+        && let Err(error) = blocking::in_place(|| context.groups.update(pod))
     {
         tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
     }
@@ -212,7 +212,7 @@ impl Making {
         }
         let group = context.groups.told(pod);
         if context.config.cgroups_per_qos
-            && let Err(error) = context.groups.make(pod)
+            && let Err(error) = blocking::in_place(|| context.groups.make(pod))
         {
             let message =
                 format!("unable to ensure pod container exists: failed to create container for {group}: {error}");
@@ -332,7 +332,7 @@ impl Making {
         // One that starts again may get more or less than the one before it.
         if attempt > 0
             && self.context.config.cgroups_per_qos
-            && let Err(error) = self.context.groups.update(pod)
+            && let Err(error) = blocking::in_place(|| self.context.groups.update(pod))
         {
             tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
         }

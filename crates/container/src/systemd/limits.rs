@@ -1,0 +1,154 @@
+//! The limits of a cgroup v2 as properties of its unit.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::INFINITY;
+use super::bus::Property;
+
+/// How systemd takes the value of a file.
+#[derive(Clone, Copy)]
+enum Form {
+    /// A number, or `max`.
+    Number,
+    /// `QUOTA PERIOD` in microseconds.
+    CpuMax,
+    /// A list such as `0-2,7`.
+    Set,
+}
+
+/// Files of a cgroup that the kubelet or the runtime writes, and the properties by which systemd writes them.
+const FILES: &[(&str, &str, Form)] = &[
+    ("cpu.weight", "CPUWeight", Form::Number),
+    ("cpu.max", "CPUQuotaPerSecUSec", Form::CpuMax),
+    ("cpuset.cpus", "AllowedCPUs", Form::Set),
+    ("cpuset.mems", "AllowedMemoryNodes", Form::Set),
+    ("memory.min", "MemoryMin", Form::Number),
+    ("memory.low", "MemoryLow", Form::Number),
+    ("memory.high", "MemoryHigh", Form::Number),
+    ("memory.max", "MemoryMax", Form::Number),
+    ("memory.swap.max", "MemorySwapMax", Form::Number),
+    ("pids.max", "TasksMax", Form::Number),
+];
+
+/// systemd stores quotas as whole percents of a CPU.
+const QUOTA_STEP_MICROS: u64 = 10_000;
+/// More CPUs or NUMA nodes than the kernel supports.
+const SET_MAX: usize = 1 << 16;
+
+/// One limit of a cgroup.
+#[derive(Debug)]
+pub struct Limit {
+    file: &'static str,
+    content: String,
+    pub properties: Vec<(&'static str, Property)>,
+}
+
+impl Limit {
+    /// Writes the limit again if the kernel has another one now.
+    pub fn restore(&self, dir: &Path) -> io::Result<()> {
+        let path = dir.join(self.file);
+        if fs::read_to_string(&path)?.trim() == self.content { Ok(()) } else { fs::write(&path, &self.content) }
+    }
+}
+
+/// Reads the limits of the cgroup in `dir`. Files of controllers that are not enabled are left out, and so are empty sets, which
+/// mean those of the parent.
+pub fn read(dir: &Path) -> Vec<Limit> {
+    let limit = |&(file, property, form): &(&'static str, &'static str, Form)| {
+        let content = fs::read_to_string(dir.join(file)).ok()?.trim().to_owned();
+        let properties = match form {
+            Form::Number => vec![(property, Property::Number(number(&content)?))],
+            Form::CpuMax => {
+                let (quota, period) = content.split_once(' ')?;
+                let period: u64 = period.parse().ok()?;
+                let per_second = match number(quota)? {
+                    INFINITY => INFINITY,
+                    quota => quota.checked_mul(1_000_000)?.div_ceil(period.max(1)).next_multiple_of(QUOTA_STEP_MICROS),
+                };
+                vec![(property, Property::Number(per_second)), ("CPUQuotaPeriodUSec", Property::Number(period))]
+            }
+            Form::Set => vec![(property, Property::Bytes(mask(&content).filter(|mask| !mask.is_empty())?))],
+        };
+        Some(Limit { file, content, properties })
+    };
+    FILES.iter().filter_map(limit).collect()
+}
+
+fn number(text: &str) -> Option<u64> {
+    if text == "max" { Some(INFINITY) } else { text.parse().ok() }
+}
+
+/// A list of the kernel as a bit mask, least significant byte first.
+fn mask(list: &str) -> Option<Vec<u8>> {
+    let mut mask = Vec::new();
+    for range in list.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if last > SET_MAX {
+            return None;
+        }
+        for bit in first..=last {
+            if mask.len() <= bit / 8 {
+                mask.resize(bit / 8 + 1, 0);
+            }
+            mask[bit / 8] |= 1 << (bit % 8);
+        }
+    }
+    Some(mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_become_the_properties_that_systemd_writes_as_those_limits() {
+        let check = |file: &str, content: &str, expect: &[(&str, Property)]| {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(file), format!("{content}\n")).unwrap();
+            let read: Vec<_> = read(dir.path()).into_iter().flat_map(|limit| limit.properties).collect();
+            assert_eq!(read, expect, "{file}: {content}");
+        };
+        let number = Property::Number;
+        check("cpu.weight", "79", &[("CPUWeight", number(79))]);
+        check(
+            "cpu.max",
+            "50000 100000",
+            &[("CPUQuotaPerSecUSec", number(500_000)), ("CPUQuotaPeriodUSec", number(100_000))],
+        );
+        // 12.5 % is rounded up: a container must be able to use what its pod may use.
+        check(
+            "cpu.max",
+            "12500 100000",
+            &[("CPUQuotaPerSecUSec", number(130_000)), ("CPUQuotaPeriodUSec", number(100_000))],
+        );
+        check(
+            "cpu.max",
+            "max 100000",
+            &[("CPUQuotaPerSecUSec", number(u64::MAX)), ("CPUQuotaPeriodUSec", number(100_000))],
+        );
+        check("memory.max", "67108864", &[("MemoryMax", number(64 << 20))]);
+        check("memory.swap.max", "0", &[("MemorySwapMax", number(0))]);
+        check("pids.max", "max", &[("TasksMax", number(u64::MAX))]);
+        check("cpuset.cpus", "0-1,9", &[("AllowedCPUs", Property::Bytes(vec![0b11, 0b10]))]);
+        check("cpuset.cpus", "", &[]);
+        check("cpuset.mems", "0", &[("AllowedMemoryNodes", Property::Bytes(vec![1]))]);
+        for bad in ["0-4000000000", "x", "1-x"] {
+            check("cpuset.cpus", bad, &[]);
+        }
+        check("memory.max", "many", &[]);
+    }
+
+    #[test]
+    fn a_quota_that_systemd_rounded_is_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("cpu.max");
+        fs::write(&file, "12345 100000\n").unwrap();
+        let limits = read(dir.path());
+        fs::write(&file, "13000 100000\n").unwrap();
+        limits.iter().try_for_each(|limit| limit.restore(dir.path())).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "12345 100000");
+    }
+}
