@@ -129,7 +129,9 @@ fn clean_up(data_dir: &Path) -> Result<()> {
     leftovers::unmount_inside(&data_dir.join("kubelet"))?;
     leftovers::unmount_inside(&data_dir.join("runtime"))?;
     leftovers::remove_cgroup_root(&nodes::group(data_dir));
-    leftovers::remove_pod_cgroups(&leftovers::pod_uids(&[data_dir.to_owned()]));
+    let uids = leftovers::pod_uids(&[data_dir.to_owned()]);
+    leftovers::remove_pod_cgroups(&uids);
+    leftovers::remove_pod_slices(&uids);
     Ok(())
 }
 

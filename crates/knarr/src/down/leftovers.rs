@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use ::kubelet::logs::Logs;
 use ::kubelet::resources;
 use anyhow::{Context, Result};
+use container::cgroup::Cgroup;
+use container::systemd;
+
+use crate::output::outln;
 
 /// The uids of the pods of these nodes: the kubelet has a directory for each.
 pub fn pod_uids(data_dirs: &[PathBuf]) -> BTreeSet<String> {
@@ -59,6 +63,20 @@ pub fn remove_pod_cgroups(uids: &BTreeSet<String>) {
         for group in groups.iter().rev() {
             uids.iter().for_each(|uid| remove_cgroups(&group.join(format!("pod{uid}"))));
             let _ = std::fs::remove_dir(group);
+        }
+    }
+}
+
+/// Removes the slices that the `systemd` cgroup driver has in place of the cgroups of pods, and those of all pods and of QoS classes if
+/// no other kubelet has pods in them.
+pub fn remove_pod_slices(uids: &BTreeSet<String>) {
+    let slice = |path: &str| systemd::path_of(&systemd::slice_of(path)).map(|path| Cgroup::at(&path));
+    let pods = uids.iter().flat_map(|uid| resources::cgroups_of("/", uid)).filter_map(|path| slice(&path));
+    let classes = [resources::BURSTABLE, resources::BEST_EFFORT, ""];
+    let classes = classes.into_iter().filter_map(|class| slice(&resources::class_group("/", class)));
+    for cgroup in pods.chain(classes.filter(|slice| !slice.has_children())).filter(Cgroup::exists) {
+        if let Err(error) = cgroup.remove() {
+            outln!("failed to remove the slice {}: {error}", cgroup.path().display());
         }
     }
 }
