@@ -279,3 +279,28 @@ fn last_seen(event: &Value, now: Time) -> String {
         Err(_) => first_seen(event, now),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use machinery::value;
+
+    use super::*;
+
+    #[test]
+    fn the_source_of_an_event_is_its_controller_if_no_component_is_set() {
+        let check = |event: &Value, expect: &str| {
+            for fields in
+                [selectable("involvedObject", "reportingComponent"), selectable("regarding", "reportingController")]
+            {
+                let field = fields.iter().find(|field| field.name == "source").expect("events have a source");
+                assert_eq!(field.of(event), expect, "{event}");
+            }
+        };
+        check(&value!({"source": {"component": "kubelet"}, "reportingComponent": "other"}), "kubelet");
+        check(&value!({"source": {}, "reportingComponent": "k8s.io/controller"}), "k8s.io/controller");
+        check(&value!({"reportingComponent": "k8s.io/controller"}), "k8s.io/controller");
+        check(&value!({"deprecatedSource": {"component": "kubelet"}, "reportingController": "other"}), "kubelet");
+        check(&value!({"reportingController": "k8s.io/controller"}), "k8s.io/controller");
+        check(&value!({}), "");
+    }
+}
