@@ -14,6 +14,20 @@ pub fn schema(kind: &GroupVersionKind) -> Option<Schema<'static>> {
     open().schema(kind)
 }
 
+/// The schema of what says `apiVersion` and `kind` of itself. The documents of discovery of the core group say no
+/// `apiVersion`, and are of `v1`.
+pub fn find(api_version: &str, kind: &str) -> Option<Schema<'static>> {
+    let (group, version) = match api_version {
+        "" => ("", "v1"),
+        core_or_group => core_or_group.split_once('/').unwrap_or(("", core_or_group)),
+    };
+    let catalogue = open();
+    let found = catalogue.kinds.binary_search_by(|(have, _)| {
+        (have.group.as_str(), have.version.as_str(), have.kind.as_str()).cmp(&(group, version, kind))
+    });
+    found.ok().map(|at| catalogue.types.schema(catalogue.kinds[at].1))
+}
+
 /// Every kind with its schema, in the order of group, version and kind.
 pub fn kinds() -> impl ExactSizeIterator<Item = (&'static GroupVersionKind, Schema<'static>)> {
     let catalogue = open();

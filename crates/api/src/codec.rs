@@ -6,6 +6,9 @@ use machinery::{GroupVersionKind, Value, conform, gvk, json, protobuf, yaml};
 
 use crate::catalogue;
 
+/// Writes JSON as upstream's API server does: built-in kinds in the order of their Go types, others sorted.
+pub const JSON: json::Encoder = json::Encoder::new(catalogue::find);
+
 /// How an object is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {

@@ -104,6 +104,22 @@ fn json_encodes_to_the_bytes_that_upstream_writes() {
 }
 
 #[test]
+fn json_is_written_with_the_bytes_that_upstream_writes() {
+    check(|fixture| {
+        let object = json::parse(&fixture.json).unwrap();
+        let mut line = Vec::new();
+        api::codec::JSON.write_as(&object, fixture.schema, &mut line);
+        let (found, expect) = (json::indent(&line), &fixture.json);
+        if found == *expect {
+            return Ok(());
+        }
+        let at = found.iter().zip(expect).take_while(|(a, b)| a == b).count();
+        let around = |bytes: &[u8]| bytes[at.saturating_sub(60)..].escape_ascii().to_string();
+        Err(format!("differ at {at}:\n  {:.200}\n  {:.200}", around(&found), around(expect)))
+    });
+}
+
+#[test]
 fn yaml_reads_as_the_same_tree_as_json() {
     check(|fixture| {
         let found = yaml::parse(&fixture.yaml).map_err(|error| error.to_string())?;

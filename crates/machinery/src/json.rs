@@ -1,7 +1,9 @@
 //! JSON to tree and back, by the rules of Kubernetes' decoder: integers stay integers, repeated keys are noticed,
 //! floats are printed as Go prints them.
 
+mod go_order;
 mod parse;
+mod raw;
 mod write;
 
 use std::borrow::Cow;
@@ -10,7 +12,9 @@ use std::io;
 
 use serde::{Serialize, Serializer};
 
+pub use go_order::{Encoder, Kinds, indent};
 use parse::{Parser, Visitor};
+pub use raw::{RawEntries, RawEntry};
 
 use crate::field_validation::{duplicate, unknown};
 use crate::{Object, Path, Value, go};

@@ -137,6 +137,9 @@ pub struct Either {
 pub struct Struct {
     /// Its fields, sorted by JSON name; what Go inlines is among them.
     pub fields: Box<[Field]>,
+    /// The position of each field in the Go type, which is its position in JSON. Empty for the types of a CRD, whose
+    /// objects are maps to upstream and are written sorted by name.
+    pub order: Box<[u16]>,
     /// Whether server-side apply sees it as one value (`x-kubernetes-map-type: atomic`).
     pub atomic: bool,
     /// Whether fields it does not name are kept (`x-kubernetes-preserve-unknown-fields`).

@@ -269,6 +269,11 @@ impl Object {
         self.entries.iter().map(|(_, value)| value)
     }
 
+    /// The entries in the order of their keys, for access by position.
+    pub(crate) fn entries(&self) -> &[(Str, Value)] {
+        &self.entries
+    }
+
     /// The entries themselves, for walks that go along a sorted list of fields. Whoever changes keys or their number
     /// keeps them sorted and each key once.
     pub(crate) const fn entries_mut(&mut self) -> &mut Vec<(Str, Value)> {

@@ -193,7 +193,7 @@ impl Loader {
         }
         renumber(&mut message, &places);
         flat.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Shape::Struct(Struct { fields: flat.into(), atomic, message, ..Struct::default() })
+        Shape::Struct(Struct { fields: flat.into(), order: order.into(), atomic, message, ..Struct::default() })
     }
 
     /// Appends the fields that `lines` declare to `flat`, those of inlined structs too, and gives their protobuf form.

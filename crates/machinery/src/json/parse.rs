@@ -6,6 +6,7 @@
 //! Entries and items of unfinished lists and objects wait on two stacks; what ends takes its own off the top into a
 //! vector of exactly its size. A tree so has no spare room, and growing costs nothing.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::Error;
@@ -126,6 +127,9 @@ impl<'a> Parser<'a> {
             }
         }
         self.at += 1;
+        if !sorted && let Some(entries) = take_sorted(&mut self.entries, start) {
+            return Ok(Value::Object(Object::from_sorted(entries)));
+        }
         let entries = take(&mut self.entries, start);
         if sorted {
             return Ok(Value::Object(Object::from_sorted(entries)));
@@ -342,6 +346,44 @@ fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
         top.shrink_to_fit();
     }
     top
+}
+
+/// Takes the entries that were pushed since `start` off a stack, sorted by key. Nothing is taken if a key is repeated, or
+/// if there are many.
+///
+/// Stored objects are in the order of Go's types, so that nearly every object comes here: sorting numbers and moving each
+/// entry once is faster than sorting the entries.
+fn take_sorted(stack: &mut Vec<(Str, Value)>, start: usize) -> Option<Vec<(Str, Value)>> {
+    const FEW: usize = 48;
+    let entries = &mut stack[start..];
+    let mut order = [(0_u64, 0_u8); FEW];
+    let order = order.get_mut(..entries.len())?;
+    for (at, (key, _)) in entries.iter().enumerate() {
+        let head = first_bytes(key);
+        let mut to = at;
+        while to > 0 {
+            let before = order[to - 1];
+            let have = || entries[usize::from(before.1)].0.as_str();
+            match before.0.cmp(&head).then_with(|| have().cmp(key)) {
+                Ordering::Less => break,
+                Ordering::Equal => return None,
+                Ordering::Greater => order[to] = before,
+            }
+            to -= 1;
+        }
+        order[to] = (head, at as u8);
+    }
+    let sorted = order.iter().map(|(_, at)| std::mem::take(&mut entries[usize::from(*at)])).collect();
+    stack.truncate(start);
+    Some(sorted)
+}
+
+/// The first eight bytes of a key as a number that sorts as they do.
+fn first_bytes(key: &str) -> u64 {
+    let mut bytes = [0; 8];
+    let len = key.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&key.as_bytes()[..len]);
+    u64::from_be_bytes(bytes)
 }
 
 /// Marks the first of eight bytes that is a quote, a backslash or a control character by its highest bit. Marks above

@@ -42,11 +42,23 @@ pub(super) fn value(value: &Value, out: &mut Vec<u8>) {
 
 /// Writes a string in quotes. Nearly none has anything in it that must be escaped.
 pub(super) fn string(text: &str, out: &mut Vec<u8>) {
+    quote(text, out, escaped);
+}
+
+/// Writes a string in quotes as Go's encoder does by default: with escapes for `<`, `>` and `&`, which HTML would
+/// interpret, and for U+2028 and U+2029, which end a line in JavaScript.
+pub(super) fn go_string(text: &str, out: &mut Vec<u8>) {
+    quote(text, out, escaped_by_go);
+}
+
+/// Writes a string in quotes; `next` finds the first byte that must be escaped.
+#[inline]
+fn quote(text: &str, out: &mut Vec<u8>, next: impl Fn(&[u8]) -> Option<usize>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut rest = text.as_bytes();
     out.reserve(rest.len() + 2);
     out.push(b'"');
-    while let Some(at) = escaped(rest) {
+    while let Some(at) = next(rest) {
         out.extend_from_slice(&rest[..at]);
         match rest[at] {
             plain @ (b'"' | b'\\') => out.extend_from_slice(&[b'\\', plain]),
@@ -55,6 +67,11 @@ pub(super) fn string(text: &str, out: &mut Vec<u8>) {
             b'\n' => out.extend_from_slice(b"\\n"),
             b'\r' => out.extend_from_slice(b"\\r"),
             b'\t' => out.extend_from_slice(b"\\t"),
+            SEPARATOR => {
+                out.extend_from_slice(if rest[at + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+                rest = &rest[at + 3..];
+                continue;
+            }
             other => {
                 let digits = [HEX[usize::from(other >> 4)], HEX[usize::from(other & 0xf)]];
                 out.extend_from_slice(b"\\u00");
@@ -81,6 +98,52 @@ fn escaped(bytes: &[u8]) -> Option<usize> {
     Some(at + rest)
 }
 
+/// What U+2028 and U+2029 begin with.
+const SEPARATOR: u8 = 0xe2;
+
+/// Where the next byte is that Go's encoder escapes.
+fn escaped_by_go(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += suspect(&bytes[at..])?;
+        let is_separator = matches!(&bytes[at..], [SEPARATOR, 0x80, 0xa8 | 0xa9, ..]);
+        if bytes[at] != SEPARATOR || is_separator {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+/// Where the next byte is that Go's encoder escapes, or that may begin what it escapes.
+fn suspect(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(eight) = bytes[at..].first_chunk() {
+        let found = special_to_go(u64::from_le_bytes(*eight));
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let special = |byte: &u8| matches!(*byte, b'"' | b'\\' | b'<' | b'>' | b'&' | 0..=0x1f | SEPARATOR);
+    bytes[at..].iter().position(special).map(|rest| at + rest)
+}
+
+/// Marks the first of eight bytes that [`suspect`] looks for by its highest bit. Marks above the first one mean nothing.
+const fn special_to_go(eight: u64) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    const fn zero(bytes: u64) -> u64 {
+        bytes.wrapping_sub(ONES) & !bytes
+    }
+    // A quote and an ampersand differ in one bit, and so do the angle brackets.
+    let quote = zero((eight & (ONES * 0xfb)) ^ (ONES * b'"' as u64));
+    let bracket = zero((eight & (ONES * 0xfd)) ^ (ONES * b'<' as u64));
+    let backslash = zero(eight ^ (ONES * b'\\' as u64));
+    let separator = zero(eight ^ (ONES * SEPARATOR as u64));
+    let control = eight.wrapping_sub(ONES * 0x20) & !eight;
+    (quote | bracket | backslash | separator | control) & HIGHS
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -104,7 +167,29 @@ mod tests {
         })
     }
 
+    #[test]
+    fn strings_are_escaped_as_go_escapes_them() {
+        let check = |text: &str, expect: &str| {
+            let mut out = Vec::new();
+            go_string(text, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), expect);
+        };
+        check("a < b && c > d", r#""a \u003c b \u0026\u0026 c \u003e d""#);
+        check("plain text that is longer than eight bytes", r#""plain text that is longer than eight bytes""#);
+        check("\u{2028}\u{2029}\u{2027}€â", "\"\\u2028\\u2029\u{2027}€â\"");
+        check("\"\\\n\u{1}\u{7f}", "\"\\\"\\\\\\n\\u0001\u{7f}\"");
+    }
+
     proptest! {
+        #[test]
+        fn what_go_escapes_is_read_as_it_was(text in any::<String>(), ascii in "[\\x00-\\x7f]{0,40}") {
+            for text in [text, ascii] {
+                let mut out = Vec::new();
+                go_string(&text, &mut out);
+                prop_assert_eq!(super::super::parse(&out).unwrap(), Value::from(text));
+            }
+        }
+
         #[test]
         fn what_is_written_is_what_others_write(tree in any_value()) {
             let mut out = Vec::new();
