@@ -6,10 +6,10 @@ use std::time::Duration;
 use ::store::backend::NodeBackend;
 use ::store::disk::FileDisk;
 use ::store::etcd::compactor::{self, Retention};
-use ::store::etcd::tls::{ServerTls, TlsFiles, Versions};
+use ::store::etcd::tls::ServerTls;
 use ::store::etcd::{self, Endpoint, Routers};
 use ::store::log;
-use ::store::node::{self, Node, Start, StopReason};
+use ::store::node::{self, Node, ReadError, Start, StopReason};
 use ::store::peer::{self, Address, Tls};
 use ::store::watch::Hub;
 use anyhow::{Context, Result, bail, ensure};
@@ -18,10 +18,15 @@ use consensus::{Change, Peer};
 
 use crate::component;
 
+use authentication::Authentication;
+use security::Security;
+
 mod accepted;
+mod authentication;
 mod file;
 pub(crate) mod identity;
 mod retention;
+mod security;
 
 /// The store, started alone, with etcd's own flags.
 #[derive(Args, Debug, Clone)]
@@ -67,45 +72,15 @@ struct Etcd {
     #[command(flatten)]
     security: Security,
     #[command(flatten)]
+    authentication: Authentication,
+    #[command(flatten)]
     limits: Limits,
     /// A file with all settings: flags and the environment then do not count.
     #[arg(long, env = "ETCD_CONFIG_FILE")]
     config_file: Option<PathBuf>,
-}
-
-/// Certificates.
-#[derive(Args, Debug, Clone)]
-struct Security {
-    /// Certificate shown to clients.
-    #[arg(long, env = "ETCD_CERT_FILE")]
-    cert_file: Option<PathBuf>,
-    /// Its key.
-    #[arg(long, env = "ETCD_KEY_FILE")]
-    key_file: Option<PathBuf>,
-    /// Authority of clients' certificates; with it they must have one.
-    #[arg(long, env = "ETCD_TRUSTED_CA_FILE")]
-    trusted_ca_file: Option<PathBuf>,
-    /// Ask clients for certificates.
-    #[arg(long, env = "ETCD_CLIENT_CERT_AUTH", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
-    client_cert_auth: bool,
-    /// The oldest version of TLS that clients may speak: `TLS1.2` or `TLS1.3`.
-    #[arg(long, env = "ETCD_TLS_MIN_VERSION", default_value = "TLS1.2")]
-    tls_min_version: String,
-    /// The newest [default: TLS1.3].
-    #[arg(long, env = "ETCD_TLS_MAX_VERSION", default_value = "")]
-    tls_max_version: String,
-    /// Certificate shown to other members.
-    #[arg(long, env = "ETCD_PEER_CERT_FILE")]
-    peer_cert_file: Option<PathBuf>,
-    /// Its key.
-    #[arg(long, env = "ETCD_PEER_KEY_FILE")]
-    peer_key_file: Option<PathBuf>,
-    /// Authority of members' certificates.
-    #[arg(long, env = "ETCD_PEER_TRUSTED_CA_FILE")]
-    peer_trusted_ca_file: Option<PathBuf>,
-    /// Ask members for certificates; with TLS they are always asked.
-    #[arg(long, env = "ETCD_PEER_CLIENT_CERT_AUTH", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
-    peer_client_cert_auth: bool,
+    /// Print the version and exit.
+    #[arg(long)]
+    version: bool,
 }
 
 /// Bounds and times.
@@ -144,12 +119,28 @@ struct Limits {
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
-    Etcd::augment_args(command).args(accepted::arguments())
+    let command = Etcd::augment_args(command).args(accepted::arguments());
+    // As Go's flags: of a flag that is given more than once the last counts, lists too.
+    command.args_override_self(true).mut_args(|flag| match flag.get_action() {
+        ArgAction::Append => flag.action(ArgAction::Set),
+        _ => flag,
+    })
+}
+
+/// What `etcd --version` prints. Scripts read the first line.
+fn version() -> String {
+    let program = env!("CARGO_PKG_VERSION");
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    format!("etcd Version: {}\nKnarr Version: {program}\nOS/Arch: {os}/{arch}\n", etcd::VERSION)
 }
 
 /// Runs the member until it is told to stop.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let (flags, warnings) = &flags(matches)?;
+    if flags.version {
+        print!("{}", version());
+        return Ok(());
+    }
     let level: tracing::Level =
         flags.limits.log_level.parse().with_context(|| format!("--log-level {:?}", flags.limits.log_level))?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
@@ -174,8 +165,15 @@ fn flags(matches: &ArgMatches) -> Result<(Etcd, Vec<String>)> {
 }
 
 async fn serve(flags: &Etcd) -> Result<()> {
-    let client_tls = flags.security.client_tls()?;
-    let peer_tls = flags.security.peer_tls()?;
+    let data_dir = flags.data_dir();
+    let client_urls: Vec<String> =
+        [&flags.listen_client_urls, &flags.listen_metrics_urls, &flags.listen_client_http_urls]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+    let client_tls = flags.security.client_tls(&data_dir, &client_urls)?;
+    let peer_tls = flags.security.peer_tls(&data_dir, &flags.listen_peer_urls)?;
     let (mut endpoints, mut observed) = (Vec::new(), Vec::new());
     for url in &flags.listen_client_urls {
         endpoints.push(open(url, client_tls.as_ref()).await?);
@@ -204,7 +202,7 @@ async fn serve(flags: &Etcd) -> Result<()> {
     if let Some(retention) = flags.limits.retention()? {
         tokio::spawn(compactor::run(backend, retention));
     }
-    tokio::spawn(publish(node.clone(), this));
+    tokio::spawn(announce(node.clone(), this));
     let reason = tokio::select! {
         reason = node.stopped() => reason,
         signal = signal() => { signal?; StopReason::Asked }
@@ -216,6 +214,18 @@ async fn serve(flags: &Etcd) -> Result<()> {
         StopReason::Asked => Ok(()),
         StopReason::Removed => bail!("this member was removed from the cluster; its data directory can be deleted"),
         StopReason::Failed(error) => Err(anyhow::Error::from_boxed(Box::new(error)).context("the member cannot go on")),
+    }
+}
+
+/// Publishes this member, and logs when clients can be served: there is a leader, and all that it has committed is applied here.
+async fn announce(node: Node, this: Peer) {
+    publish(node.clone(), this).await;
+    loop {
+        match node.read_index().await {
+            Ok(()) => return tracing::info!("ready to serve client requests"),
+            Err(ReadError::Timeout) => {}
+            Err(ReadError::Stopped) => return,
+        }
     }
 }
 
@@ -253,7 +263,7 @@ async fn open(url: &str, tls: Option<&ServerTls>) -> Result<Endpoint> {
     let tls = match (address.secure, tls) {
         (false, _) => None,
         (true, Some(tls)) => Some(tls.clone()),
-        (true, None) => bail!("{url} needs --cert-file and --key-file"),
+        (true, None) => bail!("{url} needs --cert-file and --key-file, or --auto-tls"),
     };
     Ok(Endpoint::open(&format!("{}:{}", bracketed(&address.host), address.port), tls).await?)
 }
@@ -332,7 +342,7 @@ impl Etcd {
             let address = Address::parse(url)?;
             ensure!(
                 !address.secure || tls.is_some(),
-                "{url} needs --peer-cert-file, --peer-key-file and --peer-trusted-ca-file"
+                "{url} needs --peer-cert-file, --peer-key-file and --peer-trusted-ca-file, or --peer-auto-tls"
             );
             let listener = tokio::net::TcpListener::bind((&*address.host, address.port)).await;
             listeners.push(listener.with_context(|| format!("cannot listen on {url}"))?);
@@ -377,38 +387,8 @@ impl Etcd {
                 Some(text) => retention::duration(text).context("--watch-progress-notify-interval")?,
                 None => default.progress_interval,
             },
+            auth: self.authentication.config(self.security.client_cert_auth)?,
         })
-    }
-}
-
-impl Security {
-    fn client_tls(&self) -> Result<Option<ServerTls>> {
-        let (cert, key) = match (&self.cert_file, &self.key_file) {
-            (Some(cert), Some(key)) => (cert.clone(), key.clone()),
-            (None, None) => return Ok(None),
-            _ => bail!("--cert-file and --key-file go together"),
-        };
-        ensure!(!self.client_cert_auth || self.trusted_ca_file.is_some(), "--client-cert-auth needs --trusted-ca-file");
-        let client_ca = self.trusted_ca_file.clone();
-        Ok(Some(ServerTls::new(TlsFiles { cert, key, client_ca, versions: self.versions()? })?))
-    }
-
-    fn versions(&self) -> Result<Versions> {
-        Ok(match (&*self.tls_min_version, &*self.tls_max_version) {
-            ("" | "TLS1.2", "" | "TLS1.3") => Versions::Both,
-            ("" | "TLS1.2", "TLS1.2") => Versions::Only12,
-            ("TLS1.3", "" | "TLS1.3") => Versions::Only13,
-            ("TLS1.3", "TLS1.2") => bail!("--tls-min-version is above --tls-max-version"),
-            (min, max) => bail!("--tls-min-version {min:?} and --tls-max-version {max:?} are TLS1.2 or TLS1.3"),
-        })
-    }
-
-    fn peer_tls(&self) -> Result<Option<Tls>> {
-        match (&self.peer_cert_file, &self.peer_key_file, &self.peer_trusted_ca_file) {
-            (Some(cert), Some(key), Some(authority)) => Ok(Some(Tls::from_files(cert, key, authority)?)),
-            (None, None, None) => Ok(None),
-            _ => bail!("--peer-cert-file, --peer-key-file and --peer-trusted-ca-file go together"),
-        }
     }
 }
 
@@ -425,6 +405,8 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use ::store::etcd::tls::Versions;
+
     use super::*;
 
     fn read(given: &[&str]) -> Result<(Etcd, Vec<String>)> {
@@ -453,6 +435,25 @@ mod tests {
             let error = format!("{:#}", read(&[&file]).unwrap_err());
             assert!(error.contains(why), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn the_last_of_repeated_flags_counts() {
+        let (flags, _) = read(&["--name=a", "--client-cert-auth", "--name", "b", "--client-cert-auth=false"]).unwrap();
+        assert_eq!((flags.name.as_str(), flags.security.client_cert_auth), ("b", false));
+        let (flags, _) =
+            read(&["--initial-cluster=a=http://a:1", "--initial-cluster", "b=http://b:1,c=http://c:1"]).unwrap();
+        assert_eq!(flags.initial_cluster, ["b=http://b:1", "c=http://c:1"]);
+        assert!(read(&["--snapshot-count=1", "--snapshot-count=2"]).is_ok());
+    }
+
+    #[test]
+    fn the_version_names_the_etcd_that_clients_may_expect_and_the_program() {
+        let text = version();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some(&*format!("etcd Version: {}", etcd::VERSION)));
+        assert!(lines.next().is_some_and(|line| line.starts_with("Knarr Version: ")));
+        assert!(read(&["--version"]).unwrap().0.version);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use crate::range::{Bounds, Range, Sort, SortBy};
 use crate::{
-    Access, Alarm, AlarmChange, Command, Compare, Delete, DirectoryChange, Operation, PasswordHash, Permission, Put,
-    Relation, Span, Target, Txn,
+    Access, Alarm, AlarmChange, Caller, Command, Compare, Delete, DirectoryChange, Operation, PasswordHash, Permission,
+    Put, Relation, Span, Target, Txn,
 };
 
 pub(crate) fn key() -> impl Strategy<Value = Bytes> {
@@ -93,6 +93,21 @@ fn txn() -> impl Strategy<Value = Txn> {
         compare,
         success,
         failure,
+    })
+}
+
+/// A command as the log may hold it, with or without a caller.
+pub(crate) fn logged_command() -> impl Strategy<Value = Command> {
+    let bare = prop_oneof![
+        4 => command(),
+        1 => ("[ab]?", "[xy]?").prop_map(|(user, token)| Command::Authenticate { user, token }),
+        1 => prop::sample::select(vec![DirectoryChange::Enable, DirectoryChange::Disable]).prop_map(Command::Directory),
+    ];
+    let user = ("[ab]?", any::<u64>()).prop_map(|(name, revision)| Caller::User { name, revision });
+    let caller = prop::option::of(prop_oneof![Just(Caller::Cluster), user]);
+    (bare, caller).prop_map(|(command, caller)| match caller {
+        Some(caller) => command.authorized(caller),
+        None => command,
     })
 }
 

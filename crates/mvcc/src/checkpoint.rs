@@ -18,10 +18,13 @@ use crate::state::{Attached, Head, Lease, Logged, Past, State};
 use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64};
 
 /// The formats this code reads.
-const FORMATS: std::ops::RangeInclusive<u8> = WITHOUT_DIRECTORY..=WITH_DIRECTORY;
+const FORMATS: std::ops::RangeInclusive<u8> = WITHOUT_DIRECTORY..=WITH_AUTHENTICATION;
 /// What was written before there were users and roles, and still is while there never were any: members of an older version read it.
 const WITHOUT_DIRECTORY: u8 = 1;
+/// Users and roles, written while authentication is disabled.
 const WITH_DIRECTORY: u8 = 2;
+/// Authentication is enabled: a member that could not enforce it must not open the state.
+const WITH_AUTHENTICATION: u8 = 3;
 /// A frame is closed when it has grown to this.
 const FRAME_BYTES: usize = 256 * 1024;
 
@@ -46,7 +49,7 @@ pub enum CorruptCheckpoint {
         frame: usize,
     },
     /// The stream was written by another version of the program, or is no checkpoint.
-    #[error("the checkpoint has format {0}, this program reads formats up to {WITH_DIRECTORY}")]
+    #[error("the checkpoint has format {0}, this program reads formats up to {WITH_AUTHENTICATION}")]
     Format(u8),
     /// A frame's checksum is right, its content is not.
     #[error("the checkpoint has malformed content in frame {frame}")]
@@ -64,7 +67,11 @@ impl State {
             return self.forgotten().write_to(out);
         }
         let mut frames = Frames { out, payload: Vec::with_capacity(FRAME_BYTES + 4096) };
-        let format = if self.directory.is_untouched() { WITHOUT_DIRECTORY } else { WITH_DIRECTORY };
+        let format = match &*self.directory {
+            directory if directory.is_untouched() => WITHOUT_DIRECTORY,
+            directory if directory.is_enabled() => WITH_AUTHENTICATION,
+            _ => WITH_DIRECTORY,
+        };
         frames.payload.extend([HEADER, format]);
         put_u64(&mut frames.payload, self.applied_index);
         put_i64(&mut frames.payload, self.revision);
@@ -85,7 +92,7 @@ impl State {
             frames.payload.push(alarm.number());
         }
         frames.close()?;
-        if format == WITH_DIRECTORY {
+        if format != WITHOUT_DIRECTORY {
             frames.payload.push(DIRECTORY);
             self.directory.write(&mut frames.payload);
             frames.close()?;
@@ -349,7 +356,27 @@ mod tests {
         let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
         assert_eq!((back.directory(), written(&back)), (state.directory(), bytes));
         let older = State::read_from(&mut &before[..]).expect("the older one is whole");
+        assert!(!older.directory().is_enabled());
         assert_eq!(older.directory(), &Directory::default());
+    }
+
+    #[test]
+    fn enabled_authentication_survives_a_checkpoint_that_older_members_refuse() {
+        let mut state = sample();
+        let root = || "root".to_owned();
+        let changes = [
+            DirectoryChange::AddUser { name: root(), password: None },
+            DirectoryChange::GrantRole { user: root(), role: root() },
+            DirectoryChange::Enable,
+        ];
+        for (index, change) in (1502..).zip(changes) {
+            assert_eq!(state.apply(index, &Command::Directory(change)).result, Ok(crate::Reply::Directory));
+        }
+        let bytes = written(&state);
+        assert_eq!(bytes[9], WITH_AUTHENTICATION);
+        let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
+        assert!(back.directory().is_enabled());
+        assert_eq!(written(&back), bytes);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 pub use codec::CorruptCommand;
 
-use crate::directory::DirectoryChange;
+use crate::directory::{Caller, DirectoryChange};
 use crate::range::Range;
 use crate::{LeaseId, Revision, Span};
 
@@ -52,6 +52,20 @@ pub enum Command {
     },
     /// Changes users or roles.
     Directory(DirectoryChange),
+    /// Opens a session for a user whose password the proposer has verified.
+    Authenticate {
+        /// The user.
+        user: String,
+        /// The first part of the session's token; the entry's index is the second. Empty if the token is signed by the proposer.
+        token: String,
+    },
+    /// A command on behalf of a caller. A bare command is anonymous.
+    Authorized {
+        /// Whose permissions are checked when the command is applied.
+        caller: Caller,
+        /// The command, which is not itself authorized.
+        command: Box<Command>,
+    },
 }
 
 /// Writes one key.
@@ -166,13 +180,39 @@ pub enum AlarmChange {
 }
 
 impl Command {
-    /// Whether the command may make the key space grow: what a full store refuses.
+    /// The command on behalf of a caller.
+    #[must_use]
+    pub fn authorized(self, caller: Caller) -> Self {
+        debug_assert!(!matches!(self, Command::Authorized { .. }), "a command has one caller");
+        Command::Authorized { caller, command: Box::new(self) }
+    }
+
+    /// The caller and the bare command.
+    pub fn split(&self) -> (Option<&Caller>, &Command) {
+        match self {
+            Command::Authorized { caller, command } => (Some(caller), command),
+            command => (None, command),
+        }
+    }
+
+    /// Whether the command may need more room on disk: what a member with a full disk refuses.
     pub fn grows(&self) -> bool {
+        match self.split().1 {
+            Command::Directory(change) => change.grows(),
+            command => command.counts_against_quota(),
+        }
+    }
+
+    /// Whether the command may make the key space grow: what a store that has used up its quota refuses. Users and roles
+    /// are not limited by the quota.
+    pub fn counts_against_quota(&self) -> bool {
         match self {
             Command::Put(_) | Command::LeaseGrant { .. } => true,
             Command::Txn(txn) => txn.has_put(),
-            Command::Directory(change) => change.grows(),
-            Command::Delete(_)
+            Command::Authorized { command, .. } => command.counts_against_quota(),
+            Command::Directory(_)
+            | Command::Authenticate { .. }
+            | Command::Delete(_)
             | Command::LeaseRevoke { .. }
             | Command::LeaseCheckpoint { .. }
             | Command::Compact { .. }

@@ -1,7 +1,8 @@
-//! Users and roles as operators wrote them down, beside the key space: names, what proves who somebody is, who may do what.
+//! Users, roles and permissions, beside the key space.
 //!
-//! The rules and the texts are etcd's. Nobody's requests are judged by them here.
+//! The rules and the error messages are etcd's.
 
+mod access;
 mod codec;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,13 +10,17 @@ use std::fmt;
 
 use crate::{End, Span};
 
-/// The user who must be there before users count, and the role that may do everything. Users may have the role without its being added.
+pub use access::Caller;
+pub(crate) use codec::read_text;
+
+/// The user that must exist before authentication can be enabled, and the role that may do everything. Users may have the role without its being added.
 const ROOT: &str = "root";
 
 /// All users and roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
     revision: u64,
+    enabled: bool,
     users: BTreeMap<String, User>,
     /// What each role allows, by the first key.
     roles: BTreeMap<String, Vec<Permission>>,
@@ -56,6 +61,8 @@ pub enum Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum DirectoryChange {
+    Enable,
+    Disable,
     AddUser { name: String, password: Option<PasswordHash> },
     DeleteUser { name: String },
     SetPassword { name: String, password: PasswordHash },
@@ -93,12 +100,20 @@ pub enum DirectoryError {
     RootUserNotFound,
     #[error("etcdserver: root user does not have root role")]
     RootRoleNotGranted,
+    #[error("etcdserver: authentication is not enabled")]
+    NotEnabled,
+    #[error("etcdserver: authentication failed, invalid user ID or password")]
+    AuthFailed,
+    #[error("etcdserver: permission denied")]
+    PermissionDenied,
+    #[error("etcdserver: revision of auth store is old")]
+    OldRevision,
 }
 
 impl Default for Directory {
     /// Nobody. The first revision is etcd's.
     fn default() -> Self {
-        Self { revision: 1, users: BTreeMap::new(), roles: BTreeMap::new() }
+        Self { revision: 1, enabled: false, users: BTreeMap::new(), roles: BTreeMap::new() }
     }
 }
 
@@ -130,7 +145,7 @@ impl Directory {
         Ok(if role == ROOT { everything() } else { granted.clone() })
     }
 
-    /// Whether somebody would be left who may do everything, were users to count from now on.
+    /// Whether there is a root user with the root role, without whom nobody could administer the store.
     pub fn check_root(&self) -> Result<(), DirectoryError> {
         let root = self.users.get(ROOT).ok_or(DirectoryError::RootUserNotFound)?;
         if root.roles.contains(ROOT) { Ok(()) } else { Err(DirectoryError::RootRoleNotGranted) }
@@ -138,7 +153,12 @@ impl Directory {
 
     /// Makes a change, whole or not at all. What changes nothing is no new revision.
     pub(crate) fn apply(&mut self, change: &DirectoryChange) -> Result<(), DirectoryError> {
+        if self.enabled && change.takes_root() {
+            return Err(DirectoryError::InvalidManagement);
+        }
         let changed = match change {
+            DirectoryChange::Enable => self.enable(),
+            DirectoryChange::Disable => Ok(std::mem::take(&mut self.enabled)),
             DirectoryChange::AddUser { name, password } => self.add_user(name, password.as_ref()),
             DirectoryChange::DeleteUser { name } => {
                 self.users.remove(name).map(|_| true).ok_or(DirectoryError::UserNotFound)
@@ -155,9 +175,18 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether nothing was ever changed.
+    /// Whether nothing was ever changed, and authentication was therefore never enabled.
     pub(crate) fn is_untouched(&self) -> bool {
         self.revision == Self::default().revision
+    }
+
+    /// Enabling is no new revision: nobody has a token yet that it could make stale.
+    fn enable(&mut self) -> Result<bool, DirectoryError> {
+        if !self.enabled {
+            self.check_root()?;
+            self.enabled = true;
+        }
+        Ok(false)
     }
 
     fn add_user(&mut self, name: &str, password: Option<&PasswordHash>) -> Result<bool, DirectoryError> {
@@ -241,11 +270,22 @@ impl DirectoryChange {
     pub(crate) fn grows(&self) -> bool {
         match self {
             Self::AddUser { .. } | Self::AddRole { .. } | Self::GrantRole { .. } | Self::GrantPermission { .. } => true,
-            Self::DeleteUser { .. }
+            Self::Enable
+            | Self::Disable
+            | Self::DeleteUser { .. }
             | Self::SetPassword { .. }
             | Self::RevokeRole { .. }
             | Self::DeleteRole { .. }
             | Self::RevokePermission { .. } => false,
+        }
+    }
+
+    /// Whether nobody could administer the store afterwards.
+    fn takes_root(&self) -> bool {
+        match self {
+            Self::DeleteUser { name } | Self::DeleteRole { name } => name == ROOT,
+            Self::RevokeRole { user, role } => user == ROOT && role == ROOT,
+            _ => false,
         }
     }
 }

@@ -46,7 +46,7 @@ impl Lessor {
 
     /// Takes note of a command that was applied.
     pub fn observe(&mut self, command: &Command, outcome: &Outcome, now_ms: u64) {
-        match (command, &outcome.result) {
+        match (command.split().1, &outcome.result) {
             (_, Ok(Reply::LeaseGranted { id, ttl_seconds })) => {
                 self.start(Lease { id: *id, ttl_seconds: *ttl_seconds, remaining_seconds: 0 }, now_ms);
             }

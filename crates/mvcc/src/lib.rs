@@ -22,7 +22,7 @@ pub use checkpoint::CorruptCheckpoint;
 pub use command::{
     Alarm, AlarmChange, Command, Compare, CorruptCommand, Delete, Operation, Put, Relation, Target, Txn,
 };
-pub use directory::{Access, Directory, DirectoryChange, DirectoryError, PasswordHash, Permission, User};
+pub use directory::{Access, Caller, Directory, DirectoryChange, DirectoryError, PasswordHash, Permission, User};
 pub use error::Error;
 pub use lessor::Lessor;
 pub use range::{Bounds, Range, RangeReply, Sort, SortBy};

@@ -10,6 +10,7 @@
 //! lives on another thread while this one goes on.
 
 mod apply;
+mod authorize;
 mod compact;
 mod hash;
 

@@ -10,6 +10,7 @@ pub use node::NodeBackend;
 
 use crate::node::DiskStats;
 use crate::peer::PeerTraffic;
+use crate::sessions::Sessions;
 use crate::watch::Hub;
 
 /// How often it is looked whether all that was compacted is forgotten, for who waits for that.
@@ -25,6 +26,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn view<R>(&self, look: impl FnOnce(&State) -> R) -> R;
     /// Who must look when something changes.
     fn hub(&self) -> &Hub;
+    /// The sessions of authenticated users.
+    fn sessions(&self) -> &Sessions;
     /// Puts a command into the log and returns what became of it once a majority has it on disk and it was applied here.
     fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, BackendError>> + Send;
     /// Returns when everything that was acknowledged before the call can be seen by [`Backend::view`].
@@ -53,7 +56,7 @@ pub(crate) async fn propose_within<B: Backend>(
     command: Command,
 ) -> Result<Outcome, BackendError> {
     let is_full = quota_bytes.is_some_and(|quota| backend.view(State::size_bytes) >= quota);
-    if !is_full || !command.grows() {
+    if !is_full || !command.counts_against_quota() {
         return backend.propose(command).await;
     }
     if !backend.view(|state| state.has_alarm(Alarm::NoSpace)) {

@@ -4,6 +4,7 @@
 
 mod auth;
 mod authority;
+mod caller;
 mod calls;
 mod check;
 mod cluster;
@@ -26,9 +27,10 @@ mod watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mvcc::{Command, Outcome, Reply};
+use mvcc::{Caller, Command, Outcome, Reply};
 use tonic::Status;
 
+pub use caller::{AuthConfig, TokenSigner, Tokens};
 pub use serve::{Endpoint, Routers, ServeError, maintenance, router, routers, serve};
 
 use self::calls::Calls;
@@ -55,6 +57,8 @@ pub struct Config {
     pub election_timeout: std::time::Duration,
     /// How often a watcher that asked for it hears that nothing happened.
     pub progress_interval: std::time::Duration,
+    /// How users prove who they are.
+    pub auth: AuthConfig,
 }
 
 impl Default for Config {
@@ -67,6 +71,7 @@ impl Default for Config {
             lease_ttl_seconds_min: 2,
             election_timeout: std::time::Duration::from_secs(1),
             progress_interval: std::time::Duration::from_secs(600),
+            auth: AuthConfig::default(),
         }
     }
 }
@@ -79,11 +84,16 @@ pub(crate) struct Server<B> {
     /// Commands that were proposed here and did not come through.
     failed: Arc<AtomicU64>,
     calls: Arc<Calls>,
+    /// Whether requests need no credentials: only the owner of the store reaches the listener.
+    trusted: bool,
 }
 
 impl<B: Backend> Server<B> {
     pub(crate) fn new(backend: B, config: Config) -> Self {
-        Self { backend, config: Arc::new(config), failed: Arc::default(), calls: Arc::default() }
+        if let Tokens::Simple { ttl } = config.auth.tokens {
+            backend.sessions().set_ttl(ttl);
+        }
+        Self { backend, config: Arc::new(config), failed: Arc::default(), calls: Arc::default(), trusted: false }
     }
 
     fn header(&self, revision: mvcc::Revision) -> Option<ResponseHeader> {
@@ -99,8 +109,12 @@ impl<B: Backend> Server<B> {
         self.header(self.backend.view(mvcc::State::revision))
     }
 
-    /// Proposes a command; a refusal becomes the status etcd answers with.
-    async fn apply(&self, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
+    /// Proposes a command on behalf of a caller; a refusal becomes the status etcd answers with.
+    async fn apply(&self, caller: Option<Caller>, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
+        let command = match caller {
+            Some(caller) => command.authorized(caller),
+            None => command,
+        };
         let outcome = propose_within(&self.backend, self.config.quota_bytes, command).await;
         let failed = |error| {
             self.failed.fetch_add(1, Ordering::Relaxed);

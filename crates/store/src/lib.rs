@@ -25,6 +25,7 @@ pub mod open;
 pub mod peer;
 mod renewed;
 pub mod replica;
+pub mod sessions;
 pub mod shelf;
 pub mod snapshot;
 pub mod watch;

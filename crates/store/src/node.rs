@@ -19,6 +19,7 @@ use crate::disk::{Disk, FileDisk};
 use crate::open::{self, OpenError};
 use crate::peer::{self, PeerTraffic, Tls, Traffic};
 use crate::replica::Answer;
+use crate::sessions::Sessions;
 use crate::shelf::Shelf;
 pub use writer::{DiskStats, SYNC_BUCKETS_MICROS};
 
@@ -192,6 +193,7 @@ struct Shared {
     reads_freely: Arc<AtomicBool>,
     patience: Duration,
     traffic: Traffic,
+    sessions: Sessions,
 }
 
 type Reply<T> = oneshot::Sender<T>;
@@ -234,6 +236,7 @@ impl Node {
             reads_freely: started.reads_freely,
             patience,
             traffic: started.traffic,
+            sessions: started.sessions,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -294,6 +297,11 @@ impl Node {
     /// What went to the other members and came from them since the start.
     pub fn peer_traffic(&self) -> Vec<PeerTraffic> {
         self.shared.traffic.told()
+    }
+
+    /// The sessions of authenticated users.
+    pub fn sessions(&self) -> &Sessions {
+        &self.shared.sessions
     }
 
     /// Hears of every change of leader.

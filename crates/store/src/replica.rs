@@ -10,11 +10,12 @@ use consensus::{
     ChangeError, Committed, Config, Effects, Fault, Member, Message, Payload, Persist, Proposal, ProposeError,
     Recovered, RequestId, Role, SnapshotMeta, Status,
 };
-use mvcc::{Command, Lessor, Outcome, State};
+use mvcc::{Caller, Command, Lessor, Outcome, State};
 
 use self::reads::Reads;
 pub use self::room::Room;
 use self::room::Space;
+use crate::sessions::SessionChange;
 use crate::shelf::Shelf;
 
 /// What a proposal came to.
@@ -63,6 +64,8 @@ pub struct Step {
     pub changed: Option<Status>,
     /// The entries that were applied, in order.
     pub applied: Vec<Committed>,
+    /// What the entries changed about the sessions of users, in order.
+    pub sessions: Vec<SessionChange>,
     /// Whether a snapshot took the place of the state.
     pub installed: bool,
     /// Whether this member has left the cluster.
@@ -159,9 +162,14 @@ impl Replica {
 
     /// Ends the leases whose time is over, if this member leads.
     pub fn expire(&mut self, now_ms: u64) {
+        let is_authenticating = self.view(|state| state.directory().is_enabled());
         let Some(lessor) = &mut self.lessor else { return };
-        let mut commands: Vec<Command> =
-            lessor.expired(now_ms, EXPIRED_MAX).into_iter().map(|id| Command::LeaseRevoke { id }).collect();
+        let revoke = |id| {
+            let command = Command::LeaseRevoke { id };
+            // A bare command, which members of older versions read, would be anonymous.
+            if is_authenticating { command.authorized(Caller::Cluster) } else { command }
+        };
+        let mut commands: Vec<Command> = lessor.expired(now_ms, EXPIRED_MAX).into_iter().map(revoke).collect();
         commands.extend(lessor.checkpoints(now_ms));
         for command in commands {
             self.propose(command.encode());
@@ -369,7 +377,9 @@ impl Replica {
                 Committed::Command { index, request, .. } => (*index, Some(request), None),
             };
             let outcome = if let Committed::Command { data, .. } = entry {
-                Some(self.apply_command(index, data, now_ms)?)
+                let (outcome, session) = self.apply_command(index, data, now_ms)?;
+                step.sessions.extend(session);
+                Some(outcome)
             } else {
                 self.state.write().expect("nobody panics while holding the state").set_applied_index(index);
                 None
@@ -385,17 +395,23 @@ impl Replica {
         Ok(())
     }
 
-    fn apply_command(&mut self, index: u64, data: &Bytes, now_ms: u64) -> Result<Outcome, ReplicaError> {
+    fn apply_command(
+        &mut self,
+        index: u64,
+        data: &Bytes,
+        now_ms: u64,
+    ) -> Result<(Outcome, Option<SessionChange>), ReplicaError> {
         let command = Command::decode(data).map_err(|_| ReplicaError::Unreadable { index })?;
         let mut state = self.state.write().expect("nobody panics while holding the state");
         let outcome = state.apply_to(index, &command, &mut |value| self.shelf.place(value));
         drop(state);
-        if matches!(command, Command::Alarm { .. }) {
+        if matches!(command.split().1, Command::Alarm { .. }) {
             self.space.look_again();
         }
         if let Some(lessor) = &mut self.lessor {
             lessor.observe(&command, &outcome, now_ms);
         }
-        Ok(outcome)
+        let session = SessionChange::of(&command, &outcome);
+        Ok((outcome, session))
     }
 }

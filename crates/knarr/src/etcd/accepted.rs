@@ -29,9 +29,7 @@ enum Form {
 use Form::{Switch, Value};
 
 const NO_FILE_BEHIND: &str = "the log is in --data-dir";
-const NO_USERS: &str = "there are no users";
 const NO_LIST: &str = "clients are told apart by their authority alone";
-const OWN_AUTHORITY: &str = "make certificates and give them with --cert-file and --peer-cert-file";
 const NO_DISCOVERY: &str = "name the members with --initial-cluster";
 const TO_STDERR: &str = "the log goes to the standard error";
 const RESTORE: &str = "restore a snapshot with `knarr store snapshot restore` instead";
@@ -72,11 +70,13 @@ const FLAGS: &[Flag] = &[
     ("discovery-fallback", Value, &[], Taken),
     ("discovery-proxy", Value, &[""], Refused(NO_DISCOVERY)),
     ("proxy", Value, &["off"], Refused("this is always a member")),
+    ("proxy-failure-wait", Value, &[], Taken),
+    ("proxy-refresh-interval", Value, &[], Taken),
+    ("proxy-dial-timeout", Value, &[], Taken),
+    ("proxy-write-timeout", Value, &[], Taken),
+    ("proxy-read-timeout", Value, &[], Taken),
     ("force-new-cluster", Switch, &["false"], Refused(RESTORE)),
     ("unsafe-no-fsync", Switch, &["false"], Warned("every write is synced")),
-    ("auto-tls", Switch, &["false"], Refused(OWN_AUTHORITY)),
-    ("peer-auto-tls", Switch, &["false"], Refused(OWN_AUTHORITY)),
-    ("self-signed-cert-validity", Value, &[], Taken),
     ("client-cert-file", Value, &[""], Warned("this server is nobody's client")),
     ("client-key-file", Value, &[""], Warned("this server is nobody's client")),
     ("peer-client-cert-file", Value, &[""], Refused("a member shows others its --peer-cert-file")),
@@ -91,9 +91,6 @@ const FLAGS: &[Flag] = &[
     ("host-whitelist", Value, &["", "*"], Refused("every name is answered")),
     ("cors", Value, &["", "*"], Warned("no page of another site is let in or kept out")),
     ("cipher-suites", Value, &[""], Warned("the safe ones of TLS 1.2 and 1.3 are offered")),
-    ("auth-token", Value, &["", "simple"], Warned(NO_USERS)),
-    ("auth-token-ttl", Value, &[], Taken),
-    ("bcrypt-cost", Value, &[], Taken),
     ("enable-pprof", Switch, &["false"], Warned("there is no profile to be had")),
     ("metrics", Value, &[], Taken),
     ("logger", Value, &["zap"], Taken),
@@ -192,6 +189,7 @@ mod tests {
         check("--initial-corrupt-check=true", "");
         check("--compaction-batch-limit=1000", "");
         check("--snapshot-count=10000", "");
+        check("--proxy-read-timeout=0", "");
         check("--experimental-initial-corrupt-check=true", "");
         check("--feature-gates=InitialCorruptCheck=true", "");
         check("--unsafe-no-fsync=false", "");
@@ -202,9 +200,6 @@ mod tests {
         check("--max-learners=3", "refused: --max-learners=3 is not supported: one member at a time is taken in");
         check("--force-new-cluster=false", "");
         check("--force-new-cluster", &format!("refused: --force-new-cluster=true is not supported: {RESTORE}"));
-        check("--auto-tls=false", "");
-        check("--auto-tls", &format!("refused: --auto-tls=true is not supported: {OWN_AUTHORITY}"));
-        check("--peer-auto-tls", &format!("refused: --peer-auto-tls=true is not supported: {OWN_AUTHORITY}"));
         check("--peer-cert-allowed-cn=", "");
         check("--peer-cert-allowed-cn=m", &format!("refused: --peer-cert-allowed-cn=m is not supported: {NO_LIST}"));
         check("--client-crl-file=/x", &format!("refused: --client-crl-file=/x is not supported: {NO_LIST}"));

@@ -4,12 +4,14 @@ use bytes::Bytes;
 
 use super::{Alarm, AlarmChange, Command, Compare, Delete, Operation, Put, Relation, Target, Txn};
 use crate::Span;
-use crate::directory::DirectoryChange;
+use crate::directory::{Caller, DirectoryChange, read_text};
 use crate::range::{Bounds, Range, Sort, SortBy};
 use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64, read_list, write_list};
 
 /// The format this code writes. A later one adds its own reader and keeps this one: logs outlive programs.
 const FORMAT: u8 = 1;
+
+const AUTHORIZED: u8 = 11;
 
 /// Transactions within transactions that are read; the protocol's parsers stop at 50.
 const DEPTH_MAX: usize = 64;
@@ -61,7 +63,13 @@ impl Command {
         if format != FORMAT {
             return Err(CorruptCommand::Format(format));
         }
-        let command = read_command(&mut reader)?;
+        let command = match reader.u8()? {
+            AUTHORIZED => {
+                let (caller, tag) = (Caller::read(&mut reader)?, reader.u8()?);
+                read_command(tag, &mut reader)?.authorized(caller)
+            }
+            tag => read_command(tag, &mut reader)?,
+        };
         match reader.remaining() {
             0 => Ok(command),
             left => Err(CorruptCommand::Trailing(left)),
@@ -77,6 +85,7 @@ impl Command {
             Command::Txn(txn) => {
                 txn.success.iter().map(|op| if let Operation::Put(write) = op { put(write) + 64 } else { 64 }).sum()
             }
+            Command::Authorized { command, .. } => command.payload_len(),
             _ => 0,
         }
     }
@@ -128,6 +137,16 @@ impl Command {
                 out.push(9);
                 change.write(out);
             }
+            Command::Authenticate { user, token } => {
+                out.push(10);
+                put_bytes(out, user.as_bytes());
+                put_bytes(out, token.as_bytes());
+            }
+            Command::Authorized { caller, command } => {
+                out.push(AUTHORIZED);
+                caller.write(out);
+                command.write(out);
+            }
         }
     }
 }
@@ -155,8 +174,9 @@ impl Alarm {
     }
 }
 
-fn read_command(reader: &mut Reader) -> Result<Command, CorruptCommand> {
-    Ok(match reader.u8()? {
+/// Reads a command that is not authorized.
+fn read_command(tag: u8, reader: &mut Reader) -> Result<Command, CorruptCommand> {
+    Ok(match tag {
         1 => Command::Put(read_put(reader)?),
         2 => Command::Delete(read_delete(reader)?),
         3 => Command::Txn(read_txn(reader, 0)?),
@@ -179,6 +199,7 @@ fn read_command(reader: &mut Reader) -> Result<Command, CorruptCommand> {
             member: reader.u64()?,
         },
         9 => Command::Directory(DirectoryChange::read(reader)?),
+        10 => Command::Authenticate { user: read_text(reader)?, token: read_text(reader)? },
         value => return Err(CorruptCommand::Unknown { field: "command", value }),
     })
 }

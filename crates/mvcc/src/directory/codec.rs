@@ -4,9 +4,32 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{Access, Directory, DirectoryChange, PasswordHash, Permission, User};
+use super::{Access, Caller, Directory, DirectoryChange, PasswordHash, Permission, User};
 use crate::Span;
 use crate::wire::{Malformed, Reader, put_bytes, put_u64, read_list, write_list};
+
+const ENABLED: u8 = 1;
+
+impl Caller {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Cluster => out.push(1),
+            Self::User { name, revision } => {
+                out.push(2);
+                put_bytes(out, name.as_bytes());
+                put_u64(out, *revision);
+            }
+        }
+    }
+
+    pub(crate) fn read(reader: &mut Reader) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            1 => Ok(Self::Cluster),
+            2 => Ok(Self::User { name: read_text(reader)?, revision: reader.u64()? }),
+            _ => Err(Malformed),
+        }
+    }
+}
 
 impl DirectoryChange {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
@@ -42,6 +65,8 @@ impl DirectoryChange {
                 named(out, 9, role);
                 write_span(out, span);
             }
+            Self::Enable => named(out, 10, ""),
+            Self::Disable => named(out, 11, ""),
         }
     }
 
@@ -57,6 +82,8 @@ impl DirectoryChange {
             7 => Self::DeleteRole { name },
             8 => Self::GrantPermission { role: name, permission: read_permission(reader)? },
             9 => Self::RevokePermission { role: name, span: read_span(reader)? },
+            10 if name.is_empty() => Self::Enable,
+            11 if name.is_empty() => Self::Disable,
             _ => return Err(Malformed),
         })
     }
@@ -74,6 +101,10 @@ impl Directory {
             put_bytes(out, name.as_bytes());
             write_list(out, granted, write_permission);
         });
+        // Absent in checkpoints from before authentication could be enabled, which members of that version read.
+        if self.enabled {
+            out.push(ENABLED);
+        }
     }
 
     pub(crate) fn read(reader: &mut Reader) -> Result<Self, Malformed> {
@@ -85,7 +116,12 @@ impl Directory {
         })?;
         let roles =
             read_list(reader, |reader| Ok::<_, Malformed>((read_text(reader)?, read_list(reader, read_permission)?)))?;
-        Ok(Self { revision, users: BTreeMap::from_iter(users), roles: BTreeMap::from_iter(roles) })
+        let enabled = match reader.is_empty() {
+            true => false,
+            false if reader.u8()? == ENABLED => true,
+            false => return Err(Malformed),
+        };
+        Ok(Self { revision, enabled, users: BTreeMap::from_iter(users), roles: BTreeMap::from_iter(roles) })
     }
 }
 
@@ -110,7 +146,7 @@ impl Access {
     }
 }
 
-fn read_text(reader: &mut Reader) -> Result<String, Malformed> {
+pub(crate) fn read_text(reader: &mut Reader) -> Result<String, Malformed> {
     String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| Malformed)
 }
 

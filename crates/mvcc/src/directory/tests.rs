@@ -3,13 +3,15 @@
 use super::*;
 
 /// A change in words: `user+ NAME [PASSWORD]`, `user- NAME`, `passwd NAME PASSWORD`, `grant USER ROLE`, `revoke USER ROLE`, `role+ NAME`,
-/// `role- NAME`, `allow ROLE r|w|rw KEY END`, `forbid ROLE KEY END`. `_` is nothing, `0` is a zero byte.
+/// `role- NAME`, `allow ROLE r|w|rw KEY END`, `forbid ROLE KEY END`, `enable`, `disable`. `_` is nothing, `0` is a zero byte.
 fn change(words: &str) -> DirectoryChange {
     let words: Vec<String> = words.split(' ').map(|word| word.replace('_', "").replace('0', "\0")).collect();
     let word = |at: usize| words.get(at).cloned().unwrap_or_default();
     let hash = |at: usize| words.get(at).cloned().map(PasswordHash::new);
     let span = |at: usize| Span::from_wire(word(at).into(), word(at + 1).into());
     match &*word(0) {
+        "enable" => DirectoryChange::Enable,
+        "disable" => DirectoryChange::Disable,
         "user+" => DirectoryChange::AddUser { name: word(1), password: hash(2) },
         "user-" => DirectoryChange::DeleteUser { name: word(1) },
         "passwd" => DirectoryChange::SetPassword { name: word(1), password: hash(2).expect("a password") },
@@ -123,6 +125,112 @@ fn the_root_role_allows_everything_and_the_root_user_must_have_it() {
     let everything = Permission { access: Access::ReadWrite, span: Span::all() };
     assert_eq!(directory.permissions("root"), Ok(vec![everything]));
     assert_eq!(directory.permissions("other"), Err(DirectoryError::RoleNotFound));
+}
+
+#[test]
+fn authentication_needs_the_root_user_and_protects_it() {
+    let mut directory = Directory::default();
+    let mut check = |words: &str, expect: Result<bool, DirectoryError>, revision: u64| {
+        let enabled = directory.apply(&change(words)).map(|()| directory.is_enabled());
+        assert_eq!((enabled, directory.revision()), (expect, revision), "{words}");
+    };
+    check("enable", Err(DirectoryError::RootUserNotFound), 1);
+    check("user+ root x", Ok(false), 2);
+    check("enable", Err(DirectoryError::RootRoleNotGranted), 2);
+    check("role+ root", Ok(false), 3);
+    check("grant root root", Ok(false), 4);
+    check("disable", Ok(false), 4);
+    check("enable", Ok(true), 4);
+    check("enable", Ok(true), 4);
+    check("user- root", Err(DirectoryError::InvalidManagement), 4);
+    check("role- root", Err(DirectoryError::InvalidManagement), 4);
+    check("revoke root root", Err(DirectoryError::InvalidManagement), 4);
+    check("passwd root y", Ok(true), 5);
+    check("disable", Ok(false), 6);
+    check("role- root", Ok(false), 7);
+    check("user- root", Ok(false), 8);
+}
+
+/// A directory in which `alice` has roles with the permissions, and authentication is enabled.
+fn enabled(permissions: &[&str]) -> Directory {
+    let mut changes = vec!["user+ root x", "grant root root", "user+ alice x", "user+ bob x"];
+    let roles = ["role+ r", "role+ s", "grant alice r", "grant alice s"];
+    changes.extend(roles.into_iter().chain(permissions.iter().copied()).chain(["enable"]));
+    directory(&changes)
+}
+
+fn user(name: &str, directory: &Directory) -> Caller {
+    Caller::User { name: name.to_owned(), revision: directory.revision() }
+}
+
+#[test]
+fn the_permissions_of_all_roles_together_must_cover_the_keys() {
+    use Access::{Read, Write};
+    #[track_caller]
+    fn check(permissions: &[&str], access: Access, key: &str, end: &str, expect: bool) {
+        let directory = enabled(permissions);
+        let wire = |text: &str| bytes::Bytes::from(text.replace('_', "").replace('0', "\0"));
+        let span = Span::from_wire(wire(key), wire(end));
+        let checked = directory.check_keys(Some(&user("alice", &directory)), access, &span);
+        let expect = if expect { Ok(()) } else { Err(DirectoryError::PermissionDenied) };
+        assert_eq!(checked, expect, "{permissions:?} {access:?} [{key},{end})");
+        assert_eq!(directory.check_keys(Some(&user("root", &directory)), access, &span), Ok(()));
+    }
+    check(&[], Read, "a", "_", false);
+    check(&["allow r r a _"], Read, "a", "_", true);
+    check(&["allow r r a _"], Write, "a", "_", false);
+    check(&["allow r rw a _"], Write, "a", "_", true);
+    check(&["allow r r a _"], Read, "ab", "_", false);
+    check(&["allow r r a _"], Read, "a", "b", false);
+    check(&["allow r r a c"], Read, "b", "_", true);
+    check(&["allow r r a c"], Read, "c", "_", false);
+    check(&["allow r r a c"], Read, "a", "c", true);
+    check(&["allow r r a c"], Read, "a", "d", false);
+    check(&["allow r r b d"], Read, "a", "c", false);
+    // Neighbours and overlaps of several roles are one.
+    check(&["allow r r a c", "allow s rw c e"], Read, "b", "d", true);
+    check(&["allow r r a c", "allow s w c e"], Read, "b", "d", false);
+    check(&["allow r r a d", "allow s r b f"], Read, "a", "f", true);
+    check(&["allow r r a c", "allow s r d f"], Read, "a", "f", false);
+    check(&["allow r r a z", "allow s r b c"], Read, "x", "y", true);
+    // To the end of all keys.
+    check(&["allow r r b 0"], Read, "b", "0", true);
+    check(&["allow r r b 0"], Read, "c", "z", true);
+    check(&["allow r r b 0"], Read, "a", "0", false);
+    check(&["allow r r b z"], Read, "c", "0", false);
+    check(&["allow r r 0 0"], Read, "0", "0", true);
+    // A range that holds no key needs its first one.
+    check(&["allow r r a c"], Read, "b", "a", true);
+    check(&["allow r r a c"], Read, "d", "a", false);
+}
+
+#[test]
+fn callers_are_nobody_stale_unknown_or_administrators() {
+    use DirectoryError as E;
+    let directory = enabled(&["allow r rw a _"]);
+    let key = Span::key("a");
+    let check = |caller: Option<&Caller>, keys: Result<(), DirectoryError>, admin: Result<(), DirectoryError>| {
+        assert_eq!(directory.check_keys(caller, Access::Read, &key), keys, "{caller:?}");
+        assert_eq!(directory.check_admin(caller), admin, "{caller:?}");
+    };
+    let stale = |name: &str| Caller::User { name: name.to_owned(), revision: directory.revision() - 1 };
+    check(None, Err(E::UserEmpty), Err(E::UserEmpty));
+    check(Some(&Caller::Cluster), Ok(()), Ok(()));
+    check(Some(&user("root", &directory)), Ok(()), Ok(()));
+    check(Some(&user("alice", &directory)), Ok(()), Err(E::PermissionDenied));
+    check(Some(&user("bob", &directory)), Err(E::PermissionDenied), Err(E::PermissionDenied));
+    check(Some(&user("carol", &directory)), Err(E::PermissionDenied), Err(E::UserNotFound));
+    check(Some(&stale("alice")), Err(E::OldRevision), Err(E::PermissionDenied));
+    check(Some(&stale("root")), Err(E::OldRevision), Ok(()));
+    assert_eq!(directory.check_session("alice"), Ok(()));
+    assert_eq!(directory.check_session("carol"), Err(E::AuthFailed));
+
+    let disabled = Directory::default();
+    for caller in [None, Some(&stale("carol"))] {
+        assert_eq!(disabled.check_keys(caller, Access::Write, &key), Ok(()));
+        assert_eq!((disabled.check_admin(caller), disabled.check_identified(caller)), (Ok(()), Ok(())));
+    }
+    assert_eq!(disabled.check_session("alice"), Err(E::NotEnabled));
 }
 
 #[test]

@@ -59,6 +59,13 @@ pub enum Reply {
     Alarms(Vec<(u64, Alarm)>),
     /// To a change of users or roles.
     Directory,
+    /// To the opening of a session.
+    Authenticated {
+        /// The entry that opened it: the second part of its token.
+        index: u64,
+        /// The directory's revision at that entry.
+        revision: u64,
+    },
 }
 
 /// What one operation of a transaction answers.
@@ -98,7 +105,9 @@ impl State {
     }
 
     fn dispatch(&mut self, command: &Command, place: &mut Place<'_>) -> Result<Reply, Error> {
+        let (caller, command) = command.split();
         self.check_alarms(command)?;
+        self.authorize(caller, command)?;
         match command {
             Command::Put(put) => {
                 self.check_put(put)?;
@@ -126,10 +135,14 @@ impl State {
                 Arc::make_mut(&mut self.directory).apply(change)?;
                 Ok(Reply::Directory)
             }
+            Command::Authenticate { .. } => {
+                Ok(Reply::Authenticated { index: self.applied_index, revision: self.directory.revision() })
+            }
+            Command::Authorized { .. } => unreachable!("a command has one caller"),
         }
     }
 
-    /// A full store refuses what grows it; a corrupt one refuses every change.
+    /// A store that has used up its quota refuses keys, one whose disks are full everything that grows it; a corrupt one refuses every change.
     fn check_alarms(&self, command: &Command) -> Result<(), Error> {
         if self.alarms.is_empty() || matches!(command, Command::Alarm { .. }) {
             return Ok(());
@@ -137,7 +150,9 @@ impl State {
         if self.has_alarm(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
-        if command.grows() && self.is_full() { Err(Error::NoSpace) } else { Ok(()) }
+        let refused = (command.counts_against_quota() && self.has_alarm(Alarm::NoSpace))
+            || (command.grows() && self.has_alarm(Alarm::Full));
+        if refused { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     fn check_put(&self, put: &Put) -> Result<(), Error> {

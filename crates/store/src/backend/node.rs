@@ -6,6 +6,7 @@ use mvcc::{Alarm, Command, LeaseId, Outcome, State};
 use super::{Backend, BackendError, Member, MemberChange, Status};
 use crate::node::{LeaseError, MoveError, Node, ProposeError, ReadError};
 use crate::peer::PeerTraffic;
+use crate::sessions::Sessions;
 use crate::watch::Hub;
 
 /// How long a change of members may take to be seen here after it was made.
@@ -63,6 +64,10 @@ impl Backend for NodeBackend {
 
     fn hub(&self) -> &Hub {
         &self.hub
+    }
+
+    fn sessions(&self) -> &Sessions {
+        self.node.sessions()
     }
 
     async fn propose(&self, command: Command) -> Result<Outcome, BackendError> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use mvcc::{
-    Alarm, AlarmChange, Command, End, LeaseId, Outcome, Range, RangeReply, Revision, Span, State, Txn, WatchId,
+    Alarm, AlarmChange, Caller, Command, DirectoryError, End, LeaseId, Outcome, Range, RangeReply, Revision, Span,
+    State, Txn, WatchId,
 };
 use tokio::sync::Notify;
 
@@ -56,11 +57,22 @@ pub(super) async fn lease(backend: &NodeBackend, ttl_seconds: i64) -> Result<Lea
 /// Proposes within the quota. Whoever has the store in their process has no other operator: once there is room again, the alarm that
 /// over the network waits for `alarm disarm` is lowered by whoever needs the room.
 async fn propose(backend: &NodeBackend, command: Command) -> Result<Outcome, BackendError> {
-    if command.grows() && backend.is_alarmed_in_vain() {
+    if command.counts_against_quota() && backend.is_alarmed_in_vain() {
         let member = backend.id();
         backend.propose(Command::Alarm { change: AlarmChange::Lower, alarm: Alarm::NoSpace, member }).await?;
     }
-    propose_within(backend, backend.quota_bytes(), command).await
+    let as_cluster = command.clone().authorized(Caller::Cluster);
+    if backend.view(|state| state.directory().is_enabled()) {
+        return propose_within(backend, backend.quota_bytes(), as_cluster).await;
+    }
+    let outcome = propose_within(backend, backend.quota_bytes(), command).await?;
+    match &outcome.result {
+        // Authentication was enabled by an entry that was not applied here yet.
+        Err(mvcc::Error::Directory(DirectoryError::UserEmpty)) => {
+            propose_within(backend, backend.quota_bytes(), as_cluster).await
+        }
+        _ => Ok(outcome),
+    }
 }
 
 /// A positive number.

@@ -1,49 +1,74 @@
-//! The Auth service: users and roles are kept as etcd keeps them while authentication is off, which it always is.
+//! The Auth service: users, roles, and sessions of authenticated users.
 
-use mvcc::{Access, Command, Directory, DirectoryChange, Permission, Span, User};
+use mvcc::{
+    Access, Caller, Command, Directory, DirectoryChange, DirectoryError, PasswordHash, Permission, Reply, Span, User,
+};
 use tonic::{Request, Response, Status};
 
+use super::caller::{Credentials, Tokens};
 use super::proto::{authpb, etcdserverpb as pb};
 use super::{Server, password, status};
 use crate::backend::Backend;
+use crate::sessions;
 
 #[tonic::async_trait]
 impl<B: Backend> pb::auth_server::Auth for Server<B> {
-    // DEVIATION: authentication cannot be enabled. Users and roles are kept, and clients told apart by their certificates.
-    async fn auth_enable(&self, _: Request<pb::AuthEnableRequest>) -> Result<Response<pb::AuthEnableResponse>, Status> {
-        self.look(Directory::check_root).await?.map_err(status::of_directory)?;
-        Err(Status::unimplemented(
-            "etcdserver: authentication cannot be enabled in this store; restrict clients by their certificates",
-        ))
+    async fn auth_enable(
+        &self,
+        request: Request<pb::AuthEnableRequest>,
+    ) -> Result<Response<pb::AuthEnableResponse>, Status> {
+        let header = self.direct(&Credentials::of(&request), DirectoryChange::Enable).await?;
+        Ok(Response::new(pb::AuthEnableResponse { header }))
     }
 
     async fn auth_disable(
         &self,
-        _: Request<pb::AuthDisableRequest>,
+        request: Request<pb::AuthDisableRequest>,
     ) -> Result<Response<pb::AuthDisableResponse>, Status> {
-        Ok(Response::new(pb::AuthDisableResponse { header: self.header_now() }))
+        let header = self.direct(&Credentials::of(&request), DirectoryChange::Disable).await?;
+        Ok(Response::new(pb::AuthDisableResponse { header }))
     }
 
-    async fn auth_status(&self, _: Request<pb::AuthStatusRequest>) -> Result<Response<pb::AuthStatusResponse>, Status> {
-        let auth_revision = self.look(Directory::revision).await?;
-        Ok(Response::new(pb::AuthStatusResponse { header: self.header_now(), enabled: false, auth_revision }))
+    async fn auth_status(
+        &self,
+        request: Request<pb::AuthStatusRequest>,
+    ) -> Result<Response<pb::AuthStatusResponse>, Status> {
+        let status = |directory: &Directory| (directory.is_enabled(), directory.revision());
+        let (enabled, auth_revision) = self.look(&Credentials::of(&request), Self::is_admin, status).await?;
+        Ok(Response::new(pb::AuthStatusResponse { header: self.header_now(), enabled, auth_revision }))
     }
 
     async fn authenticate(
         &self,
-        _: Request<pb::AuthenticateRequest>,
+        request: Request<pb::AuthenticateRequest>,
     ) -> Result<Response<pb::AuthenticateResponse>, Status> {
-        Err(Status::failed_precondition("etcdserver: authentication is not enabled"))
+        let pb::AuthenticateRequest { name, password } = self.sized(request)?;
+        self.backend.read_index().await.map_err(status::of_backend)?;
+        loop {
+            let verified_at = self.verify_password(&name, password.clone()).await?;
+            let token = self.new_token()?;
+            let open = Command::Authenticate { user: name.clone(), token: token.clone() };
+            let (revision, reply) = self.apply(None, open).await?;
+            let Reply::Authenticated { index, revision: directory_revision } = reply else {
+                return Err(Status::internal("a session without its reply"));
+            };
+            // Otherwise the password may have been changed since it was verified.
+            if verified_at == directory_revision {
+                let token = self.full_token(&token, index, &name, directory_revision)?;
+                return Ok(Response::new(pb::AuthenticateResponse { header: self.header(revision), token }));
+            }
+        }
     }
 
     async fn user_add(
         &self,
         request: Request<pb::AuthUserAddRequest>,
     ) -> Result<Response<pb::AuthUserAddResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let pb::AuthUserAddRequest { name, password, options, .. } = self.sized(request)?;
         let has_password = !options.is_some_and(|options| options.no_password);
-        let password = if has_password { Some(password::hashed(password).await?) } else { None };
-        let header = self.direct(DirectoryChange::AddUser { name, password }).await?;
+        let password = if has_password { Some(self.hashed(&credentials, password).await?) } else { None };
+        let header = self.direct(&credentials, DirectoryChange::AddUser { name, password }).await?;
         Ok(Response::new(pb::AuthUserAddResponse { header }))
     }
 
@@ -51,17 +76,24 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthUserGetRequest>,
     ) -> Result<Response<pb::AuthUserGetResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let name = request.into_inner().name;
         let roles = |user: &User| user.roles.iter().cloned().collect();
-        let roles = self.look(|directory| directory.user(&name).map(roles)).await?.map_err(status::of_directory)?;
+        let is_permitted = |directory: &Directory, caller: Option<&Caller>| match caller {
+            Some(Caller::User { name: own, .. }) if *own == name => Ok(()),
+            caller => directory.check_admin(caller),
+        };
+        let roles = self.look(&credentials, is_permitted, |directory| directory.user(&name).map(roles)).await?;
+        let roles = roles.map_err(status::of_directory)?;
         Ok(Response::new(pb::AuthUserGetResponse { header: self.header_now(), roles }))
     }
 
     async fn user_list(
         &self,
-        _: Request<pb::AuthUserListRequest>,
+        request: Request<pb::AuthUserListRequest>,
     ) -> Result<Response<pb::AuthUserListResponse>, Status> {
-        let users = self.look(|directory| directory.users().map(str::to_owned).collect()).await?;
+        let names = |directory: &Directory| directory.users().map(str::to_owned).collect();
+        let users = self.look(&Credentials::of(&request), Self::is_admin, names).await?;
         Ok(Response::new(pb::AuthUserListResponse { header: self.header_now(), users }))
     }
 
@@ -69,8 +101,9 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthUserDeleteRequest>,
     ) -> Result<Response<pb::AuthUserDeleteResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let name = self.sized(request)?.name;
-        let header = self.direct(DirectoryChange::DeleteUser { name }).await?;
+        let header = self.direct(&credentials, DirectoryChange::DeleteUser { name }).await?;
         Ok(Response::new(pb::AuthUserDeleteResponse { header }))
     }
 
@@ -78,9 +111,10 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthUserChangePasswordRequest>,
     ) -> Result<Response<pb::AuthUserChangePasswordResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let pb::AuthUserChangePasswordRequest { name, password, .. } = self.sized(request)?;
-        let password = password::hashed(password).await?;
-        let header = self.direct(DirectoryChange::SetPassword { name, password }).await?;
+        let password = self.hashed(&credentials, password).await?;
+        let header = self.direct(&credentials, DirectoryChange::SetPassword { name, password }).await?;
         Ok(Response::new(pb::AuthUserChangePasswordResponse { header }))
     }
 
@@ -88,8 +122,9 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthUserGrantRoleRequest>,
     ) -> Result<Response<pb::AuthUserGrantRoleResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let pb::AuthUserGrantRoleRequest { user, role } = self.sized(request)?;
-        let header = self.direct(DirectoryChange::GrantRole { user, role }).await?;
+        let header = self.direct(&credentials, DirectoryChange::GrantRole { user, role }).await?;
         Ok(Response::new(pb::AuthUserGrantRoleResponse { header }))
     }
 
@@ -97,8 +132,9 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthUserRevokeRoleRequest>,
     ) -> Result<Response<pb::AuthUserRevokeRoleResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let pb::AuthUserRevokeRoleRequest { name, role } = self.sized(request)?;
-        let header = self.direct(DirectoryChange::RevokeRole { user: name, role }).await?;
+        let header = self.direct(&credentials, DirectoryChange::RevokeRole { user: name, role }).await?;
         Ok(Response::new(pb::AuthUserRevokeRoleResponse { header }))
     }
 
@@ -106,8 +142,9 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthRoleAddRequest>,
     ) -> Result<Response<pb::AuthRoleAddResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let name = self.sized(request)?.name;
-        let header = self.direct(DirectoryChange::AddRole { name }).await?;
+        let header = self.direct(&credentials, DirectoryChange::AddRole { name }).await?;
         Ok(Response::new(pb::AuthRoleAddResponse { header }))
     }
 
@@ -115,17 +152,26 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthRoleGetRequest>,
     ) -> Result<Response<pb::AuthRoleGetResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let role = request.into_inner().role;
-        let granted = self.look(|directory| directory.permissions(&role)).await?.map_err(status::of_directory)?;
+        let is_permitted = |directory: &Directory, caller: Option<&Caller>| match caller {
+            Some(Caller::User { name, .. }) if directory.user(name).is_ok_and(|user| user.roles.contains(&role)) => {
+                Ok(())
+            }
+            caller => directory.check_admin(caller),
+        };
+        let granted = self.look(&credentials, is_permitted, |directory| directory.permissions(&role)).await?;
+        let granted = granted.map_err(status::of_directory)?;
         let perm = granted.into_iter().map(told).collect();
         Ok(Response::new(pb::AuthRoleGetResponse { header: self.header_now(), perm }))
     }
 
     async fn role_list(
         &self,
-        _: Request<pb::AuthRoleListRequest>,
+        request: Request<pb::AuthRoleListRequest>,
     ) -> Result<Response<pb::AuthRoleListResponse>, Status> {
-        let roles = self.look(|directory| directory.roles().map(str::to_owned).collect()).await?;
+        let names = |directory: &Directory| directory.roles().map(str::to_owned).collect();
+        let roles = self.look(&Credentials::of(&request), Self::is_admin, names).await?;
         Ok(Response::new(pb::AuthRoleListResponse { header: self.header_now(), roles }))
     }
 
@@ -133,8 +179,9 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthRoleDeleteRequest>,
     ) -> Result<Response<pb::AuthRoleDeleteResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let name = self.sized(request)?.role;
-        let header = self.direct(DirectoryChange::DeleteRole { name }).await?;
+        let header = self.direct(&credentials, DirectoryChange::DeleteRole { name }).await?;
         Ok(Response::new(pb::AuthRoleDeleteResponse { header }))
     }
 
@@ -142,9 +189,10 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<pb::AuthRoleGrantPermissionResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let pb::AuthRoleGrantPermissionRequest { name, perm } = self.sized(request)?;
         let permission = perm.and_then(asked).ok_or_else(|| status::invalid("etcdserver: permission not given"))?;
-        let header = self.direct(DirectoryChange::GrantPermission { role: name, permission }).await?;
+        let header = self.direct(&credentials, DirectoryChange::GrantPermission { role: name, permission }).await?;
         Ok(Response::new(pb::AuthRoleGrantPermissionResponse { header }))
     }
 
@@ -152,9 +200,10 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
         &self,
         request: Request<pb::AuthRoleRevokePermissionRequest>,
     ) -> Result<Response<pb::AuthRoleRevokePermissionResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let pb::AuthRoleRevokePermissionRequest { role, key, range_end } = self.sized(request)?;
-        let header =
-            self.direct(DirectoryChange::RevokePermission { role, span: Span::from_wire(key, range_end) }).await?;
+        let change = DirectoryChange::RevokePermission { role, span: Span::from_wire(key, range_end) };
+        let header = self.direct(&credentials, change).await?;
         Ok(Response::new(pb::AuthRoleRevokePermissionResponse { header }))
     }
 }
@@ -168,15 +217,75 @@ impl<B: Backend> Server<B> {
     }
 
     /// Changes users or roles; the header of the answer.
-    async fn direct(&self, change: DirectoryChange) -> Result<Option<pb::ResponseHeader>, Status> {
-        let (revision, _) = self.apply(Command::Directory(change)).await?;
+    async fn direct(
+        &self,
+        credentials: &Credentials,
+        change: DirectoryChange,
+    ) -> Result<Option<pb::ResponseHeader>, Status> {
+        let caller = self.caller(credentials).await?;
+        let (revision, _) = self.apply(caller, Command::Directory(change)).await?;
         Ok(self.header(revision))
     }
 
-    /// Looks at users and roles as they are when asked.
-    async fn look<R>(&self, look: impl FnOnce(&Directory) -> R) -> Result<R, Status> {
+    /// Looks at users and roles as they are when asked, if the caller is permitted to.
+    async fn look<R>(
+        &self,
+        credentials: &Credentials,
+        is_permitted: impl FnOnce(&Directory, Option<&Caller>) -> Result<(), DirectoryError>,
+        look: impl FnOnce(&Directory) -> R,
+    ) -> Result<R, Status> {
         self.backend.read_index().await.map_err(status::of_backend)?;
-        Ok(self.backend.view(|state| look(state.directory())))
+        let caller = self.caller(credentials).await?;
+        let seen = self.directory(|directory| is_permitted(directory, caller.as_ref()).map(|()| look(directory)));
+        seen.map_err(status::of_directory)
+    }
+
+    fn is_admin(directory: &Directory, caller: Option<&Caller>) -> Result<(), DirectoryError> {
+        directory.check_admin(caller)
+    }
+
+    /// Hashes a password for an administrator: others would be refused anyway, and must not cost that much.
+    async fn hashed(&self, credentials: &Credentials, password: String) -> Result<PasswordHash, Status> {
+        self.require_admin(credentials).await?;
+        password::hashed(password, self.config.auth.hash_iterations).await
+    }
+
+    /// Fails unless the password is the user's; the directory's revision at which it was.
+    async fn verify_password(&self, name: &str, password: String) -> Result<u64, Status> {
+        let user = self.directory(|directory| {
+            directory.is_enabled().then(|| (directory.revision(), directory.user(name).ok().cloned()))
+        });
+        let (revision, user) = user.ok_or_else(|| status::of_directory(DirectoryError::NotEnabled))?;
+        if user.as_ref().is_some_and(|user| user.password.is_none()) {
+            return Err(Status::unknown("auth: authentication failed, password was given for no password user"));
+        }
+        let hash = user.and_then(|user| user.password);
+        if password::verify(password, hash, self.config.auth.hash_iterations).await? {
+            return Ok(revision);
+        }
+        tracing::warn!(user = name, "invalid authentication was requested");
+        Err(status::of_directory(DirectoryError::AuthFailed))
+    }
+
+    /// The random part of a token; empty if tokens are signed.
+    fn new_token(&self) -> Result<String, Status> {
+        const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+        const LETTERS_OF_TOKEN: usize = 22;
+        if matches!(self.config.auth.tokens, Tokens::Signed(_)) {
+            return Ok(String::new());
+        }
+        let mut bytes = [0; LETTERS_OF_TOKEN];
+        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Status::internal("no random number for a token"))?;
+        Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 64)])).collect())
+    }
+
+    fn full_token(&self, random: &str, index: u64, user: &str, revision: u64) -> Result<String, Status> {
+        match &self.config.auth.tokens {
+            Tokens::Simple { .. } => Ok(sessions::full_token(random, index)),
+            Tokens::Signed(signer) => signer
+                .sign(user, revision)
+                .ok_or_else(|| Status::unknown("auth: token signing attempted with verify-only key")),
+        }
     }
 }
 

@@ -48,6 +48,11 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
+/// A status as Go's gRPC prints it: what etcd gives as the reason for cancelling a watch.
+pub(super) fn status_text(status: &tonic::Status) -> String {
+    format!("rpc error: code = {} desc = {}", CODES[status.code() as usize], status.message())
+}
+
 const STATUS: &str = "grpc-status";
 
 /// What was called since the start.

@@ -2,6 +2,7 @@
 
 use tonic::{Request, Response, Status};
 
+use super::caller::Credentials;
 use super::proto::etcdserverpb as pb;
 use super::{Server, status};
 use crate::backend::{Backend, BackendError, Member, MemberChange};
@@ -12,6 +13,7 @@ impl<B: Backend> pb::cluster_server::Cluster for Server<B> {
         &self,
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         let request = request.into_inner();
         let peer_urls = checked(request.peer_ur_ls)?;
         let added = self.change(MemberChange::Add { peer_urls, learner: request.is_learner }).await?;
@@ -24,6 +26,7 @@ impl<B: Backend> pb::cluster_server::Cluster for Server<B> {
         &self,
         request: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         self.change(MemberChange::Remove(request.into_inner().id)).await?;
         Ok(Response::new(pb::MemberRemoveResponse { header: self.cluster_header(), members: self.list() }))
     }
@@ -32,6 +35,7 @@ impl<B: Backend> pb::cluster_server::Cluster for Server<B> {
         &self,
         request: Request<pb::MemberUpdateRequest>,
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         let request = request.into_inner();
         let peer_urls = checked(request.peer_ur_ls)?;
         self.change(MemberChange::Update(request.id, peer_urls)).await?;
@@ -42,9 +46,11 @@ impl<B: Backend> pb::cluster_server::Cluster for Server<B> {
         &self,
         request: Request<pb::MemberListRequest>,
     ) -> Result<Response<pb::MemberListResponse>, Status> {
+        let credentials = Credentials::of(&request);
         if request.into_inner().linearizable {
             self.backend.read_index().await.map_err(status::of_backend)?;
         }
+        self.require_user(&credentials).await?;
         Ok(Response::new(pb::MemberListResponse { header: self.cluster_header(), members: self.list() }))
     }
 
@@ -52,6 +58,7 @@ impl<B: Backend> pb::cluster_server::Cluster for Server<B> {
         &self,
         request: Request<pb::MemberPromoteRequest>,
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         self.change(MemberChange::Promote(request.into_inner().id)).await?;
         Ok(Response::new(pb::MemberPromoteResponse { header: self.cluster_header(), members: self.list() }))
     }

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mvcc::{
-    Bounds, Command, Compare, Delete, LeaseId, Operation, OperationBody, Put, Range, Record, Relation, Reply, Revision,
-    Sort, SortBy, Span, State, Target, Txn,
+    Access, Bounds, Caller, Command, Compare, Delete, LeaseId, Operation, OperationBody, Put, Range, Record, Relation,
+    Reply, Revision, Sort, SortBy, Span, State, Target, Txn,
 };
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::caller::Credentials;
 use super::proto::v3electionpb::{self as election, LeaderKey};
 use super::proto::v3lockpb as lock;
 use super::{Server, convert, status};
@@ -27,15 +28,17 @@ const BATCH_EVENTS: usize = 100;
 #[tonic::async_trait]
 impl<B: Backend> lock::lock_server::Lock for Server<B> {
     async fn lock(&self, request: Request<lock::LockRequest>) -> Result<Response<lock::LockResponse>, Status> {
+        let caller = self.caller(&Credentials::of(&request)).await?;
         let request = request.into_inner();
-        let place = self.queue(&request.name, request.lease, Bytes::new()).await?;
+        let place = self.queue(caller, &request.name, request.lease, Bytes::new()).await?;
         self.turn(&request.name, &place).await?;
         Ok(Response::new(lock::LockResponse { header: self.header_now(), key: place.key_bytes() }))
     }
 
     async fn unlock(&self, request: Request<lock::UnlockRequest>) -> Result<Response<lock::UnlockResponse>, Status> {
+        let caller = self.caller(&Credentials::of(&request)).await?;
         let delete = Delete { span: Span::key(request.into_inner().key), want_previous: false };
-        let (revision, _) = self.apply(Command::Delete(delete)).await?;
+        let (revision, _) = self.apply(caller, Command::Delete(delete)).await?;
         Ok(Response::new(lock::UnlockResponse { header: self.header(revision) }))
     }
 }
@@ -48,8 +51,9 @@ impl<B: Backend> election::election_server::Election for Server<B> {
         &self,
         request: Request<election::CampaignRequest>,
     ) -> Result<Response<election::CampaignResponse>, Status> {
+        let caller = self.caller(&Credentials::of(&request)).await?;
         let request = request.into_inner();
-        let place = self.queue(&request.name, request.lease, request.value).await?;
+        let place = self.queue(caller, &request.name, request.lease, request.value).await?;
         self.turn(&request.name, &place).await?;
         let (key, rev) = (place.key_bytes(), place.create_revision);
         let leader = Some(LeaderKey { name: request.name, key, rev, lease: request.lease });
@@ -60,10 +64,12 @@ impl<B: Backend> election::election_server::Election for Server<B> {
         &self,
         request: Request<election::ProclaimRequest>,
     ) -> Result<Response<election::ProclaimResponse>, Status> {
+        let caller = self.caller(&Credentials::of(&request)).await?;
         let request = request.into_inner();
         let leader = request.leader.ok_or_else(no_leader_given)?;
         let put = put(&leader.key, request.value, leader.lease);
-        let revision = self.as_leader(leader, put).await?.ok_or_else(|| Status::unknown("election: not leader"))?;
+        let revision =
+            self.as_leader(caller, leader, put).await?.ok_or_else(|| Status::unknown("election: not leader"))?;
         Ok(Response::new(election::ProclaimResponse { header: self.header(revision) }))
     }
 
@@ -72,7 +78,9 @@ impl<B: Backend> election::election_server::Election for Server<B> {
         request: Request<election::LeaderRequest>,
     ) -> Result<Response<election::LeaderResponse>, Status> {
         self.backend.read_index().await.map_err(status::of_backend)?;
+        let caller = self.caller(&Credentials::of(&request)).await?;
         let name = request.into_inner().name;
+        self.authorize_queue(caller.as_ref(), &name)?;
         let found = self.backend.view(|state| first(state, &name, 0)).map_err(status::of_mvcc)?;
         let leader = found.ok_or_else(|| Status::unknown("election: no leader"))?;
         Ok(Response::new(election::LeaderResponse { header: self.header_now(), kv: Some(convert::key_value(&leader)) }))
@@ -83,6 +91,8 @@ impl<B: Backend> election::election_server::Election for Server<B> {
         request: Request<election::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
         self.backend.read_index().await.map_err(status::of_backend)?;
+        let caller = self.caller(&Credentials::of(&request)).await?;
+        self.authorize_queue(caller.as_ref(), &request.get_ref().name)?;
         let (leaders, receiver) = mpsc::channel(1);
         let (server, name) = (self.clone(), request.into_inner().name);
         tokio::spawn(async move {
@@ -98,17 +108,25 @@ impl<B: Backend> election::election_server::Election for Server<B> {
         &self,
         request: Request<election::ResignRequest>,
     ) -> Result<Response<election::ResignResponse>, Status> {
+        let caller = self.caller(&Credentials::of(&request)).await?;
         let leader = request.into_inner().leader.ok_or_else(no_leader_given)?;
         let delete = Operation::Delete(Delete { span: Span::key(leader.key.clone()), want_previous: false });
         // Who leads no more has resigned.
-        self.as_leader(leader, delete).await?;
+        self.as_leader(caller, leader, delete).await?;
         Ok(Response::new(election::ResignResponse { header: self.header_now() }))
     }
 }
 
 impl<B: Backend> Server<B> {
     /// Takes a place in a queue, or finds the one that the lease has, and sets its value.
-    async fn queue(&self, name: &[u8], lease: LeaseId, value: Bytes) -> Result<Arc<Record>, Status> {
+    async fn queue(
+        &self,
+        caller: Option<Caller>,
+        name: &[u8],
+        lease: LeaseId,
+        value: Bytes,
+    ) -> Result<Arc<Record>, Status> {
+        self.authorize_queue(caller.as_ref(), name)?;
         if lease == 0 {
             // DEVIATION: etcd grants a lease of its own here and keeps it alive until the call ends; then nobody does.
             return Err(Status::invalid_argument("etcdserver: lease is not provided"));
@@ -119,7 +137,7 @@ impl<B: Backend> Server<B> {
             success: vec![put(&key, value.clone(), lease), Operation::Range(Range::of(Span::key(key.clone())))],
             failure: vec![Operation::Range(Range::of(Span::key(key.clone())))],
         };
-        let (_, reply) = self.apply(Command::Txn(txn)).await?;
+        let (_, reply) = self.apply(caller.clone(), Command::Txn(txn)).await?;
         let Reply::Txn { replies, .. } = reply else { return Err(Status::internal("a transaction without its reply")) };
         let place = replies.into_iter().find_map(|reply| match reply.body {
             OperationBody::Range(range) => range.records.into_iter().next(),
@@ -129,16 +147,26 @@ impl<B: Backend> Server<B> {
         if place.value() != &value[..] {
             let leader = LeaderKey { key, rev: place.create_revision, lease, ..LeaderKey::default() };
             let put = put(&leader.key, value, lease);
-            self.as_leader(leader, put).await?;
+            self.as_leader(caller, leader, put).await?;
         }
         Ok(place)
     }
 
     /// Does an operation if the key is still the one that was created then; returns the revision if it did.
-    async fn as_leader(&self, leader: LeaderKey, operation: Operation) -> Result<Option<Revision>, Status> {
+    async fn as_leader(
+        &self,
+        caller: Option<Caller>,
+        leader: LeaderKey,
+        operation: Operation,
+    ) -> Result<Option<Revision>, Status> {
         let txn = Txn { compare: vec![created_at(&leader.key, leader.rev)], success: vec![operation], failure: vec![] };
-        let (revision, reply) = self.apply(Command::Txn(txn)).await?;
+        let (revision, reply) = self.apply(caller, Command::Txn(txn)).await?;
         Ok(matches!(reply, Reply::Txn { succeeded: true, .. }).then_some(revision))
+    }
+
+    /// Fails unless the caller may read the places of a queue: whoever waits for a turn learns who is before them.
+    fn authorize_queue(&self, caller: Option<&Caller>, name: &[u8]) -> Result<(), Status> {
+        self.permitted(|directory| directory.check_keys(caller, Access::Read, &places(name)))
     }
 
     /// Waits until every place before this one is gone; fails when this one is gone first.

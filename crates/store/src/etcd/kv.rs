@@ -1,8 +1,9 @@
 //! The KV service: ranges, puts, deletes, transactions, compaction.
 
-use mvcc::{Command, End, State};
+use mvcc::{Access, Command, End, State};
 use tonic::{Request, Response, Status};
 
+use super::caller::Credentials;
 use super::proto::etcdserverpb as pb;
 use super::{Server, check, convert, status};
 use crate::backend::{Backend, forgotten};
@@ -13,29 +14,33 @@ const SHORT_RANGE: i64 = 512;
 #[tonic::async_trait]
 impl<B: Backend> pb::kv_server::Kv for Server<B> {
     async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let request = request.into_inner();
         check::key(&request.key)?;
         if !request.serializable {
             self.refuse_learner()?;
             self.backend.read_index().await.map_err(status::of_backend)?;
         }
+        let caller = self.caller(&credentials).await?;
         let range = convert::range(request);
         let short = range.span.end == End::Single || range.count_only || (1..=SHORT_RANGE).contains(&range.limit);
-        let found = if short {
-            self.backend.view(|state| state.range(&range))
-        } else {
-            self.backend.view(State::clone).range(&range)
+        let read = |state: &State| {
+            state.directory().check_keys(caller.as_ref(), Access::Read, &range.span)?;
+            state.range(&range)
         };
+        let found = if short { self.backend.view(read) } else { read(&self.backend.view(State::clone)) };
         let reply = found.map_err(status::of_mvcc)?;
         let header = self.header(reply.revision);
         Ok(Response::new(convert::range_response(&reply, header)))
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let request = request.into_inner();
         check::put(&request)?;
         self.check_size(&request)?;
-        let (revision, reply) = self.apply(Command::Put(convert::put(request))).await?;
+        let caller = self.caller(&credentials).await?;
+        let (revision, reply) = self.apply(caller, Command::Put(convert::put(request))).await?;
         Ok(Response::new(convert::put_response(&reply, self.header(revision))))
     }
 
@@ -43,26 +48,34 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let request = request.into_inner();
         check::key(&request.key)?;
-        let (revision, reply) = self.apply(Command::Delete(convert::delete(request))).await?;
+        let caller = self.caller(&credentials).await?;
+        let (revision, reply) = self.apply(caller, Command::Delete(convert::delete(request))).await?;
         Ok(Response::new(convert::delete_response(&reply, self.header(revision))))
     }
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let request = request.into_inner();
         check::txn(&request, self.config.txn_ops_max)?;
         self.check_size(&request)?;
         let serializable = is_serializable(&request);
         let txn = convert::txn(request);
         let (revision, reply) = if txn.is_write() {
-            self.apply(Command::Txn(txn)).await?
+            let caller = self.caller(&credentials).await?;
+            self.apply(caller, Command::Txn(txn)).await?
         } else {
             if !serializable {
                 self.backend.read_index().await.map_err(status::of_backend)?;
             }
             // A transaction that only reads needs no place in the log: it is done on a snapshot that is then dropped.
-            let outcome = self.backend.view(State::clone).apply(u64::MAX, &Command::Txn(txn));
+            let command = match self.caller(&credentials).await? {
+                Some(caller) => Command::Txn(txn).authorized(caller),
+                None => Command::Txn(txn),
+            };
+            let outcome = self.backend.view(State::clone).apply(u64::MAX, &command);
             (outcome.revision, outcome.result.map_err(status::of_mvcc)?)
         };
         Ok(Response::new(convert::txn_response(reply, self.header(revision))))
@@ -72,8 +85,9 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         let pb::CompactionRequest { revision, physical } = request.into_inner();
-        let (revision, _) = self.apply(Command::Compact { revision }).await?;
+        let (revision, _) = self.apply(None, Command::Compact { revision }).await?;
         // Who makes room in a full store goes on to use it.
         if physical || self.backend.view(State::is_full) {
             forgotten(&self.backend).await;

@@ -2,10 +2,11 @@
 
 use std::pin::Pin;
 
-use mvcc::{Command, LeaseId};
+use mvcc::{Access, Command, LeaseId};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::caller::Credentials;
 use super::proto::etcdserverpb as pb;
 use super::{Server, gate, status};
 use crate::backend::{Backend, BackendError};
@@ -21,13 +22,15 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
         &self,
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let request = request.into_inner();
         if request.ttl > TTL_SECONDS_MAX {
             return Err(Status::out_of_range("etcdserver: too large lease TTL"));
         }
         let ttl_seconds = request.ttl.max(self.config.lease_ttl_seconds_min);
         let id = if request.id == 0 { self.new_id()? } else { request.id };
-        let (revision, _) = self.apply(Command::LeaseGrant { id, ttl_seconds }).await?;
+        self.require_user(&credentials).await?;
+        let (revision, _) = self.apply(None, Command::LeaseGrant { id, ttl_seconds }).await?;
         let response =
             pb::LeaseGrantResponse { header: self.header(revision), id, ttl: ttl_seconds, error: String::new() };
         Ok(Response::new(response))
@@ -37,7 +40,9 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
         &self,
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
-        let (revision, _) = self.apply(Command::LeaseRevoke { id: request.into_inner().id }).await?;
+        let caller = self.caller(&Credentials::of(&request)).await?;
+        self.permitted(|directory| directory.check_identified(caller.as_ref()))?;
+        let (revision, _) = self.apply(caller, Command::LeaseRevoke { id: request.into_inner().id }).await?;
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(revision) }))
     }
 
@@ -46,12 +51,14 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let (server, monitor) = (self.clone(), self.clone());
+        let credentials = Credentials::of(&request);
         let insists = gate::requires_leader(request.metadata().as_ref());
         let leaderless = Box::pin(async move { monitor.leaderless(insists).await });
         let responses = request.into_inner().then(move |request| {
-            let server = server.clone();
+            let (server, credentials) = (server.clone(), credentials.clone());
             async move {
                 let id = request?.id;
+                server.authorize_lease(&credentials, id, Access::Write).await?;
                 let header = server.header_now();
                 let ttl = server.backend.lease_renew(id).await.map_err(status::of_backend)?;
                 // A lease that is gone has no time to live: that is an answer, not an error.
@@ -72,7 +79,13 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
         &self,
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let request = request.into_inner();
+        if request.keys {
+            self.authorize_lease(&credentials, request.id, Access::Read).await?;
+        } else {
+            self.require_user(&credentials).await?;
+        }
         let remaining = self.backend.lease_remaining(request.id).await.map_err(status::of_backend)?;
         let found = self.backend.view(|state| {
             let lease = state.lease(request.id)?;
@@ -96,14 +109,30 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
 
     async fn lease_leases(
         &self,
-        _: Request<pb::LeaseLeasesRequest>,
+        request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
-        let leases = self.backend.view(|state| state.leases().map(|lease| pb::LeaseStatus { id: lease.id }).collect());
+        let credentials = Credentials::of(&request);
+        self.require_user(&credentials).await?;
+        let ids: Vec<LeaseId> = self.backend.view(|state| state.leases().map(|lease| lease.id).collect());
+        for id in &ids {
+            self.authorize_lease(&credentials, *id, Access::Read).await?;
+        }
+        let leases = ids.into_iter().map(|id| pb::LeaseStatus { id }).collect();
         Ok(Response::new(pb::LeaseLeasesResponse { header: self.header_now(), leases }))
     }
 }
 
 impl<B: Backend> Server<B> {
+    /// Fails unless the request comes from a user who may access every key of a lease, or authentication is disabled.
+    async fn authorize_lease(&self, credentials: &Credentials, id: LeaseId, access: Access) -> Result<(), Status> {
+        let caller = self.caller(credentials).await?;
+        let checked = self.backend.view(|state| {
+            state.directory().check_identified(caller.as_ref())?;
+            state.authorize_lease(caller.as_ref(), id, access)
+        });
+        checked.map_err(status::of_directory)
+    }
+
     /// A positive id that is not in use as far as this member knows; if another takes it first, the grant fails and is tried again by the client.
     fn new_id(&self) -> Result<LeaseId, Status> {
         loop {

@@ -12,6 +12,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::caller::Credentials;
 use super::proto::etcdserverpb as pb;
 use super::proto::etcdserverpb::alarm_request::AlarmAction;
 use super::{CLUSTER_VERSION, Server, VERSION, status};
@@ -27,7 +28,12 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
     type SnapshotStream = Pin<Box<dyn Stream<Item = Result<pb::SnapshotResponse, Status>> + Send>>;
 
     async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
+        let credentials = Credentials::of(&request);
         let request = request.into_inner();
+        match request.action() {
+            AlarmAction::Get => self.require_user(&credentials).await?,
+            AlarmAction::Activate | AlarmAction::Deactivate => self.require_admin(&credentials).await?,
+        }
         let wanted =
             u8::try_from(request.alarm).ok().and_then(Alarm::from_number).filter(|alarm| alarm.kind() == *alarm);
         let change = match request.action() {
@@ -37,7 +43,7 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         };
         let alarms = match (change, wanted) {
             (Some(change), Some(alarm)) => {
-                let (_, reply) = self.apply(Command::Alarm { change, alarm, member: request.member_id }).await?;
+                let (_, reply) = self.apply(None, Command::Alarm { change, alarm, member: request.member_id }).await?;
                 if let Reply::Alarms(changed) = reply { changed } else { Vec::new() }
             }
             (Some(_), None) => Vec::new(),
@@ -51,7 +57,8 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         Ok(Response::new(pb::AlarmResponse { header: self.header_now(), alarms: alarms.collect() }))
     }
 
-    async fn status(&self, _: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+    async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+        self.require_user(&Credentials::of(&request)).await?;
         let member = self.backend.status();
         let (revision, in_use, alarms) = self.backend.view(|state| {
             let alarms: Vec<_> = state.alarms().iter().copied().collect();
@@ -80,18 +87,24 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
     }
 
     /// Does nothing: there is no file with holes in it; a checkpoint is always written whole.
-    async fn defragment(&self, _: Request<pb::DefragmentRequest>) -> Result<Response<pb::DefragmentResponse>, Status> {
+    async fn defragment(
+        &self,
+        request: Request<pb::DefragmentRequest>,
+    ) -> Result<Response<pb::DefragmentResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         tracing::info!("defragment: nothing to do, checkpoints are written whole");
         Ok(Response::new(pb::DefragmentResponse { header: None }))
     }
 
-    async fn hash(&self, _: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
+    async fn hash(&self, request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         let state = self.backend.view(State::clone);
         let hash = blocking(move || state.hash_kv(0)).await?.map_err(status::of_mvcc)?;
         Ok(Response::new(pb::HashResponse { header: self.header_now(), hash }))
     }
 
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         let at = request.into_inner().revision;
         let state = self.backend.view(State::clone);
         let (revision, compact_revision) = (state.revision(), state.compact_revision());
@@ -100,7 +113,8 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         Ok(Response::new(pb::HashKvResponse { header: self.header(revision), hash, compact_revision, hash_revision }))
     }
 
-    async fn snapshot(&self, _: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
+    async fn snapshot(&self, request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         let (parts, receiver) = mpsc::channel(2);
         let state = self.backend.view(State::clone);
         let header = self.header(state.revision());
@@ -116,11 +130,16 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         &self,
         request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         self.backend.move_leader(request.into_inner().target_id).await.map_err(status::of_backend)?;
         Ok(Response::new(pb::MoveLeaderResponse { header: None }))
     }
 
-    async fn downgrade(&self, _: Request<pb::DowngradeRequest>) -> Result<Response<pb::DowngradeResponse>, Status> {
+    async fn downgrade(
+        &self,
+        request: Request<pb::DowngradeRequest>,
+    ) -> Result<Response<pb::DowngradeResponse>, Status> {
+        self.require_admin(&Credentials::of(&request)).await?;
         Err(Status::unimplemented("etcdserver: this store has no earlier format to go back to"))
     }
 }

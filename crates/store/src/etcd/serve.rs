@@ -1,11 +1,16 @@
 //! Listening: gRPC and HTTP on the same ports, with or without TLS.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -13,13 +18,15 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tonic::service::Routes;
+use tower::Service;
 
 use super::authority::Mended;
+use super::caller::PeerName;
 use super::calls::Counting;
 use super::gate::Gate;
 use super::proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
-use super::tls::ServerTls;
-use super::{Config, Server, http};
+use super::tls::{self, ServerTls};
+use super::{Config, Server, http as endpoints};
 use crate::backend::Backend;
 use crate::peer::Stream;
 
@@ -90,7 +97,7 @@ impl Endpoint {
 
 /// What is asked of a store for the sake of its keeping alone: how it is, and all that it has.
 pub fn maintenance<B: Backend>(backend: B, config: Config) -> Router {
-    let server = Server::new(backend, config);
+    let server = Server { trusted: true, ..Server::new(backend, config) };
     Routes::new(pb::maintenance_server::MaintenanceServer::new(server)).into_axum_router()
 }
 
@@ -124,8 +131,8 @@ pub fn routers<B: Backend>(backend: B, config: Config) -> Routers {
     let grpc = grpc.into_axum_router().layer(Gate::new(server.clone()));
     // Outside the gate: what it refuses was called, too.
     let grpc = grpc.layer(Counting(server.calls.clone()));
-    let observers = http::observation(server);
-    Routers { clients: grpc.merge(observers.clone()).merge(http::version()), observers }
+    let observers = endpoints::observation(server);
+    Routers { clients: grpc.merge(observers.clone()).merge(endpoints::version()), observers }
 }
 
 /// Serves until `stop` completes, then lets open requests finish for a moment.
@@ -145,9 +152,12 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
         let (router, watcher, tls) = (router.clone(), graceful.watcher(), endpoint.tls.clone());
         tokio::spawn(async move {
             let served = match tls {
-                None => connection(stream, router, watcher).await,
+                None => connection(stream, Named { router, name: None }, watcher).await,
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => connection(stream, router, watcher).await,
+                    Ok(stream) => {
+                        let name = tls::common_name(&stream).map(PeerName);
+                        connection(stream, Named { router, name }, watcher).await
+                    }
                     Err(error) => Err(error.into()),
                 },
             };
@@ -160,9 +170,33 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
 
+/// The services as one connection reaches them: each request knows the name on the client's certificate.
+#[derive(Clone)]
+struct Named {
+    router: Router,
+    name: Option<PeerName>,
+}
+
+impl Service<Request<Incoming>> for Named {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = <Router as Service<Request<Incoming>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<Request<Incoming>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(name) = &self.name {
+            request.extensions_mut().insert(name.clone());
+        }
+        self.router.call(request)
+    }
+}
+
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    router: Router,
+    router: Named,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut builder = Builder::new(TokioExecutor::new());

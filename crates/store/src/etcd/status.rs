@@ -25,7 +25,8 @@ pub(super) fn of_mvcc(error: mvcc::Error) -> Status {
 pub(super) fn of_directory(error: DirectoryError) -> Status {
     use DirectoryError as E;
     let code = match error {
-        E::UserEmpty | E::RoleEmpty | E::InvalidManagement => Code::InvalidArgument,
+        E::UserEmpty | E::RoleEmpty | E::InvalidManagement | E::AuthFailed | E::OldRevision => Code::InvalidArgument,
+        E::PermissionDenied => Code::PermissionDenied,
         E::UserExists
         | E::UserNotFound
         | E::RoleExists
@@ -33,7 +34,8 @@ pub(super) fn of_directory(error: DirectoryError) -> Status {
         | E::RoleNotGranted
         | E::PermissionNotGranted
         | E::RootUserNotFound
-        | E::RootRoleNotGranted => Code::FailedPrecondition,
+        | E::RootRoleNotGranted
+        | E::NotEnabled => Code::FailedPrecondition,
     };
     Status::new(code, error.to_string())
 }

@@ -88,6 +88,15 @@ impl ServerTls {
     }
 }
 
+/// The common name of the certificate that a client has shown, if it has one that is not empty.
+pub(super) fn common_name(stream: &TlsStream<Box<dyn Stream>>) -> Option<Arc<str>> {
+    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    // As Go reads a subject: the last one counts.
+    let name = certificate.subject().iter_common_name().last()?.as_str().ok()?;
+    (!name.is_empty()).then(|| name.into())
+}
+
 impl Versions {
     fn list(self) -> &'static [&'static SupportedProtocolVersion] {
         static ALL: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];

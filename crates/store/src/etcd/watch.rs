@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 
-use mvcc::{End, Event, Revision, Span, State, WatchId};
+use mvcc::{Access, End, Event, Revision, Span, State, WatchId};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::caller::Credentials;
+use super::calls::status_text;
 use super::proto::etcdserverpb as pb;
 use super::proto::etcdserverpb::watch_create_request::FilterType;
 use super::proto::etcdserverpb::watch_request::RequestUnion;
@@ -26,6 +28,8 @@ const BATCH_EVENTS: usize = 1000;
 const RESPONSES_AHEAD: usize = 2;
 /// The watch id of a response that is for all watchers of the stream, or for none.
 const ALL: i64 = -1;
+/// Why a watch from a negative revision is cancelled.
+const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
 #[tonic::async_trait]
 impl<B: Backend> pb::watch_server::Watch for Server<B> {
@@ -38,6 +42,7 @@ impl<B: Backend> pb::watch_server::Watch for Server<B> {
         let (responses, receiver) = mpsc::channel(RESPONSES_AHEAD);
         let client = Client {
             server: self.clone(),
+            credentials: Credentials::of(&request),
             watchers: self.backend.hub().watchers(),
             by_id: BTreeMap::new(),
             by_hub: BTreeMap::new(),
@@ -54,6 +59,7 @@ impl<B: Backend> pb::watch_server::Watch for Server<B> {
 /// One stream and its watchers.
 struct Client<B> {
     server: Server<B>,
+    credentials: Credentials,
     watchers: Watchers,
     by_id: BTreeMap<i64, Watcher>,
     by_hub: BTreeMap<WatchId, i64>,
@@ -127,6 +133,12 @@ impl<B: Backend> Client<B> {
         let key = if request.key.is_empty() { bytes::Bytes::from_static(&[0]) } else { request.key };
         let span = Span::from_wire(key, request.range_end);
         let revision = self.server.backend.view(State::revision);
+        if request.start_revision < 0 {
+            return self.refuse(COMPACTED, revision).await;
+        }
+        if let Err(refused) = self.authorize(&span).await {
+            return self.refuse(&status_text(&refused), revision).await;
+        }
         let id = match self.choose_id(request.watch_id, &span) {
             Ok(id) => id,
             Err(reason) => return self.refuse(reason, revision).await,
@@ -152,6 +164,11 @@ impl<B: Backend> Client<B> {
         self.by_id.insert(id, watcher);
         self.by_hub.insert(hub_id, id);
         Ok(())
+    }
+
+    async fn authorize(&self, span: &Span) -> Result<(), Status> {
+        let caller = self.server.caller(&self.credentials).await?;
+        self.server.permitted(|directory| directory.check_keys(caller.as_ref(), Access::Read, span))
     }
 
     /// The id the client wants, or the next that is free when it wants none.

@@ -21,6 +21,7 @@ use crate::checkpoint;
 use crate::disk::FileDisk;
 use crate::peer::{Frame, Heartbeats, Identity, Inbound, LeaseAnswer, Links, Traffic, stream_snapshot};
 use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
+use crate::sessions::Sessions;
 use crate::shelf::Shelf;
 
 /// What the handle needs of the task.
@@ -31,6 +32,7 @@ pub(super) struct Started {
     pub stopped: watch::Receiver<Option<StopReason>>,
     pub reads_freely: Arc<AtomicBool>,
     pub traffic: Traffic,
+    pub sessions: Sessions,
 }
 
 /// Requests taken in one go: one append to the log.
@@ -70,6 +72,7 @@ struct Task {
     leader_changes: u64,
     /// The last leader that writes were proposed to, and its term.
     followed: (u64, u64),
+    sessions: Sessions,
     _lock: std::fs::File,
 }
 
@@ -133,6 +136,7 @@ pub(super) fn start(
     let (stopped_sender, stopped) = watch::channel(None);
     let reads_freely = Arc::new(AtomicBool::new(false));
     let ended = reads_freely.clone();
+    let sessions = Sessions::default();
     let task = Task {
         config,
         patience,
@@ -157,6 +161,7 @@ pub(super) fn start(
         stats: DiskStats::default(),
         leader_changes: 0,
         followed: (0, 0),
+        sessions: sessions.clone(),
         _lock: lock,
     };
     let inputs = Inputs { requests, inbound, events, lost, internal };
@@ -167,7 +172,7 @@ pub(super) fn start(
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
     });
-    Started { state, status: status_watch, group: group_watch, stopped, reads_freely, traffic }
+    Started { state, status: status_watch, group: group_watch, stopped, reads_freely, traffic, sessions }
 }
 
 struct Inputs {
@@ -480,6 +485,10 @@ impl Task {
         }
         if step.installed {
             self.waiters.doubt();
+        }
+        // Before the answers: whoever gets a token may use it at once.
+        for change in step.sessions {
+            self.sessions.apply(change, std::time::Instant::now());
         }
         for (sequence, answer) in step.answers {
             self.waiters.answer(sequence, answer);

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
 use crate::renewed::Renewed;
 
@@ -66,6 +67,25 @@ impl Tls {
         Ok(Self(Source::Given(Sides::new(chain, key, authority)?)))
     }
 
+    /// Certificate and key to encrypt with; peers' certificates are not verified.
+    pub fn unverified(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let (chain, key) = (read_chain(certificate)?, read_key(key)?);
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Config)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(TlsError::Config)?;
+        let client = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Config)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+            .with_no_client_auth();
+        Ok(Self(Source::Given(Sides { server: Arc::new(server), client: Arc::new(client) })))
+    }
+
     pub(super) fn server(&self) -> Arc<ServerConfig> {
         self.sides().server
     }
@@ -84,16 +104,7 @@ impl Tls {
 
 impl Sides {
     fn from_files(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, TlsError> {
-        let unreadable = |path: &Path| {
-            let file = path.display().to_string();
-            move |source| TlsError::File { file: file.clone(), source }
-        };
-        let read = |path: &Path| -> Result<Vec<CertificateDer<'static>>, TlsError> {
-            let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable(path))?;
-            certificates.collect::<Result<_, _>>().map_err(unreadable(path))
-        };
-        let key_der = PrivateKeyDer::from_pem_file(key).map_err(unreadable(key))?;
-        Self::new(read(certificate)?, key_der, read(authority)?)
+        Self::new(read_chain(certificate)?, read_key(key)?, read_chain(authority)?)
     }
 
     fn new(
@@ -121,5 +132,93 @@ impl Sides {
             .with_client_auth_cert(chain, key)
             .map_err(TlsError::Config)?;
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
+    }
+}
+
+fn unreadable(path: &Path) -> impl Fn(rustls::pki_types::pem::Error) -> TlsError {
+    let file = path.display().to_string();
+    move |source| TlsError::File { file: file.clone(), source }
+}
+
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable(path))?;
+    certificates.collect::<Result<_, _>>().map_err(unreadable(path))
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(unreadable(path))
+}
+
+/// Accepts any certificate, if the other side has its key.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::*;
+
+    /// A self-signed certificate and its key, in files.
+    fn pair(folder: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+        let (cert, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+        std::fs::write(&cert, made.cert.pem()).expect("it is written");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("it is written");
+        (cert, key)
+    }
+
+    async fn meet(server: &Tls, client: &Tls) -> bool {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let accepted = TlsAcceptor::from(server.server()).accept(near);
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connected = TlsConnector::from(client.client()).connect(name, far);
+        tokio::try_join!(accepted, connected).is_ok()
+    }
+
+    #[tokio::test]
+    async fn members_with_certificates_of_their_own_meet_only_unverified() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let ((cert, key), (other_cert, other_key)) = (pair(folder.path(), "one"), pair(folder.path(), "other"));
+        let one = Tls::unverified(&cert, &key).expect("usable");
+        let other = Tls::unverified(&other_cert, &other_key).expect("usable");
+        assert!(meet(&one, &other).await && meet(&other, &one).await);
+        let verified = Tls::from_files(&cert, &key, &cert).expect("usable");
+        assert!(!meet(&other, &verified).await, "a member that verifies rejects a stranger");
     }
 }

@@ -1,12 +1,24 @@
-//! Users and roles as clients see them: what etcdctl 3.4 does not show, and what etcd 3.4 does not do yet.
+//! Authentication, users and roles as clients see them: what etcdctl 3.4 does not show, and what etcd 3.4 does not do yet.
+
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use store::etcd::Tokens;
 use store::etcd::proto::authpb::{Permission, UserAddOptions, permission::Type};
-use store::etcd::proto::etcdserverpb::{self as pb, auth_client::AuthClient};
+use store::etcd::proto::etcdserverpb::auth_client::AuthClient;
+use store::etcd::proto::etcdserverpb::cluster_client::ClusterClient;
+use store::etcd::proto::etcdserverpb::kv_client::KvClient;
+use store::etcd::proto::etcdserverpb::lease_client::LeaseClient;
+use store::etcd::proto::etcdserverpb::maintenance_client::MaintenanceClient;
+use store::etcd::proto::etcdserverpb::{self as pb};
+use store::node::Start;
+use tokio_stream::StreamExt;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
-use crate::common::Single;
+use crate::common::{Seat, Single};
+
+const HEARTBEAT: Duration = Duration::from_millis(100);
 
 async fn start() -> Result<(Single, AuthClient<Channel>)> {
     let single = Single::start(store::etcd::Config::default()).await?;
@@ -24,7 +36,7 @@ fn grant(name: &str, key: &'static str, range_end: &'static str) -> pb::AuthRole
     pb::AuthRoleGrantPermissionRequest { name: name.into(), perm: Some(perm) }
 }
 
-fn says<T: std::fmt::Debug>(answer: Result<Response<T>, Status>, code: Code, text: &str) -> Result<()> {
+fn says<T>(answer: Result<Response<T>, Status>, code: Code, text: &str) -> Result<()> {
     let status = answer.err().with_context(|| format!("an answer instead of {text:?}"))?;
     ensure!((status.code(), status.message()) == (code, text), "{status:?} instead of {text:?}");
     Ok(())
@@ -91,7 +103,7 @@ async fn what_makes_no_sense_is_refused_with_etcds_codes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_root_may_do_everything_and_authentication_is_still_not_enabled() -> Result<()> {
+async fn authentication_needs_the_root_user_with_the_root_role() -> Result<()> {
     let (single, mut client) = start().await?;
     let absent = "etcdserver: root user does not exist";
     says(client.auth_enable(pb::AuthEnableRequest {}).await, Code::FailedPrecondition, absent)?;
@@ -99,16 +111,212 @@ async fn the_root_may_do_everything_and_authentication_is_still_not_enabled() ->
     let bare = "etcdserver: root user does not have root role";
     says(client.auth_enable(pb::AuthEnableRequest {}).await, Code::FailedPrecondition, bare)?;
     client.user_grant_role(pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() }).await?;
-    let refused = client.auth_enable(pb::AuthEnableRequest {}).await.err().context("it cannot be enabled")?;
-    ensure!(refused.code() == Code::Unimplemented && refused.message().contains("certificates"), "{refused:?}");
     let asked = pb::AuthenticateRequest { name: "root".into(), password: "secret".into() };
     let off = "etcdserver: authentication is not enabled";
-    says(client.authenticate(asked).await, Code::FailedPrecondition, off)?;
-
+    says(client.authenticate(asked.clone()).await, Code::FailedPrecondition, off)?;
     client.role_add(pb::AuthRoleAddRequest { name: "root".into() }).await?;
     let role = client.role_get(pb::AuthRoleGetRequest { role: "root".into() }).await?.into_inner();
     let everything = Permission { perm_type: Type::Readwrite.into(), key: "".into(), range_end: "\0".into() };
     ensure!(role.perm == [everything], "{role:?}");
+
+    client.auth_enable(pb::AuthEnableRequest {}).await?;
+    says(client.auth_status(pb::AuthStatusRequest {}).await, Code::InvalidArgument, "etcdserver: user name is empty")?;
+    let token = client.authenticate(asked).await?.into_inner().token;
+    let status = client.auth_status(with(&token, pb::AuthStatusRequest {})).await?.into_inner();
+    ensure!(status.enabled && status.auth_revision == 4, "{status:?}");
+    single.stop().await;
+    Ok(())
+}
+
+fn with<T>(token: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("token", token.parse().expect("a token is a header value"));
+    request
+}
+
+/// Adds `root` and `app`, who may read and write what begins with `a/`, and enables authentication; their tokens.
+async fn enable(client: &mut AuthClient<Channel>) -> Result<(String, String)> {
+    for (name, role) in [("root", "root"), ("app", "app")] {
+        client.user_add(user(name, false)).await?;
+        client.role_add(pb::AuthRoleAddRequest { name: role.into() }).await?;
+        client.user_grant_role(pb::AuthUserGrantRoleRequest { user: name.into(), role: role.into() }).await?;
+    }
+    let perm = Permission { perm_type: Type::Readwrite.into(), key: "a/".into(), range_end: "a0".into() };
+    client.role_grant_permission(pb::AuthRoleGrantPermissionRequest { name: "app".into(), perm: Some(perm) }).await?;
+    client.auth_enable(pb::AuthEnableRequest {}).await?;
+    Ok((authenticate(client, "root").await?, authenticate(client, "app").await?))
+}
+
+async fn authenticate(client: &mut AuthClient<Channel>, name: &str) -> Result<String> {
+    let asked = pb::AuthenticateRequest { name: name.into(), password: "secret".into() };
+    Ok(client.authenticate(asked).await?.into_inner().token)
+}
+
+/// A config whose password hashes cost little: what they cost is not what is tested.
+fn cheap() -> store::etcd::Config {
+    let few = std::num::NonZeroU32::new(1000).expect("it is not zero");
+    let auth = store::etcd::AuthConfig { hash_iterations: few, ..Default::default() };
+    store::etcd::Config { auth, ..Default::default() }
+}
+
+const EMPTY: (Code, &str) = (Code::InvalidArgument, "etcdserver: user name is empty");
+const DENIED: (Code, &str) = (Code::PermissionDenied, "etcdserver: permission denied");
+const INVALID: (Code, &str) = (Code::Unauthenticated, "etcdserver: invalid auth token");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_service_asks_who_calls_while_authentication_is_enabled() -> Result<()> {
+    let single = Single::start(cheap()).await?;
+    let channel = Channel::from_shared(single.endpoint.clone())?.connect().await?;
+    let mut auth = AuthClient::new(channel.clone());
+    let (root, app) = enable(&mut auth).await?;
+    let mut kv = KvClient::new(channel.clone());
+    let mut lease = LeaseClient::new(channel.clone());
+    let mut cluster = ClusterClient::new(channel.clone());
+    let mut maintenance = MaintenanceClient::new(channel.clone());
+    // What a call answers to nobody, to a forged token, to a user and to root.
+    macro_rules! check {
+        ($client:ident.$method:ident, $request:expr, $as_user:expr) => {
+            says($client.$method($request).await, EMPTY.0, EMPTY.1).context(stringify!($method))?;
+            says($client.$method(with("forged.1", $request)).await, INVALID.0, INVALID.1)?;
+            let as_user: Option<(Code, &str)> = $as_user;
+            match as_user {
+                Some((code, text)) => says($client.$method(with(&app, $request)).await, code, text)?,
+                None => drop($client.$method(with(&app, $request)).await.context(stringify!($method))?),
+            }
+            $client.$method(with(&root, $request)).await.context(stringify!($method))?;
+        };
+    }
+    let put = |key: &'static str| pb::PutRequest { key: key.into(), value: "v".into(), ..Default::default() };
+    let range = |key: &'static str| pb::RangeRequest { key: key.into(), ..Default::default() };
+    check!(kv.put, put("a/1"), None);
+    check!(kv.put, put("b"), Some(DENIED));
+    check!(kv.range, range("a/1"), None);
+    check!(kv.range, range("b"), Some(DENIED));
+    check!(kv.range, pb::RangeRequest { serializable: true, ..range("b") }, Some(DENIED));
+    let delete = |key: &'static str| pb::DeleteRangeRequest { key: key.into(), ..Default::default() };
+    check!(kv.delete_range, delete("b"), Some(DENIED));
+    let operation = |key| pb::RequestOp { request: Some(pb::request_op::Request::RequestRange(range(key))) };
+    let txn = |key| pb::TxnRequest { success: vec![operation(key)], ..Default::default() };
+    check!(kv.txn, txn("a/1"), None);
+    check!(kv.txn, txn("b"), Some(DENIED));
+    check!(lease.lease_leases, pb::LeaseLeasesRequest {}, None);
+    check!(lease.lease_time_to_live, pb::LeaseTimeToLiveRequest { id: 7, keys: true }, None);
+    check!(cluster.member_list, pb::MemberListRequest { linearizable: false }, None);
+    check!(maintenance.status, pb::StatusRequest {}, None);
+    check!(maintenance.alarm, pb::AlarmRequest::default(), None);
+    let disarm = || pb::AlarmRequest { action: 2, alarm: 1, ..Default::default() };
+    check!(maintenance.alarm, disarm(), Some(DENIED));
+    check!(maintenance.hash_kv, pb::HashKvRequest::default(), Some(DENIED));
+    check!(maintenance.hash, pb::HashRequest {}, Some(DENIED));
+    check!(maintenance.defragment, pb::DefragmentRequest {}, Some(DENIED));
+    check!(maintenance.snapshot, pb::SnapshotRequest {}, Some(DENIED));
+    check!(auth.user_list, pb::AuthUserListRequest {}, Some(DENIED));
+    check!(auth.role_list, pb::AuthRoleListRequest {}, Some(DENIED));
+    check!(auth.user_get, pb::AuthUserGetRequest { name: "root".into() }, Some(DENIED));
+    check!(auth.user_get, pb::AuthUserGetRequest { name: "app".into() }, None);
+    check!(auth.role_get, pb::AuthRoleGetRequest { role: "app".into() }, None);
+    check!(auth.auth_status, pb::AuthStatusRequest {}, Some(DENIED));
+    check!(kv.compact, pb::CompactionRequest { revision: 2, physical: false }, Some(DENIED));
+    let member = pb::MemberAddRequest { peer_ur_ls: vec!["http://127.0.0.1:1".into()], is_learner: true };
+    says(cluster.member_add(with(&app, member)).await, DENIED.0, DENIED.1)?;
+    single.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_or_a_lock_of_keys_that_a_user_may_not_read_is_refused() -> Result<()> {
+    let single = Single::start(cheap()).await?;
+    let channel = Channel::from_shared(single.endpoint.clone())?.connect().await?;
+    let (root, app) = enable(&mut AuthClient::new(channel.clone())).await?;
+    let create = |key: &'static str| pb::WatchRequest {
+        request_union: Some(pb::watch_request::RequestUnion::CreateRequest(pb::WatchCreateRequest {
+            key: key.into(),
+            ..Default::default()
+        })),
+    };
+    let mut watch = pb::watch_client::WatchClient::new(channel.clone());
+    let nobody = Request::new(tokio_stream::iter([create("a/1")]).chain(tokio_stream::pending()));
+    let answer = watch.watch(nobody).await?.into_inner().message().await?.context("an answer")?;
+    let reason = "rpc error: code = InvalidArgument desc = etcdserver: user name is empty";
+    ensure!((answer.canceled, answer.watch_id, &*answer.cancel_reason) == (true, -1, reason), "{answer:?}");
+    let requests = tokio_stream::iter([create("b"), create("a/1")]).chain(tokio_stream::pending());
+    let mut answers = watch.watch(with(&app, requests)).await?.into_inner();
+    let answer = answers.message().await?.context("an answer")?;
+    let reason = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
+    ensure!((answer.canceled, answer.watch_id, &*answer.cancel_reason) == (true, -1, reason), "{answer:?}");
+    let answer = answers.message().await?.context("an answer")?;
+    ensure!(answer.created && !answer.canceled, "{answer:?}");
+
+    let mut lease = LeaseClient::new(channel.clone());
+    let grant = pb::LeaseGrantRequest { ttl: 60, id: 0 };
+    says(lease.lease_grant(grant).await, EMPTY.0, EMPTY.1)?;
+    let id = lease.lease_grant(with(&app, grant)).await?.into_inner().id;
+    let mut locks = store::etcd::proto::v3lockpb::lock_client::LockClient::new(channel.clone());
+    let lock = |name: &'static str| store::etcd::proto::v3lockpb::LockRequest { name: name.into(), lease: id };
+    says(locks.lock(lock("a/lock")).await, EMPTY.0, EMPTY.1)?;
+    says(locks.lock(with(&app, lock("b"))).await, DENIED.0, DENIED.1)?;
+    locks.lock(with(&app, lock("a/lock"))).await?;
+
+    // The lease now holds a key that only root may write.
+    let attached = pb::PutRequest { key: "b".into(), value: "v".into(), lease: id, ..Default::default() };
+    KvClient::new(channel.clone()).put(with(&root, attached)).await?;
+    let renew = |token: &str| {
+        with(token, tokio_stream::iter([pb::LeaseKeepAliveRequest { id }]).chain(tokio_stream::pending()))
+    };
+    let refused = lease.lease_keep_alive(renew(&app)).await?.into_inner().message().await;
+    ensure!(refused.as_ref().is_err_and(|status| status.message() == DENIED.1), "{refused:?}");
+    let renewed = lease.lease_keep_alive(renew(&root)).await?.into_inner().message().await?.context("an answer")?;
+    ensure!(renewed.ttl == 60, "{renewed:?}");
+    let keys = pb::LeaseTimeToLiveRequest { id, keys: true };
+    says(lease.lease_time_to_live(with(&app, keys)).await, DENIED.0, DENIED.1)?;
+    says(lease.lease_revoke(with(&app, pb::LeaseRevokeRequest { id })).await, DENIED.0, DENIED.1)?;
+    lease.lease_revoke(with(&root, pb::LeaseRevokeRequest { id })).await?;
+    single.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_valid_at_every_member_until_the_password_changes_or_it_expires() -> Result<()> {
+    let seats = [Seat::new(1, HEARTBEAT).await?, Seat::new(2, HEARTBEAT).await?, Seat::new(3, HEARTBEAT).await?];
+    let peers: Vec<_> = seats.iter().map(|seat| seat.peer.clone()).collect();
+    let mut members = Vec::new();
+    for seat in seats {
+        members.push(seat.start(Start::New(peers.clone())).await?);
+    }
+    let mut auth = AuthClient::new(members[0].channel.clone());
+    let (root, app) = enable(&mut auth).await?;
+    let put = || pb::PutRequest { key: "a/1".into(), value: "v".into(), ..Default::default() };
+    for member in &members {
+        KvClient::new(member.channel.clone()).put(with(&app, put())).await?;
+    }
+    let changed =
+        pb::AuthUserChangePasswordRequest { name: "app".into(), password: "new".into(), ..Default::default() };
+    auth.user_change_password(with(&root, changed)).await?;
+    for member in &members {
+        let mut kv = KvClient::new(member.channel.clone());
+        // Any member may lag; a linearizable read does not.
+        kv.range(with(&root, pb::RangeRequest { key: "a/1".into(), ..Default::default() })).await?;
+        says(kv.put(with(&app, put())).await, INVALID.0, INVALID.1)?;
+    }
+    says(
+        auth.authenticate(pb::AuthenticateRequest { name: "app".into(), password: "secret".into() }).await,
+        Code::InvalidArgument,
+        "etcdserver: authentication failed, invalid user ID or password",
+    )?;
+    for member in &members {
+        member.node.stop().await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_token_expires() -> Result<()> {
+    // Any time without use is too long.
+    let auth = store::etcd::AuthConfig { tokens: Tokens::Simple { ttl: Duration::ZERO }, ..cheap().auth };
+    let single = Single::start(store::etcd::Config { auth, ..Default::default() }).await?;
+    let mut client = AuthClient::connect(single.endpoint.clone()).await?;
+    let (root, _) = enable(&mut client).await?;
+    says(client.user_list(with(&root, pb::AuthUserListRequest {})).await, INVALID.0, INVALID.1)?;
     single.stop().await;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use store::client::{Client, Freshness, Remote, RemoteConfig};
 use store::etcd::Endpoint;
 use store::etcd::tls::{ServerTls, TlsFiles, Versions};
@@ -37,8 +37,16 @@ impl Authority {
     }
 
     fn issue(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
+        self.issue_to(name, None)
+    }
+
+    fn issue_to(&self, name: &str, common_name: Option<&str>) -> Result<(PathBuf, PathBuf)> {
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &self.issuer)?;
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        if let Some(common_name) = common_name {
+            params.distinguished_name.push(DnType::CommonName, common_name);
+        }
+        let certificate = params.signed_by(&key, &self.issuer)?;
         let (cert_file, key_file) = (self.folder.join(format!("{name}.crt")), self.folder.join(format!("{name}.key")));
         std::fs::write(&cert_file, certificate.pem())?;
         std::fs::write(&key_file, key.serialize_pem())?;
@@ -81,6 +89,39 @@ async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_need
         old.get("a".into(), Freshness::Linearizable).await.is_ok(),
         "a client that is there reads its files again too"
     );
+    single.stop().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_common_name_of_a_certificate_is_a_user_if_the_server_says_so() -> Result<()> {
+    use store::etcd::AuthConfig;
+    use store::etcd::proto::etcdserverpb::{self as pb, auth_client::AuthClient};
+    let folder = tempfile::tempdir()?;
+    let ours = Authority::new(folder.path())?;
+    let single = Single::start(store::etcd::Config::default()).await?;
+    let mut client = AuthClient::connect(single.endpoint.clone()).await?;
+    let options = Some(store::etcd::proto::authpb::UserAddOptions { no_password: true });
+    let root = pb::AuthUserAddRequest { name: "root".into(), options, ..Default::default() };
+    client.user_add(root).await?;
+    client.user_grant_role(pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() }).await?;
+    client.auth_enable(pb::AuthEnableRequest {}).await?;
+    let (cert, key) = ours.issue("server")?;
+    for (client_cert_auth, name, expect) in [(true, "root", true), (true, "other", false), (false, "root", false)] {
+        let files =
+            TlsFiles { cert: cert.clone(), key: key.clone(), client_ca: Some(ours.ca()), versions: Versions::Both };
+        let endpoint = Endpoint::open("127.0.0.1:0", Some(ServerTls::new(files)?)).await?;
+        let url = format!("https://{}", endpoint.local_addr()?);
+        let auth = AuthConfig { client_cert_auth, ..Default::default() };
+        let router = store::etcd::router(single.backend.clone(), store::etcd::Config { auth, ..Default::default() });
+        let serving = tokio::spawn(store::etcd::serve(endpoint, router, std::future::pending()));
+        let identity = Some(ours.issue_to("client", Some(name))?);
+        let config = RemoteConfig { servers: vec![url], ca_file: Some(ours.ca()), identity };
+        let client = Client::Remote(Box::new(Remote::new(&config)?));
+        let found = client.get("a".into(), Freshness::Linearizable).await;
+        ensure!(found.is_ok() == expect, "{client_cert_auth} {name}: {found:?}");
+        serving.abort();
+    }
     single.stop().await;
     Ok(())
 }

@@ -3,16 +3,16 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::arbitrary::command;
+use crate::arbitrary::logged_command;
 
 proptest! {
     #[test]
-    fn a_command_comes_back_as_it_was(command in command()) {
+    fn a_command_comes_back_as_it_was(command in logged_command()) {
         prop_assert_eq!(Command::decode(&command.encode()), Ok(command));
     }
 
     #[test]
-    fn a_cut_command_is_refused(command in command(), at in any::<prop::sample::Index>()) {
+    fn a_cut_command_is_refused(command in logged_command(), at in any::<prop::sample::Index>()) {
         let bytes = command.encode();
         let cut = bytes.slice(..at.index(bytes.len()));
         prop_assert!(Command::decode(&cut).is_err());
@@ -41,6 +41,9 @@ fn deep_nesting_and_other_formats_are_refused() {
     assert_eq!(Command::decode(&Command::Txn(nested).encode()), Err(CorruptCommand::Depth));
     assert_eq!(Command::decode(&Bytes::from_static(&[9, 5, 2])), Err(CorruptCommand::Format(9)));
     assert_eq!(Command::decode(&Bytes::from_static(&[FORMAT, 5, 2, 0])), Err(CorruptCommand::Trailing(1)));
+    let twice = [FORMAT, AUTHORIZED, 1, AUTHORIZED, 1, 5, 2];
+    let unknown = CorruptCommand::Unknown { field: "command", value: AUTHORIZED };
+    assert_eq!(Command::decode(&Bytes::copy_from_slice(&twice)), Err(unknown), "a command has one caller");
     let unknown = CorruptCommand::Unknown { field: "command", value: 77 };
     assert_eq!(Command::decode(&Bytes::from_static(&[FORMAT, 77])), Err(unknown));
 }

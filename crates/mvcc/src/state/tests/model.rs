@@ -176,7 +176,7 @@ impl Model {
             Command::Delete(delete) => Txn { success: vec![Operation::Delete(delete.clone())], ..Txn::default() },
             Command::Txn(txn) => txn.clone(),
             Command::LeaseGrant { .. } if full => return Err(Error::NoSpace),
-            Command::Directory(change) if full && change.grows() => return Err(Error::NoSpace),
+            Command::Directory(change) if self.raised(Alarm::Full) && change.grows() => return Err(Error::NoSpace),
             Command::Directory(change) => {
                 self.directory.apply(change)?;
                 return Ok(Answer::Other);
