@@ -28,6 +28,9 @@ pub(crate) mod identity;
 mod retention;
 mod security;
 
+/// How long members must have been connected before the membership changes: etcd's.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The store, started alone, with etcd's own flags.
 #[derive(Args, Debug, Clone)]
 struct Etcd {
@@ -69,6 +72,10 @@ struct Etcd {
     /// Tells clusters with the same members apart.
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
     initial_cluster_token: String,
+    /// Reject changes of the membership unless a majority has been connected for five seconds.
+    // DEVIATION: without `--strict-reconfig-check`, changes that would leave fewer started members than a majority are still rejected.
+    #[arg(long, env = "ETCD_STRICT_RECONFIG_CHECK", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = ArgAction::Set)]
+    strict_reconfig_check: bool,
     #[command(flatten)]
     security: Security,
     #[command(flatten)]
@@ -185,7 +192,10 @@ async fn serve(flags: &Etcd) -> Result<()> {
     let (cluster_id, this, start) = flags.found_or_join(this, peer_tls.as_ref()).await?;
     let hub = Hub::default();
     let node = Node::start(flags.node_config(cluster_id, &this, start, peer_tls, hub.clone()).await?).await?;
-    let backend = NodeBackend::new(node.clone(), hub);
+    let mut backend = NodeBackend::new(node.clone(), hub);
+    if flags.strict_reconfig_check {
+        backend = backend.with_connected_min(HEALTH_INTERVAL);
+    }
     // Whoever may look at metrics, often without a certificate, must not read or write keys.
     let Routers { clients, observers } = etcd::routers(backend.clone(), flags.server_config()?);
     let (stop, stopping) = tokio::sync::watch::channel(false);

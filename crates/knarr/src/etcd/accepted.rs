@@ -59,7 +59,6 @@ const FLAGS: &[Flag] = &[
     ("v2-deprecation", Value, &[], Taken),
     ("enable-grpc-gateway", Switch, &["false"], Warned("there is gRPC alone")),
     ("pre-vote", Switch, &["true"], Warned("it is always on")),
-    ("strict-reconfig-check", Switch, &["true"], Warned("it is always on")),
     ("max-learners", Value, &["1"], Refused("one member at a time is taken in")),
     ("experimental-max-learners", Value, &["1"], Refused("one member at a time is taken in")),
     ("discovery", Value, &[""], Refused(NO_DISCOVERY)),

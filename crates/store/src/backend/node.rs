@@ -1,5 +1,7 @@
 //! A running [`Node`] as the server's backend.
 
+use std::time::Duration;
+
 use consensus::{Change, ChangeError, Peer};
 use mvcc::{Alarm, Command, LeaseId, Outcome, State};
 
@@ -10,7 +12,7 @@ use crate::sessions::Sessions;
 use crate::watch::Hub;
 
 /// How long a change of members may take to be seen here after it was made.
-const SHOWN: std::time::Duration = std::time::Duration::from_secs(1);
+const SHOWN: Duration = Duration::from_secs(1);
 
 /// A member of a cluster and its watchers.
 #[derive(Clone)]
@@ -18,12 +20,14 @@ pub struct NodeBackend {
     node: Node,
     hub: Hub,
     quota_bytes: Option<u64>,
+    /// How long members must have been connected before the membership changes; none if that is not checked.
+    connected_min: Option<Duration>,
 }
 
 impl NodeBackend {
     /// A backend of a node whose `on_apply` publishes to the hub.
     pub fn new(node: Node, hub: Hub) -> Self {
-        Self { node, hub, quota_bytes: None }
+        Self { node, hub, quota_bytes: None, connected_min: None }
     }
 
     /// The same, with a bound for what the records of a client in this process may take.
@@ -31,6 +35,47 @@ impl NodeBackend {
     pub fn with_quota(mut self, quota_bytes: Option<u64>) -> Self {
         self.quota_bytes = quota_bytes;
         self
+    }
+
+    /// The same, which refuses to change the membership unless a majority of it, as it would be, has been connected to
+    /// this member for a while.
+    #[must_use]
+    pub fn with_connected_min(mut self, connected_min: Duration) -> Self {
+        self.connected_min = Some(connected_min);
+        self
+    }
+
+    /// How many voters have been connected long enough, this one included.
+    fn connected_voters(&self, connected_min: Duration) -> usize {
+        let traffic = self.node.peer_traffic();
+        let is_connected = |id: u64| {
+            let of_peer = traffic.iter().find(|peer| peer.id == id);
+            of_peer.and_then(|peer| peer.connected_for).is_some_and(|connected| connected >= connected_min)
+        };
+        let voters = self.node.members().into_iter().filter(|peer| !peer.learner);
+        voters.filter(|peer| peer.id == self.node.id() || is_connected(peer.id)).count()
+    }
+
+    /// Checks that a new member, which cannot answer yet, does not cost the majority.
+    fn check_connected_to_add(&self) -> Result<(), BackendError> {
+        let Some(connected_min) = self.connected_min else { return Ok(()) };
+        let (voters, _) = voters(self.node.members().iter());
+        if survives_add(voters, self.connected_voters(connected_min)) { Ok(()) } else { Err(BackendError::Unhealthy) }
+    }
+
+    /// Checks that removing a member that is up leaves a majority of members that are up.
+    fn check_connected_to_remove(&self, id: u64) -> Result<(), BackendError> {
+        let Some(connected_min) = self.connected_min else { return Ok(()) };
+        let is_up = self.node.peer_traffic().iter().any(|peer| peer.id == id && peer.connected_for.is_some());
+        if id != self.node.id() && !is_up {
+            return Ok(());
+        }
+        let (voters, _) = voters(self.node.members().iter());
+        if survives_remove(voters, self.connected_voters(connected_min)) {
+            Ok(())
+        } else {
+            Err(BackendError::Unhealthy)
+        }
     }
 
     pub(crate) fn quota_bytes(&self) -> Option<u64> {
@@ -112,6 +157,7 @@ impl Backend for NodeBackend {
                 if !learner && !may_add_voter(&self.node.members()) {
                     return Err(BackendError::NotEnoughStarted);
                 }
+                self.check_connected_to_add()?;
                 let id = new_id().ok_or(BackendError::Unhealthy)?;
                 (id, Change::Add(Peer { id, name: String::new(), peer_urls, client_urls: Vec::new(), learner }))
             }
@@ -119,6 +165,9 @@ impl Backend for NodeBackend {
                 let leaving = self.member(id)?;
                 if !leaving.learner && !may_remove_voter(&self.node.members(), id) {
                     return Err(BackendError::NotEnoughStarted);
+                }
+                if !leaving.learner {
+                    self.check_connected_to_remove(id)?;
                 }
                 (id, Change::Remove { id })
             }
@@ -206,6 +255,16 @@ fn may_remove_voter(peers: &[Peer], id: u64) -> bool {
     voters > 0 && started > voters / 2
 }
 
+/// Whether the connected voters are a majority with one more voter that is not. A single member may always get a second.
+fn survives_add(voters: usize, connected: usize) -> bool {
+    voters <= 1 || connected > voters.div_ceil(2)
+}
+
+/// Whether the connected voters without one of them are a majority of what remains.
+fn survives_remove(voters: usize, connected: usize) -> bool {
+    connected.saturating_sub(1) > voters.saturating_sub(1) / 2
+}
+
 /// How many voters there are and how many of them have started: a member has its name from its first start.
 fn voters<'a>(peers: impl Iterator<Item = &'a Peer>) -> (usize, usize) {
     let voters: Vec<_> = peers.filter(|peer| !peer.learner).collect();
@@ -232,6 +291,23 @@ mod tests {
             learner: kind == 'l',
         };
         (1..).zip(members.chars()).map(peer).collect()
+    }
+
+    #[test]
+    fn a_change_never_leaves_fewer_connected_members_than_a_majority() {
+        let check = |voters, connected, add, remove| {
+            let survives = (survives_add(voters, connected), survives_remove(voters, connected));
+            assert_eq!(survives, (add, remove), "{connected} of {voters} are connected");
+        };
+        check(1, 1, true, false);
+        check(2, 1, false, false);
+        check(2, 2, true, true);
+        check(3, 1, false, false);
+        check(3, 2, false, false);
+        check(3, 3, true, true);
+        check(4, 3, true, true);
+        check(5, 3, false, false);
+        check(5, 4, true, true);
     }
 
     #[test]

@@ -114,7 +114,8 @@ impl Links {
     }
 }
 
-/// Dials, writes what is queued, and dials again when that fails.
+/// Dials, writes what is queued, and dials again when that fails. The connection is kept when there is nothing to write,
+/// so that members know of each other whether they are up.
 async fn run(
     identity: Identity,
     to: u64,
@@ -124,13 +125,12 @@ async fn run(
 ) {
     let mut wait = REDIAL_MIN;
     let traffic = identity.traffic.of(to);
-    // Nothing to say, no connection: an idle cluster's heartbeats keep it up.
-    while let Some(first) = frames.recv().await {
+    while !frames.is_closed() {
         match dial(&identity, to, &urls, Purpose::Messages).await {
             Ok(mut stream) => {
                 wait = REDIAL_MIN;
                 let connection = traffic.clone().connected();
-                let ended = write_frames(&mut stream, first, &mut frames, &traffic).await;
+                let ended = write_frames(&mut stream, &mut frames, &traffic).await;
                 drop(connection);
                 if let Err(error) = ended {
                     tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer ended");
@@ -150,13 +150,18 @@ async fn run(
 
 async fn write_frames(
     stream: &mut Box<dyn Stream>,
-    first: Bytes,
     frames: &mut mpsc::Receiver<Bytes>,
     traffic: &Counts,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
-    let mut next = Some(first);
-    while let Some(frame) = next {
+    loop {
+        let next = tokio::select! {
+            frame = frames.recv() => frame,
+            // The other side never speaks here. That it has gone must be known before the next frame: the first one written to
+            // a connection that is closed is lost without an error, and may be a vote.
+            _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionReset.into()),
+        };
+        let Some(frame) = next else { return Ok(()) };
         put_frame(&mut buffer, &frame);
         while buffer.len() < WRITE_BYTES
             && let Ok(frame) = frames.try_recv()
@@ -170,14 +175,7 @@ async fn write_frames(
         tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         traffic.sent(buffer.len());
         buffer.clear();
-        next = tokio::select! {
-            frame = frames.recv() => frame,
-            // The other side never speaks here. That it has gone must be known before the next frame: the first one written to
-            // a connection that is closed is lost without an error, and may be a vote.
-            _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionReset.into()),
-        };
     }
-    Ok(())
 }
 
 /// Streams a state to a peer and waits until it has it.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,6 +30,8 @@ pub struct PeerTraffic {
     pub id: u64,
     /// Connections to it that are open for messages.
     pub connections: u64,
+    /// How long it has been connected without a break; none if it is not.
+    pub connected_for: Option<Duration>,
     /// Bytes that were sent to it.
     pub sent_bytes: u64,
     /// Bytes that came from it.
@@ -50,6 +52,8 @@ pub(crate) struct Traffic(Arc<RwLock<BTreeMap<u64, Arc<Counts>>>>);
 #[derive(Default)]
 pub(crate) struct Counts {
     connections: AtomicU64,
+    /// When the first of the connections that are open was opened.
+    connected_at: Mutex<Option<Instant>>,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     round_trips: AtomicU64,
@@ -99,7 +103,10 @@ impl Counts {
     }
 
     pub(crate) fn connected(self: Arc<Self>) -> Connection {
+        let mut connected_at = self.connected_at.lock().expect("no holder panics");
+        connected_at.get_or_insert_with(Instant::now);
         self.connections.fetch_add(1, Ordering::Relaxed);
+        drop(connected_at);
         Connection(self)
     }
 
@@ -118,6 +125,7 @@ impl Counts {
         PeerTraffic {
             id,
             connections: load(&self.connections),
+            connected_for: self.connected_at.lock().expect("no holder panics").map(|at| at.elapsed()),
             sent_bytes: load(&self.sent_bytes),
             received_bytes: load(&self.received_bytes),
             round_trips: load(&self.round_trips),
@@ -129,7 +137,10 @@ impl Counts {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        let mut connected_at = self.0.connected_at.lock().expect("no holder panics");
+        if self.0.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
+            *connected_at = None;
+        }
     }
 }
 

@@ -149,3 +149,37 @@ async fn a_learner_answers_only_what_may_be_stale() -> Result<()> {
     first.node.stop().await;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_membership_changes_only_while_a_majority_has_been_connected_for_long_enough() -> Result<()> {
+    use store::backend::{Backend, BackendError, MemberChange, NodeBackend};
+    let seats = [Seat::new(1, HEARTBEAT).await?, Seat::new(2, HEARTBEAT).await?, Seat::new(3, HEARTBEAT).await?];
+    let peers: Vec<_> = seats.iter().map(|seat| seat.peer.clone()).collect();
+    let mut members = Vec::new();
+    for seat in seats {
+        members.push(seat.start(Start::New(peers.clone())).await?);
+    }
+    for member in &members {
+        // Followers, too, are connected to each other, though they have nothing to say.
+        let connected = async {
+            while member.node.peer_traffic().iter().filter(|peer| peer.connected_for.is_some()).count() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, connected).await.context("the members are not connected")?;
+        member.until(|status| status.leader != 0).await?;
+    }
+    let backend = |connected_min| {
+        NodeBackend::new(members[0].node.clone(), store::watch::Hub::default()).with_connected_min(connected_min)
+    };
+    let add = || MemberChange::Add { peer_urls: vec!["http://127.0.0.1:1".to_owned()], learner: true };
+    let (strict, lenient) = (backend(Duration::from_secs(3600)), backend(Duration::ZERO));
+    ensure!(strict.change_members(add()).await == Err(BackendError::Unhealthy));
+    ensure!(strict.change_members(MemberChange::Remove(peers[2].id)).await == Err(BackendError::Unhealthy));
+    ensure!(lenient.change_members(add()).await?.is_some_and(|member| member.learner));
+    lenient.change_members(MemberChange::Remove(peers[2].id)).await?;
+    for member in &members {
+        member.node.stop().await;
+    }
+    Ok(())
+}
