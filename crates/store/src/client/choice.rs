@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tonic::transport::Channel;
 use tonic::{Code, ConnectError, Status};
 
+use crate::backend::BackendError;
 use crate::etcd::proto::etcdserverpb as pb;
 
 /// How long a request may take before it is asked whether its member is there at all. One that is only slow says that it is.
@@ -63,7 +64,7 @@ impl Choice {
             // A request is large, and a future of whoever waits for one is as large as all that it may wait for.
             let request = Box::pin(ask(self.channels[member].clone()));
             match self.minded(member, (effect, tries_left), request).await {
-                Waited::Answer(Err(status)) if status.code() == Code::Unavailable => {
+                Waited::Answer(Err(status)) if is_of_member(&status) => {
                     self.leave(member);
                     if effect == Effect::Write && !never_left(&status) {
                         return Err(status);
@@ -138,4 +139,10 @@ fn silent() -> Status {
 fn never_left(status: &Status) -> bool {
     let first = std::error::Error::source(status);
     std::iter::successors(first, |error| error.source()).any(<dyn std::error::Error>::is::<ConnectError>)
+}
+
+/// Whether another member may answer what this one refused.
+fn is_of_member(status: &Status) -> bool {
+    let is_learner = || status.message() == BackendError::Learner.to_string();
+    status.code() == Code::Unavailable || (status.code() == Code::FailedPrecondition && is_learner())
 }

@@ -44,11 +44,13 @@ pub(super) fn of_directory(error: DirectoryError) -> Status {
 pub(super) fn of_backend(error: BackendError) -> Status {
     use BackendError as E;
     let code = match error {
-        E::NoLeader | E::LeaderChanged | E::Timeout | E::Stopped | E::Learner | E::Unhealthy => Code::Unavailable,
+        E::NoLeader | E::LeaderChanged | E::Timeout | E::Stopped | E::Unhealthy => Code::Unavailable,
         E::TooManyRequests | E::NoSpace => Code::ResourceExhausted,
         E::TooLarge | E::BadUrls => Code::InvalidArgument,
         E::MemberNotFound => Code::NotFound,
-        E::NotLeader
+        // Clients go on to another member when they see exactly this status.
+        E::Learner
+        | E::NotLeader
         | E::BadTransferee
         | E::MemberExists
         | E::PeerUrlExists
