@@ -1,7 +1,7 @@
 //! Who the first members of a cluster are: all of them compute the same ids from the same list.
 
 use anyhow::{Context, Result, ensure};
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use consensus::Peer;
 
 /// The members of a list of `name=url`; a name may come more than once.
@@ -27,18 +27,22 @@ pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
     Ok(members)
 }
 
-/// The id of a new cluster and its members with theirs. Members are told apart by their URLs, clusters by their members and token.
+/// The id of a new cluster and its members with theirs, as etcd computes them: from the URLs of members and the token, and from the ids of all members.
 pub(crate) fn found(members: Vec<Peer>, token: &str) -> (u64, Vec<Peer>) {
-    let mut members: Vec<Peer> =
-        members.into_iter().map(|member| Peer { id: hash(&[&member.peer_urls.join(","), token]), ..member }).collect();
+    let mut members: Vec<Peer> = members
+        .into_iter()
+        .map(|member| Peer { id: hash(&[member.peer_urls.concat().as_str(), token]), ..member })
+        .collect();
     members.sort_by_key(|member| member.id);
-    let ids: Vec<String> = members.iter().map(|member| format!("{:x}", member.id)).collect();
-    (hash(&[&ids.join(",")]), members)
+    let ids: Vec<u8> = members.iter().flat_map(|member| member.id.to_be_bytes()).collect();
+    (hash(&[&ids]), members)
 }
 
-fn hash(parts: &[&str]) -> u64 {
-    let digest = digest(&SHA256, parts.join("\n").as_bytes());
-    let first = digest.as_ref().first_chunk().expect("a digest has 32 bytes");
+/// Nothing is secured by this hash; it only has to be etcd's.
+fn hash<T: AsRef<[u8]>>(parts: &[T]) -> u64 {
+    let bytes: Vec<u8> = parts.iter().flat_map(|part| part.as_ref().iter().copied()).collect();
+    let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, &bytes);
+    let first = digest.as_ref().first_chunk().expect("a digest has 20 bytes");
     u64::from_be_bytes(*first).max(1)
 }
 
@@ -49,6 +53,12 @@ mod tests {
     fn list(entries: &[&str]) -> Vec<Peer> {
         let entries: Vec<String> = entries.iter().map(|entry| (*entry).to_owned()).collect();
         members(&entries).expect("the list is right")
+    }
+
+    #[test]
+    fn ids_are_those_that_etcd_computes() {
+        let (cluster, members) = found(list(&["default=http://localhost:2380"]), "etcd-cluster");
+        assert_eq!((cluster, members[0].id), (0xcdf8_1819_4e3a_8c32, 0x8e9e_05c5_2164_694d));
     }
 
     #[test]
