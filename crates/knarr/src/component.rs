@@ -14,6 +14,9 @@ use client::{Client, Config, Https, Settings, Transport};
 /// A start takes a second; after this it is over, whatever else the machine does.
 const START: Duration = Duration::from_secs(5);
 
+/// How long a component that keeps nothing on disk may take to stop.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
 /// A component that led does not anymore. What it had in mind may be wrong: it must begin anew.
 #[derive(Debug, thiserror::Error)]
 #[error("leadership is lost; start again to be a candidate once more")]
@@ -112,6 +115,33 @@ pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
         tokio::spawn(settle());
         component.await
     })
+}
+
+/// Runs a component that has nothing to lose: it exits within [`STOP_GRACE`] of SIGTERM or SIGINT, or at a second one at once,
+/// whatever it waits for.
+pub fn run_stateless(component: impl Future<Output = Result<()>>) -> Result<()> {
+    sys::make_room();
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = executor.block_on(async {
+        tokio::spawn(settle());
+        // A task of its own, because the component may block its thread.
+        tokio::spawn(exit_after_grace());
+        component.await
+    });
+    // Dropping it would wait for blocking calls, such as the lookup of a name that no resolver answers.
+    executor.shutdown_background();
+    ended
+}
+
+async fn exit_after_grace() {
+    if crate::etcd::signal().await.is_err() {
+        return;
+    }
+    tokio::select! {
+        () = tokio::time::sleep(STOP_GRACE) => tracing::error!("not stopped {STOP_GRACE:?} after the signal; exiting"),
+        _ = crate::etcd::signal() => tracing::error!("second signal; exiting at once"),
+    }
+    std::process::exit(1);
 }
 
 /// Gives back what only a start needs: most of the code that it runs is not run again.

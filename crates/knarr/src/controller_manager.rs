@@ -42,7 +42,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
     flags::say_without_meaning(matches);
-    component::run(manage(&flags, matches, None))
+    component::run_stateless(manage(&flags, matches, None))
 }
 
 async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {

@@ -73,7 +73,7 @@ pub fn arguments(command: Command) -> Command {
 /// Answers until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    component::run(start(matches, None))
+    component::run_stateless(start(matches, None))
 }
 
 /// Answers in a process that has a log and an executor.

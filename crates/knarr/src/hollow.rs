@@ -42,7 +42,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Hollow::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
-    component::run(serve(flags))
+    component::run_stateless(serve(flags))
 }
 
 async fn serve(flags: Hollow) -> Result<()> {

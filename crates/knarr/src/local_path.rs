@@ -42,7 +42,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Runs until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(io::stderr).init();
-    component::run(start(matches, None))
+    component::run_stateless(start(matches, None))
 }
 
 /// Runs in a process that has a log and an executor.

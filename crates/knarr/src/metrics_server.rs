@@ -82,7 +82,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(level(flags.verbosity)).with_writer(std::io::stderr).init();
-    component::run(start(matches, None))
+    component::run_stateless(start(matches, None))
 }
 
 /// Serves in a process that has a log and an executor.

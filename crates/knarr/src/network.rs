@@ -49,7 +49,7 @@ pub fn arguments(command: Command) -> Command {
 /// Keeps routes and policies until SIGTERM or SIGINT; they stay.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    component::run(async { start(matches, &Shared::default()).await })
+    component::run_stateless(async { start(matches, &Shared::default()).await })
 }
 
 /// Keeps them in a process that has a log and an executor.

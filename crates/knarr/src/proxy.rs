@@ -104,7 +104,7 @@ pub fn arguments(mut command: Command) -> Command {
 /// Proxies until SIGTERM or SIGINT; the rules stay.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    component::run(start(matches, None))
+    component::run_stateless(start(matches, None))
 }
 
 /// Proxies in a process that has a log and an executor.

@@ -39,7 +39,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
     flags::say_without_meaning(matches);
     let configuration = flags.configuration(matches)?;
-    component::run(serve(&flags, configuration, None))
+    component::run_stateless(serve(&flags, configuration, None))
 }
 
 async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Inside>) -> Result<()> {

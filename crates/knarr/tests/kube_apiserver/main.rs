@@ -10,6 +10,7 @@ mod managers;
 mod outside;
 mod schedulers;
 mod server;
+mod stopping;
 mod storage;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,79 @@
+//! Components stop at once when they are asked to, whatever has become of the API server.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::server::Server;
+use crate::storage::eventually;
+
+/// What every component gets besides its name; KUBECONFIG and FOLDER are replaced.
+const COMPONENTS: &[(&str, &[&str])] = &[
+    ("kube-controller-manager", &["--secure-port=0", "--kubeconfig=KUBECONFIG"]),
+    ("kube-scheduler", &["--secure-port=0", "--kubeconfig=KUBECONFIG"]),
+    ("dns", &["--listen=127.0.0.1:0", "--kubeconfig=KUBECONFIG"]),
+    ("metrics-server", &["--bind-address=127.0.0.1", "--secure-port=0", "--kubeconfig=KUBECONFIG"]),
+    ("local-path", &["--root=FOLDER/volumes", "--hostname-override=n1", "--kubeconfig=KUBECONFIG"]),
+];
+
+/// How long a component may take: less than its grace period, after which it would be made to exit.
+const SOON: Duration = Duration::from_secs(8);
+
+struct Component {
+    name: &'static str,
+    process: Child,
+}
+
+impl Component {
+    fn start(server: &Server, name: &'static str, flags: &[&str]) -> Self {
+        let folder = server.folder.path().display().to_string();
+        let flags = flags
+            .iter()
+            .map(|flag| flag.replace("KUBECONFIG", &format!("{folder}/kubeconfig")).replace("FOLDER", &folder));
+        let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
+            .arg(name)
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(format!("{folder}/{name}.log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self { name, process }
+    }
+}
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn components_stop_on_sigterm_while_the_api_server_is_gone() {
+    let mut server = Server::start();
+    let mut components: Vec<Component> =
+        COMPONENTS.iter().map(|(name, flags)| Component::start(&server, name, flags)).collect();
+    for lease in ["kube-controller-manager", "kube-scheduler"] {
+        let holder =
+            || server.kubectl(&format!("-n kube-system get lease {lease} -o jsonpath={{.spec.holderIdentity}}"));
+        eventually(holder, |holder| !holder.is_empty() && !holder.contains("rror"));
+    }
+    server.process.kill().unwrap();
+    server.process.wait().unwrap();
+    for component in &components {
+        let id = component.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    }
+    let asked = Instant::now();
+    for component in &mut components {
+        let status = loop {
+            if let Some(status) = component.process.try_wait().unwrap() {
+                break status;
+            }
+            let log = || fs::read_to_string(server.folder.path().join(format!("{}.log", component.name))).unwrap();
+            assert!(asked.elapsed() < SOON, "{} still runs:\n{}", component.name, log());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(status.success(), "{}: {status}", component.name);
+    }
+}
