@@ -137,7 +137,8 @@ async fn write(mut pieces: mpsc::Receiver<Message>, mut client: SplitSink<Socket
 async fn read(mut client: SplitStream<Socket>, mut inward: Inward) {
     while let Some(Ok(received)) = client.next().await {
         let bytes = match received {
-            Message::Binary(bytes) => bytes,
+            // Clients send text messages as well; the protocol says that they are bytes.
+            message @ (Message::Binary(_) | Message::Text(_)) => message.into_data(),
             Message::Ping(_) | Message::Pong(_) => continue,
             _ => return,
         };

@@ -66,7 +66,10 @@ async fn by_websocket(upgrade: OnUpgrade) {
     let upgraded: Upgraded = upgrade.await.unwrap();
     let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     while let Some(Ok(message)) = socket.next().await {
-        let Message::Binary(bytes) = message else { continue };
+        if !matches!(message, Message::Binary(_) | Message::Text(_)) {
+            continue;
+        }
+        let bytes = message.into_data();
         let answer = match bytes.as_ref() {
             [0, said @ ..] => [&[1], said].concat(),
             [255, 0] => [&[3], SUCCESS.as_bytes()].concat(),

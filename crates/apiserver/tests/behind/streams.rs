@@ -77,7 +77,9 @@ fn named(kind: &str) -> Headers {
 
 /// Says something to a process, and hears it, its end, and how it ended.
 async fn talk(mut socket: Socket) {
-    socket.send(Message::Binary([&[0], "hello".as_bytes()].concat().into())).await.unwrap();
+    // The protocol makes both of them bytes of a channel, as the Python client relies on.
+    socket.send(Message::Text("\0hel".into())).await.unwrap();
+    socket.send(Message::Binary([&[0], "lo".as_bytes()].concat().into())).await.unwrap();
     let mut heard = Vec::new();
     while heard.len() < 6 {
         let message = socket.next().await.unwrap().unwrap();

@@ -60,6 +60,11 @@ async fn exec_over_websocket_carries_streams_and_the_exit_code() {
     let channels = read_all(socket).await;
     assert_eq!(channels[&1], "typed");
     assert!(channels[&3].contains("Success"));
+    let text = exec_url(&mut m, &id, &["cat"], false, true).await;
+    let mut socket = websocket(&text, "v5.channel.k8s.io").await;
+    socket.send(Message::Text("\0typed as text".into())).await.unwrap();
+    socket.send(Message::Binary(b"\xff\x00".to_vec().into())).await.unwrap();
+    assert_eq!(read_all(socket).await[&1], "typed as text", "the protocol says what a message is, not its type");
     assert!(tokio_tungstenite::connect_async(url.replace("http", "ws")).await.is_err(), "a ticket is good once");
     let url = exec_url(&mut m, &id, &["echo", "quiet"], false, false).await;
     let channels = read_all(websocket(&url, "channel.k8s.io").await).await;

@@ -120,7 +120,8 @@ pub async fn channels(socket: WebSocket, runtime: &Runtime, sandbox: &str, ports
                 None => break,
             },
             message = from.next() => match message {
-                Some(Ok(Message::Binary(bytes))) => {
+                Some(Ok(message @ (Message::Binary(_) | Message::Text(_)))) => {
+                    let bytes = message.into_data();
                     if let Some((channel, rest)) = bytes.split_first()
                         && let Some(writer) = writers.get_mut(channel)
                         && writer.write_all(rest).await.is_err()

@@ -1,5 +1,6 @@
 //! The wire over WebSocket: each message begins with the number of its channel.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
@@ -53,8 +54,8 @@ pub async fn process(socket: WebSocket, mut ends: Ends) {
                 }
             }
             message = from.next() => match message {
-                Some(Ok(Message::Binary(bytes))) => take(&bytes, &mut ends).await,
-                Some(Ok(Message::Text(text))) => take(&from_text(text.as_str()), &mut ends).await,
+                Some(Ok(Message::Binary(bytes))) => take(&payload(&bytes, base64), &mut ends).await,
+                Some(Ok(Message::Text(text))) => take(&payload(text.as_bytes(), base64), &mut ends).await,
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => {}
             },
@@ -98,12 +99,18 @@ fn message(channel: u8, bytes: &[u8], base64: bool) -> Message {
     Message::Binary(whole.into())
 }
 
-/// The text form: the channel as a digit, the rest in base 64.
-fn from_text(text: &str) -> Vec<u8> {
-    let Some(channel) = text.bytes().next().filter(u8::is_ascii_digit) else { return Vec::new() };
+/// What a message says: the channel and its bytes as they are, or as a digit and base64. The protocol decides which, not the type of the
+/// message: clients send text messages by either.
+fn payload(bytes: &[u8], base64: bool) -> Cow<'_, [u8]> {
+    if !base64 {
+        return Cow::Borrowed(bytes);
+    }
+    let Some((channel, rest)) = bytes.split_first().filter(|(channel, _)| channel.is_ascii_digit()) else {
+        return Cow::Borrowed(&[]);
+    };
     let mut whole = vec![channel - b'0'];
-    whole.extend(STANDARD.decode(&text[1..]).unwrap_or_default());
-    whole
+    whole.extend(STANDARD.decode(rest).unwrap_or_default());
+    Cow::Owned(whole)
 }
 
 /// Ports over a socket: tunnelled SPDY, or two channels a port.
@@ -177,9 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn the_text_form_is_base_64() {
-        assert_eq!(from_text("0aGk="), b"\x00hi");
-        assert_eq!(from_text("x"), b"");
+    fn the_protocol_decides_whether_messages_are_base64() {
+        let check = |bytes: &[u8], base64: bool, expect: &[u8]| assert_eq!(&*payload(bytes, base64), expect);
+        check(b"0aGk=", true, b"\x00hi");
+        check(b"x", true, b"");
+        check(b"", true, b"");
+        check(b"\x00hi", false, b"\x00hi");
         assert_eq!(message(1, b"hi", true), Message::Text("1aGk=".into()));
     }
 }
