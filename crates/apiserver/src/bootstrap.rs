@@ -12,6 +12,7 @@ use machinery::{GroupVersionKind, Object, Value, value};
 use registry::body;
 use registry::write;
 
+use crate::startup::Step;
 use crate::state::{State, draw, now};
 use crate::{claims, presence, storage};
 
@@ -31,21 +32,27 @@ async fn make_all(state: &State) -> Result<(), Status> {
     for name in NAMESPACES {
         make(state, namespace(name)).await?;
     }
+    state.startup.complete(Step::Namespaces);
     for object in auth::rbac::bootstrap::objects() {
         make(state, object).await?;
     }
+    state.startup.complete(Step::Roles);
     for object in priority_classes() {
         make(state, object).await?;
     }
+    state.startup.complete(Step::PriorityClasses);
     for object in flowcontrol::bootstrap::objects() {
         make(state, object).await?;
     }
+    state.startup.complete(Step::FlowControlObjects);
     make(state, service_cidr(state)).await?;
+    state.startup.complete(Step::ServiceCidr);
     make(state, own_service(state)).await?;
-    match state.advertised {
-        Some(own) => presence::begin(state, own).await,
-        None => Ok(()),
+    if let Some(own) = state.advertised {
+        presence::begin(state, own).await?;
     }
+    state.startup.complete(Step::OwnService);
+    Ok(())
 }
 
 /// Creates an object, unless there is one of that name.

@@ -20,6 +20,7 @@ use registry::options::DeleteOptions;
 use registry::write;
 
 use crate::cache::{Entry, Shelf};
+use crate::startup::Step;
 use crate::state::{State, now};
 use crate::storage;
 use crate::table::Table;
@@ -30,7 +31,9 @@ type Rows = BTreeMap<String, (Revision, Arc<Kind>)>;
 /// Follows the definitions for as long as the process lives.
 pub async fn run(state: Arc<State>) {
     let table = state.table();
-    let Some(kind) = table.kind("apiextensions.k8s.io", "customresourcedefinitions").cloned() else { return };
+    let Some(kind) = table.kind("apiextensions.k8s.io", "customresourcedefinitions").cloned() else {
+        return state.startup.complete(Step::CustomResources);
+    };
     let built_in = table.kinds.clone();
     let shelf = state.cache.shelf(&kind);
     let mut reached = state.cache.follow();
@@ -42,6 +45,7 @@ pub async fn run(state: Arc<State>) {
         if seen != Some(shelf.revision()) || rows.values().any(|(_, kind)| is_emptying(kind)) {
             seen = Some(shelf.revision());
             settle(&state, &kind, &shelf, &built_in, &mut rows).await;
+            state.startup.complete(Step::CustomResources);
         }
         settled.send_replace(revision);
         if reached.changed().await.is_err() {

@@ -38,8 +38,11 @@ const AGGREGATED: [(&str, Aggregated, &str); 2] = [
 ];
 
 /// The answer to a path that is no resource; `None` if nothing is there.
-pub fn serve(state: &State, asked: &Asked) -> Option<Answer> {
+pub async fn serve(state: &State, asked: &Asked) -> Option<Answer> {
     let path = asked.info.path.trim_end_matches('/');
+    if let Some(answer) = health::serve(state, path, asked.uri.query().unwrap_or_default()).await {
+        return Some(answer);
+    }
     match path {
         "/version" => Some(plain(&version())),
         "/openapi/v2" => Some(swagger(state, asked)),
@@ -47,13 +50,13 @@ pub fn serve(state: &State, asked: &Asked) -> Option<Answer> {
             let own = with_table(state, v3::index);
             Some(plain(&state.aggregation.with_foreign(|foreign| merged::index(own, foreign))))
         }
-        "/metrics" => Some(metrics(state)),
+        "/metrics" => Some(metrics(state.metrics.text(state))),
+        serving::health::SLIS_PATH => Some(metrics(health::slis(state))),
         openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
         "" => Some(with_table(state, |table| plain(&paths(table)))),
         _ => match path.strip_prefix("/openapi/v3/") {
             Some(document) => with_table(state, |table| openapi3(state, asked, table, document)),
-            None => health::serve(state, path, &asked.query)
-                .or_else(|| with_table(state, |table| described(state, asked, table, path))),
+            None => with_table(state, |table| described(state, asked, table, path)),
         },
     }
 }
@@ -222,8 +225,17 @@ fn paths(table: &openapi::Table<'_>) -> Value {
         paths.push(format!("/apis/{group}"));
         paths.extend(table.versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
     }
-    let others =
-        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"];
+    let others = [
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/metrics/slis",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ];
     paths.extend(others.map(str::to_owned));
     paths.sort();
     let mut document = Object::new();
@@ -251,6 +263,6 @@ fn version() -> Value {
 }
 
 /// Everything that is measured.
-fn metrics(state: &State) -> Answer {
-    answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", state.metrics.text(state))
+fn metrics(text: String) -> Answer {
+    answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text)
 }

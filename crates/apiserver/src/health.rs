@@ -1,123 +1,146 @@
-//! `/healthz`, `/livez` and `/readyz`: named checks, each of which can be asked alone, left out or shown.
+//! `/healthz`, `/livez` and `/readyz` of the API server: upstream's checks, each bound to the part of this server that does the
+//! same.
+//!
+//! Upstream's checks of what does not exist here are absent: repair loops of service addresses and ports (claims are part of a
+//! service's own transaction), leases of server identities, the tracking of legacy tokens, and the reload of the proxy's client
+//! certificate (files are read again when they are used).
 
-use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-use registry::query::Query;
+use serving::health::{Endpoint, HealthRequest, LogProbe, Outcome, Slis};
+use tokio::sync::Mutex;
 
 use crate::answer::{self, Answer};
+use crate::startup::Step;
 use crate::state::State;
 
-/// A check: its name, where it counts, and what it asks.
+/// How long the store may take to answer: upstream's time.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// For how long its answer counts, so that anonymous requests do not become as many requests to the store.
+const STORE_ANSWER_LIFE: Duration = Duration::from_millis(500);
+
+/// What the checks remember.
+#[derive(Default)]
+pub struct Health {
+    slis: Slis,
+    log: LogProbe,
+    store: Mutex<Option<(Instant, Result<(), String>)>>,
+}
+
 struct Check {
     name: &'static str,
-    counts: Counts,
-    is_well: fn(&State) -> bool,
+    of: Of,
 }
 
-/// Where a check counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Counts {
-    /// Everywhere.
-    Always,
-    /// Only before the server may be asked anything.
-    ForReadiness,
+/// What a check observes.
+#[derive(Clone, Copy)]
+enum Of {
+    /// That the server answers.
+    Answers,
+    /// That log lines get out.
+    Log,
+    /// That the store serves linearizable reads.
+    Store,
+    /// The same, for readiness only.
+    StoreForReadiness,
+    /// That the watch cache has everything and learns of every change.
+    Cache,
+    /// The same, for readiness only.
+    CacheForReadiness,
+    /// That something was done once.
+    Step(Step),
+    /// That the server is not shutting down; for readiness only.
+    NotShuttingDown,
 }
 
-/// The checks, by upstream's names for the same things.
-const CHECKS: [Check; 9] = [
-    Check { name: "ping", counts: Counts::Always, is_well: |_| true },
-    Check { name: "log", counts: Counts::Always, is_well: |_| true },
-    Check { name: "etcd", counts: Counts::Always, is_well: has_store },
-    Check { name: "etcd-readiness", counts: Counts::ForReadiness, is_well: has_store },
-    Check { name: "informer-sync", counts: Counts::ForReadiness, is_well: has_store },
-    Check { name: "poststarthook/rbac/bootstrap-roles", counts: Counts::Always, is_well: State::is_started },
-    Check {
-        name: "poststarthook/scheduling/bootstrap-system-priority-classes",
-        counts: Counts::Always,
-        is_well: State::is_started,
-    },
-    Check {
-        name: "poststarthook/priority-and-fairness-config-producer",
-        counts: Counts::Always,
-        is_well: State::is_started,
-    },
-    Check { name: "shutdown", counts: Counts::ForReadiness, is_well: |state| !*state.ending.borrow() },
+const CHECKS: &[Check] = &[
+    check("ping", Of::Answers),
+    check("log", Of::Log),
+    check("etcd", Of::Store),
+    check("etcd-readiness", Of::StoreForReadiness),
+    check("informer-sync", Of::CacheForReadiness),
+    check("poststarthook/start-apiserver-admission-initializer", Of::Cache),
+    check("poststarthook/generic-apiserver-start-informers", Of::Cache),
+    check("poststarthook/priority-and-fairness-config-consumer", Of::Step(Step::FlowControl)),
+    check("poststarthook/priority-and-fairness-filter", Of::Step(Step::FlowControl)),
+    check("poststarthook/storage-object-count-tracker-hook", Of::Cache),
+    check("poststarthook/start-apiextensions-informers", Of::Cache),
+    check("poststarthook/start-apiextensions-controllers", Of::Step(Step::CustomResources)),
+    check("poststarthook/crd-informer-synced", Of::Step(Step::CustomResources)),
+    check("poststarthook/start-system-namespaces-controller", Of::Step(Step::Namespaces)),
+    check("poststarthook/start-cluster-authentication-info-controller", Of::Step(Step::AuthenticationInfo)),
+    check("poststarthook/rbac/bootstrap-roles", Of::Step(Step::Roles)),
+    check("poststarthook/scheduling/bootstrap-system-priority-classes", Of::Step(Step::PriorityClasses)),
+    check("poststarthook/priority-and-fairness-config-producer", Of::Step(Step::FlowControlObjects)),
+    check("poststarthook/bootstrap-controller", Of::Step(Step::OwnService)),
+    check("poststarthook/start-kubernetes-service-cidr-controller", Of::Step(Step::ServiceCidr)),
+    check("poststarthook/start-kube-aggregator-informers", Of::Cache),
+    check("poststarthook/apiservice-status-local-available-controller", Of::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-status-remote-available-controller", Of::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-registration-controller", Of::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-discovery-controller", Of::Step(Step::ApiServices)),
+    check("poststarthook/kube-apiserver-autoregistration", Of::Step(Step::ApiServices)),
+    check("autoregister-completion", Of::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-openapi-controller", Of::Step(Step::ApiServices)),
+    check("poststarthook/apiservice-openapiv3-controller", Of::Step(Step::ApiServices)),
+    check("shutdown", Of::NotShuttingDown),
 ];
 
-fn has_store(state: &State) -> bool {
-    state.cache.is_fed()
+const fn check(name: &'static str, of: Of) -> Check {
+    Check { name, of }
 }
 
-/// The answer to a path; `None` if it is none of these.
-pub fn serve(state: &State, path: &str, query: &Query) -> Option<Answer> {
-    let (name, only) = path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
-    let is_readiness = match name {
-        "readyz" => true,
-        "healthz" | "livez" => false,
-        _ => return None,
-    };
-    let checks = CHECKS.iter().filter(|check| is_readiness || check.counts == Counts::Always);
-    if only.is_empty() {
-        let found: Vec<(&str, bool)> = checks.map(|check| (check.name, (check.is_well)(state))).collect();
-        return Some(all(name, &found, query));
+impl Of {
+    const fn belongs_to(self, endpoint: Endpoint) -> bool {
+        match self {
+            Self::StoreForReadiness | Self::CacheForReadiness | Self::NotShuttingDown => {
+                matches!(endpoint, Endpoint::Readyz)
+            }
+            Self::Answers | Self::Log | Self::Store | Self::Cache | Self::Step(_) => true,
+        }
     }
-    let mut checks = checks;
-    let check = checks.find(|check| check.name == only)?;
-    Some(if (check.is_well)(state) {
-        answer::text(200, "ok")
-    } else {
-        answer::text(500, format!("internal server error: {only} failed\n"))
-    })
-}
 
-fn all(name: &str, checks: &[(&str, bool)], query: &Query) -> Answer {
-    let mut excluded: BTreeSet<&str> = query.all("exclude").into_iter().collect();
-    let mut lines = String::new();
-    let mut failed = false;
-    for (check, is_well) in checks {
-        let is_excluded = excluded.remove(check);
-        failed |= !is_well && !is_excluded;
-        lines.push_str(&match (is_excluded, is_well) {
-            (true, _) => format!("[+]{check} excluded: ok\n"),
-            (false, true) => format!("[+]{check} ok\n"),
-            (false, false) => format!("[-]{check} failed: reason withheld\n"),
-        });
-    }
-    if !excluded.is_empty() {
-        let unknown: Vec<String> = excluded.iter().map(|name| format!("{name:?}")).collect();
-        let unknown = unknown.join(",");
-        lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {unknown}\n"));
-    }
-    if failed {
-        return answer::text(500, format!("{lines}{name} check failed\n"));
-    }
-    let text = if query.has("verbose") { format!("{lines}{name} check passed\n") } else { "ok".to_owned() };
-    answer::text(200, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::answer::Body;
-
-    #[test]
-    fn checks_are_shown_left_out_and_fail() {
-        let check = |checks: &[(&str, bool)], query: &str, code: u16, expect: &str| {
-            let answer = all("readyz", checks, &Query::parse(query));
-            let Body::Whole(body) = answer.body() else { panic!("not whole") };
-            assert_eq!((answer.status().as_u16(), std::str::from_utf8(body).unwrap_or_default()), (code, expect));
+    async fn run(self, state: &State) -> Result<(), String> {
+        let (is_well, why) = match self {
+            Self::Answers => return Ok(()),
+            Self::Log => return state.health.log.check(),
+            Self::Store | Self::StoreForReadiness => return store(state).await,
+            Self::Cache | Self::CacheForReadiness => (state.cache.is_fed(), "the watch cache is not up to date"),
+            Self::Step(step) => (state.startup.has(step), "not finished"),
+            Self::NotShuttingDown => (!*state.ending.borrow(), "process is shutting down"),
         };
-        let well = [("ping", true), ("etcd", true)];
-        check(&well, "", 200, "ok");
-        check(&well, "verbose", 200, "[+]ping ok\n[+]etcd ok\nreadyz check passed\n");
-        check(
-            &well,
-            "verbose&exclude=etcd&exclude=x",
-            200,
-            "[+]ping ok\n[+]etcd excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"x\"\nreadyz check passed\n",
-        );
-        let ill = [("ping", true), ("etcd", false)];
-        check(&ill, "", 500, "[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n");
-        check(&ill, "exclude=etcd", 200, "ok");
+        if is_well { Ok(()) } else { Err(why.to_owned()) }
     }
+}
+
+/// Whether the store serves linearizable reads, which it does only with a quorum.
+async fn store(state: &State) -> Result<(), String> {
+    let mut last = state.health.store.lock().await;
+    if let Some((_, answer)) = last.as_ref().filter(|(at, _)| at.elapsed() < STORE_ANSWER_LIFE) {
+        return answer.clone();
+    }
+    let answer = match tokio::time::timeout(STORE_TIMEOUT, state.store.revision()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("the store is not available: {error}")),
+        Err(_) => Err(format!("the store did not answer within {STORE_TIMEOUT:?}")),
+    };
+    *last = Some((Instant::now(), answer.clone()));
+    answer
+}
+
+/// The response to a path; `None` if it is none of these.
+pub async fn serve(state: &State, path: &str, query: &str) -> Option<Answer> {
+    let request = HealthRequest::parse(path, query)?;
+    let mut checks: Vec<(&str, Outcome)> = Vec::with_capacity(CHECKS.len());
+    for check in CHECKS.iter().filter(|check| check.of.belongs_to(request.endpoint)) {
+        let outcome = if request.selects(check.name) { Some(check.of.run(state).await) } else { None };
+        checks.push((check.name, outcome));
+    }
+    let response = state.health.slis.respond(&request, &checks)?;
+    Some(answer::text(response.code, response.text))
+}
+
+/// `/metrics/slis`.
+pub fn slis(state: &State) -> String {
+    state.health.slis.text()
 }

@@ -28,6 +28,7 @@ pub mod remote;
 pub mod runtime_config;
 pub mod sealed;
 pub mod server;
+pub mod startup;
 pub mod state;
 pub mod storage;
 pub mod table;

@@ -22,11 +22,12 @@ use registry::accept::{Accepted, Form, Refused, negotiate};
 use registry::admission::Notes;
 use registry::query::Query;
 use registry::route::{Form as UrlForm, Info, Mismatch, Resource};
+use serving::without_head_body;
 use tokio::time::Instant;
 
 pub use course::{Course, Sent};
 
-use crate::answer::{self, Answer, PLAIN};
+use crate::answer::{self, Answer, Body, PLAIN};
 use crate::authentication::{Peer, check_readable, pairs};
 use crate::proxy::{Outgoing, Stream};
 use crate::state::State;
@@ -95,7 +96,7 @@ where
     if let Some(stream) = &mut stream {
         let _ = tokio::time::timeout(DRAINED_TIME, drain(&mut stream.body)).await;
     }
-    course.sends(answer, stream)
+    course.sends(without_head_body(&asked.method, answer, || Body::Whole(Bytes::new())), stream)
 }
 
 /// Reads what nobody read of a body, for a while: a client that is still sending when its request is refused may not hear the
@@ -191,7 +192,7 @@ async fn verb(
         return Ok(aggregation::serve(state, &remote, asked, &user, stream).await);
     }
     let Some(resource) = &asked.info.resource else {
-        let answer = documents::serve(state, asked).ok_or(Refusal::NotFound)?;
+        let answer = documents::serve(state, asked).await.ok_or(Refusal::NotFound)?;
         course.found_document(asked);
         return Ok(answer);
     };

@@ -30,8 +30,18 @@ const SHORT_SECONDS: [f64; 15] =
 const ANSWER_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const EVENT_BYTES: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 /// Paths that are counted by name: whoever asks for others must not make series.
-const COUNTED_PATHS: [&str; 9] =
-    ["/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/api", "/apis"];
+const COUNTED_PATHS: [&str; 10] = [
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/metrics",
+    "/metrics/slis",
+    "/version",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/api",
+    "/apis",
+];
 
 /// What is measured.
 pub struct Metrics {

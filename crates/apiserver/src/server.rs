@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -22,9 +22,11 @@ use crate::cache::{self, Cache};
 use crate::documents::Kept;
 use crate::fairness::Fairness;
 use crate::followers::Followers;
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::proxy::Kubelets;
 use crate::sealed::Store;
+use crate::startup::Startup;
 use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
@@ -235,12 +237,12 @@ impl Server {
             fairness: Fairness::new(config.filters.fairness),
             audit,
             metrics,
-            started: AtomicBool::new(false),
+            startup: Startup::default(),
+            health: Health::default(),
         });
         let starting = state.clone();
         tasks.spawn(async move {
             bootstrap::run(&starting).await;
-            starting.started.store(true, Ordering::Relaxed);
             if let Some(own) = starting.advertised {
                 presence::run(&starting, own).await;
             }

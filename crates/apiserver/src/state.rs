@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -24,9 +24,11 @@ use crate::cache::Cache;
 use crate::documents::Kept;
 use crate::fairness::Fairness;
 use crate::followers::Followers;
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::proxy::Kubelets;
 use crate::sealed::{self, Store};
+use crate::startup::Startup;
 use crate::storage::{self, Layout};
 use crate::table::Table;
 use crate::webhooks::Webhooks;
@@ -84,8 +86,10 @@ pub struct State {
     pub metrics: Arc<Metrics>,
     /// The highest revision that this server wrote.
     pub written: AtomicI64,
-    /// Whether everything that a cluster starts with is there.
-    pub started: AtomicBool,
+    /// How far the server is with what it does once.
+    pub startup: Startup,
+    /// What the health checks remember.
+    pub health: Health,
 }
 
 impl State {
@@ -101,11 +105,6 @@ impl State {
             // Without a sender there is no server either.
             let _ = ending.wait_for(|is_ending| *is_ending).await;
         }
-    }
-
-    /// Whether everything that a cluster starts with is there.
-    pub fn is_started(&self) -> bool {
-        self.started.load(Ordering::Relaxed)
     }
 
     /// Submits a transaction: the revision it made, or none if its compares did not hold.

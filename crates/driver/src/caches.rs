@@ -88,6 +88,12 @@ impl Caches {
         Ok(())
     }
 
+    /// The kinds that are not held whole yet.
+    pub fn unsynced(&self) -> Vec<&str> {
+        let unsynced = self.readers.iter().filter(|(_, reader)| !reader.progress().synced);
+        unsynced.map(|(kind, _)| kind.as_str()).collect()
+    }
+
     /// What the controllers were told at start.
     pub const fn configs(&self) -> &Configs {
         &self.configs

@@ -16,6 +16,7 @@ use driver::events::Recorder;
 use driver::{Caches, Driver, Member};
 use reconcile::Controller;
 use reconcile::everything::Sweeper;
+use serving::health::Endpoint;
 use tokio::task::JoinSet;
 
 use crate::component::{self, Inside, Reach};
@@ -61,9 +62,11 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) ->
     if flags.secure_port != 0 {
         serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
     }
+    let synced = Arc::clone(&caches);
+    health.add("informer-sync", &[Endpoint::Readyz], move || health::synced(&synced));
     let work = || async {
         health.elected();
-        work(&clients, &caches, &chosen).await
+        work(&clients, &caches, &chosen, &health).await
     };
     if !flags.leader_elect {
         tokio::select! {
@@ -72,6 +75,8 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) ->
         }
     }
     let election = Election::new(clients.root.clone(), flags.election()?);
+    let status = election.status();
+    health.add("leaderElection", &Endpoint::ALL, move || status.check());
     let mut failure = Ok(());
     let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
     failure?;
@@ -82,14 +87,18 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) ->
 }
 
 /// Runs everything that was chosen, each as itself. Ends only by being dropped, or with the failure of one to start.
-async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen]) -> Result<()> {
+async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen], health: &Health) -> Result<()> {
     let mut tasks = JoinSet::new();
     for one in chosen {
         let client = clients.of(one.account, one.name)?;
         let (events, sending) = Recorder::new(client.clone(), one.component);
         tasks.spawn(sending);
         let driver = Driver { client, caches: Arc::clone(caches), events, manager: MANAGER.to_owned() };
-        tasks.spawn((one.start)(Arc::new(driver)));
+        let running = tasks.spawn((one.start)(Arc::new(driver)));
+        health.add(one.name, &Endpoint::ALL, move || match running.is_finished() {
+            false => Ok(()),
+            true => Err("the controller has ended".to_owned()),
+        });
         tracing::info!(controller = one.name, "started");
     }
     while tasks.join_next().await.is_some() {}

@@ -1,16 +1,18 @@
-//! The port on which a component says that it is well, and how it does: `/healthz` for anyone, `/metrics` for those who may.
+//! The port of a component's health checks and metrics: `/healthz`, `/livez` and `/readyz` for anyone, `/metrics` and
+//! `/metrics/slis` for those who may.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use client::Client;
+use driver::Caches;
 use driver::reviews::Reviews;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
@@ -22,7 +24,8 @@ use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::sign::SingleCertAndKey;
-use serving::{Reloaded, TlsSettings, read_certificate};
+use serving::health::{Endpoint, HealthRequest, Outcome, SLIS_PATH, Slis};
+use serving::{Reloaded, TlsSettings, read_certificate, without_head_body};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -62,6 +65,15 @@ struct Shared {
     tls: Tls,
     leads: AtomicBool,
     started_seconds: f64,
+    checks: Mutex<Vec<Check>>,
+    slis: Slis,
+}
+
+/// A part of the component that may fail.
+struct Check {
+    name: &'static str,
+    endpoints: &'static [Endpoint],
+    run: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 /// Opens the port.
@@ -90,7 +102,20 @@ impl Health {
             metrics: Box::new(metrics),
             leads: AtomicBool::new(false),
             started_seconds: since.as_secs_f64(),
+            checks: Mutex::default(),
+            slis: Slis::default(),
         })))
+    }
+
+    /// Adds a check to some of the endpoints. One without any has `ping`.
+    pub fn add(
+        &self,
+        name: &'static str,
+        endpoints: &'static [Endpoint],
+        run: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let check = Check { name, endpoints, run: Box::new(run) };
+        self.0.checks.lock().unwrap_or_else(PoisonError::into_inner).push(check);
     }
 
     /// This process leads now.
@@ -117,7 +142,10 @@ impl Health {
         let health = self.clone();
         let service = service_fn(move |request| {
             let health = health.clone();
-            async move { Ok::<_, Infallible>(health.answer(&request).await) }
+            async move {
+                let answer = health.answer(&request).await;
+                Ok::<_, Infallible>(without_head_body(request.method(), answer, Full::default))
+            }
         });
         let server = auto::Builder::new(TokioExecutor::new());
         if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
@@ -135,10 +163,28 @@ impl Health {
             }
         }
         match path {
-            "/healthz" | "/livez" | "/readyz" => text(StatusCode::OK, "ok".to_owned()),
             "/metrics" => text(StatusCode::OK, self.metrics()),
-            _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+            SLIS_PATH => text(StatusCode::OK, self.0.slis.text()),
+            _ => match self.check(path, request.uri().query().unwrap_or_default()) {
+                Some((code, answer)) => text(code, answer),
+                None => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+            },
         }
+    }
+
+    /// Runs the checks that a path selects.
+    fn check(&self, path: &str, query: &str) -> Option<(StatusCode, String)> {
+        let request = HealthRequest::parse(path, query)?;
+        let checks = self.0.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = checks.iter().filter(|check| check.endpoints.contains(&request.endpoint));
+        let run = |check: &Check| (check.name, request.selects(check.name).then(|| (check.run)()));
+        let mut outcomes: Vec<(&str, Outcome)> = here.map(run).collect();
+        if outcomes.is_empty() {
+            outcomes.push(("ping", request.selects("ping").then_some(Ok(()))));
+        }
+        let response = self.0.slis.respond(&request, &outcomes)?;
+        let code = StatusCode::from_u16(response.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Some((code, response.text))
     }
 
     fn is_open(&self, path: &str) -> bool {
@@ -181,6 +227,12 @@ impl Health {
         out.push_str(&(self.0.metrics)());
         out
     }
+}
+
+/// The check `informer-sync`: fails while a watched kind was not listed.
+pub fn synced(caches: &Caches) -> Result<(), String> {
+    let unsynced = caches.unsynced();
+    if unsynced.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", unsynced.join(", "))) }
 }
 
 fn resident_bytes() -> Option<u64> {

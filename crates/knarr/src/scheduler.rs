@@ -13,6 +13,7 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
 use driver::Caches;
 use driver::election::{Election, Ended};
+use serving::health::Endpoint;
 use tokio::task::JoinSet;
 
 use crate::component::{self, Inside, Reach};
@@ -66,6 +67,8 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
     }
     // Who waits to be elected watches already, so that it can act at once.
     let caches = Caches::start(&watches, &client::cache::Settings::default(), Shell::reads())?;
+    let synced = Arc::clone(&caches);
+    health.add("informer-sync", &[Endpoint::Readyz], move || health::synced(&synced));
     let election = configuration.election.clone();
     let work = || async {
         health.elected();
@@ -78,6 +81,8 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
         }
     }
     let election = Election::new(leases, flags::election(&election));
+    let status = election.status();
+    health.add("leaderElection", &[Endpoint::Healthz, Endpoint::Readyz], move || status.check());
     let mut failure = Ok(());
     let ended = election.lead(|| async { failure = work().await }, crate::etcd::signal()).await;
     failure?;

@@ -11,7 +11,7 @@ mod tls;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,15 +19,17 @@ use client::Client;
 use futures_util::Stream;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use machinery::{Value, json, value};
 use percent_encoding::percent_decode_str;
-use serving::Slot;
+use serving::health::{HealthRequest, LogProbe, Outcome, Slis};
+use serving::{Slot, without_head_body};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::bootstrap::{self, Purpose};
@@ -49,6 +51,9 @@ const CONNECTIONS_MAX: usize = 1024;
 /// Connections to healthz at once.
 const HEALTHZ_CONNECTIONS_MAX: usize = 64;
 
+/// The task that runs the pods, once it is there.
+pub type SyncLoop = Arc<OnceLock<AbortHandle>>;
+
 /// The body of an answer.
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -56,6 +61,9 @@ type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 pub struct Server {
     context: Arc<Context>,
     known: Known,
+    sync_loop: SyncLoop,
+    log: LogProbe,
+    slis: Slis,
     access: Access,
 }
 
@@ -87,6 +95,7 @@ struct Asked<'a> {
 pub async fn open(
     context: Arc<Context>,
     known: Known,
+    sync_loop: SyncLoop,
 ) -> Result<(SocketAddr, impl Future<Output = ()> + Send), ServeError> {
     let config = &context.config;
     let tls = Tls::new(config, &context.facts.host_ips)?;
@@ -98,7 +107,8 @@ pub async fn open(
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let access = Access::new(config, context.client.clone());
-    let server = Arc::new(Server { context, known, access });
+    let server =
+        Arc::new(Server { context, known, sync_loop, log: LogProbe::default(), slis: Slis::default(), access });
     let accepting = serving::accept(listener, CONNECTIONS_MAX, std::future::pending(), move |stream, _, slot| {
         connection(stream, TlsAcceptor::from(tls.current()), Arc::clone(&server), slot)
     });
@@ -132,20 +142,41 @@ pub async fn healthz(port: u16) {
             return std::future::pending().await;
         }
     };
-    serving::accept(listener, HEALTHZ_CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| async move {
-        let service = service_fn(|request: Request<Incoming>| async move {
-            let well = matches!(request.uri().path(), "/healthz" | "/healthz/ping" | "/livez" | "/readyz");
-            Ok::<_, Infallible>(if well {
-                text(StatusCode::OK, "ok")
-            } else {
-                text(StatusCode::NOT_FOUND, "404 page not found\n")
-            })
-        });
-        // A client that goes away is no failure.
-        let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
-        drop(slot);
+    let slis = Arc::new(Slis::default());
+    serving::accept(listener, HEALTHZ_CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
+        let slis = Arc::clone(&slis);
+        async move {
+            let service = service_fn(|request: Request<Incoming>| {
+                let slis = Arc::clone(&slis);
+                async move {
+                    let answer = health(&slis, request.uri(), &[("ping", &|| Ok(()))]);
+                    Ok::<_, Infallible>(without_head_body(request.method(), answer, empty))
+                }
+            });
+            // A client that goes away is no failure.
+            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+            drop(slot);
+        }
     })
     .await;
+}
+
+/// The response of the checks to a path.
+fn health(slis: &Slis, uri: &http::Uri, checks: &[(&str, &dyn Fn() -> Result<(), String>)]) -> Response<Body> {
+    let response = HealthRequest::parse(uri.path(), uri.query().unwrap_or_default()).and_then(|request| {
+        let run = |(name, check): &(&'_ str, &dyn Fn() -> Result<(), String>)| {
+            ((*name).to_owned(), request.selects(name).then(check))
+        };
+        let checks: Vec<(String, Outcome)> = checks.iter().map(run).collect();
+        slis.respond(&request, &checks)
+    });
+    match response {
+        Some(response) => {
+            let code = StatusCode::from_u16(response.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            text(code, &response.text)
+        }
+        None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+    }
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, slot: Slot) {
@@ -159,7 +190,10 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, sl
         // A stream that is passed on outlives this connection, and still counts as one.
         request.extensions_mut().insert(Arc::clone(&slot));
         let (server, user) = (Arc::clone(&server), user.clone());
-        async move { Ok::<_, Infallible>(server.answer(request, user).await) }
+        async move {
+            let method = request.method().clone();
+            Ok::<_, Infallible>(without_head_body(&method, server.answer(request, user).await, empty))
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
@@ -191,13 +225,14 @@ impl Server {
 
     async fn route(&self, asked: &Asked<'_>, request: Request<Incoming>) -> Response<Body> {
         let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
-        let get = *asked.method == Method::GET;
+        let get = matches!(*asked.method, Method::GET | Method::HEAD);
         match parts.as_slice() {
-            ["healthz", ..] | ["livez"] | ["readyz"] if get => text(StatusCode::OK, "ok"),
+            ["healthz" | "livez" | "readyz", ..] if get => self.health(request.uri()),
             ["pods" | "runningpods"] if get => self.pods(),
             ["configz"] if get => self.configz(),
             ["stats", "summary"] if get => summary::summary(&self.context, &self.known).await,
             ["metrics"] if get => metrics::own(&self.context, &self.known).await,
+            ["metrics", "slis"] if get => metrics::answer(self.slis.text()),
             ["metrics", "resource"] if get => metrics::resource(&self.context).await,
             ["metrics", "cadvisor"] if get => cadvisor::cadvisor(&self.context, &self.known).await,
             ["metrics", "probes"] if get => metrics::probes(&self.context.probes),
@@ -216,6 +251,15 @@ impl Server {
             }
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
+    }
+
+    fn health(&self, uri: &http::Uri) -> Response<Body> {
+        let sync_loop = || match self.sync_loop.get() {
+            Some(task) if !task.is_finished() => Ok(()),
+            Some(_) => Err("the task that runs the pods has ended".to_owned()),
+            None => Err("the task that runs the pods has not started".to_owned()),
+        };
+        health(&self.slis, uri, &[("ping", &|| Ok(())), ("log", &|| self.log.check()), ("syncloop", &sync_loop)])
     }
 
     fn pods(&self) -> Response<Body> {
@@ -265,6 +309,10 @@ fn query(text: &str) -> Vec<(String, String)> {
 
 fn text(status: StatusCode, text: &str) -> Response<Body> {
     plain(status, "text/plain; charset=utf-8", text.to_owned().into())
+}
+
+fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 fn answer_json(value: &Value) -> Response<Body> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use machinery::{json, value};
+use serving::health::{HealthRequest, SLIS_PATH, Slis};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -109,12 +110,20 @@ pub async fn serve(listener: TcpListener, told: Arc<RwLock<Told>>) {
 
 /// Answers whoever asks for numbers, or for the mode, for as long as it is polled.
 pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>) {
-    let answer = move |path: &str| {
-        let (status, body) = match path.split('?').next().unwrap_or_default() {
+    let slis = Slis::default();
+    let answer = move |target: &str| {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (status, body) = match path {
             "/metrics" => ("200 OK", metrics.text()),
+            SLIS_PATH => ("200 OK", slis.text()),
             "/proxyMode" => ("200 OK", metrics.mode().to_owned()),
-            "/healthz" => ("200 OK", "ok".to_owned()),
-            _ => ("404 Not Found", "404 page not found\n".to_owned()),
+            _ => match HealthRequest::parse(path, query).and_then(|request| {
+                let ping = request.selects("ping").then_some(Ok(()));
+                slis.respond(&request, &[("ping", ping)])
+            }) {
+                Some(response) => ("200 OK", response.text),
+                None => ("404 Not Found", "404 page not found\n".to_owned()),
+            },
         };
         Reply { status, kind: "text/plain; version=0.0.4; charset=utf-8", more: String::new(), body }
     };

@@ -1,13 +1,17 @@
-//! What every server needs: an accept loop with a limit, TLS settings, files that are read again, log files that rotate.
+//! What every server needs: an accept loop with a limit, TLS settings, health checks, files that are read again, log files
+//! that rotate.
 
 mod accept;
 mod ciphers;
+mod head;
+pub mod health;
 mod idle;
 mod log_file;
 pub mod reload;
 mod tls;
 
 pub use accept::{Slot, accept};
+pub use head::without_head_body;
 pub use idle::Idle;
 pub use log_file::LogFile;
 pub use reload::Reloaded;

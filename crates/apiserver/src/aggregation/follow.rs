@@ -26,6 +26,7 @@ use crate::backend::Directory;
 use crate::bootstrap;
 use crate::cache::{Entry, Shelf};
 use crate::proxy::{Target, nothing};
+use crate::startup::Step;
 use crate::state::{State, now};
 use crate::storage;
 
@@ -75,16 +76,20 @@ struct Follower {
 
 /// Follows the APIServices for as long as the process lives.
 pub async fn run(state: Arc<State>) {
-    let Some(mut follower) = Follower::new(state) else { return };
+    let Some(mut follower) = Follower::new(state.clone()) else {
+        return [Step::AuthenticationInfo, Step::ApiServices].into_iter().for_each(|step| state.startup.complete(step));
+    };
     let mut reached = follower.state.cache.follow();
     for shelf in &follower.shelves {
         shelf.filled().await;
     }
-    trust::publish(&follower.state).await;
     let settled = follower.state.followers.add(&follower.kind);
     let mut seen = None;
     loop {
         let revision = *reached.borrow_and_update();
+        if !state.startup.has(Step::AuthenticationInfo) && trust::publish(&state).await {
+            state.startup.complete(Step::AuthenticationInfo);
+        }
         let now = Instant::now();
         // Services matter only to those who serve something by them.
         let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.shelves.len() };
@@ -93,6 +98,9 @@ pub async fn run(state: Arc<State>) {
         if seen.as_ref() != Some(&versions) || due || !follower.is_registered() {
             seen = Some(versions);
             follower.settle(now).await;
+            if follower.is_registered() {
+                state.startup.complete(Step::ApiServices);
+            }
         }
         settled.send_replace(revision);
         let next = follower.asked.values().filter(|asked| !asked.running).map(|asked| asked.due).min();

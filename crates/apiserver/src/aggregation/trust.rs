@@ -14,15 +14,17 @@ use crate::storage;
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
-/// Publishes what other servers must know, where this one was told anything of it.
-pub async fn publish(state: &State) {
+/// Publishes what other servers must know, where this one was told anything of it. Returns whether that is done.
+pub async fn publish(state: &State) -> bool {
     let data = wanted(state);
     if data.is_empty() {
-        return;
+        return true;
     }
-    if let Err(status) = write(state, &data).await {
-        tracing::warn!(message = %status.message, "who vouches for clients is not published");
+    let written = write(state, &data).await;
+    if let Err(status) = &written {
+        tracing::warn!(message = %status.message, "failed to publish the CAs in {NAMESPACE}/{NAME}; retrying");
     }
+    written.is_ok()
 }
 
 async fn write(state: &State, data: &Object) -> Result<(), Status> {

@@ -12,6 +12,7 @@ use machinery::status::{Reason, Status};
 use machinery::{Value, value};
 
 use crate::life;
+use crate::startup::Step;
 use crate::state::{State, now};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
@@ -25,7 +26,10 @@ const OBJECT_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 pub async fn run(state: Arc<State>) {
     let table = state.table();
     let find = |plural: &str| table.kind(GROUP, plural).cloned();
-    let (Some(schemas), Some(levels)) = (find("flowschemas"), find("prioritylevelconfigurations")) else { return };
+    let (Some(schemas), Some(levels)) = (find("flowschemas"), find("prioritylevelconfigurations")) else {
+        // Nothing configures the queues.
+        return state.startup.complete(Step::FlowControl);
+    };
     let shelves = [state.cache.shelf(&schemas), state.cache.shelf(&levels)];
     let mut reached = state.cache.follow();
     for shelf in &shelves {
@@ -38,6 +42,7 @@ pub async fn run(state: Arc<State>) {
         if seen != Some(revisions) {
             seen = Some(revisions);
             settle(&state, &schemas, &levels).await;
+            state.startup.complete(Step::FlowControl);
         }
         if reached.changed().await.is_err() {
             return;
@@ -57,7 +62,7 @@ async fn settle(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
             log(&condition.flow_schema, tell(state, schema, condition).await);
         }
     }
-    if !state.is_started() {
+    if !state.startup.is_bootstrapped() {
         // What a cluster starts with is being made.
         return;
     }

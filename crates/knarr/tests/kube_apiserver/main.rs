@@ -4,6 +4,7 @@
 mod abuse;
 mod clients;
 mod filters;
+mod health;
 mod identity;
 mod kinds;
 mod managers;

@@ -1,0 +1,332 @@
+//! `/healthz`, `/livez` and `/readyz` of every component: named checks that can be requested alone, excluded or listed.
+//!
+//! ```text
+//! HealthRequest::parse ─> the component runs the checks that it selects ─> Slis::respond (text, and counts for /metrics/slis)
+//! ```
+//!
+//! A check belongs to a real part of its component. What fails is named to everyone; the reason is for those who may request
+//! the single check, and for the log.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The path of the metrics that count results of checks.
+pub const SLIS_PATH: &str = "/metrics/slis";
+
+/// How long log lines may be held up before the check `log` fails.
+const LOG_BLOCKED_MAX: Duration = Duration::from_secs(120);
+/// How often it is looked whether they are.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// One of the paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Endpoint {
+    /// Both of the others, from before there were two.
+    Healthz,
+    /// Whether the process must be restarted.
+    Livez,
+    /// Whether requests may be sent to it.
+    Readyz,
+}
+
+/// A request to one of the paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthRequest<'a> {
+    /// Which path.
+    pub endpoint: Endpoint,
+    only: Option<&'a str>,
+    excluded: Vec<Cow<'a, str>>,
+    verbose: bool,
+}
+
+/// The result of a check: why it failed. `None` if it did not run because the request does not select it.
+pub type Outcome = Option<Result<(), String>>;
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthResponse {
+    /// 200 or 500.
+    pub code: u16,
+    /// Plain text.
+    pub text: String,
+}
+
+/// Counts of the results, which service level indicators are computed from.
+#[derive(Debug)]
+pub struct Slis {
+    results: Mutex<BTreeMap<(String, Endpoint), Results>>,
+    started: SystemTime,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Results {
+    successes: u64,
+    errors: u64,
+    passes: bool,
+}
+
+impl Endpoint {
+    /// Every path.
+    pub const ALL: [Self; 3] = [Self::Healthz, Self::Livez, Self::Readyz];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Healthz => "healthz",
+            Self::Livez => "livez",
+            Self::Readyz => "readyz",
+        }
+    }
+}
+
+impl<'a> HealthRequest<'a> {
+    /// Reads a path and its query; `None` if it is none of these paths.
+    pub fn parse(path: &'a str, query: &'a str) -> Option<Self> {
+        let path = path.trim_matches('/');
+        let (endpoint, only) = path.split_once('/').map_or((path, None), |(endpoint, only)| (endpoint, Some(only)));
+        let endpoint = Endpoint::ALL.into_iter().find(|one| one.name() == endpoint)?;
+        let mut request = Self { endpoint, only, excluded: Vec::new(), verbose: false };
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                "exclude" => request.excluded.push(value),
+                "verbose" => request.verbose = true,
+                _ => {}
+            }
+        }
+        Some(request)
+    }
+
+    /// Whether a check is to be run.
+    pub fn selects(&self, check: &str) -> bool {
+        match self.only {
+            Some(only) => only == check,
+            None => !self.excludes(check),
+        }
+    }
+
+    fn excludes(&self, check: &str) -> bool {
+        self.excluded.iter().any(|excluded| excluded == check)
+    }
+}
+
+impl Default for Slis {
+    fn default() -> Self {
+        Self { results: Mutex::default(), started: SystemTime::now() }
+    }
+}
+
+impl Slis {
+    /// The response to a request, given all checks of its endpoint in their order; `None` if there is no check of the requested
+    /// name.
+    pub fn respond<N: AsRef<str>>(
+        &self,
+        request: &HealthRequest<'_>,
+        checks: &[(N, Outcome)],
+    ) -> Option<HealthResponse> {
+        if let Some(only) = request.only {
+            let (_, outcome) = checks.iter().find(|(name, _)| name.as_ref() == only)?;
+            return Some(match outcome {
+                Some(Err(why)) => HealthResponse { code: 500, text: format!("internal server error: {why}\n") },
+                _ => HealthResponse { code: 200, text: "ok".to_owned() },
+            });
+        }
+        let endpoint = request.endpoint.name();
+        let (mut lines, mut failed) = (String::new(), false);
+        for (name, outcome) in checks {
+            let name = name.as_ref();
+            let _ = match outcome {
+                None => writeln!(lines, "[+]{name} excluded: ok"),
+                Some(Ok(())) => writeln!(lines, "[+]{name} ok"),
+                Some(Err(why)) => {
+                    failed = true;
+                    tracing::debug!(endpoint, check = name, %why, "a health check failed");
+                    writeln!(lines, "[-]{name} failed: reason withheld")
+                }
+            };
+            if let Some(outcome) = outcome {
+                self.count(name, request.endpoint, outcome.is_ok());
+            }
+        }
+        lines.push_str(&unknown(request, checks));
+        Some(if failed {
+            HealthResponse { code: 500, text: format!("{lines}{endpoint} check failed\n") }
+        } else if request.verbose {
+            HealthResponse { code: 200, text: format!("{lines}{endpoint} check passed\n") }
+        } else {
+            HealthResponse { code: 200, text: "ok".to_owned() }
+        })
+    }
+
+    fn count(&self, name: &str, endpoint: Endpoint, passes: bool) {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = results.entry((name.to_owned(), endpoint)).or_default();
+        counted.passes = passes;
+        *(if passes { &mut counted.successes } else { &mut counted.errors }) += 1;
+    }
+
+    /// What `/metrics/slis` shows.
+    pub fn text(&self) -> String {
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut out = String::from(
+            "# HELP kubernetes_healthcheck The last result of a health check: 1 if it passed.\n# TYPE kubernetes_healthcheck gauge\n",
+        );
+        for ((name, endpoint), counted) in &results {
+            let (endpoint, passes) = (endpoint.name(), u8::from(counted.passes));
+            let _ = writeln!(out, "kubernetes_healthcheck{{name={name:?},type={endpoint:?}}} {passes}");
+        }
+        out.push_str(
+            "# HELP kubernetes_healthchecks_total Results of health checks.\n# TYPE kubernetes_healthchecks_total counter\n",
+        );
+        for ((name, endpoint), counted) in &results {
+            for (status, count) in [("error", counted.errors), ("success", counted.successes)] {
+                if count > 0 {
+                    let endpoint = endpoint.name();
+                    let labels = format!("name={name:?},status={status:?},type={endpoint:?}");
+                    let _ = writeln!(out, "kubernetes_healthchecks_total{{{labels}}} {count}");
+                }
+            }
+        }
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let _ = writeln!(
+            out,
+            "# HELP process_start_time_seconds When the process started.\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}"
+        );
+        out
+    }
+}
+
+fn unknown<N: AsRef<str>>(request: &HealthRequest<'_>, checks: &[(N, Outcome)]) -> String {
+    let is_known = |excluded: &str| checks.iter().any(|(name, _)| name.as_ref() == excluded);
+    let mut unknown: Vec<String> =
+        request.excluded.iter().filter(|excluded| !is_known(excluded)).map(|name| format!("{name:?}")).collect();
+    if unknown.is_empty() {
+        return String::new();
+    }
+    unknown.sort();
+    unknown.dedup();
+    format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(","))
+}
+
+/// Checks whether log lines still get out, as the check `log`: whoever reads standard error may have stopped to.
+#[derive(Clone, Debug)]
+pub struct LogProbe(Arc<Mutex<Flushed>>);
+
+#[derive(Debug)]
+struct Flushed {
+    last: Instant,
+    probing: bool,
+}
+
+impl Default for LogProbe {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Flushed { last: Instant::now(), probing: false })))
+    }
+}
+
+impl LogProbe {
+    /// Fails if standard error has been blocked for two minutes. A thread finds out, at most one at a time.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_by(|| drop(std::io::stderr().lock()))
+    }
+
+    fn check_by(&self, flush: impl FnOnce() + Send + 'static) -> Result<(), String> {
+        let mut flushed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = flushed.last.elapsed();
+        if since >= LOG_INTERVAL && !flushed.probing {
+            flushed.probing = true;
+            let probe = Arc::clone(&self.0);
+            std::thread::spawn(move || {
+                flush();
+                *probe.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Flushed { last: Instant::now(), probing: false };
+            });
+        }
+        if since < LOG_BLOCKED_MAX { Ok(()) } else { Err("logging blocked".to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WELL: [(&str, Option<&str>); 2] = [("ping", None), ("etcd", None)];
+    const ILL: [(&str, Option<&str>); 2] = [("ping", None), ("etcd", Some("no leader"))];
+
+    fn respond(slis: &Slis, path: &str, query: &str, checks: &[(&'static str, Option<&str>)]) -> Option<(u16, String)> {
+        let request = HealthRequest::parse(path, query)?;
+        let run = |(name, failure): &(&'static str, Option<&str>)| {
+            let outcome = failure.map_or(Ok(()), |why| Err(why.to_owned()));
+            (*name, request.selects(name).then_some(outcome))
+        };
+        let checks: Vec<_> = checks.iter().map(run).collect();
+        slis.respond(&request, &checks).map(|response| (response.code, response.text))
+    }
+
+    #[test]
+    fn checks_are_listed_excluded_and_requested_alone() {
+        let check = |path: &str, query: &str, checks: &[(&'static str, Option<&str>)], expect: Option<(u16, &str)>| {
+            let found = respond(&Slis::default(), path, query, checks);
+            assert_eq!(found.as_ref().map(|(code, text)| (*code, text.as_str())), expect, "{path}?{query}");
+        };
+        check("/readyz", "", &WELL, Some((200, "ok")));
+        check("/readyz", "verbose", &WELL, Some((200, "[+]ping ok\n[+]etcd ok\nreadyz check passed\n")));
+        let warned = "[+]ping ok\n[+]etcd excluded: ok\n\
+            warn: some health checks cannot be excluded: no matches for \"x\"\nlivez check passed\n";
+        check("/livez/", "verbose=1&exclude=etcd&exclude=x", &WELL, Some((200, warned)));
+        let failed = "[+]ping ok\n[-]etcd failed: reason withheld\nhealthz check failed\n";
+        check("/healthz", "", &ILL, Some((500, failed)));
+        check("/healthz", "exclude=etcd", &ILL, Some((200, "ok")));
+        check("/healthz/etcd", "", &ILL, Some((500, "internal server error: no leader\n")));
+        check("/healthz/ping", "", &ILL, Some((200, "ok")));
+        check("/healthz/absent", "", &ILL, None);
+        check("/metrics", "", &ILL, None);
+        check("/healthzz", "", &ILL, None);
+    }
+
+    #[test]
+    fn results_are_counted_by_check_and_endpoint() {
+        let slis = Slis::default();
+        respond(&slis, "/healthz", "", &WELL);
+        respond(&slis, "/healthz", "", &ILL);
+        respond(&slis, "/readyz", "exclude=ping", &WELL);
+        respond(&slis, "/readyz/ping", "", &WELL);
+        let text = slis.text();
+        let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("kubernetes_")).collect();
+        assert_eq!(
+            samples,
+            [
+                r#"kubernetes_healthcheck{name="etcd",type="healthz"} 0"#,
+                r#"kubernetes_healthcheck{name="etcd",type="readyz"} 1"#,
+                r#"kubernetes_healthcheck{name="ping",type="healthz"} 1"#,
+                r#"kubernetes_healthchecks_total{name="etcd",status="error",type="healthz"} 1"#,
+                r#"kubernetes_healthchecks_total{name="etcd",status="success",type="healthz"} 1"#,
+                r#"kubernetes_healthchecks_total{name="etcd",status="success",type="readyz"} 1"#,
+                r#"kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_blocked_log_fails_its_check_until_it_flows_again() {
+        let probe = LogProbe::default();
+        assert_eq!(probe.check_by(|| panic!("it is not time yet")), Ok(()));
+        let long_ago = Instant::now().checked_sub(LOG_BLOCKED_MAX).expect("the machine runs for longer than that");
+        probe.0.lock().unwrap().last = long_ago;
+        let (flow, blocked) = std::sync::mpsc::channel::<()>();
+        let (done, flushed) = std::sync::mpsc::channel();
+        let flush = move || {
+            let _ = blocked.recv();
+            done.send(()).unwrap();
+        };
+        assert!(probe.check_by(flush).is_err());
+        assert!(probe.check_by(|| panic!("one thread is enough")).is_err());
+        flow.send(()).unwrap();
+        flushed.recv().unwrap();
+        while probe.0.lock().unwrap().probing {
+            std::thread::yield_now();
+        }
+        assert_eq!(probe.check(), Ok(()));
+    }
+}
