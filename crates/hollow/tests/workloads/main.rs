@@ -1,6 +1,7 @@
 //! Workloads on hollow nodes: real store, real API server, all controllers, no containers.
 
 mod cluster;
+mod finalizers;
 
 use std::sync::{Arc, Mutex};
 
