@@ -105,6 +105,33 @@ async fn only_those_whom_the_api_server_lets_may_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn health_checks_are_listed_and_counted_and_head_has_no_body() {
+    let Some(cluster) = cluster().await else { return };
+    let listed = "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n";
+    assert_eq!(ask(&cluster, "a-token", "/healthz?verbose"), (200, listed.to_owned()));
+    assert_eq!(ask(&cluster, "a-token", "/healthz/syncloop"), (200, "ok".to_owned()));
+    assert_eq!(ask(&cluster, "a-token", "/healthz/absent").0, 404);
+    let (code, slis) = ask(&cluster, "a-token", "/metrics/slis");
+    assert_eq!(code, 200, "{slis}");
+    assert!(slis.contains("kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 1\n"), "{slis}");
+    let head = |token: &str, path: &str| {
+        let url = format!("https://{}{path}", cluster.kubelet_address());
+        let authorization = format!("Authorization: Bearer {token}");
+        let output = Command::new("curl")
+            .args(["-skI", "--http2", "--max-time", "30", "-H", &authorization, &url])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), text.lines().next().unwrap_or_default().trim().to_owned())
+    };
+    assert_eq!(head("a-token", "/healthz"), (Some(0), "HTTP/2 200".to_owned()));
+    assert_eq!(head("a-token", "/pods"), (Some(0), "HTTP/2 200".to_owned()));
+    assert_eq!(head("no-such-token", "/healthz"), (Some(0), "HTTP/2 401".to_owned()));
+    assert_eq!(head("n-token", "/pods"), (Some(0), "HTTP/2 403".to_owned()));
+    cluster.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_is_run_to_its_end_for_those_who_may() {
     let Some(cluster) = cluster().await else { return };
     let made = cluster.run(&pod("runs", "sleep 1000"), "ready", is_ready).await;
