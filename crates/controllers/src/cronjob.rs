@@ -75,9 +75,14 @@ impl Controller for CronJob {
 
 /// Starts a Job if one is due, and looks again when the next one is.
 fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
-    if let Some(next) = due.after(now) {
-        plan.wake(next);
-    }
+    let Some(next) = due.after(now) else {
+        let schedule = cron.str_at(&["spec", "schedule"]).unwrap_or_default();
+        let why = format!("invalid schedule: {schedule} : time difference between two schedules is less than 1 second");
+        plan.push(event(cron, EventType::Warning, "InvalidSchedule", why.clone()));
+        plan.waiting = Some(why);
+        return;
+    };
+    plan.wake(next);
     let deadline = cron.at(&["spec", "startingDeadlineSeconds"]).and_then(Value::as_int);
     let last = time(cron.str_at(&["status", "lastScheduleTime"]));
     let born = Meta::of(cron).creation_timestamp();

@@ -113,6 +113,17 @@ fn a_suspended_one_sleeps_and_nonsense_is_told() {
     assert!(plan.starts_with("event CronJob a/c Warning UnparseableSchedule: unparseable schedule: \"x\""), "{plan}");
 }
 
+#[test]
+fn a_schedule_that_is_never_due_is_reported_as_invalid() {
+    let mut world = world(value!({}));
+    world.change(&kinds::CRON_JOBS, &key(), |cron| {
+        *cron = merge::apply(cron.take(), value!({"spec": {"schedule": "59 23 31 2 *"}}));
+    });
+    let plan = decide::<CronJob>(&world.cache::<CronJob>(), &key(), world.now).to_string();
+    let expect = "event CronJob a/c Warning InvalidSchedule: invalid schedule: 59 23 31 2 * : time difference between two schedules is less than 1 second";
+    assert!(plan.starts_with(expect), "{plan}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
