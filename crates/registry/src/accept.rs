@@ -2,6 +2,8 @@
 
 use machinery::table::IncludeObject;
 
+use crate::query::Query;
+
 /// How an answer is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
@@ -81,11 +83,20 @@ pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<Accepted,
     for (_, clause) in wanted {
         let Some(encoding) = encoding(clause) else { continue };
         match form(clause).filter(|form| forms.contains(form)) {
-            Some(form) => return Ok(Accepted { encoding, form, pretty }),
+            Some(form) => return Ok(Accepted { encoding, form, pretty: pretty || parameter(clause, "pretty") == "1" }),
             None => refused = Refused::Form,
         }
     }
     Err(refused)
+}
+
+/// Whether JSON is indented: as the query says with `pretty`, and if it does not, for clients whose output people read.
+pub fn is_pretty(query: &Query, user_agent: &str) -> bool {
+    const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+    match query.text("pretty") {
+        "" => READ_BY_PEOPLE.iter().any(|agent| user_agent.starts_with(agent)),
+        text => matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True"),
+    }
 }
 
 /// What of each object the rows of a table have, by `includeObject`.
@@ -108,17 +119,19 @@ fn encoding(clause: &str) -> Option<Encoding> {
 }
 
 fn form(clause: &str) -> Option<Form> {
-    let parameter = |name: &str| {
-        let pairs = clause.split(';').skip(1).filter_map(|pair| pair.trim().split_once('='));
-        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim()).next().unwrap_or_default()
-    };
-    match (parameter("as"), parameter("g"), parameter("v")) {
+    match (parameter(clause, "as"), parameter(clause, "g"), parameter(clause, "v")) {
         ("", _, _) => Some(Form::Whole),
         ("Table", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::Table),
         ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::Metadata),
         ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Some(Form::MetadataList),
         _ => None,
     }
+}
+
+/// A parameter of a clause, empty if it is not there.
+fn parameter<'c>(clause: &'c str, name: &str) -> &'c str {
+    let pairs = clause.split(';').skip(1).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim()).next().unwrap_or_default()
 }
 
 /// The weight of a clause in thousandths.
@@ -131,6 +144,25 @@ fn weight(clause: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_is_indented_for_people_unless_the_query_says_otherwise() {
+        let check = |query: &str, agent: &str, expect: bool| {
+            assert_eq!(is_pretty(&Query::parse(query), agent), expect, "{query} {agent}");
+        };
+        check("", "curl/8.5.0", true);
+        check("", "Wget/1.21", true);
+        check("", "Mozilla/5.0 (X11; Linux x86_64)", true);
+        check("", "kubectl/v1.36.4", false);
+        check("pretty=true", "kubectl/v1.36.4", true);
+        check("pretty=1&watch=0", "", true);
+        check("pretty", "kubectl/v1.36.4", false);
+        check("pretty=0", "curl/8.5.0", false);
+        check("pretty=yes", "curl/8.5.0", false);
+        let accepted = |accept| negotiate(accept, false, FORMS).unwrap().pretty;
+        assert!(accepted("application/json;pretty=1"));
+        assert!(!accepted("application/json;pretty=0"));
+    }
 
     fn check(accept: &str, expect: Result<(Encoding, Form), Refused>) {
         let found = negotiate(accept, false, FORMS).map(|accepted| (accepted.encoding, accepted.form));
