@@ -17,15 +17,19 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The groups in order, each once; the core group, if there is one, among them.
+    /// The groups in order, each once; the core group, if there is one, among them. Those of custom resources come last:
+    /// upstream gives them one priority, and sorts groups of equal priority by name.
     pub fn groups(&self) -> Vec<&'a str> {
-        let mut groups: Vec<&str> = Vec::new();
+        let (mut groups, mut custom): (Vec<&str>, Vec<&str>) = Default::default();
         for kind in self.kinds {
+            let name = kind.group.as_str();
             let served = || kind.versions.iter().any(|version| (self.served)(kind, version));
-            if !groups.contains(&kind.group.as_str()) && served() {
-                groups.push(&kind.group);
+            if !groups.contains(&name) && !custom.contains(&name) && served() {
+                if kind.is_custom() { custom.push(name) } else { groups.push(name) }
             }
         }
+        custom.sort_unstable();
+        groups.extend(custom);
         groups
     }
 

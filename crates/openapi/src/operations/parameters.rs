@@ -32,7 +32,11 @@ const QUERY: &[(&str, &str, &str)] = &[
     ("continue", "string", "The continue token of the previous part of the list."),
     ("dryRun", "string", "All: do everything but keep the result."),
     ("fieldManager", "string", "The name under which the changed fields are owned."),
-    ("fieldSelector", "string", "Only objects whose fields match this selector. Defaults to everything."),
+    (
+        "fieldSelector",
+        "string",
+        "A selector that restricts the list of returned objects by their fields. Defaults to everything.",
+    ),
     (
         "fieldValidation",
         "string",
@@ -45,7 +49,11 @@ const QUERY: &[(&str, &str, &str)] = &[
         "boolean",
         "Delete an object that can no longer be read, without finalizers and preconditions.",
     ),
-    ("labelSelector", "string", "Only objects whose labels match this selector. Defaults to everything."),
+    (
+        "labelSelector",
+        "string",
+        "A selector that restricts the list of returned objects by their labels. Defaults to everything.",
+    ),
     ("limit", "integer", "The most objects to answer with; the rest is had with the continue token."),
     ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
     ("pretty", "string", "If true, the answer is indented."),
@@ -54,7 +62,7 @@ const QUERY: &[(&str, &str, &str)] = &[
     ("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan."),
     ("sendInitialEvents", "boolean", "Begin the watch with an event for each object there is."),
     ("timeoutSeconds", "integer", "How long the call may take."),
-    ("watch", "boolean", "Send changes as they happen instead of a list."),
+    ("watch", "boolean", "Watch for changes to the described resources: the answer is a stream of events."),
 ];
 
 /// What a list may say.
