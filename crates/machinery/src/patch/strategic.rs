@@ -18,6 +18,7 @@ mod conflict;
 mod diff;
 mod list;
 mod merge;
+mod restore;
 
 #[cfg(test)]
 mod fixture;
@@ -29,6 +30,8 @@ mod tests;
 use crate::patch::{Blame, gofmt};
 use crate::schema::{self, Schema, Shape};
 use crate::{Object, Path, Str, Value};
+
+pub use restore::{Mistyped, check_types, quoted};
 
 /// Why a strategic merge patch cannot be applied or made. Reads as upstream's message, which does not say where.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,80 @@
+//! What upstream says of a patched tree that is no value of its type: it converts the tree without decoding it again.
+
+use super::super::gofmt::{Plain, type_name};
+use crate::schema::{Schema, Shape, Struct};
+use crate::{Object, Value};
+
+/// A tree is no value of its type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mistyped {
+    /// Something else in place of a map.
+    #[error("cannot restore map from {0}")]
+    Map(&'static str),
+    /// Something else in place of a list.
+    #[error("cannot restore slice from {0}")]
+    Slice(&'static str),
+    /// Something else in place of an object.
+    #[error("cannot restore struct from: {0}")]
+    Struct(&'static str),
+    /// A number in place of a string, or one that does not fit.
+    #[error("cannot convert {0} to {1}")]
+    Convert(&'static str, String),
+    /// Anything else in place of a scalar.
+    #[error("unrecognized type: {0}")]
+    Scalar(&'static str),
+}
+
+/// Finds the first value that is not of its type, in the order of the Go types. Types that decode themselves, such as
+/// quantities and times, are left to the decoder.
+pub fn check_types(value: &Value, schema: Schema<'_>) -> Result<(), Mistyped> {
+    let convert = || Err(Mistyped::Convert(type_name(value), schema.ty().name.to_string()));
+    match (schema.shape(), value) {
+        (_, Value::Null) => Ok(()),
+        (Shape::Struct(shape), Value::Object(object)) => check_fields(object, shape, schema),
+        (Shape::Struct(_), other) => Err(Mistyped::Struct(go_kind(other))),
+        (Shape::Map(map), Value::Object(object)) => {
+            object.values().try_for_each(|value| check_types(value, schema.other(map.value)))
+        }
+        (Shape::Map(_), other) => Err(Mistyped::Map(go_kind(other))),
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter().try_for_each(|item| check_types(item, schema.other(list.item)))
+        }
+        (Shape::List(_), other) => Err(Mistyped::Slice(go_kind(other))),
+        (Shape::String, Value::String(_))
+        | (Shape::Bool, Value::Bool(_))
+        | (Shape::Int32 | Shape::Int64, Value::Int(_)) => Ok(()),
+        (Shape::Double, Value::Int(_) | Value::Float(_)) => Ok(()),
+        (Shape::String, Value::Int(_)) => convert(),
+        (Shape::Int32 | Shape::Int64, Value::Float(float)) if float.fract() != 0.0 => convert(),
+        (Shape::Int32 | Shape::Int64, Value::Float(_)) => Ok(()),
+        (Shape::String, _) => Err(Mistyped::Scalar("string")),
+        (Shape::Bool, _) => Err(Mistyped::Scalar("bool")),
+        (Shape::Int32, _) => Err(Mistyped::Scalar("int32")),
+        (Shape::Int64, _) => Err(Mistyped::Scalar("int64")),
+        (Shape::Double, _) => Err(Mistyped::Scalar("float64")),
+        _ => Ok(()),
+    }
+}
+
+/// A patch as upstream quotes it: `map[metadata:map[labels:a]]`.
+pub fn quoted(patch: &Object) -> String {
+    Plain(&Value::Object(patch.clone())).to_string()
+}
+
+fn check_fields(object: &Object, shape: &Struct, schema: Schema<'_>) -> Result<(), Mistyped> {
+    let mut fields: Vec<usize> = (0..shape.fields.len()).collect();
+    fields.sort_by_key(|at| shape.order.get(*at));
+    fields.into_iter().try_for_each(|at| {
+        let field = &shape.fields[at];
+        object.get(&field.name).map_or(Ok(()), |value| check_types(value, schema.other(field.ty)))
+    })
+}
+
+/// What Go's `reflect` calls the kind of a decoded value.
+const fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        scalar => type_name(scalar),
+    }
+}
