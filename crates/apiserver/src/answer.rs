@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use api::catalogue;
+use api::{catalogue, codec};
 use bytes::Bytes;
 use client::held::Answered;
 use http::header::{
@@ -109,14 +109,30 @@ pub fn status(status: &Status, accepted: Accepted) -> Answer {
 pub fn encoded(code: u16, value: &Value, accepted: Accepted, schema: Option<Schema<'_>>) -> Answer {
     let encoding = accepted.encoding;
     match encoding {
-        Encoding::Json if accepted.pretty => bytes(code, encoding.media_type(), json::to_string_pretty(value)),
-        Encoding::Json => bytes(code, encoding.media_type(), json::to_vec(value)),
+        Encoding::Json => json(code, as_json(value), accepted),
         Encoding::Yaml => bytes(code, encoding.media_type(), yaml::to_string(value)),
         Encoding::Protobuf => match as_protobuf(value, schema) {
             Some(body) => bytes(code, encoding.media_type(), body),
-            None => bytes(code, Encoding::Json.media_type(), json::to_vec(value)),
+            None => json(code, as_json(value), accepted),
         },
     }
+}
+
+/// An object as JSON on one line, without the end of the line.
+pub fn as_json(value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    codec::JSON.write(value, &mut out);
+    out
+}
+
+/// JSON that is on one line, as a client wants it: indented, or as a line.
+pub fn json(code: u16, mut line: Vec<u8>, accepted: Accepted) -> Answer {
+    if accepted.pretty {
+        line = json::indent(&line);
+    } else {
+        line.push(b'\n');
+    }
+    bytes(code, Encoding::Json.media_type(), line)
 }
 
 /// An object as it is, for somebody in this process.

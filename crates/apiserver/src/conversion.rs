@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use api::kind::{Kind, Version};
 use bytes::Bytes;
 use machinery::status::{Reason, Status};
-use machinery::{Value, json, pruning};
+use machinery::{Value, pruning};
 use registry::conversion::review::Conversion;
 use registry::conversion::{from_stored, in_version, is_stored, refresh, stored_version};
 
+use crate::answer;
 use crate::backend::Destination;
 use crate::cache::Entry;
 use crate::state::{State, draw};
@@ -122,7 +123,7 @@ async fn convert(
 async fn ask(state: &State, webhook: &Value, review: Value) -> Result<Value, String> {
     let to = Destination::of(&webhook["clientConfig"]).map_err(|wrong| wrong.to_string())?;
     let began = Instant::now();
-    let body = Bytes::from(json::to_vec(&review));
+    let body = Bytes::from(answer::as_json(&review));
     drop(review);
     let sent = state.backends.post(state, &to, "timeout=30s", body, PATIENCE).await;
     let answer = sent.map_err(|error| error.to_string()).and_then(|(code, body)| webhooks::read(code.as_u16(), &body));

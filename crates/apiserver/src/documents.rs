@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use api::kind::{Kind, Version};
 use auth::service_account::openid;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
-use machinery::{Object, Str, Value, json};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY,
+};
+use machinery::{Object, Value, json};
 use openapi::discovery::{self, Aggregated};
 use openapi::{Packed, merged, v2, v3};
-use registry::accept::{FORMS, negotiate};
+use registry::accept::{Accepted, FORMS, negotiate};
 
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, PLAIN};
 use crate::health;
 use crate::life::Asked;
 use crate::state::State;
@@ -44,7 +46,7 @@ pub async fn serve(state: &State, asked: &Asked) -> Option<Answer> {
         return Some(answer);
     }
     match path {
-        "/version" => Some(plain(&version())),
+        "/version" => Some(indented(&version())),
         "/openapi/v2" => Some(swagger(state, asked)),
         "/openapi/v3" => {
             let own = with_table(state, v3::index);
@@ -53,7 +55,7 @@ pub async fn serve(state: &State, asked: &Asked) -> Option<Answer> {
         "/metrics" => Some(metrics(state.metrics.text(state))),
         serving::health::SLIS_PATH => Some(metrics(health::slis(state))),
         openid::DISCOVERY_PATH | openid::KEYS_PATH => issuer(state, path),
-        "" => Some(with_table(state, |table| plain(&paths(table)))),
+        "" => Some(with_table(state, |table| indented(&json::to_vec(&paths(table))))),
         _ => match path.strip_prefix("/openapi/v3/") {
             Some(document) => with_table(state, |table| openapi3(state, asked, table, document)),
             None => with_table(state, |table| described(state, asked, table, path)),
@@ -70,15 +72,17 @@ fn with_table<R>(state: &State, make: impl FnOnce(&openapi::Table<'_>) -> R) -> 
 /// Discovery: groups, versions and resources.
 fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &str) -> Option<Answer> {
     let aggregated = aggregated(asked);
+    let accepted = negotiate(header(asked, &ACCEPT), asked.is_pretty(), FORMS);
+    let accepted = accepted.unwrap_or(Accepted { pretty: asked.is_pretty(), ..PLAIN });
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let document = match (parts.as_slice(), aggregated) {
         (["api"], Some((form, media))) => {
-            return Some(tagged(asked, &discovery::legacy_aggregated(table, form), media));
+            return Some(tagged(asked, &discovery::legacy_aggregated(table, form), accepted, media));
         }
         (["apis"], Some((form, media))) => {
             let own = discovery::aggregated(table, form);
             let all = state.aggregation.with_foreign(|foreign| merged::aggregated(table, own, foreign));
-            return Some(tagged(asked, &all, media));
+            return Some(tagged(asked, &all, accepted, media));
         }
         (["api"], None) => discovery::legacy_versions(table, &state.external_address),
         (["apis"], None) => {
@@ -93,11 +97,7 @@ fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &st
         (["apis", group, version], _) => discovery::resources(table, group, version)?,
         _ => return None,
     };
-    let accepted = negotiate(header(asked, &ACCEPT), asked.query.flag("pretty"), FORMS).ok();
-    Some(match accepted {
-        Some(accepted) => answer::encoded(200, &document, accepted, None),
-        None => plain(&document),
-    })
+    Some(answer::encoded(200, &document, accepted, None))
 }
 
 /// Which aggregated form is asked for, before any other.
@@ -111,13 +111,15 @@ fn aggregated(asked: &Asked) -> Option<(Aggregated, &'static str)> {
 }
 
 /// A document that a client may have already.
-fn tagged(asked: &Asked, document: &Value, media: &'static str) -> Answer {
-    let body = json::to_vec(document);
-    let tag = format!("\"{}\"", openapi::etag(&body));
+fn tagged(asked: &Asked, document: &Value, accepted: Accepted, media: &'static str) -> Answer {
+    let line = answer::as_json(document);
+    let tag = format!("\"{}\"", openapi::etag(&line));
     if header(asked, &IF_NONE_MATCH) == tag {
         return stamped(answer::bytes(304, media, Vec::new()), &tag);
     }
-    stamped(answer::bytes(200, media, body), &tag)
+    let mut answer = answer::json(200, line, accepted);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    stamped(answer, &tag)
 }
 
 fn stamped(mut answer: Answer, tag: &str) -> Answer {
@@ -209,6 +211,11 @@ fn cached(mut answer: Answer) -> Answer {
     answer
 }
 
+/// JSON that upstream indents for everyone.
+fn indented(line: &[u8]) -> Answer {
+    answer::bytes(200, "application/json", json::indent(line))
+}
+
 fn plain(document: &Value) -> Answer {
     answer::bytes(200, "application/json", json::to_vec(document))
 }
@@ -243,7 +250,8 @@ fn paths(table: &openapi::Table<'_>) -> Value {
     Value::Object(document)
 }
 
-fn version() -> Value {
+/// `/version`, in the order of upstream's type.
+fn version() -> Vec<u8> {
     let fields = [
         ("major", "1"),
         ("minor", "36"),
@@ -259,7 +267,8 @@ fn version() -> Value {
         ("compiler", "rustc"),
         ("platform", "linux/amd64"),
     ];
-    Value::Object(fields.into_iter().map(|(key, value)| (key, Str::from(value))).collect())
+    let fields = fields.map(|(key, value)| format!("\"{key}\":\"{value}\""));
+    format!("{{{}}}", fields.join(",")).into_bytes()
 }
 
 /// Everything that is measured.

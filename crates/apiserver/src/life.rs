@@ -18,7 +18,7 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use machinery::Value;
 use machinery::status::{Reason, Status};
-use registry::accept::{Accepted, Form, Refused, negotiate};
+use registry::accept::{Accepted, Form, Refused, is_pretty, negotiate};
 use registry::admission::Notes;
 use registry::query::Query;
 use registry::route::{Form as UrlForm, Info, Mismatch, Resource};
@@ -348,7 +348,7 @@ fn accept(asked: &Asked, forms: &[Form]) -> Result<Accepted, Status> {
     const REPRESENTATIONS: &str = "406: Not Acceptable\n\nAvailable representations: application/json, \
         application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
         application/vnd.kubernetes.protobuf;stream=watch";
-    negotiate(asked.header(ACCEPT), asked.query.flag("pretty"), forms).map_err(|refused| match refused {
+    negotiate(asked.header(ACCEPT), asked.is_pretty(), forms).map_err(|refused| match refused {
         Refused::Form => Status::not_acceptable(&registry::body::MEDIA_TYPES),
         Refused::Encoding => Status::failure(Reason::NotAcceptable, REPRESENTATIONS).with_details(Default::default()),
     })
@@ -393,7 +393,7 @@ pub fn not_served() -> Status {
 impl Refusal {
     fn answer(self, asked: &Asked) -> Answer {
         match self {
-            Self::Status(status) => answer::status(&status, PLAIN),
+            Self::Status(status) => answer::status(&status, Accepted { pretty: asked.is_pretty(), ..PLAIN }),
             Self::TooMany(seconds) => answer::too_many(seconds),
             Self::Unwritten => {
                 let path = machinery::go::quote(&asked.uri.to_string());
@@ -441,6 +441,11 @@ impl Asked {
     /// The program that asks.
     pub fn user_agent(&self) -> &str {
         self.header(USER_AGENT)
+    }
+
+    /// Whether JSON is to be indented.
+    pub fn is_pretty(&self) -> bool {
+        is_pretty(&self.query, self.user_agent())
     }
 
     /// The name that the URL has, for a resource.

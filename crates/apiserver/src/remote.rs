@@ -10,10 +10,10 @@ use client::{Config, Https, Transport};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, Uri};
 use http_body_util::BodyExt;
-use machinery::{Value, json};
+use machinery::Value;
 use tokio::time::Instant;
 
-use crate::webhooks;
+use crate::{answer, webhooks};
 
 /// Waits between tries, as upstream has them.
 const PAUSES: [Duration; 4] =
@@ -65,7 +65,7 @@ impl Remote {
     /// Posts a review and gives the answer, tried again while the server says that it is busy; all within a time.
     pub async fn post(&self, review: &Value, within: Duration) -> Result<Value, String> {
         let end = Instant::now() + within;
-        let body = Bytes::from(json::to_vec(review));
+        let body = Bytes::from(answer::as_json(review));
         let mut pauses = PAUSES.iter();
         loop {
             let failed = match tokio::time::timeout_at(end, self.once(body.clone())).await {

@@ -1,12 +1,13 @@
 //! Objects in the store: where they are, and how they are written down.
 //!
 //! An object is JSON under `/registry/<prefix>/<namespace>/<name>`, without its resourceVersion: that is the revision
-//! of its key. `apiVersion`, `kind` and `metadata` come first, so that whoever serves the bytes can put the version in
-//! without reading on.
+//! of its key. Its fields are in the order in which they are served, so that lists and watches copy the bytes and insert
+//! the resourceVersion at the place that [`Places`] remembers.
 
-use api::catalogue;
 use api::kind::{Keeping, Kind};
+use api::{catalogue, codec};
 use bytes::Bytes;
+use machinery::json::{RawEntries, RawEntry};
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Value, json, protobuf};
 use mvcc::{Compare, Delete, Operation, Put, Relation, Revision, Span, Target, Txn};
@@ -35,8 +36,19 @@ pub enum Unreadable {
 
 /// Most objects are no longer.
 const BYTES_LIKELY: usize = 4096;
-/// What the head of every object ends with.
-const METADATA: &[u8] = b"\"metadata\":{";
+/// Fields of the metadata that are not stored: the one is the revision of the key, the other has no meaning any more.
+const NOT_STORED: [&str; 2] = ["resourceVersion", "selfLink"];
+/// What the bytes of every built-in object begin with.
+const BUILT_IN: &[u8] = b"{\"kind\":\"";
+
+/// Where the parts of an encoded object are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Where the key `metadata` begins. In a built-in object only `kind` and `apiVersion` come before it.
+    pub metadata: u32,
+    /// Where the resourceVersion is inserted: behind the field of the metadata that comes before it.
+    pub version: u32,
+}
 
 impl Layout {
     /// The key of an object.
@@ -85,46 +97,15 @@ pub fn expires(kind: &Kind) -> bool {
     matches!(kind.keeping, Keeping::Stored { expires: true, .. })
 }
 
-/// Writes an object down.
+/// The JSON of an object as it is stored.
 pub fn encode(object: &Value) -> Bytes {
-    const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
     let mut out = Vec::with_capacity(BYTES_LIKELY);
-    out.push(b'{');
-    let fields = object.as_object();
-    for key in HEAD {
-        match fields.and_then(|fields| fields.get(key)) {
-            Some(Value::Object(metadata)) if key == "metadata" => {
-                name(&mut out, key);
-                out.push(b'{');
-                let kept = metadata.iter().filter(|(key, _)| !matches!(*key, "resourceVersion" | "selfLink"));
-                kept.for_each(|(key, value)| field(&mut out, key, value));
-                out.push(b'}');
-            }
-            Some(value) => field(&mut out, key, value),
-            None => {}
-        }
-    }
-    let rest = fields.into_iter().flat_map(machinery::Object::iter).filter(|(key, _)| !HEAD.contains(key));
-    rest.for_each(|(key, value)| field(&mut out, key, value));
-    out.push(b'}');
+    codec::JSON.write_without(object, &NOT_STORED, &mut out);
     // It may be kept for long: without the room that is left.
     Bytes::from(out.into_boxed_slice())
 }
 
-fn field(out: &mut Vec<u8>, key: &str, value: &Value) {
-    name(out, key);
-    json::write(value, out);
-}
-
-fn name(out: &mut Vec<u8>, key: &str) {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
-    }
-    json::write_string(key, out);
-    out.push(b':');
-}
-
-/// Whether an object was written down in this version.
+/// Whether an encoded custom resource is in this version.
 pub fn is_of(bytes: &[u8], api_version: &str) -> bool {
     let rest = bytes.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| rest.strip_prefix(api_version.as_bytes()));
     rest.is_some_and(|rest| rest.first() == Some(&b'"'))
@@ -142,34 +123,55 @@ pub fn decode(bytes: &[u8], revision: Revision) -> Result<Value, Unreadable> {
     Ok(object)
 }
 
-/// Bytes as they are served: where the head ends, in front of the first field of the metadata. Bytes that were not
-/// written by [`encode`] are written anew.
-pub fn served_form(bytes: Bytes) -> Result<(Bytes, usize), Unreadable> {
-    if let Some(head) = head(&bytes) {
-        return Ok((bytes, head));
+/// Bytes as they are served, and where their parts are. Bytes that [`encode`] did not write are encoded again: those of an
+/// upstream server, and those of earlier releases, whose fields are in another order.
+pub fn served_form(bytes: Bytes) -> Result<(Bytes, Places), Unreadable> {
+    if let Some(places) = places(&bytes) {
+        return Ok((bytes, places));
     }
     let bytes = encode(&decode(&bytes, 0)?);
-    let head = head(&bytes).ok_or(Unreadable::NotAnObject)?;
-    Ok((bytes, head))
+    let places = places(&bytes).ok_or(Unreadable::NotAnObject)?;
+    Ok((bytes, places))
 }
 
 /// Whether bytes are such as [`encode`] writes.
 pub fn is_encoded(bytes: &[u8]) -> bool {
-    head(bytes).is_some()
+    places(bytes).is_some()
 }
 
-/// Where the metadata of bytes that [`encode`] wrote begins.
-fn head(bytes: &[u8]) -> Option<usize> {
-    // Longer than any version and kind.
-    const BYTES_MAX: usize = 512;
-    let start = &bytes[..bytes.len().min(BYTES_MAX)];
-    if !start.starts_with(b"{\"apiVersion\":\"") {
-        return None;
-    }
-    let at = start.windows(METADATA.len()).position(|window| window == METADATA)?;
-    let head = at + METADATA.len();
-    // Empty metadata has no place to put a version in front of.
-    (bytes.get(head) == Some(&b'"')).then_some(head)
+/// Where the parts of bytes are, if [`encode`] wrote them.
+fn places(bytes: &[u8]) -> Option<Places> {
+    let is_built_in = bytes.starts_with(BUILT_IN);
+    let mut fields = RawEntries::new(bytes, 0);
+    let metadata =
+        if is_built_in { fields.find(|field| field.key == b"metadata")? } else { custom_metadata(bytes, &mut fields)? };
+    let comes_before = |key: &[u8]| {
+        if is_built_in {
+            matches!(key, b"name" | b"generateName" | b"namespace" | b"uid")
+        } else {
+            key < b"resourceVersion".as_slice()
+        }
+    };
+    let before = RawEntries::new(bytes, metadata.value).take_while(|field| comes_before(field.key)).last()?;
+    Some(Places { metadata: u32::try_from(metadata.start).ok()?, version: u32::try_from(before.end(bytes)?).ok()? })
+}
+
+/// The metadata of a custom resource whose fields are sorted. Earlier releases wrote `apiVersion`, `kind` and `metadata`
+/// first, and built-in objects like that too.
+fn custom_metadata<'b>(bytes: &'b [u8], fields: &mut RawEntries<'b>) -> Option<RawEntry<'b>> {
+    let text = |field: RawEntry<'b>| std::str::from_utf8(bytes.get(field.value + 1..field.end(bytes)? - 1)?).ok();
+    let (mut api_version, mut kind) = ("", "");
+    let metadata = loop {
+        let field = fields.next()?;
+        match field.key {
+            b"apiVersion" => api_version = text(field)?,
+            b"kind" => kind = text(field)?,
+            b"metadata" => break field,
+            _ => {}
+        }
+    };
+    let is_sorted = fields.next().is_none_or(|next| next.key > b"metadata".as_slice());
+    (is_sorted && catalogue::find(api_version, kind).is_none()).then_some(metadata)
 }
 
 /// Creates a key that must not exist.
@@ -210,21 +212,55 @@ fn compare(key: &Bytes, target: Target) -> Compare {
 mod tests {
     use super::*;
 
+    fn served(stored: &[u8]) -> String {
+        let (bytes, places) = served_form(Bytes::copy_from_slice(stored)).unwrap();
+        let (before, after) = bytes.split_at(places.version as usize);
+        assert!(bytes[places.metadata as usize..].starts_with(b"\"metadata\":{"));
+        [before, b",\"resourceVersion\":\"3\"", after].concat().try_into().unwrap()
+    }
+
     #[test]
-    fn what_is_written_is_read_again_and_has_its_version_apart() {
+    fn an_object_is_stored_in_the_order_of_its_type_without_its_version() {
         let text =
-            br#"{"kind":"ConfigMap","data":{"a":"b"},"apiVersion":"v1","metadata":{"name":"x","resourceVersion":"3"}}"#;
+            br#"{"data":{"a":"b"},"apiVersion":"v1","metadata":{"labels":{"x":"y"},"uid":"u","resourceVersion":"3","name":"x"},"kind":"ConfigMap"}"#;
         let object = json::parse(text).unwrap();
         let bytes = encode(&object);
-        assert_eq!(
-            std::str::from_utf8(&bytes).unwrap(),
-            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"a":"b"}}"#
-        );
+        let stored = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","uid":"u","labels":{"x":"y"}},"data":{"a":"b"}}"#;
+        assert_eq!(std::str::from_utf8(&bytes).unwrap(), stored);
+        assert!(is_encoded(&bytes));
         assert_eq!(decode(&bytes, 3).unwrap(), object);
-        let (bytes, head) = served_form(bytes).unwrap();
-        assert_eq!(&bytes[head..head + 6], b"\"name\"");
-        let foreign = Bytes::from_static(br#"{"metadata":{"name":"x"},"kind":"A","apiVersion":"v1"}"#);
-        let (bytes, head) = served_form(foreign).unwrap();
-        assert!(bytes.starts_with(br#"{"apiVersion":"v1","kind":"A","metadata":{"#) && head == 42, "{head}");
+        assert_eq!(served(&bytes), stored.replace(r#""u","#, r#""u","resourceVersion":"3","#));
+    }
+
+    #[test]
+    fn the_version_of_a_custom_resource_is_inserted_where_sorting_puts_it() {
+        let stored = r#"{"apiVersion":"example.com/v1","data":{"metadata":{}},"kind":"Widget","metadata":{"annotations":{"a":"}"},"name":"x","uid":"u"},"spec":{}}"#;
+        assert_eq!(encode(&json::parse(stored.as_bytes()).unwrap()), stored);
+        assert_eq!(served(stored.as_bytes()), stored.replace(r#","uid""#, r#","resourceVersion":"3","uid""#));
+    }
+
+    #[test]
+    fn objects_that_others_wrote_are_served_in_the_same_order() {
+        let expect = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","resourceVersion":"3","labels":{"a":"b"}},"data":{"a":"b"}}"#;
+        let earlier =
+            br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"a":"b"},"name":"x"},"data":{"a":"b"}}"#;
+        assert_eq!(served(earlier), expect);
+        assert!(!is_encoded(earlier));
+        let foreign = br#"{ "metadata": {"name": "x", "labels": {"a": "b"}}, "kind": "ConfigMap", "apiVersion": "v1", "data": {"a": "b"}}"#;
+        assert_eq!(served(foreign), expect);
+        let custom = br#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"data":{}}"#;
+        assert_eq!(
+            served(custom),
+            r#"{"apiVersion":"example.com/v1","data":{},"kind":"Widget","metadata":{"name":"x","resourceVersion":"3"}}"#
+        );
+    }
+
+    #[test]
+    fn what_has_no_metadata_cannot_be_served() {
+        for stored in
+            ["{}", "[]", r#"{"kind":"Pod","apiVersion":"v1"}"#, r#"{"kind":"Pod","apiVersion":"v1","metadata":{}}"#]
+        {
+            assert!(served_form(Bytes::from_static(stored.as_bytes())).is_err(), "{stored}");
+        }
     }
 }

@@ -28,6 +28,7 @@ use registry::admission::{Attributes, Chain, Flags, Link, Notes, Operation, Seen
 use registry::body;
 use registry::conversion::to_stored;
 
+use crate::answer;
 use crate::backend::Destination;
 use crate::conversion;
 use crate::metrics::{HookCall, Metrics, Turn};
@@ -371,7 +372,7 @@ impl Callable {
         let to = self.to.as_ref();
         let to = to.map_err(|wrong| Failure::Call(format!("could not get REST client: {wrong}")))?;
         let seconds = self.hook.timeout_seconds();
-        let body = Bytes::from(json::to_vec(&review.to_value(version)));
+        let body = Bytes::from(answer::as_json(&review.to_value(version)));
         let query = format!("timeout={seconds}s");
         let sent = state.backends.post(state, to, &query, body, Duration::from_secs(seconds)).await;
         let answer = sent

@@ -88,18 +88,8 @@ fn text(json: &[u8]) -> Cow<'_, str> {
 /// Writes a value on one line.
 pub fn to_vec(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    write(value, &mut out);
+    write::value(value, &mut out);
     out
-}
-
-/// Writes a value on one line behind what is there.
-pub fn write(value: &Value, out: &mut Vec<u8>) {
-    write::value(value, out);
-}
-
-/// Writes a string, such as the key of an entry, in quotes behind what is there.
-pub fn write_string(text: &str, out: &mut Vec<u8>) {
-    write::string(text, out);
 }
 
 /// Writes a value on one line.

@@ -12,7 +12,7 @@ use machinery::{Str, Value};
 use mvcc::Revision;
 use registry::conversion::refresh;
 
-use crate::storage::{self, Unreadable};
+use crate::storage::{self, Places, Unreadable};
 
 /// An object: its bytes, and what selectors ask about it.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub struct Entry {
     pub key: Str,
     /// The object as it is stored.
     pub bytes: Bytes,
-    /// Where its metadata begins.
-    head: u32,
+    /// Where its parts are.
+    places: Places,
     /// Its version.
     pub revision: Revision,
     labels: Box<[(Str, Str)]>,
@@ -58,10 +58,9 @@ impl Entry {
 
     /// The bytes of an object, to be written and for nothing else.
     pub fn bare(key: &str, bytes: Bytes, revision: Revision) -> Result<Self, Unreadable> {
-        let (bytes, head) = storage::served_form(bytes)?;
-        let head = u32::try_from(head).map_err(|_| Unreadable::NotAnObject)?;
+        let (bytes, places) = storage::served_form(bytes)?;
         let (labels, fields, fresh_in, held) = (Box::default(), Box::default(), AtomicU64::new(0), Mutex::default());
-        Ok(Self { key: key.into(), bytes, head, revision, labels, fields, fresh_in, held })
+        Ok(Self { key: key.into(), bytes, places, revision, labels, fields, fresh_in, held })
     }
 
     /// The namespace, empty for a cluster-wide object.
@@ -128,26 +127,26 @@ impl Entry {
 
     /// Appends the object as JSON with a version: its own, or that of its deletion.
     pub fn write(&self, revision: Revision, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.bytes[..self.head as usize]);
-        write_version(revision, out);
-        out.extend_from_slice(&self.bytes[self.head as usize..]);
+        self.write_from(0, revision, out);
     }
 
     /// Appends the object as an item of a list of a built-in kind, which does not say again what it is.
     pub fn write_item(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"{\"metadata\":{");
-        write_version(self.revision, out);
-        out.extend_from_slice(&self.bytes[self.head as usize..]);
+        out.push(b'{');
+        self.write_from(self.places.metadata as usize, self.revision, out);
+    }
+
+    fn write_from(&self, start: usize, revision: Revision, out: &mut Vec<u8>) {
+        let version = self.places.version as usize;
+        out.extend_from_slice(&self.bytes[start..version]);
+        out.extend_from_slice(b",\"resourceVersion\":\"");
+        out.extend_from_slice(revision.to_string().as_bytes());
+        out.push(b'"');
+        out.extend_from_slice(&self.bytes[version..]);
     }
 
     /// How many bytes it takes in an answer, about.
     pub fn size(&self) -> usize {
         self.bytes.len() + 40
     }
-}
-
-fn write_version(revision: Revision, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\"resourceVersion\":\"");
-    out.extend_from_slice(revision.to_string().as_bytes());
-    out.extend_from_slice(b"\",");
 }

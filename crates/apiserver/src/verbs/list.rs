@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use api::codec;
 use bytes::Bytes;
+use machinery::Object;
 use machinery::status::Status;
-use machinery::{Object, Value};
 use mvcc::{Range, Revision, Span};
 use registry::accept::{Encoding, Form};
 use registry::options::ListOptions;
@@ -47,11 +48,10 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     }
     let accepted = call.accepted;
     if accepted.encoding == Encoding::Json
-        && !accepted.pretty
         && accepted.form == Form::Whole
         && page.items.iter().all(|item| conversion::is_servable(&call.kind, call.version(), &item.entry))
     {
-        return Ok(answer::bytes(200, Encoding::Json.media_type(), spliced(call, &page.items, &metadata)));
+        return Ok(answer::json(200, spliced(call, &page.items, &metadata), accepted));
     }
     selecting.convert(&mut page.items, |_| true).await?;
     shown::many(call, page.items.into_iter().filter_map(|item| item.object).collect(), metadata)
@@ -62,19 +62,16 @@ pub fn selecting<'c>(call: &'c Call<'_>, shelf: &'c Shelf, selection: &'c Select
     Selecting { state: &call.state, shelf, kind: &call.kind, version: call.version(), selection }
 }
 
-/// The list as JSON, made of the bytes of its objects.
-fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Bytes {
+/// The list as JSON on one line, made of the bytes of its objects. To upstream a list of custom resources is a map, whose
+/// keys are sorted.
+fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Vec<u8> {
+    const ITEMS: &[u8] = b"\"items\":[";
     let size: usize = items.iter().map(|item| item.entry.size()).sum();
     let mut out = Vec::with_capacity(size + 256);
-    out.extend_from_slice(
-        format!(
-            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-            call.kind.list_kind,
-            call.kind.gvk(&call.resource.version).api_version(),
-            Value::Object(metadata.clone())
-        )
-        .as_bytes(),
-    );
+    let list = shown::list_of(&call.kind, call.version(), Vec::new(), metadata.clone());
+    codec::JSON.write(&list, &mut out);
+    let at = out.windows(ITEMS.len()).rposition(|window| window == ITEMS).expect("a list has items") + ITEMS.len();
+    let rest = out.split_off(at);
     let is_built_in = matches!(call.version().shape, api::kind::Shape::BuiltIn(_));
     for (at, Item { entry, .. }) in items.iter().enumerate() {
         if at > 0 {
@@ -86,8 +83,8 @@ fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Bytes {
             entry.write(entry.revision, &mut out);
         }
     }
-    out.extend_from_slice(b"]}");
-    Bytes::from(out)
+    out.extend_from_slice(&rest);
+    out
 }
 
 /// The objects, as of the revision that the options ask for.

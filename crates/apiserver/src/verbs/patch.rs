@@ -3,10 +3,10 @@
 use api::kind::Shape;
 use machinery::field::Cause;
 use machinery::field_validation::FieldValidation;
-use machinery::patch::{self, Patch, PatchType};
-use machinery::status::{Details, Reason, Status};
+use machinery::patch::{self, Patch, PatchType, strategic};
+use machinery::status::{Details, GroupName, Reason, Status};
 use machinery::time::Time;
-use machinery::{Value, apply};
+use machinery::{Object, Path, Value, apply, field};
 use registry::body::{self, Received};
 use registry::conversion::Managed;
 use registry::options::{WriteKind, WriteOptions};
@@ -44,6 +44,9 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     }
     let object = update::retry(call, options, current, named, |live, now| {
         let changed = patch.clone().apply(live.clone(), schema(call)).map_err(|error| refused(&error))?;
+        if let Patch::Strategic(fields) = &patch {
+            check_types(fields, &changed, call.version().schema())?;
+        }
         remake(call, options, &manager, live, changed, now)
     })
     .await?;
@@ -76,6 +79,14 @@ fn remake(
     write::address(&target, &mut made.object)?;
     made.object = write::own(&target, Some(live), made.object, now);
     Ok(made)
+}
+
+/// Rejects what a strategic merge patch made if it is no object of its type, in the words that upstream has for it.
+fn check_types(patch: &Object, changed: &Value, schema: machinery::Schema<'_>) -> Result<(), Status> {
+    strategic::check_types(changed, schema).map_err(|mistyped| {
+        let error = field::Error::invalid(&Path::of("patch"), strategic::quoted(patch), mistyped.to_string());
+        Status::invalid(GroupName::default(), "", &[error])
+    })
 }
 
 /// The version that a patch names: then a lost race is the client's.

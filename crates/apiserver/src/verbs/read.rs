@@ -21,12 +21,12 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         "" => fresh(call).await?,
         version => cached(call, version).await?,
     };
-    if call.accepted.encoding == Encoding::Json && !call.accepted.pretty && call.accepted.form == Form::Whole {
+    if call.accepted.encoding == Encoding::Json && call.accepted.form == Form::Whole {
         let entry = entry(call, &bytes, revision)?;
         if conversion::is_servable(&call.kind, call.version(), &entry) {
             let mut out = Vec::with_capacity(entry.size());
             entry.write(revision, &mut out);
-            return Ok(answer::bytes(200, Encoding::Json.media_type(), out));
+            return Ok(answer::json(200, out, call.accepted));
         }
     }
     let object: Value = storage::decode(&bytes, revision).map_err(Status::internal_error)?;

@@ -87,7 +87,8 @@ pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
     }
 }
 
-fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
+/// The list of objects in a version.
+pub fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
     let mut list = Object::new();
     list.insert("apiVersion", kind.gvk(&version.name).api_version());
     list.insert("kind", kind.list_kind.clone());

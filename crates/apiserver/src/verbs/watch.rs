@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::codec;
 use api::kind::{Shape, Version};
 use bytes::Bytes;
 use client::held::{self, Held, News, Objects};
@@ -11,7 +12,7 @@ use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use machinery::status::Status;
 use machinery::table::{self, IncludeObject};
-use machinery::{Key, Object, Value, json};
+use machinery::{Key, Object, Value};
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
 use registry::conversion::from_stored;
@@ -389,8 +390,8 @@ impl Watching {
             && converted.is_none()
             && conversion::is_servable(&self.kind, version, entry)
         {
-            let mut out = Vec::with_capacity(entry.size() + 40);
-            out.extend_from_slice(format!("{{\"type\":\"{}\",\"object\":", what.name()).as_bytes());
+            let mut out = event_start(what.name());
+            out.reserve_exact(entry.size() + 2);
             entry.write(revision, &mut out);
             out.extend_from_slice(b"}\n");
             return Bytes::from(out);
@@ -430,11 +431,13 @@ impl Watching {
         {
             return machinery::protobuf::watch_frame(what, &inner).into();
         }
-        let mut event = Object::new();
-        event.insert("type", what);
-        event.insert("object", object);
-        let mut line = json::to_vec(&Value::Object(event));
-        line.push(b'\n');
+        let mut line = event_start(what);
+        codec::JSON.write(&object, &mut line);
+        line.extend_from_slice(b"}\n");
         line.into()
     }
+}
+
+fn event_start(what: &str) -> Vec<u8> {
+    format!("{{\"type\":\"{what}\",\"object\":").into_bytes()
 }

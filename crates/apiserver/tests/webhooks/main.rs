@@ -13,3 +13,4 @@ mod hook;
 mod plugins;
 mod policies;
 mod server;
+mod wire;

@@ -62,10 +62,14 @@ impl Lines {
 
     /// The next event.
     pub async fn next(&mut self) -> Value {
+        json::parse(self.next_line().await.as_bytes()).unwrap()
+    }
+
+    /// The bytes of the next event.
+    pub async fn next_line(&mut self) -> String {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return json::parse(&line).unwrap();
+                return String::from_utf8(self.rest.drain(..=end).collect()).unwrap();
             }
             let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an event");
             self.rest.extend_from_slice(&frame.expect("the watch goes on").unwrap().into_data().unwrap());
@@ -80,8 +84,16 @@ impl Cluster {
 
     /// Starts with a configuration that is changed first.
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(&[], change).await
+    }
+
+    /// Starts on a store that has these keys.
+    pub async fn on(stored: &[(&'static str, &'static str)], change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
+        for (key, value) in stored {
+            store.txn(apiserver::storage::create(Bytes::from_static(key.as_bytes()), (*value).into())).await.unwrap();
+        }
         let mut config = Config { aggregator_routing: true, ..Config::local(directory.path().join("certs")) };
         // No controller here makes the service accounts that pods would run as.
         config.admission.disable.push("ServiceAccount".to_owned());
@@ -132,12 +144,22 @@ impl Cluster {
     }
 
     async fn asked_as(&self, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+        let (code, headers, body) = self.exchange(request, body).await;
+        Answer { code, body: json::parse(&body).unwrap(), headers }
+    }
+
+    /// The bytes of the answer to an administrator.
+    pub async fn bytes(&self, request: http::request::Builder, body: impl Into<Bytes>) -> String {
+        let (_, _, body) = self.exchange(request, body).await;
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    async fn exchange(&self, request: http::request::Builder, body: impl Into<Bytes>) -> (u16, HeaderMap, Bytes) {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         let request = request.body(Full::new(body.into())).unwrap();
         let (head, body) = life::serve(Arc::clone(self.server.state()), peer, request).await.into_parts();
-        let body = json::parse(&body.collect().await.unwrap().to_bytes()).unwrap();
-        Answer { code: head.status.as_u16(), body, headers: head.headers }
+        (head.status.as_u16(), head.headers, body.collect().await.unwrap().to_bytes())
     }
 
     pub async fn get(&self, path: &str) -> Answer {
