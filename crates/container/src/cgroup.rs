@@ -91,6 +91,12 @@ impl Cgroup {
         {
             let slice = scope.path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
             Systemd::default().start_scope(unit, slice.unwrap_or("-.slice"), pid)?;
+            // The process leaves the scope's own cgroup before that enables controllers for its children: with processes of its own it
+            // would become threaded, and no child could be joined.
+            if let Some(dir) = self.unified_dir() {
+                fs::create_dir_all(dir)?;
+                self.join(pid)?;
+            }
         }
         self.create()?;
         self.join(pid)
