@@ -65,7 +65,7 @@ pub const SCENARIO: Scenario = Scenario {
         Step::check("one", "CIS: with the flags of docs/operating/cis.md the rest holds too", 900, CIS_HARDENED),
         Step::check(
             "one",
-            "systemd's cgroup driver: pods are slices, containers are scopes with their limits",
+            "systemd's cgroup driver: pods are slices with their limits, containers are in a delegated scope below",
             900,
             SYSTEMD_DRIVER,
         ),
@@ -313,27 +313,68 @@ start_unit knarr up --kubelet-arg cgroup-driver=systemd
 within 400 kubectl get --raw /readyz
 within 120 nodes_ready 1
 busybox_image
-pod limited '' 'resources: {limits: {memory: 64Mi, cpu: 500m}}'
-systemctl list-units --plain --no-legend 'kubepods*' | grep slice
+pod limited '' 'resources: {requests: {memory: 32Mi, cpu: 100m}, limits: {memory: 64Mi, cpu: 125m}}'
+pods() { systemctl list-units --all --plain --no-legend 'kubepods*' 'knarr-*.scope' | awk '{print $1, $3}'; }
+pods
+uid=$(kubectl get pod limited -o jsonpath='{.metadata.uid}')
 container=$(kubectl get pod limited -o jsonpath='{.status.containerStatuses[0].containerID}' | sed 's,.*//,,')
 process=$(pgrep -f '/bin/sleep 100000' | head -n 1)
 group=/sys/fs/cgroup$(cut -d: -f3 /proc/$process/cgroup)
-scope=$(basename $group)
+scope=$(basename "${group%/*}")
+slice=kubepods-burstable-pod$(echo $uid | tr - _).slice
 echo "$group"
-case $group in *kubepods.slice/*.slice/*$container*.scope*) ;; *) fail "container $container is not in a scope of its own" ;; esac
-[ "$(systemctl show -P ActiveState $scope)" = active ]
-[ "$(systemctl show -P MemoryMax $scope)" = 67108864 ] || fail "MemoryMax of $scope is $(systemctl show -P MemoryMax $scope)"
-[ "$(cat $group/memory.max)" = 67108864 ]
-[ "$(cat $group/cpu.max)" = '50000 100000' ]
-# What systemd does not know of it undoes whenever it reads its units again.
+[ "$group" = /sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/$slice/$scope/$container ] || fail "the container is elsewhere"
+row() { [ "$2" = "$3" ] || fail "$1 is '$3', not '$2'"; }
+limits() {
+    row "$1: the pod's memory.max" 67108864 "$(cat ${group%/*/*}/memory.max)"
+    # systemd rounds the quota of a slice up to a whole percent, after it has answered; the container's own is exact.
+    case "$(cat ${group%/*/*}/cpu.max)" in '12500 100000' | '13000 100000') ;; *) fail "$1: $(cat ${group%/*/*}/cpu.max)" ;; esac
+    row "$1: the container's memory.max" 67108864 "$(cat $group/memory.max)"
+    row "$1: the container's cpu.max" '12500 100000' "$(cat $group/cpu.max)"
+}
+limits 'at the start'
+row ActiveState active "$(systemctl show -P ActiveState $scope)"
+row Delegate yes "$(systemctl show -P Delegate $scope)"
+row TasksMax infinity "$(systemctl show -P TasksMax $scope)"
+row MemoryMax 67108864 "$(systemctl show -P MemoryMax $slice)"
+row CPUQuotaPerSecUSec 130ms "$(systemctl show -P CPUQuotaPerSecUSec $slice)"
+weight=$(cat ${group%/*/*}/cpu.weight)
+row CPUWeight $weight "$(systemctl show -P CPUWeight $slice)"
+# systemd resets what it does not know of when it reads its units again.
 systemctl daemon-reload
-[ "$(cat $group/memory.max)" = 67108864 ] || fail "daemon-reload removed the memory limit"
-[ "$(cat $group/cpu.max)" = '50000 100000' ] || fail "daemon-reload removed the CPU limit"
-[ -z "$(kubectl exec limited -- /bin/dd if=/dev/zero of=/dev/null bs=1 count=1 2>/dev/null)" ]
+limits 'after daemon-reload'
+# C3 holds for this driver as well.
+numbers=$(lsblk -dno MAJ:MIN /dev/vda | tr -d ' ')
+kubectl exec limited -- /bin/mknod /tmp/disk b ${numbers%:*} ${numbers#*:} || echo "mknod is refused"
+refused kubectl exec limited -- /bin/dd if=/tmp/disk of=/tmp/copy bs=512 count=1
 systemctl restart knarr.service
 within 200 kubectl get --raw /readyz
 [ -d /proc/$process ] || fail "the container ended with the restart of knarr"
-kubectl delete pod limited --wait
+# A container that needs more than its limit is killed and says so.
+kubectl apply -f - <<POD
+apiVersion: v1
+kind: Pod
+metadata: {name: greedy}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: vm.local/busybox:1
+    command: [/bin/sh, -c, "x=0123456789abcdef; while true; do x=\$x\$x; done"]
+    resources: {limits: {memory: 16Mi}}
+POD
+reason() { [ "$(kubectl get pod greedy -o jsonpath='{.status.containerStatuses[0].state.terminated.reason}')" = OOMKilled ]; }
+within 120 reason
+# systemd learns of a resize.
+kubectl get pod limited -o json | sed 's/"memory": "64Mi"/"memory": "96Mi"/' |
+    kubectl replace --raw /api/v1/namespaces/default/pods/limited/resize -f - >/dev/null
+resized() { [ "$(systemctl show -P MemoryMax $slice)" = 100663296 ] && [ "$(cat $group/memory.max)" = 100663296 ]; }
+within 60 resized
+kubectl delete pod limited greedy --wait
 [ ! -d $group ] || fail "$group is left"
-[ "$(systemctl show -P ActiveState $scope)" = inactive ]
+within 30 sh -c "! systemctl list-units --all --plain --no-legend '*-pod*.slice' 'knarr-*.scope' | grep ."
+systemctl disable --now --quiet knarr.service
+knarr down --purge
+! systemctl list-units --all --plain --no-legend 'kubepods*' 'knarr-*.scope' | grep . || fail "units are left"
+[ ! -d /sys/fs/cgroup/kubepods.slice ] || fail "kubepods.slice is left"
 "#;
