@@ -1,5 +1,6 @@
 //! Automation of the project: `cargo xtask ci` is the gate.
 
+mod apps;
 mod bench;
 mod bootstrap;
 mod catalogue;
@@ -23,6 +24,11 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
+    Task {
+        name: "apps",
+        about: "run databases and web servers of Debian on a cluster of three nodes, under kills, drains and load",
+        run: apps::run,
+    },
     Task {
         name: "bench",
         about: "measure a part as it is released: api, controllers, net, node (beside containerd), scheduler, store (beside etcd), up",

@@ -1,6 +1,7 @@
 //! Runs other programs from the workspace root and installs the Debian packages that bring them.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
@@ -53,4 +54,10 @@ pub fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Resu
         bail!("`{line}` failed: {status}");
     }
     Ok(())
+}
+
+/// Returns cargo's target directory, found by the path of this program.
+pub fn target_dir() -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find the path of this program")?;
+    Ok(this.ancestors().nth(2).map_or_else(|| root().join("target"), Path::to_path_buf))
 }

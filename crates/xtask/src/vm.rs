@@ -18,7 +18,6 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 
 use crate::process::{self, Package};
-use crate::root;
 use image::Image;
 use scenario::Scenario;
 
@@ -45,7 +44,7 @@ struct Options {
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let options = parse(args)?;
     process::install_missing(PACKAGES)?;
-    let target = target_dir()?;
+    let target = process::target_dir()?;
     let program = match options.program {
         Some(program) => program,
         None => {
@@ -88,12 +87,6 @@ fn parse(args: &[String]) -> anyhow::Result<Options> {
     }
     ensure!(!options.scenarios.is_empty(), "choose what to check: node, join, ha, reboot or all");
     Ok(options)
-}
-
-/// Where cargo puts what it builds.
-fn target_dir() -> anyhow::Result<PathBuf> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    Ok(this.ancestors().nth(2).map_or_else(|| root().join("target"), Path::to_path_buf))
 }
 
 #[cfg(test)]
