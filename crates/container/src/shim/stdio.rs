@@ -2,7 +2,8 @@
 //! name, and the kernel checks the owner of the pipe or terminal behind them.
 //!
 //! The worker owns the pipes and changes their owner before the process exists. A terminal is opened in the container by a process that
-//! may no longer change owners when this crate's code runs in it, so that process offers the terminal to the worker and waits.
+//! may no longer change owners when this crate's code runs in it, so that process offers the terminal to a fork of the worker and waits.
+//! The worker itself cannot serve it: the library lets it go on only when the program runs.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,10 +15,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::io::Errno;
+use sys::{Forked, fork};
 
 use super::connection::{receive, send};
 
-/// How long a process that was started may take to offer its terminal; it does nothing else first.
+/// How long the setup of a process may take until it offers its terminal.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Major numbers of pseudo-terminals (`UNIX98_PTY_SLAVE_MAJOR` and the seven after it).
 const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
@@ -26,46 +28,47 @@ const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 #[derive(Debug)]
 pub struct TerminalOffer(UnixStream);
 
-/// The worker's side of a terminal's handover.
-#[derive(Debug)]
-pub struct TerminalHandover(UnixStream);
-
-/// Both sides of a terminal's handover.
-pub fn terminal_handover() -> io::Result<(TerminalOffer, TerminalHandover)> {
-    let (offer, handover) = UnixStream::pair()?;
-    Ok((TerminalOffer(offer), TerminalHandover(handover)))
+/// Forks a process that makes `uid`, a user of the host, the owner of the terminal that it is offered, and ends.
+pub fn serve_terminal(uid: Option<u32>) -> io::Result<TerminalOffer> {
+    let (offer, socket) = UnixStream::pair()?;
+    match fork().map_err(io::Error::other)? {
+        Forked::Parent(_) => Ok(TerminalOffer(offer)),
+        Forked::Child => {
+            // Without this end, it hears of a process that ends before it makes an offer.
+            drop(offer);
+            let outcome = take_offer(&socket, uid);
+            std::process::exit(i32::from(outcome.is_err()))
+        }
+    }
 }
 
 impl TerminalOffer {
-    /// Offers standard input to the worker, and returns when the terminal has its owner.
+    /// Offers standard input, and returns when the terminal has its owner.
     pub fn make(&self) -> io::Result<()> {
         send(&self.0, b"t", &[rustix::stdio::stdin()])?;
         (&self.0).read_exact(&mut [0])
     }
 }
 
-impl TerminalHandover {
-    /// Waits for the process's offer and makes `uid`, a user of the host, the terminal's owner.
-    pub fn complete(&self, uid: Option<u32>) -> io::Result<()> {
-        let timeout = Timespec::try_from(OFFER_TIMEOUT).map_err(io::Error::other)?;
-        loop {
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the process did not offer its terminal")),
-                Ok(_) => break,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+fn take_offer(mut socket: &UnixStream, uid: Option<u32>) -> io::Result<()> {
+    let timeout = Timespec::try_from(OFFER_TIMEOUT).map_err(io::Error::other)?;
+    loop {
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        let mut fds = Vec::new();
-        // A process that ended before it made an offer reports the reason itself.
-        if receive(&self.0, &mut [0], &mut fds)? == 0 {
-            return Ok(());
-        }
-        if let (Some(terminal), Some(uid)) = (fds.first(), uid) {
-            set_owner(terminal, uid)?;
-        }
-        (&self.0).write_all(b"t")
     }
+    let mut fds = Vec::new();
+    // A process that ended before it made an offer reports the reason itself.
+    if receive(socket, &mut [0], &mut fds)? == 0 {
+        return Ok(());
+    }
+    if let (Some(terminal), Some(uid)) = (fds.first(), uid) {
+        set_owner(terminal, uid)?;
+    }
+    socket.write_all(b"t")
 }
 
 /// Makes `uid`, a user of the host, the owner of a pipe or a pseudo-terminal. Anything else, such as `/dev/null`, keeps its owner.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use sys::{Forked, fork};
 
 use super::procfs;
-use super::stdio::{self, TerminalHandover};
+use super::stdio;
 use crate::cgroup::Cgroup;
 use crate::entering::Entering;
 use crate::executor::Payload;
@@ -210,7 +210,7 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
     private::create_dir(&inner)?;
     private::write(&inner.join("config.json"), &serde_json::to_vec(&spec)?)?;
     let owner = stream_owner(&spec, spec.process().as_ref().ok_or("no process")?)?;
-    let (builder, handover) = builder(start, io, payload, owner)?;
+    let builder = builder(start, io, payload, owner)?;
     let mut container = builder.as_init(inner).with_systemd(false).with_detach(true).build()?;
     let pid = container.pid().ok_or("the container has no process")?.as_raw();
     if let Err(error) = procfs::check(pid, &spec) {
@@ -219,7 +219,6 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
     }
     let at_nanos = super::nanos(Timestamp::now());
     container.start()?;
-    handover.map_or(Ok(()), |handover| handover.complete(owner))?;
     Ok(Begun { pid, at_nanos, warnings })
 }
 
@@ -250,7 +249,7 @@ fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>)
     private::write(&file, &serde_json::to_vec(&process)?)?;
     let at_nanos = super::nanos(Timestamp::now());
     let owner = stream_owner(&spec, asked)?;
-    let (builder, handover) = builder(start, io, payload, owner)?;
+    let builder = builder(start, io, payload, owner)?;
     let built = builder
         .as_tenant()
         .with_detach(true)
@@ -259,7 +258,6 @@ fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>)
         .build();
     fs::remove_file(&file)?;
     let pid = built?.as_raw();
-    handover.map_or(Ok(()), |handover| handover.complete(owner))?;
     Ok(Begun { pid, at_nanos, warnings })
 }
 
@@ -275,25 +273,19 @@ fn stream_owner(spec: &Spec, process: &Process) -> io::Result<Option<u32>> {
     stdio::host_uid(process.user().uid(), user_namespace(spec))
 }
 
-/// Configures the library for a process whose streams belong to `owner`. A terminal does once its handover is complete.
-fn builder(
-    start: &Start,
-    io: Io<'_>,
-    mut payload: Payload,
-    owner: Option<u32>,
-) -> Result<(ContainerBuilder, Option<TerminalHandover>), WorkError> {
+/// Configures the library for a process whose streams belong to `owner`.
+fn builder(start: &Start, io: Io<'_>, mut payload: Payload, owner: Option<u32>) -> Result<ContainerBuilder, WorkError> {
     let builder =
         ContainerBuilder::new(start.id.clone(), SyscallType::default()).with_root_path(start.dir.join("state"))?;
     Ok(match io {
         Io::Streams(streams) => {
             let Streams { stdin, stdout, stderr } = streams;
             stdio::set_owners([&stdin, &stdout, &stderr], owner)?;
-            (builder.with_executor(payload).with_stdin(stdin).with_stdout(stdout).with_stderr(stderr), None)
+            builder.with_executor(payload).with_stdin(stdin).with_stdout(stdout).with_stderr(stderr)
         }
         Io::Terminal(socket) => {
-            let (offer, handover) = stdio::terminal_handover()?;
-            payload.terminal = Some(Rc::new(offer));
-            (builder.with_executor(payload).with_console_socket(Some(socket)), Some(handover))
+            payload.terminal = Some(Rc::new(stdio::serve_terminal(owner)?));
+            builder.with_executor(payload).with_console_socket(Some(socket))
         }
     })
 }
