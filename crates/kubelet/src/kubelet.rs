@@ -39,7 +39,7 @@ use crate::pod_resources;
 use crate::pods::{self, Feeds, Known};
 use crate::resources::Amounts;
 use crate::runtime::Runtime;
-use crate::server::{self, ServeError, SyncLoop};
+use crate::server::{self, ServeError};
 use crate::shutdown::{self, Shutdown};
 use crate::static_pods::{self, Manifests, StaticPods};
 use crate::status::Facts;
@@ -150,8 +150,7 @@ impl Kubelet {
         };
         let feeds =
             Feeds { pods, objects: notices, statics, evictions, situation: situated.clone(), node: own_node.clone() };
-        let sync_loop = SyncLoop::default();
-        let (address, serving) = server::open(Arc::clone(&context), known.clone(), SyncLoop::clone(&sync_loop)).await?;
+        let (address, serving, sync_loop) = server::open(Arc::clone(&context), known.clone()).await?;
         tasks.spawn(serving);
         if config.healthz_port > 0 {
             tasks.spawn(server::healthz(config.healthz_port));
@@ -160,8 +159,7 @@ impl Kubelet {
         let registry =
             Registry { drivers: found, dir: sockets, client: client.clone(), node_name: config.node_name.clone() };
         tasks.spawn(drivers::run(registry));
-        let running = tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()));
-        sync_loop.set(running).expect("it is set once");
+        sync_loop.set(tasks.spawn(pods::run(Arc::clone(&context), feeds, known.clone()))).expect("it is set once");
         let registered = Arc::new(Notify::new());
         let addresses = context.facts.host_ips.clone();
         let keeping = Housekeeping { context, known, evictions: evict, situation };

@@ -91,12 +91,11 @@ struct Asked<'a> {
     query: Vec<(String, String)>,
 }
 
-/// Opens the port; the future serves it for as long as it is polled.
+/// Opens the port; the future serves it for as long as it is polled. The health checks watch the task that is put into the [`SyncLoop`].
 pub async fn open(
     context: Arc<Context>,
     known: Known,
-    sync_loop: SyncLoop,
-) -> Result<(SocketAddr, impl Future<Output = ()> + Send), ServeError> {
+) -> Result<(SocketAddr, impl Future<Output = ()> + Send, SyncLoop), ServeError> {
     let config = &context.config;
     let tls = Tls::new(config, &context.facts.host_ips)?;
     let wants_signed = config.server_tls_bootstrap && config.serving.is_none();
@@ -107,8 +106,8 @@ pub async fn open(
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let access = Access::new(config, context.client.clone());
-    let server =
-        Arc::new(Server { context, known, sync_loop, log: LogProbe::default(), slis: Slis::default(), access });
+    let (sync_loop, log, slis) = (SyncLoop::default(), LogProbe::default(), Slis::default());
+    let server = Arc::new(Server { context, known, sync_loop: Arc::clone(&sync_loop), log, slis, access });
     let accepting = serving::accept(listener, CONNECTIONS_MAX, std::future::pending(), move |stream, _, slot| {
         connection(stream, TlsAcceptor::from(tls.current()), Arc::clone(&server), slot)
     });
@@ -118,7 +117,7 @@ pub async fn open(
             None => accepting.await,
         }
     };
-    Ok((address, work))
+    Ok((address, work, sync_loop))
 }
 
 /// Has the certificate that is shown signed by the cluster, and signed anew before it ends.
@@ -161,12 +160,13 @@ pub async fn healthz(port: u16) {
     .await;
 }
 
+/// A health check and its name.
+type Check<'a> = (&'a str, &'a dyn Fn() -> Result<(), String>);
+
 /// The response of the checks to a path.
-fn health(slis: &Slis, uri: &http::Uri, checks: &[(&str, &dyn Fn() -> Result<(), String>)]) -> Response<Body> {
+fn health(slis: &Slis, uri: &http::Uri, checks: &[Check<'_>]) -> Response<Body> {
     let response = HealthRequest::parse(uri.path(), uri.query().unwrap_or_default()).and_then(|request| {
-        let run = |(name, check): &(&'_ str, &dyn Fn() -> Result<(), String>)| {
-            ((*name).to_owned(), request.selects(name).then(check))
-        };
+        let run = |(name, check): &Check<'_>| ((*name).to_owned(), request.selects(name).then(check));
         let checks: Vec<(String, Outcome)> = checks.iter().map(run).collect();
         slis.respond(&request, &checks)
     });
