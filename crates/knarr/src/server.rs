@@ -4,19 +4,24 @@
 //! API servers answer; controllers and schedulers elect the one that acts.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
 use pki::Pki;
 
-use ::store::client::Members;
+use ::store::client::{Members, MembersError};
 
 use crate::ask;
 use crate::join::token_args::{self, TokenArgs};
 use crate::join::{self, Network, bundle};
 use crate::up::plan::{self, Layout, Store};
 use crate::up::{self, Options, preflight};
+
+/// How long a joining server waits for a healthy store, and how often it asks.
+const HEALTHY_DEADLINE: Duration = Duration::from_secs(60);
+const HEALTHY_RETRY: Duration = Duration::from_millis(500);
 
 /// How a server comes to its cluster.
 #[derive(Args, Debug, Clone)]
@@ -107,7 +112,7 @@ impl Server {
         }
         Pki::open(&layout.pki())?.certificate(&Layout::store_client(), std::time::SystemTime::now())?;
         let members = Members::new(&layout.store_at(&host))?;
-        let taken = members.add_learner(&layout.peer_url()).await;
+        let taken = add_learner(&members, &layout.peer_url()).await;
         taken.with_context(|| format!("the store at {host} does not take this member"))?;
         let named = members.list().await?.into_iter().filter(|member| !member.name.is_empty());
         let others = named
@@ -131,6 +136,20 @@ fn as_admin(server: &str, options: &Options) -> Result<Client> {
     let mut config = ask::config(&options.data_dir)?;
     config.server = server.parse().with_context(|| format!("--join {server:?} is no address"))?;
     ask::admin(&config)
+}
+
+/// Adds this server's member, and waits while the store refuses because its members have not been connected for long enough: the server
+/// before this one may have joined a moment ago.
+async fn add_learner(members: &Members, peer_url: &str) -> Result<(), MembersError> {
+    let deadline = tokio::time::Instant::now() + HEALTHY_DEADLINE;
+    loop {
+        match members.add_learner(peer_url).await {
+            Err(error) if error.is_unhealthy_cluster() && tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(HEALTHY_RETRY).await;
+            }
+            added => return added.map(drop),
+        }
+    }
 }
 
 /// The host of a server's address.

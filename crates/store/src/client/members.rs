@@ -7,6 +7,7 @@ use tonic::{Code, Status};
 
 use super::choice::{Choice, Effect};
 use super::remote::{RemoteConfig, RemoteError, channels};
+use crate::backend::BackendError;
 pub use crate::backend::Member;
 use crate::etcd::proto::etcdserverpb as pb;
 
@@ -18,6 +19,13 @@ pub struct MembersError {
     pub code: Code,
     /// Its words.
     pub message: String,
+}
+
+impl MembersError {
+    /// True if the store refuses a change of its members until they have been connected for some seconds.
+    pub fn is_unhealthy_cluster(&self) -> bool {
+        self.code == Code::Unavailable && self.message == BackendError::Unhealthy.to_string()
+    }
 }
 
 /// The members of a remote cluster.
