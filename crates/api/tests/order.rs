@@ -77,7 +77,7 @@ fn every_kind_is_written_in_the_order_of_its_go_type() {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            state % 3 > 0
+            !state.is_multiple_of(3)
         };
         for mut has in [Box::new(|| true) as Box<dyn FnMut() -> bool>, Box::new(&mut random), Box::new(|| false)] {
             let object = made(schema, DEPTH_MAX, &mut has);

@@ -267,6 +267,17 @@ impl Matrix {
         if !is_served || !matches!(*method, Method::GET | Method::HEAD) {
             return;
         }
+        if *method == Method::HEAD {
+            // The answer has no body, so that only its URL names what was read.
+            let verb = match url.name {
+                _ if url.text.contains("/watch/") => "watch",
+                Some(_) => "get",
+                None => "list",
+            };
+            let scope = scope(kind, place, url.name.unwrap_or_default());
+            self.require(case, &[verb], &scope, what);
+            return;
+        }
         let (verb, objects) = match answer.body.get("items").and_then(Value::as_array) {
             _ if answer.is_watch => ("watch", answer.body.get("object").cloned().into_iter().collect()),
             Some(items) => ("list", items.to_vec()),

@@ -92,7 +92,14 @@ fn kubectl_shows_things_in_every_form_and_watches_waits_and_proxies() {
     let line = proxy.next().expect("the proxy says where it listens");
     let address = line.rsplit(' ').next().unwrap();
     let output = Command::new("curl")
-        .args(["-s", "--max-time", "10", &format!("http://{address}/api/v1/namespaces/default/configmaps/c")])
+        .args([
+            "-s",
+            "-A",
+            "test",
+            "--max-time",
+            "10",
+            &format!("http://{address}/api/v1/namespaces/default/configmaps/c"),
+        ])
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"a\":\"b\""), "through kubectl proxy: {output:?}");

@@ -50,7 +50,7 @@ fn pods_ever(server: &Server) -> Arc<Mutex<BTreeSet<String>>> {
     let watch = server.stream("/api/v1/pods?watch=true&timeoutSeconds=300&resourceVersion=0");
     std::thread::spawn(move || {
         for line in watch {
-            let uid = line.rsplit_once("\"uid\":\"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned);
+            let uid = line.split_once("\"uid\":\"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned);
             told.lock().unwrap().extend(uid);
         }
     });

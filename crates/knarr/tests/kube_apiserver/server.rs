@@ -79,7 +79,8 @@ impl Server {
 
     pub fn curl(&self, arguments: &[&str], path: &str) -> Output {
         let mut command = Command::new("curl");
-        command.args(["-sk", "--max-time", "20"]).args(arguments);
+        // Answers to curl's own user agent are indented.
+        command.args(["-sk", "-A", "test", "--max-time", "20"]).args(arguments);
         if !arguments.iter().any(|argument| argument.starts_with("Authorization:")) {
             command.args(["-H", "Authorization: Bearer a-token"]);
         }

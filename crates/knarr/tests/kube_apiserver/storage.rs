@@ -184,7 +184,7 @@ fn secrets_are_encrypted_at_rest_and_written_anew_when_the_key_changes() {
     let flags = ["--etcd-servers", &etcd.endpoint, "--encryption-provider-config", &file];
     let server = Server::start_with(&["--etcd-servers", &etcd.endpoint]);
     assert_eq!(server.kubectl("create secret generic s --from-literal=a=hidden"), "secret/s created");
-    assert!(stored().starts_with(r#"{"apiVersion":"v1","kind":"Secret""#), "{}", stored());
+    assert!(stored().starts_with(r#"{"kind":"Secret","apiVersion":"v1""#), "{}", stored());
 
     let server = server.again(&flags);
     let read = |server: &Server| server.kubectl("get secret s -o jsonpath={.data.a}");
