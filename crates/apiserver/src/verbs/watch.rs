@@ -196,7 +196,7 @@ impl Watching {
         let items = match self.items(entries).await {
             Ok(items) => items,
             Err(status) => {
-                self.send(self.event("ERROR", status.to_value())).await?;
+                self.send(self.event("ERROR", &status.to_value())).await?;
                 return Err(Gone);
             }
         };
@@ -225,7 +225,7 @@ impl Watching {
         loop {
             let Ok(changes) = self.shelf.changes_after(self.at) else {
                 let message = format!("too old resource version: {} ({now})", self.at);
-                self.send(self.event("ERROR", Status::expired(message).to_value())).await?;
+                self.send(self.event("ERROR", &Status::expired(message).to_value())).await?;
                 return Ok(false);
             };
             let Some(last) = changes.last().map(|change| change.revision) else { break };
@@ -234,7 +234,7 @@ impl Watching {
                     Ok(Some(seen)) => seen,
                     Ok(None) => continue,
                     Err(status) => {
-                        self.send(self.event("ERROR", status.to_value())).await?;
+                        self.send(self.event("ERROR", &status.to_value())).await?;
                         return Ok(false);
                     }
                 };
@@ -364,7 +364,7 @@ impl Watching {
             Form::Table => self.as_table(&object),
             Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
         };
-        let event = self.event("BOOKMARK", object);
+        let event = self.event("BOOKMARK", &object);
         self.send(event).await
     }
 
@@ -398,12 +398,12 @@ impl Watching {
         }
         let object = self.object(entry, revision, converted);
         let mut object = match self.form {
-            Form::Whole => return self.event(what.name(), object),
+            Form::Whole => return self.event(what.name(), &object),
             Form::Table => self.as_table(&object),
             Form::Metadata | Form::MetadataList => table::partial_metadata(&object),
         };
         shown::hide_field_annotations(&self.kind, &mut object);
-        self.event(what.name(), object)
+        self.event(what.name(), &object)
     }
 
     /// An object in the version that is watched.
@@ -425,14 +425,14 @@ impl Watching {
     }
 
     /// An event in the encoding of the watch.
-    fn event(&self, what: &str, object: Value) -> Bytes {
+    fn event(&self, what: &str, object: &Value) -> Bytes {
         if self.encoding == Encoding::Protobuf
-            && let Some(inner) = as_protobuf(&object, None)
+            && let Some(inner) = as_protobuf(object, None)
         {
             return machinery::protobuf::watch_frame(what, &inner).into();
         }
         let mut line = event_start(what);
-        codec::JSON.write(&object, &mut line);
+        codec::JSON.write(object, &mut line);
         line.extend_from_slice(b"}\n");
         line.into()
     }
