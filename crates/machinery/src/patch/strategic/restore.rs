@@ -40,20 +40,35 @@ pub fn check_types(value: &Value, schema: Schema<'_>) -> Result<(), Mistyped> {
             items.iter().try_for_each(|item| check_types(item, schema.other(list.item)))
         }
         (Shape::List(_), other) => Err(Mistyped::Slice(go_kind(other))),
-        (Shape::String, Value::String(_))
-        | (Shape::Bool, Value::Bool(_))
-        | (Shape::Int32 | Shape::Int64, Value::Int(_)) => Ok(()),
-        (Shape::Double, Value::Int(_) | Value::Float(_)) => Ok(()),
         (Shape::String, Value::Int(_)) => convert(),
         (Shape::Int32 | Shape::Int64, Value::Float(float)) if float.fract() != 0.0 => convert(),
-        (Shape::Int32 | Shape::Int64, Value::Float(_)) => Ok(()),
-        (Shape::String, _) => Err(Mistyped::Scalar("string")),
-        (Shape::Bool, _) => Err(Mistyped::Scalar("bool")),
-        (Shape::Int32, _) => Err(Mistyped::Scalar("int32")),
-        (Shape::Int64, _) => Err(Mistyped::Scalar("int64")),
-        (Shape::Double, _) => Err(Mistyped::Scalar("float64")),
-        _ => Ok(()),
+        (shape, value) => match scalar_type(shape) {
+            Some(name) if !is_scalar_of(shape, value) => Err(Mistyped::Scalar(name)),
+            _ => Ok(()),
+        },
     }
+}
+
+/// The Go type of a scalar.
+fn scalar_type(shape: &Shape) -> Option<&'static str> {
+    Some(match shape {
+        Shape::String => "string",
+        Shape::Bool => "bool",
+        Shape::Int32 => "int32",
+        Shape::Int64 => "int64",
+        Shape::Double => "float64",
+        _ => return None,
+    })
+}
+
+fn is_scalar_of(shape: &Shape, value: &Value) -> bool {
+    matches!(
+        (shape, value),
+        (_, Value::Null)
+            | (Shape::String, Value::String(_))
+            | (Shape::Bool, Value::Bool(_))
+            | (Shape::Int32 | Shape::Int64 | Shape::Double, Value::Int(_) | Value::Float(_))
+    )
 }
 
 /// A patch as upstream quotes it: `map[metadata:map[labels:a]]`.
