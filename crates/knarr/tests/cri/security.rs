@@ -100,6 +100,9 @@ async fn mounts_are_read_only_recursive_and_propagate() {
     let host = m.path("volume");
     std::fs::create_dir_all(host.join("sub")).unwrap();
     std::fs::write(host.join("file"), "data").unwrap();
+    // Mounts propagate to containers from shared mounts alone, and the root of the machine may be private.
+    rustix::mount::mount_bind(&host, &host).unwrap();
+    rustix::mount::mount_change(&host, rustix::mount::MountPropagationFlags::SHARED).unwrap();
     rustix::mount::mount("tmpfs", host.join("sub"), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
     let mount = |path: &str| v1::Mount {
         container_path: path.into(),
@@ -125,7 +128,9 @@ async fn mounts_are_read_only_recursive_and_propagate() {
         assert_eq!(m.shell(&id, &writable(dir)).await, expect, "{dir}");
     }
     assert_eq!(m.shell(&id, "cat /etc/one-file; echo x >/dev/mine && echo ok").await, "dataok");
-    rustix::mount::unmount(host.join("sub"), rustix::mount::UnmountFlags::DETACH).unwrap();
+    for mounted in [&host.join("sub"), &host] {
+        rustix::mount::unmount(mounted, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
     m.finish().await;
 }
 
