@@ -46,7 +46,13 @@ fn services(fixture: &mut Fixture) {
         ("nobody", node_port("10.96.0.5", 30085)),
     ] {
         fixture.service(name, spec);
-        fixture.endpoints(name, if name == "nobody" { &[] } else { &[2, 3, 200] });
+        let endpoints: &[u8] = match name {
+            "nobody" => &[],
+            // It is called below, so that none of its endpoints may be on a node that is not there.
+            "sticky" => &[2, 3],
+            _ => &[2, 3, 200],
+        };
+        fixture.endpoints(name, endpoints);
     }
     fixture.balanced("guarded", &["192.0.2.200"], with(node_port("10.96.0.3", 30083), &guarded));
     fixture.endpoints("guarded", &[4]);
