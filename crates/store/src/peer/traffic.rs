@@ -211,7 +211,9 @@ mod tests {
             ..PeerTraffic::default()
         };
         expect.round_trip_buckets[..2].fill(1);
-        assert_eq!(traffic.told(), [expect.clone()]);
+        let mut told = traffic.told();
+        assert!(told[0].connected_for.take().is_some());
+        assert_eq!(told, [expect.clone()]);
         drop(open);
         assert_eq!(traffic.told(), [PeerTraffic { connections: 0, ..expect }]);
         for peer in 2..1000 {
