@@ -145,7 +145,7 @@ fn version() -> String {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let (flags, warnings) = &flags(matches)?;
     if flags.version {
-        print!("{}", version());
+        crate::output::out!("{}", version());
         return Ok(());
     }
     let level: tracing::Level =

@@ -172,7 +172,7 @@ async fn no_finalizer_outlives_what_it_protects() {
     cluster
         .until(&kinds::NAMESPACES, "gone", |all| all.iter().filter(|it| it.key.name.starts_with("space-")).count() == 0)
         .await;
-    cluster.until(&kinds::PERSISTENT_VOLUMES, "gone", |all| all.is_empty()).await;
+    cluster.until(&kinds::PERSISTENT_VOLUMES, "gone", machinery::Collection::is_empty).await;
     for resource in KINDS {
         let left = |all: &Objects| {
             let in_space = all.iter().filter(|it| it.key.namespace.starts_with("space-"));

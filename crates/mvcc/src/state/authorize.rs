@@ -96,6 +96,7 @@ mod tests {
         state
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "tests write commands in place")]
     fn execute(state: &mut State, command: Command) -> Result<Reply, Error> {
         state.apply(state.applied_index() + 1, &command).result
     }
