@@ -126,13 +126,9 @@ impl Systemd {
         self.connect()?.run_job("StartTransientUnit", &bus::start_transient_unit(unit, &properties))
     }
 
-    /// Makes systemd keep the limits that the unit's cgroup in `dir` has now.
+    /// Makes systemd keep the limits that the unit's cgroup in `dir` has now. It rounds CPU quotas up to whole percents.
     pub fn keep_limits(&self, unit: &str, dir: &Path) -> Result<(), SystemdError> {
-        let set = limits::read(dir);
-        let properties: Vec<(&str, Property)> = set.iter().flat_map(|limit| limit.properties.clone()).collect();
-        self.connect()?.call("SetUnitProperties", &bus::set_unit_properties(unit, &properties))?;
-        // systemd has applied them, with CPU quotas rounded to whole percents.
-        Ok(set.iter().try_for_each(|limit| limit.restore(dir))?)
+        self.connect()?.call("SetUnitProperties", &bus::set_unit_properties(unit, &limits::read(dir)))
     }
 
     /// Stops a unit; one that is not loaded has stopped already.

@@ -1,7 +1,6 @@
 //! The limits of a cgroup v2 as properties of its unit.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use super::INFINITY;
@@ -37,28 +36,12 @@ const QUOTA_STEP_MICROS: u64 = 10_000;
 /// More CPUs or NUMA nodes than the kernel supports.
 const SET_MAX: usize = 1 << 16;
 
-/// One limit of a cgroup.
-#[derive(Debug)]
-pub struct Limit {
-    file: &'static str,
-    content: String,
-    pub properties: Vec<(&'static str, Property)>,
-}
-
-impl Limit {
-    /// Writes the limit again if the kernel has another one now.
-    pub fn restore(&self, dir: &Path) -> io::Result<()> {
-        let path = dir.join(self.file);
-        if fs::read_to_string(&path)?.trim() == self.content { Ok(()) } else { fs::write(&path, &self.content) }
-    }
-}
-
 /// Reads the limits of the cgroup in `dir`. Files of controllers that are not enabled are left out, and so are empty sets, which
-/// mean those of the parent.
-pub fn read(dir: &Path) -> Vec<Limit> {
+/// mean those of the parent. CPU quotas are rounded up to what systemd can store.
+pub fn read(dir: &Path) -> Vec<(&'static str, Property)> {
     let limit = |&(file, property, form): &(&'static str, &'static str, Form)| {
         let content = fs::read_to_string(dir.join(file)).ok()?.trim().to_owned();
-        let properties = match form {
+        Some(match form {
             Form::Number => vec![(property, Property::Number(number(&content)?))],
             Form::CpuMax => {
                 let (quota, period) = content.split_once(' ')?;
@@ -70,10 +53,9 @@ pub fn read(dir: &Path) -> Vec<Limit> {
                 vec![(property, Property::Number(per_second)), ("CPUQuotaPeriodUSec", Property::Number(period))]
             }
             Form::Set => vec![(property, Property::Bytes(mask(&content).filter(|mask| !mask.is_empty())?))],
-        };
-        Some(Limit { file, content, properties })
+        })
     };
-    FILES.iter().filter_map(limit).collect()
+    FILES.iter().filter_map(limit).flatten().collect()
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -108,8 +90,7 @@ mod tests {
         let check = |file: &str, content: &str, expect: &[(&str, Property)]| {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(file), format!("{content}\n")).unwrap();
-            let read: Vec<_> = read(dir.path()).into_iter().flat_map(|limit| limit.properties).collect();
-            assert_eq!(read, expect, "{file}: {content}");
+            assert_eq!(read(dir.path()), expect, "{file}: {content}");
         };
         let number = Property::Number;
         check("cpu.weight", "79", &[("CPUWeight", number(79))]);
@@ -139,16 +120,5 @@ mod tests {
             check("cpuset.cpus", bad, &[]);
         }
         check("memory.max", "many", &[]);
-    }
-
-    #[test]
-    fn a_quota_that_systemd_rounded_is_restored() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("cpu.max");
-        fs::write(&file, "12345 100000\n").unwrap();
-        let limits = read(dir.path());
-        fs::write(&file, "13000 100000\n").unwrap();
-        limits.iter().try_for_each(|limit| limit.restore(dir.path())).unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "12345 100000");
     }
 }
