@@ -56,7 +56,7 @@ pub enum EvalError {
     /// A comparison of values that have no order or are of different types.
     #[error("incompatible types for comparison")]
     Incomparable,
-    /// A step gives more than [`RESULTS_MAX`] results.
+    /// A step gives more than `RESULTS_MAX` results.
     #[error("too many results")]
     TooMany,
 }
