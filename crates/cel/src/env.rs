@@ -97,8 +97,7 @@ impl Env {
     }
 
     /// Adds a variable whose values are described by a schema. `root`: complete objects, which have `apiVersion`,
-    /// `kind` and
-    /// `metadata` even if the schema does not declare them.
+    /// `kind` and `metadata` even if the schema does not declare them.
     ///
     /// A schema without a CEL type adds no variable.
     #[must_use]

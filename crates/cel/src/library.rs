@@ -1,8 +1,7 @@
 //! The CEL function table, shared by the checker, the cost rules and the evaluator.
 //!
 //! A row has a signature in the notation of the documentation, a cost rule and a function. A new function is a new row
-//! in
-//! the table of its library.
+//! in the table of its library.
 
 pub mod authorizer;
 pub mod cidr;

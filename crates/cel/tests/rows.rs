@@ -2,8 +2,7 @@
 //!
 //! A line `env: name` selects the environment for the following lines. `check:` before an expression stops after the
 //! checker and prints the type; `cost:` prints the cost of a run, `estimate:` its estimated cost. Lines that start with
-//! `#`
-//! and a blank describe the cases below them.
+//! `#` and a blank describe the cases below them.
 
 mod support;
 

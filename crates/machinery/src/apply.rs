@@ -1,11 +1,9 @@
 //! Server-side apply, and field ownership after any write.
 //!
 //! [`Write`] is one write to one object. [`Write::apply`] merges a manager's configuration into the live object,
-//! removes
-//! the fields that the manager applied before and no longer does, and rejects changes to fields of other managers
-//! unless
-//! forced. [`Write::update`] is for every other write: the object is already in its new state, and the manager owns the
-//! changed fields.
+//! removes the fields that the manager applied before and no longer does, and rejects changes to fields of other
+//! managers unless forced. [`Write::update`] is for every other write: the object is already in its new state, and the
+//! manager owns the changed fields.
 //!
 //! Both are built on pure operations on [`FieldSet`]s and on values walked by their [`Schema`](crate::Schema):
 //! [`field_set`], [`compare()`], [`merge()`], [`remove()`]. All share one definition of a field: a leaf, an entry of a

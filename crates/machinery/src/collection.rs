@@ -1,6 +1,5 @@
 //! A persistent collection of the objects of one kind, by key and by index. Clones share all entries; a write copies
-//! only
-//! the chunk that a clone still holds.
+//! only the chunk that a clone still holds.
 //!
 //! The watcher of a kind keeps one collection and hands out clones. A reconciliation thus reads a state that does not
 //! change during it, and the writer never waits for a reader.

@@ -1,8 +1,7 @@
 //! Decoding of custom resources: removes unknown fields and normalizes metadata as upstream does.
 //!
 //! The schema of a custom resource does not describe metadata, neither its own nor that of embedded resources. The
-//! schema
-//! of all metadata is [`Schema::envelope`].
+//! schema of all metadata is [`Schema::envelope`].
 
 use crate::conform::{self, conform};
 use crate::pruning::prune;

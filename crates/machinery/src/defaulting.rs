@@ -4,15 +4,13 @@ use crate::schema::{Field, Omit, Schema, Shape, Struct};
 use crate::{Object, Str, Value};
 
 /// Sets the schema's defaults, also inside inserted defaults. A `null` in a non-nullable field counts as absent: it
-/// becomes
-/// the default, or is removed. Idempotent.
+/// becomes the default, or is removed. Idempotent.
 pub fn default(value: &mut Value, schema: Schema<'_>) {
     Pass { nulls: Nulls::Absent }.value(value, schema);
 }
 
 /// Sets the defaults of a built-in type. Its trees contain `null` where Go encodes a nil that it never omits; only
-/// fields
-/// with a default are set.
+/// fields with a default are set.
 pub fn default_built_in(value: &mut Value, schema: Schema<'_>) {
     Pass { nulls: Nulls::Printed }.value(value, schema);
 }

@@ -57,8 +57,7 @@ pub fn parse_strict(json: &[u8]) -> Result<(Value, Vec<String>), Error> {
 }
 
 /// Returns the messages of a strict decoder for a text that was parsed before, in text order: fields in `unknown`,
-/// whose
-/// values are skipped, and duplicate keys. Each is reported once, at most a hundred in all.
+/// whose values are skipped, and duplicate keys. Each is reported once, at most a hundred in all.
 pub fn findings(json: &[u8], unknown: &[String]) -> Vec<String> {
     let text = text(json);
     let mut findings = Findings { unknown, told: Vec::new() };
@@ -105,8 +104,7 @@ pub fn to_string_pretty(value: &Value) -> String {
 }
 
 /// Formats a float like Go's JSON encoder: the shortest digits that round-trip, an exponent only for very small and
-/// very
-/// large numbers, no trailing `.0`.
+/// very large numbers, no trailing `.0`.
 pub fn format_float(float: f64) -> impl fmt::Display {
     struct Shortest(f64);
     impl fmt::Display for Shortest {

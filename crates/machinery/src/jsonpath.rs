@@ -1,8 +1,7 @@
 //! JSONPath of CRD printer columns: `.status.conditions[?(@.type=="Ready")].status`.
 //!
 //! The language is kubectl's JSONPath without templates: one path, parsed once, evaluated often. A missing field gives
-//! no
-//! result instead of an error.
+//! no result instead of an error.
 
 mod parse;
 

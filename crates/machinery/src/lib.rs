@@ -1,8 +1,7 @@
 //! API machinery: the operations common to all Kubernetes objects. Pure and synchronous, over one JSON tree.
 //!
 //! This crate knows no specific kind. [`Value`] is the tree, [`schema`] describes valid trees, and the other modules
-//! are
-//! the operations that every object passes through between client and store.
+//! are the operations that every object passes through between client and store.
 
 pub mod apply;
 pub mod at;

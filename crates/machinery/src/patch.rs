@@ -71,8 +71,7 @@ pub enum Blame {
     /// 415: the resource does not support this patch type.
     MediaType,
     /// 422: the patch is well formed but does not apply to the object. The message to the client is always upstream's
-    /// `the
-    /// server rejected our request due to an error in our request`.
+    /// `the server rejected our request due to an error in our request`.
     Unprocessable,
     /// 500: errors that upstream does not distinguish from internal ones.
     Internal,
@@ -109,8 +108,7 @@ pub struct Changed {
 
 impl PatchType {
     /// Returns the patch type of a `Content-Type` header. The CBOR form of server-side apply is rejected, as upstream
-    /// does
-    /// unless a feature gate is set.
+    /// does unless a feature gate is set.
     pub fn from_content_type(header: &str) -> Result<Self, Error> {
         let media_type = header.split_once(';').map_or(header, |(media_type, _)| media_type);
         match media_type {
@@ -134,8 +132,7 @@ impl PatchType {
 
 impl Patch {
     /// Parses a patch. Also returns upstream's strict decoding errors: duplicate fields, and unknown fields of JSON
-    /// patch
-    /// operations.
+    /// patch operations.
     pub fn decode(kind: PatchType, body: &[u8]) -> Result<(Self, Vec<String>), Error> {
         let (value, repeated) = crate::json::parse_strict(body)?;
         let duplicates = repeated.iter().map(|path| format!("duplicate field {path:?}"));
@@ -154,8 +151,7 @@ impl Patch {
     }
 
     /// Applies the patch to `current`. Only a strategic merge requires the schema; custom resources do not support it,
-    /// since
-    /// their schemas lack patch strategies.
+    /// since their schemas lack patch strategies.
     pub fn apply(self, current: Value, schema: Option<Schema<'_>>) -> Result<Value, Error> {
         match self {
             Self::Json(patch) => Ok(patch.apply(current)?),

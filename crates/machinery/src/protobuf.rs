@@ -2,8 +2,7 @@
 //!
 //! Decoding gives the JSON that Go prints for the message: fields that Go always writes have their zero value, fields
 //! that Go omits when empty are absent. Encoding gives the bytes of Go's generated code: field numbers ascending, map
-//! keys
-//! sorted, non-pointer scalars even if zero, lists of numbers unpacked.
+//! keys sorted, non-pointer scalars even if zero, lists of numbers unpacked.
 //!
 //! An object on the wire is an [`Envelope`] around its message, because the message itself does not contain its type.
 

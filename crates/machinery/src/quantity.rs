@@ -4,10 +4,8 @@
 //! fraction, the largest suffix that loses nothing.
 //!
 //! Upstream keeps the original text if a quick check finds it canonical, and that check is incomplete: `1.500`, `+1`
-//! and
-//! `007` are stored and returned unchanged, while `1.5Gi` becomes `1536Mi` and `1000m` becomes `1`. Clients see the
-//! stored
-//! text, so [`canonical`] does the same.
+//! and `007` are stored and returned unchanged, while `1.5Gi` becomes `1536Mi` and `1000m` becomes `1`. Clients see the
+//! stored text, so [`canonical`] does the same.
 
 mod parse;
 
@@ -177,8 +175,7 @@ impl Quantity {
             return sum.with_format(format);
         }
         // The coarser amount is scaled down as far as it fits, then the finer one is scaled up. If that loses digits,
-        // the
-        // coarser amount is larger by far and alone determines the sign.
+        // the coarser amount is larger by far and alone determines the sign.
         let mut exponent = high.exponent;
         let mut big = high.mantissa;
         while exponent > low.exponent && big.unsigned_abs() < MANTISSA_END * 8 {

@@ -2,12 +2,10 @@
 //! crate.
 //!
 //! Patterns of CRD schemas, CEL expressions and admission policies are written for Go's `regexp` package. Its syntax
-//! resembles that of the
-//! `regex` crate but differs in many details: classes such as `\d` are ASCII, classes do not nest, `\<` is a literal,
-//! `{` may be a literal,
-//! repetitions do not stack. Patterns are therefore parsed by Go's rules, with Go's errors, and translated to a small
-//! subset of the common
-//! syntax: characters, bracketed classes, groups without names, repetitions.
+//! resembles that of the `regex` crate but differs in many details: classes such as `\d` are ASCII, classes do not
+//! nest, `\<` is a literal, `{` may be a literal, repetitions do not stack. Patterns are therefore parsed by Go's
+//! rules, with Go's errors, and translated to a small subset of the common syntax: characters, bracketed classes,
+//! groups without names, repetitions.
 //!
 //! ```text
 //! pattern ── parse (Go's grammar) ──> nodes ── write ──> pattern of the regex crate ── compile, size-limited ──> Regex

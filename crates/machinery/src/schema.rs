@@ -1,8 +1,7 @@
 //! Schemas: the description of object types, shared by the built-in types and the types of CRDs.
 //!
 //! Types refer to each other by index into a [`Types`] arena, since some are recursive. A walk holds a [`Schema`],
-//! which is
-//! one type and its arena, and is as cheap to copy as a reference.
+//! which is one type and its arena, and is as cheap to copy as a reference.
 
 mod pattern;
 mod rules;
@@ -39,8 +38,7 @@ pub struct Schema<'a> {
 #[derive(Clone, Debug)]
 pub struct Type {
     /// The Go name, for decoding errors: `v1.Container`, `[]v1.Container`, `map[string]string`. Empty for the types of
-    /// a
-    /// CRD, which have no Go name.
+    /// a CRD, which have no Go name.
     pub name: Str,
     pub shape: Shape,
     /// Whether `null` is a value of the type instead of absence (CRDs only).
@@ -159,8 +157,7 @@ pub struct Field {
     pub default: Option<Value>,
     pub patch: Patch,
     /// For an inlined field, the Go structs between it and its parent, outermost first: `["VolumeSource"]`. Used only
-    /// in
-    /// decoding errors.
+    /// in decoding errors.
     pub inlined: Box<[Str]>,
 }
 
@@ -301,8 +298,7 @@ impl<'a> Schema<'a> {
     }
 
     /// Returns the type of the field `name` of `apiVersion`, `kind` or `metadata` if this is an embedded resource or
-    /// the root
-    /// object. The schema itself only adds rules to these fields.
+    /// the root object. The schema itself only adds rules to these fields.
     pub fn envelope(self, name: &str) -> Option<Schema<'a>> {
         match self.shape() {
             Shape::Struct(Struct { embedded: true, .. }) => self.types.envelope?.field(name).map(|(_, schema)| schema),
@@ -330,8 +326,7 @@ impl<'a> Schema<'a> {
 impl Struct {
     /// Finds the field `key` at or after index `start`. Walks over the sorted keys of an object start after the last
     /// field found. Nearly all keys are fields, so comparing for equality, which mostly ends at the length, is faster
-    /// than
-    /// any search.
+    /// than any search.
     pub(crate) fn find(&self, start: usize, key: &str) -> Option<usize> {
         let same = |field: &Field| field.name.len() == key.len() && field.name.as_bytes() == key.as_bytes();
         self.fields[start..].iter().position(same).map(|at| start + at)

@@ -48,8 +48,7 @@ impl Time {
     }
 
     /// Builds a time from seconds since 1970 in UTC and nanoseconds, as in protobuf. Nanoseconds of a second or more
-    /// carry
-    /// over.
+    /// carry over.
     pub const fn from_unix(seconds: i64, nanos: u32) -> Self {
         Self { unix_seconds: seconds.saturating_add((nanos / 1_000_000_000) as i64), nanos: nanos % 1_000_000_000 }
     }

@@ -2,8 +2,7 @@
 //!
 //! A 4.6 KiB pod takes 53 KiB as `serde_json::Value` and less than 20 KiB here, because short strings are stored inline
 //! and an object is one sorted vector instead of a tree of allocations. Sorted keys also make comparing, merging and
-//! field
-//! sets linear walks, and make output deterministic.
+//! field sets linear walks, and make output deterministic.
 
 use std::ops::Index;
 
@@ -152,8 +151,7 @@ impl Object {
     }
 
     /// Builds an object from entries in any order. The last value of a duplicate key counts, as in every JSON decoder
-    /// of
-    /// Kubernetes; `repeated` is called with each such key.
+    /// of Kubernetes; `repeated` is called with each such key.
     pub fn from_entries(mut entries: Vec<(Str, Value)>, mut repeated: impl FnMut(&str)) -> Self {
         if !entries.is_sorted_by(|a, b| a.0 < b.0) {
             entries.sort_by(|a, b| a.0.cmp(&b.0));

@@ -93,8 +93,7 @@ fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
 }
 
 /// Returns Knarr's and upstream's errors for the schema of a CRD, without upstream's errors about CEL and other parts
-/// of
-/// the CRD. [`None`] if the step is not a CRD with a schema.
+/// of the CRD. [`None`] if the step is not a CRD with a schema.
 fn schema_findings(step: &Value) -> Option<(Vec<String>, Vec<String>)> {
     const AT: &str = "spec.validation.openAPIV3Schema";
     let code = step["expect"]["code"].as_int()?;

@@ -2,8 +2,7 @@
 //! either side.
 //!
 //! Like Kubernetes' implementation, this one has no flow-control windows: the only flow control is the back-pressure of
-//! the
-//! transport.
+//! the transport.
 
 mod frame;
 #[doc(hidden)]

@@ -23,13 +23,11 @@ unsafe extern "C" {
 }
 
 /// Disables arena reservation. The kernel backs a reserved gigabyte with huge pages, of which mimalloc returns only
-/// entirely free ones, and an
-/// idle process keeps a little data on each: that was half of a cluster's memory. `MIMALLOC_ARENA_RESERVE` overrides
-/// this.
+/// entirely free ones, and an idle process keeps a little data on each: that was half of a cluster's memory.
+/// `MIMALLOC_ARENA_RESERVE` overrides this.
 extern "C" fn reserve_nothing() {
     // SAFETY: the function belongs to mimalloc, which is linked because its type is used above. It stores a number in a
-    // static,
-    // and no other code runs yet.
+    // static, and no other code runs yet.
     unsafe { mi_option_set_default(ARENA_RESERVE, 0) };
 }
 
@@ -43,8 +41,8 @@ static BEFORE_MAIN: extern "C" fn() = reserve_nothing;
 const ROOM: usize = 256 << 20;
 
 /// Adds an arena without huge pages for a busy process, so that freed memory is reused instead of being returned to the
-/// kernel and requested
-/// again. The arena uses no memory before it is needed, and unused memory is returned after mimalloc's purge delay.
+/// kernel and requested again. The arena uses no memory before it is needed, and unused memory is returned after
+/// mimalloc's purge delay.
 pub fn make_room() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -56,8 +54,7 @@ pub fn make_room() {
             return;
         }
         // SAFETY: the range was mapped above, has no other user, and belongs to the allocator from here on. A kernel
-        // without huge
-        // pages rejects the advice and does not need it.
+        // without huge pages rejects the advice and does not need it.
         unsafe {
             libc::madvise(start, ROOM, libc::MADV_NOHUGEPAGE);
             mi_manage_os_memory(start, ROOM, true, false, true, -1);

@@ -11,8 +11,7 @@ pub fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
             // SAFETY: only the network and mount namespaces become private to this thread, and the thread ends with the
-            // work. Memory
-            // and open files, which other code relies on being shared, are not unshared.
+            // work. Memory and open files, which other code relies on being shared, are not unshared.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?;
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
             Ok(work())

@@ -15,15 +15,13 @@ static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// directory.
 ///
 /// When this returns, the new content survives a power failure. After a failure or crash at any step a reader finds the
-/// old or
-/// the new content, never a mix. The file has exactly this mode, regardless of the process's umask.
+/// old or the new content, never a mix. The file has exactly this mode, regardless of the process's umask.
 pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, |beside| replace_on(&mut Local, path, beside, content, mode))
 }
 
 /// Replaces a file's content like [`replace_file`], but without syncing: a reader finds the old or the new content
-/// while the host runs,
-/// and after a power failure possibly neither. For content that is useless after a reboot.
+/// while the host runs, and after a power failure possibly neither. For content that is useless after a reboot.
 pub fn replace_file_lazily(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, |beside| {
         Local.create(beside, content, mode)?;
@@ -42,8 +40,7 @@ fn replace(path: &Path, work: impl FnOnce(&Path) -> io::Result<()>) -> io::Resul
 }
 
 /// Creates a directory and its missing parents with this mode, and syncs the parent of each new directory: a file that
-/// is
-/// replaced in it afterwards survives a power failure.
+/// is replaced in it afterwards survives a power failure.
 pub fn create_dirs(path: &Path, mode: u32) -> io::Result<()> {
     let mut missing = Vec::new();
     for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {

@@ -64,8 +64,7 @@ pub fn load_device_filter(program: &[BpfInstruction]) -> io::Result<OwnedFd> {
         flags: 0,
     };
     // SAFETY: the attributes are a complete structure of the given length, and point to `count` instructions and a
-    // terminated string,
-    // which live until the call returns; the kernel copies them and writes nothing.
+    // terminated string, which live until the call returns; the kernel copies them and writes nothing.
     let fd = unsafe {
         libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, std::ptr::from_ref(&attributes), size_of::<LoadAttributes>())
     };

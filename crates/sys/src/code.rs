@@ -3,17 +3,15 @@
 use std::io;
 
 /// Drops the mapped pages of this executable's code, and returns the number of bytes they span. Code that still runs is
-/// mapped
-/// again from the page cache on its next use, so that only the used pages remain resident.
+/// mapped again from the page cache on its next use, so that only the used pages remain resident.
 pub fn release_code() -> io::Result<usize> {
     let program = std::env::current_exe()?;
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let mut released = 0;
     for (start, end) in maps.lines().filter_map(|line| code_of(line, program.to_str()?)) {
         // SAFETY: the range is a private file mapping that the kernel just listed, executable and not writable, so no
-        // page of it
-        // differs from the file. Dropping such pages has no visible effect: the next access reads them from the file
-        // again.
+        // page of it differs from the file. Dropping such pages has no visible effect: the next access reads them from
+        // the file again.
         let result = unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
         if result != 0 {
             return Err(io::Error::last_os_error());

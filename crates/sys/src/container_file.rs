@@ -23,9 +23,8 @@ pub enum Access {
 /// Opens a regular file that a container can write or replace.
 ///
 /// Fails if the last component of the path is a symbolic link or anything except a regular file. No other file type is
-/// ever opened,
-/// so a FIFO does not block and a device sees no access. The file may still be on an unresponsive filesystem: call this
-/// where a thread may block.
+/// ever opened, so a FIFO does not block and a device sees no access. The file may still be on an unresponsive
+/// filesystem: call this where a thread may block.
 pub fn open_container_file(path: &Path, access: Access) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open_regular(&rustix::fs::openat(CWD, path, flags, Mode::empty())?, access)

@@ -46,8 +46,7 @@ pub fn fork() -> Result<Forked, ForkError> {
         return Err(ForkError::Threads(threads));
     }
     // SAFETY: with a single thread no other code holds a lock or is modifying shared memory, so the child may continue
-    // like
-    // any process. No other thread can appear between the check and the call, since only this one could start it.
+    // like any process. No other thread can appear between the check and the call, since only this one could start it.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(ForkError::Os(io::Error::last_os_error())),
@@ -59,8 +58,7 @@ pub fn fork() -> Result<Forked, ForkError> {
 /// Closes every descriptor and never returns: for a forked process that only waits.
 pub fn close_everything_and(wait: fn() -> std::convert::Infallible) -> ! {
     // SAFETY: closing descriptors that others own breaks them; here no such code runs any more, because `wait` never
-    // returns
-    // and, as a plain function, has captured none.
+    // returns and, as a plain function, has captured none.
     unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32) };
     match wait() {}
 }

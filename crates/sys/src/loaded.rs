@@ -9,8 +9,7 @@ use std::path::PathBuf;
 pub fn loaded_objects() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     // SAFETY: the callback runs only during the call, on this thread, and receives a pointer to `found`, which no other
-    // code
-    // uses meanwhile.
+    // code uses meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(visit), std::ptr::from_mut(&mut found).cast()) };
     found
 }

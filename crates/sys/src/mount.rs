@@ -29,8 +29,7 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: impl AsFd) -> io::Result<(
         userns_fd: u64::try_from(user_namespace.as_fd().as_raw_fd()).map_err(io::Error::other)?,
     };
     // SAFETY: the attributes are a complete `mount_attr` of the given length, the path is a terminated string, and both
-    // live until
-    // the call returns.
+    // live until the call returns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

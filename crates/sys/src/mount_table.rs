@@ -14,8 +14,7 @@ const TABLE: &str = "/proc/thread-self/mountinfo";
 /// Returns the mount points at and below a path, in mount order.
 ///
 /// Symbolic links in the path before its last component are resolved first, because the kernel lists resolved paths.
-/// The last component
-/// itself is not accessed: it may be a mount whose server does not respond.
+/// The last component itself is not accessed: it may be a mount whose server does not respond.
 pub fn mounts_below(path: &Path) -> io::Result<Vec<PathBuf>> {
     let path = match resolved(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

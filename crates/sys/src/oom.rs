@@ -6,8 +6,7 @@ use std::io;
 const FILE: &str = "/proc/self/oom_score_adj";
 
 /// Sets the `oom_score_adj` of this process, which its children inherit, and returns the resulting value. A process
-/// that is not
-/// permitted to lower its score keeps the current one.
+/// that is not permitted to lower its score keeps the current one.
 pub fn set_oom_score_adj(score: i32) -> io::Result<i32> {
     match fs::write(FILE, score.to_string()) {
         Ok(()) => Ok(score),

@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Sends one frame on a link of the calling thread's network namespace. `protocol` is an EtherType, and `payload` the
-/// data after
-/// the Ethernet header.
+/// data after the Ethernet header.
 pub fn send_frame(link: u32, protocol: u16, to: [u8; 6], payload: &[u8]) -> io::Result<()> {
     let failed = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
     // SAFETY: a system call without pointers.

@@ -1,8 +1,8 @@
 //! Removal of directory trees that containers may have written to.
 //!
 //! The walk opens each directory relative to its parent with `openat2`, so it neither follows a symbolic link nor
-//! enters a mount,
-//! including bind mounts of the same filesystem. A remaining mount is an error: its content belongs to another owner.
+//! enters a mount, including bind mounts of the same filesystem. A remaining mount is an error: its content belongs to
+//! another owner.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -14,8 +14,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Directories nested deeper than this are moved up before they are emptied, so that neither the stack nor the number
-/// of open
-/// descriptors depends on the nesting that a container created.
+/// of open descriptors depends on the nesting that a container created.
 const DEPTH_MAX: usize = 64;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -27,8 +26,7 @@ const WITHIN_MOUNT: ResolveFlags = ResolveFlags::BENEATH
 /// Removes a file, a symbolic link, or a directory with everything in it. A path that does not exist is not an error.
 ///
 /// Symbolic links are removed, never followed. Fails with [`io::ErrorKind::CrossesDevices`] at the first mount point,
-/// which may
-/// be `path` itself; the content of the mount is not modified.
+/// which may be `path` itself; the content of the mount is not modified.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} names no file", path.display())));

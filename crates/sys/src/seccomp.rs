@@ -23,8 +23,7 @@ pub fn load_seccomp(program: &[SockFilter]) -> io::Result<()> {
         program.iter().map(|one| libc::sock_filter { code: one.code, jt: one.jt, jf: one.jf, k: one.k }).collect();
     let mut description = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
     // SAFETY: the description points to `length` instructions that live until the call returns; the kernel copies and
-    // checks
-    // them, and writes nothing.
+    // checks them, and writes nothing.
     let result = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, std::ptr::from_mut(&mut description))
     };

@@ -6,8 +6,7 @@
 //! ```
 //!
 //! Values are written with a system call and not through the mapping, so that only read pages count as memory of this
-//! process. A slot
-//! is written only while it has no holder; a [`Slot`] is therefore a slice that never changes.
+//! process. A slot is written only while it has no holder; a [`Slot`] is therefore a slice that never changes.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -28,8 +27,7 @@ pub struct Spill {
 /// A stored value. Its bytes never change, and its space is reused once it is dropped.
 ///
 /// Reading a slot reads a mapped file: if the disk fails to return the bytes, the process receives a SIGBUS, as with a
-/// database that maps
-/// its file.
+/// database that maps its file.
 pub struct Slot {
     extent: Arc<Extent>,
     /// Relative to the extent.
@@ -100,8 +98,7 @@ impl Spill {
         let extents = self.lock().extents.clone();
         for extent in extents {
             // SAFETY: the range is a shared mapping of a file that lives as long as the extent; dropping its pages
-            // loses nothing, they are
-            // read from the file again. Rejected advice has no effect.
+            // loses nothing, they are read from the file again. Rejected advice has no effect.
             unsafe { libc::madvise(extent.base.as_ptr().cast(), EXTENT_BYTES, libc::MADV_DONTNEED) };
         }
     }
@@ -148,8 +145,7 @@ impl Spill {
         self.file.set_len(start + EXTENT_BYTES as u64)?;
         let offset = libc::off_t::try_from(start).map_err(io::Error::other)?;
         // SAFETY: a new mapping, at an address chosen by the kernel, of a part of the file that exists since the line
-        // above and is never
-        // truncated: the file has no name, and only this type has a handle to it.
+        // above and is never truncated: the file has no name, and only this type has a handle to it.
         let base = unsafe {
             let fd = self.file.as_raw_fd();
             libc::mmap(std::ptr::null_mut(), EXTENT_BYTES, libc::PROT_READ, libc::MAP_SHARED, fd, offset)
@@ -210,8 +206,8 @@ impl Slot {
 impl AsRef<[u8]> for Slot {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: offset and length are within the mapping, which lives as long as the extent that this slot holds. The
-        // bytes do not
-        // change, because a slot is written before its value is returned and not reused until that is dropped.
+        // bytes do not change, because a slot is written before its value is returned and not reused until that is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.extent.base.as_ptr().add(self.offset as usize), self.len as usize) }
     }
 }

@@ -80,8 +80,7 @@ impl<'a> Run<'_, 'a> {
     }
 
     /// Evaluates one item of `all` or `exists`; returns whether to continue. The cost is that of the expanded macro:
-    /// the
-    /// accumulator, the test whether it decides, and the accumulator again next to the predicate.
+    /// the accumulator, the test whether it decides, and the accumulator again next to the predicate.
     fn quantify(&mut self, accu: u16, deciding: bool, predicate: OpId) -> Result<bool> {
         let accu = accu as usize;
         let decided = match &self.slots[accu] {

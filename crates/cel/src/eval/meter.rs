@@ -52,14 +52,12 @@ pub struct Meter<'m> {
 }
 
 /// Maximum total bytes that an evaluation may allocate. Upstream's costs do not bound allocation: joining lists costs
-/// one
-/// unit regardless of their length.
+/// one unit regardless of their length.
 const BYTES_MAX: usize = 32 << 20;
 // DEVIATION: calls of an expression also count as steps, by the length of their texts and by what they parse; tens of
 // thousands of expensive calls reach the resource limit, where upstream continues.
 /// Maximum number of iterations, calls, comparisons and visits of an evaluation. Upstream's costs do not bound the time
-/// that these take: values
-/// can share parts, and one unit may represent a text of any length. A step takes about 20 ns.
+/// that these take: values can share parts, and one unit may represent a text of any length. A step takes about 20 ns.
 const STEPS_MAX: usize = 300_000;
 /// The number of bytes compared in the time of one step.
 const BYTES_A_STEP: usize = 256;

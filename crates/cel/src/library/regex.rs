@@ -41,8 +41,7 @@ fn with<T>(args: Args<'_, '_>, run: impl FnOnce(&Regex) -> Result<T>) -> Result<
 }
 
 /// Returns the number of steps to compile a pattern that is not a constant; upstream charges only for matching.
-/// Repeated parts are
-/// compiled as often as they may occur, and a Unicode class has hundreds of ranges.
+/// Repeated parts are compiled as often as they may occur, and a Unicode class has hundreds of ranges.
 fn compile_steps(pattern: &str) -> usize {
     const BASE: usize = 400;
     const A_BYTE: usize = 8;

@@ -15,8 +15,7 @@ impl<'a> Val<'a> {
     ///
     /// # Errors
     /// If the tree does not match its schema, or the comparison takes too many steps: values can share parts, so a
-    /// small
-    /// value can represent a huge tree.
+    /// small value can represent a huge tree.
     pub fn equals(&self, other: &Val<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
         Ok(match (self, other) {
             (Self::Null, Self::Null) => true,

@@ -14,8 +14,7 @@ use crate::schema::{StringKind, string_kind};
 
 impl<'a> Val<'a> {
     /// Converts a value of the tree. With a schema, strings that represent times, durations or bytes become values of
-    /// these
-    /// types.
+    /// these types.
     ///
     /// # Errors
     /// If the tree does not match its schema.
@@ -42,8 +41,7 @@ impl<'a> Val<'a> {
     ///
     /// # Errors
     /// If JSON cannot represent the value: a number that is not finite, a map with keys other than strings, a type; or
-    /// if the
-    /// result would be too large, since values can share parts that JSON repeats.
+    /// if the result would be too large, since values can share parts that JSON repeats.
     pub fn to_json(&self) -> Result<Value, Failure> {
         self.write_json(&Meter::new(u64::MAX))
     }

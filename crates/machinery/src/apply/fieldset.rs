@@ -173,8 +173,7 @@ impl FieldSet {
     }
 
     /// Walks both sets. Entries that only this set has are passed to `unmatched`, entries that both have to `matched`.
-    /// Both
-    /// return whether the path is a member and the set below it. Unchanged nodes are shared.
+    /// Both return whether the path is a member and the set below it. Unchanged nodes are shared.
     fn combine(
         &self,
         other: &Self,

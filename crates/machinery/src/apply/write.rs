@@ -319,8 +319,7 @@ impl Write<'_> {
     }
 
     /// Removes the fields that change between `live` and `new` from all owners except `applier`. Owners in versions
-    /// that
-    /// no longer exist are dropped, and so are owners without remaining fields.
+    /// that no longer exist are dropped, and so are owners without remaining fields.
     fn settle(
         &self,
         owners: &mut Owners,

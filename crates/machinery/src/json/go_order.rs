@@ -1,8 +1,7 @@
 //! JSON serializer with the field order of Go's types, as in upstream's JSON serializer.
 //!
 //! Struct fields are written in Go's declaration order, maps and untyped objects sorted by key. The tree itself is
-//! sorted,
-//! so the order comes from the schema: [`Struct::order`].
+//! sorted, so the order comes from the schema: [`Struct::order`].
 
 use super::write::{self, go_string};
 use crate::apply::Element;
@@ -88,8 +87,7 @@ impl Encoder {
                 self.typed(value, schema.other(id), out);
             }
             // DEVIATION: the content of a RawExtension is written in the field order of its kind, or sorted; upstream
-            // keeps
-            // the order in which the client sent it.
+            // keeps the order in which the client sent it.
             (Shape::RawExtension, value) => self.write(value, out),
             (Shape::FieldsV1, Value::Object(object)) => field_set(object, out),
             _ => self.untyped(value, out),
@@ -169,8 +167,7 @@ fn visit<'v, 's>(
 }
 
 /// Visits the entries of an object in the order of a struct's fields, each with the index of its field. Entries without
-/// a
-/// field come last.
+/// a field come last.
 fn visit_fields<'v>(object: &'v Object, shape: &Struct, mut each: impl FnMut(&'v str, &'v Value, Option<usize>)) {
     /// Maximum number of fields of a Go type in the API.
     const FIELDS_MAX: usize = 64;
@@ -237,8 +234,7 @@ fn by_element(object: &Object) -> Option<Vec<(Option<Element>, &str, &Value)>> {
 }
 
 /// Whether the text of a path element sorts like the element: a field, or strings without escapes and without
-/// characters
-/// that sort before the closing quote.
+/// characters that sort before the closing quote.
 fn sorts_as_text(key: &str) -> bool {
     match key.as_bytes() {
         [b'f', ..] | [b'.'] => true,

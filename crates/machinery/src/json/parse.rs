@@ -4,8 +4,7 @@
 //! duplicate keys with their path, and has the error messages that Kubernetes clients know.
 //!
 //! Entries and items of unfinished objects and lists are kept on two stacks. A finished container moves its part off
-//! the
-//! top into a vector of exactly its size. A tree therefore has no spare capacity, and growing costs nothing.
+//! the top into a vector of exactly its size. A tree therefore has no spare capacity, and growing costs nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -350,12 +349,10 @@ fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
 }
 
 /// Removes the entries pushed since `start` from a stack, sorted by key. Leaves the stack unchanged if a key is
-/// repeated or
-/// there are many entries.
+/// repeated or there are many entries.
 ///
 /// Stored objects are in Go's field order, so nearly every object takes this path. Sorting numbers and moving each
-/// entry
-/// once is faster than sorting the entries.
+/// entry once is faster than sorting the entries.
 fn take_sorted(stack: &mut Vec<(Str, Value)>, start: usize) -> Option<Vec<(Str, Value)>> {
     const FEW: usize = 48;
     let entries = &mut stack[start..];

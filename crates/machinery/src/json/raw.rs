@@ -3,8 +3,7 @@
 use super::go_order::string_end;
 
 /// Iterator over the entries of an object in compact JSON, as the encoders write it. The iteration ends at the first
-/// text
-/// that is not compact JSON.
+/// text that is not compact JSON.
 #[derive(Clone, Debug)]
 pub struct RawEntries<'a> {
     json: &'a [u8],

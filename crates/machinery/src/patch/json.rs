@@ -3,8 +3,7 @@
 //! The `json-patch` crate works on `serde_json::Value`: converting the object there and back costs more than the patch,
 //! and the crate is stricter than Kubernetes. Kubernetes' extensions: negative indexes count from the end of a list;
 //! `replace` sets an absent key; `test` for `null` holds for an absent value, and `copy` of an absent value copies
-//! `null`;
-//! a missing `value` is `null`; a pointer's text before its first `/` is ignored.
+//! `null`; a missing `value` is `null`; a pointer's text before its first `/` is ignored.
 //!
 //! A patch may be hostile: the number of operations, the copied bytes, the nesting depth and the work are bounded.
 

@@ -32,8 +32,7 @@ pub fn diff(from: &Value, to: &Value) -> Value {
 /// `original` has and `modified` lacks are removed, and fields that only `current` has stay.
 ///
 /// Upstream checks its two partial patches for conflicts. There are none: a field that `modified` lacks occurs only in
-/// the
-/// deletions, a field that it has only in the changes.
+/// the deletions, a field that it has only in the changes.
 pub fn three_way(original: &Object, modified: &Object, current: &Object) -> Object {
     let mut patch = removals(difference(original, modified));
     merge(&mut patch, settings(difference(current, modified)));

@@ -2,8 +2,7 @@
 //!
 //! The fields of a message may be in any order, and an embedded message may be split into several pieces. A first pass
 //! puts the data into one slot per field of the struct. A second pass walks the fields, which are sorted by JSON name,
-//! and
-//! builds the object in order. The slots of all levels share one stack.
+//! and builds the object in order. The slots of all levels share one stack.
 
 mod special;
 

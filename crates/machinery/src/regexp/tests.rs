@@ -1,11 +1,9 @@
 //! Tests of the regexp translator against recorded results of Go.
 //!
 //! `go_answers.jsonl` was written by Go 1.27: the texts, then for each pattern either the error, or the matching texts
-//! and the positions of the
-//! first matches in all texts joined by `|`. Its first patterns were hand-picked, the others drawn at random from
-//! pieces of the grammar.
-//! match in all texts, joined by `|`. Its first patterns were hand-picked, the others drawn at random from pieces of
-//! the grammar.
+//! and the positions of the first matches in all texts joined by `|`. Its first patterns were hand-picked, the others
+//! drawn at random from pieces of the grammar. match in all texts, joined by `|`. Its first patterns were hand-picked,
+//! the others drawn at random from pieces of the grammar.
 
 use super::*;
 use crate::json;

@@ -9,8 +9,7 @@ pub struct Rules {
     /// The schema declares no type: values of any JSON type are valid.
     pub untyped: bool,
     /// List items may have fields that the item's type does not declare (`x-kubernetes-preserve-unknown-fields` on an
-    /// array;
-    /// structs and maps have it in their shape).
+    /// array; structs and maps have it in their shape).
     pub preserve: bool,
     /// No keys are allowed (`additionalProperties: false`).
     pub closed: bool,

@@ -54,8 +54,7 @@ impl Structural {
 }
 
 /// Returns all errors that upstream reports for a schema at `path`: violations of structural rules, defaults that do
-/// not
-/// match their own schema, and misuse of OpenAPI and of the `x-kubernetes-` extensions.
+/// not match their own schema, and misuse of OpenAPI and of the `x-kubernetes-` extensions.
 ///
 /// CEL rules are inspected but not compiled.
 pub fn check(schema: &Value, path: &Path) -> Errors {

@@ -135,8 +135,7 @@ fn each_status(value: &Value, visit: &mut impl FnMut(&Value)) {
 }
 
 /// Returns `None` for a failure whose message has a different prefix than the reason's constructor: parts of upstream
-/// use
-/// their own messages.
+/// use their own messages.
 fn made_again(status: &Status) -> Option<Status> {
     let none = Details::default();
     let details = status.details.as_deref().unwrap_or(&none);

@@ -1,8 +1,8 @@
 //! Test notation for types: `{"name": "string", "ports": {"$keys": ["port"], "$items": {"port": "int"}}}`.
 //!
 //! A text is a scalar or a free form. An object is a struct of its fields, unless it has `$items` (a list; `$keys` or
-//! `$set`
-//! determines how it is merged), `$values` (a map), or `$of` (a type with marks: `$atomic`, `$open`, `$default`).
+//! `$set` determines how it is merged), `$values` (a map), or `$of` (a type with marks: `$atomic`, `$open`,
+//! `$default`).
 
 use machinery::schema::{Field, List, ListKind, Map, Omit, Patch, Shape, Struct, Type, TypeId, Types};
 use machinery::{Schema, Value};

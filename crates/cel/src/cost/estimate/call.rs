@@ -180,8 +180,7 @@ impl Estimator<'_> {
         let [of, old, new] = [all[0], all[1], all[2]].map(|id| self.size_or_unknown(id));
         let (mut count, mut kept) = (SizeEstimate::fixed(0), SizeEstimate::fixed(0));
         // The longest result: replacing the empty text inserts the new text around every character; otherwise the
-        // shortest
-        // old text is replaced by the longest new one as often as it fits.
+        // shortest old text is replaced by the longest new one as often as it fits.
         if old.min == 0 {
             count.max = of.max.saturating_add(1);
             kept.max = of.max;

@@ -171,8 +171,7 @@ struct Item<'a> {
 }
 
 /// Returns the items sorted by the text of their keys. Items with the same key are in reverse order, as after
-/// upstream's
-/// sort; this determines which of them are paired.
+/// upstream's sort; this determines which of them are paired.
 fn by_key<'a>(items: &'a [Value], merge_key: &Str, spot: Spot<'_>) -> Result<Vec<Item<'a>>, Error> {
     let mut sorted = Vec::with_capacity(items.len());
     for (at, item) in items.iter().enumerate().rev() {

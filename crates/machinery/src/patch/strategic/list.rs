@@ -1,10 +1,9 @@
 //! List merging and ordering in strategic merge patches.
 //!
 //! A merged list contains the items named by the patch (or by its `$setElementOrder`) in the patch's order, and the
-//! items
-//! that only the live list has in live order. The two are interleaved: a live-only item precedes the first of the
-//! patch's
-//! items that followed it in the live list. An item that the live list did not have counts as following nothing.
+//! items that only the live list has in live order. The two are interleaved: a live-only item precedes the first of the
+//! patch's items that followed it in the live list. An item that the live list did not have counts as following
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -204,8 +203,7 @@ fn merge_objects(
         } else {
             places.insert(key.clone(), merged.len());
             // In upstream, new items reuse the memory of deleted ones, where $setElementOrder finds them. The resulting
-            // order
-            // is visible to users.
+            // order is visible to users.
             if live_keys.len() < live_len {
                 live_keys.push(key.clone());
             }

@@ -7,8 +7,7 @@ use super::*;
 use crate::patch::notation::object;
 
 /// Parses a table: the cells of a row are separated by `marks`, a long row continues with a mark on the next line, and
-/// a
-/// line that starts with `#` is a comment.
+/// a line that starts with `#` is a comment.
 fn rows<const CELLS: usize>(table: &str, marks: [&str; CELLS]) -> Vec<[String; CELLS]> {
     let mut rows: Vec<String> = Vec::new();
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {

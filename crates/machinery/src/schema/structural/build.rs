@@ -152,8 +152,7 @@ impl Builder {
             fields: fields.into(),
             atomic,
             // DEVIATION: next to `properties`, `additionalProperties: true` keeps unknown fields unchanged; upstream
-            // keeps
-            // their names and empties the objects in them.
+            // keeps their names and empties the objects in them.
             open: preserve || others.and_then(Value::as_bool) == Some(true),
             embedded: is_true(schema, "x-kubernetes-embedded-resource"),
             ..Struct::default()
