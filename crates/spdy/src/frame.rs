@@ -80,7 +80,7 @@ pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Frame, ReadErro
         return Ok(Frame::Data { id: word(0), fin, data: Bytes::from(body) });
     }
     if first & !CONTROL != VERSION {
-        return Err(ReadError::Broken(SpdyError::Protocol("the version is not 3")));
+        return Err(ReadError::Broken(SpdyError::Protocol("the frame version is not 3")));
     }
     control(u16::from_be_bytes([head[2], head[3]]), fin, body).map_err(ReadError::Broken)
 }

@@ -72,7 +72,7 @@ impl Decompressor {
     }
 
     pub fn decompress(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
-        let bad = SpdyError::Protocol("a header block cannot be unpacked");
+        let bad = SpdyError::Protocol("a header block cannot be decompressed");
         let mut plain = Vec::with_capacity(4096);
         let start = self.0.total_in();
         loop {
@@ -82,7 +82,9 @@ impl Decompressor {
             match self.0.decompress_vec(rest, &mut plain, FlushDecompress::Sync) {
                 Ok(_) => {}
                 Err(error) if error.needs_dictionary().is_some() => {
-                    self.0.set_dictionary(&dictionary()).map_err(|_| SpdyError::Protocol("an unknown dictionary"))?;
+                    self.0
+                        .set_dictionary(&dictionary())
+                        .map_err(|_| SpdyError::Protocol("a header block uses an unknown dictionary"))?;
                     continue;
                 }
                 Err(_) => return Err(bad),

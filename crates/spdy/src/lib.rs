@@ -34,11 +34,11 @@ pub type Headers = BTreeMap<String, String>;
 /// A session ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SpdyError {
-    #[error("the connection broke")]
+    #[error("the SPDY connection failed")]
     Io(#[from] std::io::Error),
-    #[error("the peer broke the protocol: {0}")]
+    #[error("the peer violated the SPDY protocol: {0}")]
     Protocol(&'static str),
-    #[error("the session is over")]
+    #[error("the SPDY session is closed")]
     Closed,
 }
 
@@ -141,7 +141,7 @@ impl Sender {
 
 impl Shared {
     fn streams(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<Bytes>>> {
-        self.streams.lock().expect("no holder of the streams panics")
+        self.streams.lock().expect("the streams lock is never poisoned")
     }
 
     async fn write(&self, frame: &[u8]) -> Result<(), SpdyError> {
@@ -162,13 +162,13 @@ async fn read(mut from: impl AsyncRead + Unpin, shared: Arc<Shared>, opened: mps
         match frame::read(&mut from).await {
             Ok(frame) => {
                 if let Err(error) = handle(frame, &mut decompressor, &shared, &opened).await {
-                    tracing::debug!(%error, "a SPDY session ends");
+                    tracing::debug!(%error, "SPDY session ended with an error");
                     break;
                 }
             }
             Err(ReadError::End) => break,
             Err(ReadError::Broken(error)) => {
-                tracing::debug!(%error, "a SPDY session ends");
+                tracing::debug!(%error, "SPDY session ended with an error");
                 break;
             }
         }
