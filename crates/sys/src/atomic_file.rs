@@ -114,7 +114,7 @@ struct Beside(PathBuf);
 
 impl Beside {
     fn of(path: &Path) -> io::Result<Self> {
-        let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} names no file", path.display())))?;
+        let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} has no file name", path.display())))?;
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let beside = (0u64..).map(|n| {
             let mut beside = OsString::from(".");
@@ -212,7 +212,7 @@ mod tests {
             let replaced = replace_on(&mut disk, path, beside, b"new", 0o600);
             assert_eq!(replaced.is_ok(), steps_left == 4);
             for found in disk.after_power_failure(path) {
-                let found = found.expect("the file is always there");
+                let found = found.expect("the file always exists");
                 assert!(found == b"new" || (found == b"old" && replaced.is_err()), "{steps_left}: {found:?}");
             }
             // Leftovers do not prevent the next write.

@@ -57,14 +57,14 @@ mod tests {
     #[test]
     fn freed_memory_is_not_counted() {
         let counting = Counting::new(System);
-        let layout = Layout::from_size_align(100, 8).expect("a sound layout");
+        let layout = Layout::from_size_align(100, 8).expect("a valid layout");
         // SAFETY: the layout is not empty, and the memory is used only with it and freed once.
         unsafe {
             let memory = counting.alloc(layout);
             assert_eq!(counting.in_use(), 100);
             let memory = counting.realloc(memory, layout, 300);
             assert_eq!(counting.in_use(), 300);
-            counting.dealloc(memory, Layout::from_size_align(300, 8).expect("a sound layout"));
+            counting.dealloc(memory, Layout::from_size_align(300, 8).expect("a valid layout"));
         }
         assert_eq!(counting.in_use(), 0);
     }

@@ -24,7 +24,7 @@ pub enum ForkError {
 impl fmt::Display for ForkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ForkError::Threads(count) => write!(f, "a process with {count} threads cannot fork"),
+            ForkError::Threads(count) => write!(f, "cannot fork: the process has {count} threads and must have one"),
             ForkError::Os(_) => f.write_str("cannot fork"),
         }
     }
@@ -51,7 +51,7 @@ pub fn fork() -> Result<Forked, ForkError> {
     match pid {
         -1 => Err(ForkError::Os(io::Error::last_os_error())),
         0 => Ok(Forked::Child),
-        pid => Ok(Forked::Parent(Pid::from_raw(pid).expect("a parent is told its child's id"))),
+        pid => Ok(Forked::Parent(Pid::from_raw(pid).expect("fork returns the PID of the child"))),
     }
 }
 

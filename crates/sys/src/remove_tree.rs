@@ -29,7 +29,7 @@ const WITHIN_MOUNT: ResolveFlags = ResolveFlags::BENEATH
 /// which may be `path` itself; the content of the mount is not modified.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} names no file", path.display())));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} has no file name", path.display())));
     };
     let parent_path = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -239,7 +239,7 @@ mod tests {
     fn spill() -> Arc<Spill> {
         let path =
             std::env::temp_dir().join(format!("knarr-spill-{}-{:?}", std::process::id(), std::thread::current().id()));
-        Spill::create(&path).expect("the folder for temporary files can be written")
+        Spill::create(&path).expect("the temporary directory is writable")
     }
 
     fn value(seed: u32, len: usize) -> Vec<u8> {
