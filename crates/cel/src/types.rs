@@ -70,17 +70,17 @@ pub struct SchemaType {
 }
 
 impl Type {
-    /// `list(item)`
+    /// Returns `list(item)`.
     pub fn list(item: Self) -> Self {
         Self::List(Arc::new(item))
     }
 
-    /// `map(key, value)`
+    /// Returns `map(key, value)`.
     pub fn map(key: Self, value: Self) -> Self {
         Self::Map(Arc::new(key), Arc::new(value))
     }
 
-    /// `optional_type(inner)`
+    /// Returns `optional_type(inner)`.
     pub fn optional(inner: Self) -> Self {
         Self::Optional(Arc::new(inner))
     }

@@ -84,7 +84,7 @@ fn deployment_type() -> Notation {
     }))
 }
 
-/// A deployment with a hundred leaves.
+/// Returns a Deployment with a hundred leaf fields.
 fn deployment() -> Value {
     let container = |name: &str| {
         let env: Vec<Value> =

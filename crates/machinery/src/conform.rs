@@ -48,7 +48,7 @@ struct Pass {
 }
 
 impl Pass {
-    /// `value` must not be `null`.
+    /// Conforms a value, which must not be `null`.
     fn value(&mut self, value: &mut Value, schema: Schema<'_>, at: &Frame<'_>) -> Result<(), Error> {
         match (schema.shape(), &mut *value) {
             (Shape::Any | Shape::RawExtension | Shape::FieldsV1, _)

@@ -57,7 +57,7 @@ pub enum BadValue {
 }
 
 impl Error {
-    /// The value is malformed or out of bounds; `detail` states the requirement.
+    /// Reports a malformed or out-of-bounds value; `detail` states the requirement.
     pub fn invalid(path: &Path, value: impl Into<BadValue>, detail: impl Into<String>) -> Self {
         Self::new(Reason::Invalid, path, value.into(), detail)
     }
@@ -66,7 +66,7 @@ impl Error {
         Self::new(Reason::TypeInvalid, path, value.into(), detail)
     }
 
-    /// There must be a value. `detail` may be empty.
+    /// Reports a missing value; `detail` may be empty.
     pub fn required(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(Reason::Required, path, BadValue::Omitted, detail)
     }
@@ -75,59 +75,59 @@ impl Error {
         Self::new(Reason::Duplicate, path, value.into(), "")
     }
 
-    /// The object that the value refers to does not exist.
+    /// Reports a value that refers to an object that does not exist.
     pub fn not_found(path: &Path, value: impl Into<BadValue>) -> Self {
         Self::new(Reason::NotFound, path, value.into(), "")
     }
 
-    /// The value is not one of `supported`, which are listed in the given order.
+    /// Reports a value that is not one of `supported`, which are listed in the given order.
     pub fn not_supported(path: &Path, value: impl Into<BadValue>, supported: &[impl AsRef<str>]) -> Self {
         let known: Vec<_> = supported.iter().map(|one| go::quote(one.as_ref())).collect();
         let detail = if known.is_empty() { String::new() } else { format!("supported values: {}", known.join(", ")) };
         Self::new(Reason::NotSupported, path, value.into(), detail)
     }
 
-    /// The value is not allowed in these circumstances.
+    /// Reports a value that is not allowed in these circumstances.
     pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(Reason::Forbidden, path, BadValue::Omitted, detail)
     }
 
-    /// The value has more than `bytes_max` bytes.
+    /// Reports a value of more than `bytes_max` bytes.
     pub fn too_long(path: &Path, bytes_max: usize) -> Self {
         let unit = if bytes_max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {bytes_max} {unit}");
         Self::new(Reason::TooLong, path, BadValue::Omitted, detail)
     }
 
-    /// The value has more than `characters_max` characters.
+    /// Reports a value of more than `characters_max` characters.
     pub fn too_long_characters(path: &Path, characters_max: usize) -> Self {
         let unit = if characters_max == 1 { "character" } else { "characters" };
         let detail = format!("may not be more than {characters_max} {unit}");
         Self::new(Reason::TooLong, path, BadValue::Omitted, detail)
     }
 
-    /// The value has fewer than `characters_min` characters.
+    /// Reports a value of fewer than `characters_min` characters.
     pub fn too_short(path: &Path, characters_min: usize) -> Self {
         let unit = if characters_min == 1 { "character" } else { "characters" };
         let detail = format!("must be at least {characters_min} {unit}");
         Self::new(Reason::TooShort, path, BadValue::Omitted, detail)
     }
 
-    /// The list has `items` items, more than `items_max`.
+    /// Reports a list whose `items` items exceed `items_max`.
     pub fn too_many(path: &Path, items: usize, items_max: usize) -> Self {
         let unit = if items_max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {items_max} {unit}");
         Self::new(Reason::TooMany, path, count(items), detail)
     }
 
-    /// The list has `items` items, fewer than `items_min`.
+    /// Reports a list whose `items` items are fewer than `items_min`.
     pub fn too_few(path: &Path, items: usize, items_min: usize) -> Self {
         let unit = if items_min == 1 { "item" } else { "items" };
         let detail = format!("must have at least {items_min} {unit}");
         Self::new(Reason::TooFew, path, count(items), detail)
     }
 
-    /// An operation failed through no fault of the client.
+    /// Reports a failure that the client did not cause.
     pub fn internal(path: &Path, cause: impl fmt::Display) -> Self {
         Self::new(Reason::Internal, path, BadValue::Omitted, cause.to_string())
     }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_schema_are_emptied() {
+    fn objects_without_a_schema_are_emptied() {
         let schema = root(&value!({"type": "object", "additionalProperties": true}));
         check(&schema, value!({"spec": {"a": 1, "b": {"c": 1}}}), &value!({"spec": {"a": 1, "b": {}}}), &["spec.b.c"]);
     }

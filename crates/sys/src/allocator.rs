@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allocations_after_make_room_use_the_arena() {
+    fn make_room_can_be_repeated_and_allocations_work_afterwards() {
         make_room();
         make_room();
         let all: Vec<Vec<u8>> = (0..64).map(|number| vec![number; 100_000]).collect();

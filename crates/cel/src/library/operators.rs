@@ -388,7 +388,7 @@ pub fn insert<'a>(entries: &mut Entries<'a>, more: &[Val<'a>]) -> Result<()> {
     }
 }
 
-/// Is never called: the row serves the checker and the cost rules, and the evaluator decides which operands are
+/// Fails if called: the row serves the checker and the cost rules, and the evaluator decides which operands are
 /// evaluated.
 fn evaluated_elsewhere<'a>(_: Args<'_, 'a>) -> Result<Val<'a>> {
     Err(Failure::no_overload())

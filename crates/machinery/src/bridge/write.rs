@@ -59,7 +59,7 @@ impl Serializer for TreeSerializer {
         self.serialize_f64(it.into())
     }
 
-    /// JSON has no non-finite numbers; they become `null`, as in serde_json.
+    /// Turns non-finite numbers, which JSON lacks, into `null`, as serde_json does.
     fn serialize_f64(self, it: f64) -> Result<Value, Error> {
         Ok(if it.is_finite() { Value::Float(it) } else { Value::Null })
     }

@@ -122,7 +122,7 @@ fn invalid_selector_objects_report_errors_by_field() {
 
 type Labels = BTreeMap<String, String>;
 
-/// Reference implementation of a requirement.
+/// Implements a requirement independently, as a reference.
 fn naive(requirement: &Requirement, labels: &Labels) -> bool {
     let Some(label) = labels.get(requirement.key()) else {
         return matches!(requirement.operator(), Operator::NotEquals | Operator::NotIn | Operator::DoesNotExist);

@@ -31,22 +31,22 @@ const SUBRESOURCE_BYTES_MAX: usize = 256;
 const CONDITION_REASON_BYTES_MAX: usize = 1 << 10;
 const CONDITION_MESSAGE_BYTES_MAX: usize = 32 << 10;
 
-/// The rule of most kinds: a DNS subdomain.
+/// Requires a DNS subdomain: the rule of most kinds.
 pub fn name_is_dns_subdomain(name: &str, part: NamePart) -> Vec<String> {
     names::dns1123_subdomain(&completed(name, part))
 }
 
-/// The rule of namespaces and of kinds whose names become host names: a DNS label.
+/// Requires a DNS label: the rule of namespaces and of kinds whose names become host names.
 pub fn name_is_dns_label(name: &str, part: NamePart) -> Vec<String> {
     names::dns1123_label(&completed(name, part))
 }
 
-/// The rule of Services: a DNS label that starts with a letter.
+/// Requires a DNS label that starts with a letter: the rule of Services.
 pub fn name_is_dns1035_label(name: &str, part: NamePart) -> Vec<String> {
     names::dns1035_label(&completed(name, part))
 }
 
-/// The rule of RBAC kinds: any valid URL path segment.
+/// Requires a valid URL path segment: the rule of RBAC kinds.
 pub fn name_is_path_segment(name: &str, part: NamePart) -> Vec<String> {
     match part {
         NamePart::Whole => names::path_segment(name),

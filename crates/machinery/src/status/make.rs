@@ -55,19 +55,19 @@ impl Status {
         Self { details: Some(Box::new(details)), ..self }
     }
 
-    /// The object does not exist.
+    /// Returns 404, like upstream's `NewNotFound`.
     pub fn not_found(resource: GroupName<'_>, name: &str) -> Self {
         let message = format!("{resource} {} not found", go::quote(name));
         Self::failure(Reason::NotFound, message).about(resource, name)
     }
 
-    /// The object already exists.
+    /// Returns 409, like upstream's `NewAlreadyExists`.
     pub fn already_exists(resource: GroupName<'_>, name: &str) -> Self {
         let message = format!("{resource} {} already exists", go::quote(name));
         Self::failure(Reason::AlreadyExists, message).about(resource, name)
     }
 
-    /// No free name could be generated.
+    /// Returns 409 for a `generateName` without a free name, like upstream's `NewGenerateNameConflict`.
     pub fn generate_name_conflict(resource: GroupName<'_>, name: &str, retry_after_seconds: u32) -> Self {
         let message = format!(
             "{resource} {} already exists, the server was not able to generate a unique name for the object",
@@ -76,12 +76,12 @@ impl Status {
         Self::failure(Reason::AlreadyExists, message).about(resource, name).retry(retry_after_seconds)
     }
 
-    /// The client is not authenticated.
+    /// Returns 401, like upstream's `NewUnauthorized`.
     pub fn unauthorized(message: &str) -> Self {
         Self::failure(Reason::Unauthorized, if message.is_empty() { "not authorized" } else { message })
     }
 
-    /// The client is not allowed to do this. Resource and name are empty for non-resource requests.
+    /// Returns 403, like upstream's `NewForbidden`. Resource and name are empty for non-resource requests.
     pub fn forbidden(resource: GroupName<'_>, name: &str, cause: impl fmt::Display) -> Self {
         let message = match name {
             _ if resource.is_empty() => format!("forbidden: {cause}"),
@@ -91,28 +91,28 @@ impl Status {
         Self::failure(Reason::Forbidden, message).about(resource, name)
     }
 
-    /// The object was changed, or a condition of the request does not hold.
+    /// Returns 409 for an outdated object or a failed precondition, like upstream's `NewConflict`.
     pub fn conflict(resource: GroupName<'_>, name: &str, cause: impl fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {cause}", go::quote(name));
         Self::failure(Reason::Conflict, message).about(resource, name)
     }
 
-    /// Other managers own fields that the client applies.
+    /// Returns 409 for fields that other managers own, like upstream's `NewApplyConflict`.
     pub fn apply_conflict(causes: Vec<Cause>, message: impl Into<String>) -> Self {
         Self::failure(Reason::Conflict, message).with_details(Details { causes, ..Details::default() })
     }
 
-    /// The resource existed and is no longer available.
+    /// Returns 410, like upstream's `NewGone`.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::failure(Reason::Gone, message)
     }
 
-    /// The requested resource version is no longer available.
+    /// Returns 410 for a compacted resource version, like upstream's `NewResourceExpired`.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(Reason::Expired, message)
     }
 
-    /// The object is invalid.
+    /// Returns 422 with one cause per error, like upstream's `NewInvalid`.
     pub fn invalid(kind: GroupName<'_>, name: &str, errors: &[field::Error]) -> Self {
         let message = match field::aggregate(errors) {
             Some(all) => format!("{kind} {} is invalid: {all}", go::quote(name)),
@@ -123,33 +123,33 @@ impl Status {
         status.detailed(|details| details.causes = causes)
     }
 
-    /// The request is malformed.
+    /// Returns 400, like upstream's `NewBadRequest`.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(Reason::BadRequest, message)
     }
 
-    /// The client sends too many requests and should retry after the given time.
+    /// Returns 429 with a retry delay, like upstream's `NewTooManyRequests`.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         Self::failure(Reason::TooManyRequests, message).retry(retry_after_seconds)
     }
 
-    /// The server is overloaded.
+    /// Returns 429 for an overloaded server, like upstream's `NewTooManyRequestsError`.
     pub fn overloaded(message: &str) -> Self {
         Self::failure(Reason::TooManyRequests, format!("Too many requests: {message}"))
     }
 
-    /// The service is temporarily unavailable.
+    /// Returns 503, like upstream's `NewServiceUnavailable`.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::failure(Reason::ServiceUnavailable, message)
     }
 
-    /// The resource does not support the verb.
+    /// Returns 405, like upstream's `NewMethodNotSupported`.
     pub fn method_not_supported(resource: GroupName<'_>, action: &str) -> Self {
         let message = format!("{action} is not supported on resources of kind {}", go::quote(&resource.to_string()));
         Self::failure(Reason::MethodNotAllowed, message).about(resource, "")
     }
 
-    /// The server could not complete the request in time; the client should retry.
+    /// Returns 500 for a request that the client should retry, like upstream's `NewServerTimeout`.
     pub fn server_timeout(resource: GroupName<'_>, operation: &str, retry_after_seconds: u32) -> Self {
         let message = format!(
             "The {operation} operation against {resource} could not be completed at this time, please try again."
@@ -157,31 +157,31 @@ impl Status {
         Self::failure(Reason::ServerTimeout, message).about(resource, operation).retry(retry_after_seconds)
     }
 
-    /// The request timed out; it may have had an effect.
+    /// Returns 504 for a request that may have had an effect, like upstream's `NewTimeoutError`.
     pub fn timeout(message: &str, retry_after_seconds: u32) -> Self {
         Self::failure(Reason::Timeout, format!("Timeout: {message}")).retry(retry_after_seconds)
     }
 
-    /// An internal error.
+    /// Returns 500, like upstream's `NewInternalError`.
     pub fn internal_error(cause: impl fmt::Display) -> Self {
         let cause = cause.to_string();
         let status = Self::failure(Reason::InternalError, format!("Internal error occurred: {cause}"));
         status.detailed(|details| details.causes = vec![Cause { message: cause, ..Cause::default() }])
     }
 
-    /// The request is too large.
+    /// Returns 413, like upstream's `NewRequestEntityTooLargeError`.
     pub fn request_entity_too_large(message: &str) -> Self {
         Self::failure(Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
     }
 
-    /// The server supports none of the encodings that the client accepts.
+    /// Returns 406: the server supports none of the encodings that the client accepts.
     pub fn not_acceptable(accepted: &[impl AsRef<str>]) -> Self {
         let accepted: Vec<_> = accepted.iter().map(AsRef::as_ref).collect();
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(Reason::NotAcceptable, message)
     }
 
-    /// The encoding of the request is not supported.
+    /// Returns 415: the server does not support the encoding of the request.
     pub fn unsupported_media_type(accepted: &[impl AsRef<str>]) -> Self {
         let accepted: Vec<_> = accepted.iter().map(AsRef::as_ref).collect();
         let message = format!(

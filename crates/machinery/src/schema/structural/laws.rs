@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn validation_terminates_and_an_unchanged_object_has_no_errors(schema in openapi(), tree in tree()) {
+    fn validation_terminates_and_an_unchanged_object_has_no_type_errors(schema in openapi(), tree in tree()) {
         super::check(&schema, &Path::ROOT);
         if let Ok(structural) = Structural::new(&schema) {
             validate(&tree, structural.schema());
