@@ -1,4 +1,4 @@
-//! Makes the contract's types and services from its proto files, without a protoc on the machine.
+//! Generates the CRI types and services from the proto files, without protoc on the host.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(["proto/service.proto"], ["proto"])?;

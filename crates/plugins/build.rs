@@ -1,4 +1,4 @@
-//! Makes the protocols' types and services from their proto files, without a protoc on the machine.
+//! Generates the types and services of the plugin protocols from the proto files, without protoc on the host.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = ["csi", "devices", "dra", "pod_resources", "registration"].map(|name| format!("proto/{name}.proto"));

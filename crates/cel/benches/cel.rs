@@ -1,4 +1,4 @@
-//! How long it takes to compile an expression once, and to run it over an object often.
+//! Benchmarks of CEL: compiling an expression once, and evaluating it repeatedly over an object.
 
 use std::hint::black_box;
 
@@ -48,7 +48,7 @@ fn run(criterion: &mut Criterion) {
     }
 }
 
-/// Each uses up what one expression may cost, or what it may do beside it.
+/// Each expression exhausts the cost limit of one expression, or one of the resource limits.
 const BOMBS: [(&str, &str); 18] = [
     ("all", "lists.range(1000).all(a, lists.range(1000).all(b, a * b >= 0))"),
     ("exists", "lists.range(1000).exists(a, lists.range(1000).exists(b, a + b < 0))"),

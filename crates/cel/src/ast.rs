@@ -1,16 +1,16 @@
-//! The syntax tree: nodes in one arena, each with the place in the source it came from.
+//! The CEL syntax tree: nodes in one arena, each with its source offset.
 
 use machinery::Str;
 
 use crate::error::{Finding, Findings};
 
-/// How deep a tree may be: every later stage walks it by recursion.
+/// Maximum depth of a tree: every later stage walks it recursively.
 pub const DEPTH_MAX: u16 = 500;
 
-/// The accumulator that macros fold into; no identifier of the language can collide with it.
+/// The accumulator variable of macros; no identifier of the language can collide with it.
 pub const ACCUMULATOR: &str = "@result";
 
-/// The number of a node in its [`Ast`].
+/// The index of a node in its [`Ast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExprId(u32);
 
@@ -29,36 +29,28 @@ struct Node {
     depth: u16,
 }
 
-/// One node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// A constant.
     Literal(Literal),
-    /// A name.
     Ident(Str),
-    /// `operand.field`, or the test whether it is there.
+    /// `operand.field`, or the test for its presence.
     Select {
-        /// What has the field.
         operand: ExprId,
-        /// Its name.
         field: Str,
-        /// Whether this asks for presence (`has`) rather than for the value.
+        /// Whether this tests for presence (`has`) instead of selecting the value.
         test: bool,
     },
     /// A call; operators are calls of functions such as `_+_`.
     Call {
-        /// The name of the function.
         function: Str,
-        /// The receiver, if it was called as a method.
+        /// The receiver of a method call.
         target: Option<ExprId>,
-        /// The arguments in order.
         args: Box<[ExprId]>,
     },
     /// `[a, ?b]`
     List {
-        /// The items.
         items: Box<[ExprId]>,
-        /// For each item, whether it is an optional that is left out when it has no value.
+        /// For each item, whether it is an optional that is omitted if it has no value.
         optional: Box<[bool]>,
     },
     /// `{k: v, ?k: v}`
@@ -67,10 +59,9 @@ pub enum Expr {
     Struct {
         /// The name of the type.
         name: Str,
-        /// The fields.
         fields: Box<[Init]>,
     },
-    /// A fold over a range, what all list macros become.
+    /// A comprehension over a range; all list macros expand to it.
     Fold(Box<Fold>),
 }
 
@@ -96,11 +87,9 @@ pub enum Literal {
 /// An entry of a map literal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The key.
     pub key: ExprId,
-    /// The value.
     pub value: ExprId,
-    /// Whether the value is an optional, and the entry left out when it has no value.
+    /// Whether the value is an optional, and the entry is omitted if it has no value.
     pub optional: bool,
 }
 
@@ -109,32 +98,30 @@ pub struct Entry {
 pub struct Init {
     /// The field's name as written.
     pub name: Str,
-    /// Its value.
     pub value: ExprId,
-    /// Whether the value is an optional, and the field left out when it has no value.
+    /// Whether the value is an optional, and the field is omitted if it has no value.
     pub optional: bool,
-    /// Where the field is in the source.
+    /// The source offset in bytes.
     pub offset: u32,
 }
 
 /// `accu = init; for var in range { if !cond { break }; accu = step }; result`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fold {
-    /// What is iterated over.
     pub range: ExprId,
-    /// The item of a list, the key of a map; with `var2` the index or key.
+    /// The item of a list or the key of a map; with `var2` the index or key.
     pub var: Str,
-    /// The value, in a fold over two variables.
+    /// The value, in a comprehension with two variables.
     pub var2: Option<Str>,
-    /// The accumulator's name.
+    /// The name of the accumulator.
     pub accu: Str,
-    /// Its first value.
+    /// The initial value of the accumulator.
     pub init: ExprId,
-    /// Whether to go on.
+    /// The condition to continue.
     pub cond: ExprId,
-    /// Its next value.
+    /// The next value of the accumulator.
     pub step: ExprId,
-    /// What the fold amounts to.
+    /// The result of the comprehension.
     pub result: ExprId,
 }
 
@@ -143,35 +130,33 @@ impl Ast {
         Self { nodes: Vec::with_capacity(16), root: None, source: source.into() }
     }
 
-    /// The whole expression.
+    /// Returns the root node.
     ///
     /// # Panics
-    /// Never after parsing: the parser sets it last.
+    /// Never after parsing: the parser sets the root last.
     pub fn root(&self) -> ExprId {
         self.root.expect("a parsed tree has a root")
     }
 
-    /// One node.
     pub fn expr(&self, id: ExprId) -> &Expr {
         &self.nodes[id.0 as usize].expr
     }
 
-    /// Where a node is in the source, in bytes.
+    /// Returns the source offset of a node in bytes.
     pub fn offset(&self, id: ExprId) -> u32 {
         self.nodes[id.0 as usize].offset
     }
 
-    /// How many nodes there are; ids are smaller.
+    /// Returns the number of nodes; IDs are smaller.
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is no node.
     pub const fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// What was parsed.
+    /// Returns the source text.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -184,7 +169,7 @@ impl Ast {
         self.nodes[id.0 as usize].expr = expr;
     }
 
-    /// Adds a node, unless the tree would become deeper than [`DEPTH_MAX`].
+    /// Adds a node; fails if the tree would become deeper than [`DEPTH_MAX`].
     pub(crate) fn add(&mut self, offset: u32, expr: Expr) -> Result<ExprId, Findings> {
         let mut below = 0;
         expr.children(|child| below = below.max(self.nodes[child.0 as usize].depth));
@@ -199,7 +184,7 @@ impl Ast {
 }
 
 impl ExprId {
-    /// The number as an index for side tables.
+    /// Returns the ID as an index for side tables.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

@@ -1,4 +1,4 @@
-//! Gives every node a type, and every name what it stands for; what does not fit is told with its place.
+//! Type checker: assigns a type to every node and resolves names; reports errors with their source position.
 
 mod resolve;
 mod unify;
@@ -17,38 +17,36 @@ use crate::types::{SchemaType, Type};
 
 use unify::Unifier;
 
-/// An expression whose types are known.
+/// A type-checked expression.
 #[derive(Debug)]
 pub struct Checked {
-    /// The expression; calls of functions in a namespace have lost their receiver.
+    /// The expression; calls of namespaced functions no longer have a receiver.
     pub ast: Ast,
     types: Vec<Type>,
     meanings: Vec<Meaning>,
 }
 
-/// What a node stands for, beyond its shape.
+/// The resolution of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Meaning {
-    /// Nothing more.
+    /// Nothing to resolve.
     #[default]
     Plain,
-    /// A variable of the environment, under its full name.
+    /// A variable of the environment, by its full name.
     Variable(Str),
     /// The property of an object, whose name may be escaped in the source.
     Property(Str),
     /// A type as a value.
     Type(Type),
-    /// The functions that may be called; which one is known when the values are.
+    /// The candidate overloads; the values determine which one is called.
     Overloads(Box<[OverloadId]>),
 }
 
 impl Checked {
-    /// The type of a node.
     pub fn type_of(&self, id: ExprId) -> &Type {
         &self.types[id.index()]
     }
 
-    /// What a node stands for.
     pub fn meaning(&self, id: ExprId) -> &Meaning {
         &self.meanings[id.index()]
     }
@@ -57,7 +55,7 @@ impl Checked {
 /// Checks an expression.
 ///
 /// # Errors
-/// Everything that does not fit.
+/// All type errors.
 pub fn check(env: &Env, ast: Ast) -> Result<Checked, Findings> {
     let count = ast.len();
     let mut checker = Checker {
@@ -92,7 +90,7 @@ struct Checker<'e> {
 }
 
 impl Checker<'_> {
-    /// The type of a node. A node that a macro uses twice stands in the same scope both times, so it is checked once.
+    /// Returns the type of a node. A node that a macro uses twice has the same scope both times, so it is checked once.
     fn check(&mut self, id: ExprId) -> Type {
         if let Some(ty) = &self.types[id.index()] {
             return ty.clone();
@@ -107,7 +105,7 @@ impl Checker<'_> {
                 let keys: Vec<_> = entries.iter().map(|entry| (entry.key, false)).collect();
                 let values: Vec<_> = entries.iter().map(|entry| (entry.value, entry.optional)).collect();
                 let key = self.join(&keys);
-                // No container can be a key. A type that named one twice could double with every map around it.
+                // A container cannot be a key. A type that contained one twice could double with every enclosing map.
                 let key = if self.unifier.resolve(&key).parts().is_empty() { key } else { Type::Dyn };
                 Type::map(key, self.join(&values))
             }
@@ -135,7 +133,7 @@ impl Checker<'_> {
         self.global(id, name).unwrap_or_else(|| self.undeclared(id, name))
     }
 
-    /// A variable of the environment, or a type, by its full name.
+    /// Resolves a full name to a variable of the environment or a type.
     fn global(&mut self, id: ExprId, name: &str) -> Option<Type> {
         if let Some(variable) = self.env.variable(name) {
             self.meanings[id.index()] = Meaning::Variable(Str::from(name));
@@ -146,7 +144,7 @@ impl Checker<'_> {
         Some(Type::Type(Arc::new(ty)))
     }
 
-    /// The dotted name that a chain of selections spells, if its root is no local variable.
+    /// Returns the dotted name of a chain of selections; [`None`] if its root is a local variable.
     fn qualified_name(&self, id: ExprId) -> Option<String> {
         match self.ast.expr(id) {
             Expr::Ident(name) if self.scopes.iter().any(|(have, _)| have == name) => None,
@@ -168,7 +166,7 @@ impl Checker<'_> {
         if test { Type::Bool } else { ty }
     }
 
-    /// The type of a field of a value of type `of`.
+    /// Returns the type of a field of a value of type `of`.
     fn field(&mut self, id: ExprId, of: &Type, field: &str) -> Type {
         match self.unifier.resolve(of) {
             Type::Error => Type::Error,
@@ -202,7 +200,7 @@ impl Checker<'_> {
         Type::list(self.join(&items))
     }
 
-    /// The type that all of these have; those with a mark are optionals of it.
+    /// Returns the common type of the items; marked items are optionals of that type.
     fn join(&mut self, items: &[(ExprId, bool)]) -> Type {
         let mut joined: Option<Type> = None;
         for (item, optional) in items {
@@ -293,7 +291,7 @@ impl Checker<'_> {
         result
     }
 
-    /// The types of the variables of a fold over values of type `range`.
+    /// Returns the types of the variables of a comprehension over values of type `range`.
     fn range(&mut self, fold: &Fold, range: &Type) -> (Type, Type) {
         let two = fold.var2.is_some();
         match self.unifier.resolve(range) {

@@ -1,6 +1,6 @@
-//! What running an expression costs: estimated before, counted while it runs.
+//! CEL cost: estimated before and measured during the evaluation.
 //!
-//! The units and rules are upstream's, since the limits that users meet are stated in them.
+//! The units and rules are upstream's, since the limits visible to users are stated in them.
 
 pub mod estimate;
 pub mod limits;
@@ -10,28 +10,26 @@ pub use estimate::{Estimate, SizeEstimate, estimate};
 
 pub(crate) use runtime::call_cost;
 
-/// Walking a string costs a tenth of a unit a character.
+/// Traversing a string costs 0.1 units per character.
 pub(crate) const STRING_FACTOR: f64 = 0.1;
-/// Four characters of a pattern are taken for one of its states.
+/// Four characters of a regular expression count as one state.
 pub(crate) const REGEX_FACTOR: f64 = 0.25;
 pub(crate) const LIST_BASE: u64 = 10;
 pub(crate) const MAP_BASE: u64 = 30;
 pub(crate) const STRUCT_BASE: u64 = 40;
 
-/// How a call's cost follows from its arguments.
+/// The cost rule of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// One unit.
     Unit,
-    /// So many units.
     Fixed(u64),
     /// The first string is read once.
     Scan,
-    /// The first string is read once, and the result is as long.
+    /// The first string is read once, and the result has the same length.
     ScanSame,
     /// The first string is read twice.
     ScanTwice,
-    /// Each item of the first list, or each character, is looked at.
+    /// Each item of the first list, or each character, is visited.
     Traverse,
     /// `replace`
     Replace,
@@ -73,24 +71,24 @@ pub enum Cost {
     Logic,
     /// `? :`
     Conditional,
-    /// Whether an address is in a block.
+    /// Containment of an address in a CIDR.
     ContainsIp,
-    /// The same, the address still to be read.
+    /// Containment of an address in a CIDR, including parsing the address.
     ContainsIpText,
-    /// Whether a block is in a block.
+    /// Containment of a CIDR in a CIDR.
     ContainsCidr,
-    /// The same, the block still to be read.
+    /// Containment of a CIDR in a CIDR, including parsing the inner one.
     ContainsCidrText,
-    /// A selector is parsed.
+    /// Parsing of a selector.
     Selector,
-    /// A text is held against a named format.
+    /// Validation of a text against a named format.
     Validate,
-    /// A list is made, as long as the result.
+    /// Creation of a list with the length of the result.
     ListResult,
-    /// A list of lists becomes one list.
+    /// Flattening of a list of lists.
     ListFlatten,
-    /// Each item of the argument with this number is compared with each.
+    /// Pairwise comparison of the items of the argument with this index.
     ListSquare(usize),
-    /// Each item of one list is compared with each of the other, so many times.
+    /// Comparison of each item of one list with each item of the other, times the factor.
     Product(u64),
 }

@@ -1,4 +1,4 @@
-//! Where an expression stands: its variables, its libraries, its schemas.
+//! CEL environments: the variables, libraries and schemas available to an expression.
 
 mod hosts;
 mod shapes;
@@ -21,7 +21,7 @@ use crate::types::{SchemaType, Type};
 pub use hosts::Host;
 pub use versions::{EnvSet, Version};
 
-/// The surroundings of an expression. Cheap to clone and extend.
+/// The environment of an expression. Cheap to clone and extend.
 #[derive(Clone, Debug)]
 pub struct Env {
     libraries: u32,
@@ -34,73 +34,72 @@ pub struct Env {
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub ty: Type,
-    /// What it holds, if that is an object of a schema: estimates look sizes up there.
+    /// The schema of the variable, if it holds an object; cost estimates read sizes from it.
     pub schema: Option<SchemaType>,
 }
 
-/// How literals are held against each other.
+/// The rules for literals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// Lists and maps may mix types, and literals are looked at when evaluated: the language's own rules.
+    /// The language's own rules: lists and maps may mix types, and literals are parsed when evaluated.
     Plain,
-    /// Items of a list literal have one type, and times, durations and patterns are read when compiled: Kubernetes'
-    /// rules.
+    /// Kubernetes' rules: items of a list literal have one type, and times, durations and patterns are parsed when
+    /// compiled.
     Kubernetes,
 }
 
 /// An expression that is ready to run.
 #[derive(Debug)]
 pub struct Compiled {
-    /// What to run.
     pub program: Program,
-    /// What it is estimated to cost.
+    /// The estimated cost.
     pub estimate: Estimate,
 }
 
 impl Env {
-    /// The language's standard functions, and nothing else.
+    /// Creates an environment with the standard functions only.
     pub fn new(strictness: Strictness) -> Self {
         let env = Self { libraries: 0, variables: Vec::new(), sets: vec![builtin()], strictness, mutation: false };
         env.with_library(Library::Standard)
     }
 
-    /// The same with a library.
+    /// Adds a library.
     #[must_use]
     pub const fn with_library(mut self, library: Library) -> Self {
         self.libraries |= 1 << library as u32;
         self
     }
 
-    /// The same with libraries.
+    /// Adds libraries.
     #[must_use]
     pub fn with_libraries(self, libraries: &[Library]) -> Self {
         libraries.iter().fold(self, |env, library| env.with_library(*library))
     }
 
-    /// The same with what mutations are made of: `Object{…}`, `JSONPatch{…}`, and the escaping of paths.
+    /// Adds the types of mutations, `Object{…}` and `JSONPatch{…}`, and the escaping of paths.
     #[must_use]
     pub const fn with_mutation(mut self) -> Self {
         self.mutation = true;
         self.with_library(Library::JsonPatch)
     }
 
-    /// The same with a variable; a dotted name is one variable.
+    /// Adds a variable; a dotted name is one variable.
     #[must_use]
     pub fn with_variable(mut self, name: &str, ty: Type) -> Self {
         self.set(name, Variable { ty, schema: None });
         self
     }
 
-    /// Adds a set of types, and gives the number that [`Env::with_object`] knows it by.
+    /// Adds a set of types, and returns its index for [`Env::with_object`].
     pub fn add_types(&mut self, set: TypeSet) -> u16 {
         self.sets.push(set);
         u16::try_from(self.sets.len() - 1).expect("an environment has few sets of types")
     }
 
-    /// The same with a variable whose values a schema describes. `root`: whole objects, which have `apiVersion`, `kind` and
-    /// `metadata` without their schema saying so.
+    /// Adds a variable whose values are described by a schema. `root`: complete objects, which have `apiVersion`,
+    /// `kind` and `metadata` even if the schema does not declare them.
     ///
-    /// A schema about whose values nothing is known gives a variable that is not there.
+    /// A schema without a CEL type adds no variable.
     #[must_use]
     pub fn with_object(mut self, name: &str, set: u16, id: TypeId, root: bool) -> Self {
         let schema = SchemaType { set, id, root, name: Arc::from("object") };
@@ -110,10 +109,10 @@ impl Env {
         self
     }
 
-    /// The same with a variable that holds whole objects of a built-in type.
+    /// Adds a variable that holds complete objects of a built-in type.
     #[must_use]
     pub fn with_builtin(mut self, name: &str, schema: Schema<'static>) -> Self {
-        // Values of two variables of one type can be compared only if it is one set.
+        // Two variables of one type must share a type set, so that their values can be compared.
         let same = |set: &TypeSet| matches!(set, TypeSet::Static(types) if std::ptr::eq(*types, schema.types()));
         let set = match self.sets.iter().position(same) {
             Some(at) => u16::try_from(at).expect("an environment has few sets of types"),
@@ -132,21 +131,21 @@ impl Env {
     /// Parses, checks and compiles an expression.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All parse and type errors.
     pub fn compile(&self, source: &str) -> Result<Compiled, Findings> {
         let checked = check(self, parse(source, self.syntax())?)?;
         let estimate = estimate(self, &checked);
         Ok(Compiled { program: compile(&checked), estimate })
     }
 
-    /// As [`Env::compile`], and the value must be of one of the types.
+    /// Compiles like [`Env::compile`], and requires one of the result types.
     ///
     /// # Errors
-    /// Everything that is wrong with it, its type included.
+    /// All parse and type errors, including a wrong result type.
     pub fn compile_as(&self, source: &str, wanted: &[Type]) -> Result<Compiled, Findings> {
         let compiled = self.compile(source)?;
         let found = compiled.program.result_type();
-        // What is only known when it runs is looked at then.
+        // A dynamic type is checked during evaluation.
         if found.is_dyn() || wanted.contains(found) {
             return Ok(compiled);
         }

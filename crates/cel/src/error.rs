@@ -1,17 +1,16 @@
-//! What is wrong with an expression, and where: printed as cel-go prints it, since users know those messages.
+//! CEL compile errors with source positions, printed in cel-go's format.
 
 use std::fmt;
 
-/// One thing that is wrong, at a place in the source.
+/// An error at a source position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where, in bytes from the start.
+    /// The source offset in bytes.
     pub offset: u32,
-    /// What.
     pub message: String,
 }
 
-/// Everything that is wrong with an expression, in the order of the source.
+/// All errors of an expression, in source order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Findings {
     source_text: Box<str>,
@@ -28,7 +27,6 @@ impl Findings {
         Self { source_text: source.into(), findings: vec![finding] }
     }
 
-    /// Each finding.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Finding> {
         self.findings.iter()
     }
@@ -46,10 +44,10 @@ impl fmt::Display for Findings {
     }
 }
 
-/// `ERROR: <input>:line:column: message`, the line, and a caret under the column.
+/// Writes `ERROR: <input>:line:column: message`, the line, and a caret under the column.
 fn show(out: &mut fmt::Formatter<'_>, source: &str, finding: &Finding) -> fmt::Result {
     if source.is_empty() {
-        // There is no line to show, and no column.
+        // An empty source has no line and no column.
         return write!(out, "ERROR: <input>:1:0: {}", finding.message);
     }
     let mut offset = (finding.offset as usize).min(source.len());
@@ -62,7 +60,7 @@ fn show(out: &mut fmt::Formatter<'_>, source: &str, finding: &Finding) -> fmt::R
     write!(out, "ERROR: <input>:{line}:{}: {}", before.chars().count() + 1, finding.message)?;
     let text = source[start..].split('\n').next().unwrap_or_default();
     write!(out, "\n | {}\n | ", text.replace('\t', " "))?;
-    // Wide characters get wide marks, so that the caret stays under its place in a terminal.
+    // Wide characters get wide marks, so that a terminal shows the caret in the right column.
     for c in before.chars() {
         out.write_str(if c.len_utf8() > 1 { "\u{ff0e}" } else { "." })?;
     }
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caret_stands_under_the_place() {
+    fn caret_marks_the_column() {
         check("a.b", 1, "ERROR: <input>:1:2: no\n | a.b\n | .^");
         check("a &&\n\tb", 6, "ERROR: <input>:2:2: no\n |  b\n | .^");
         check("", 0, "ERROR: <input>:1:0: no");

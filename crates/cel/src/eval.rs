@@ -1,4 +1,4 @@
-//! Runs a compiled expression over the JSON tree, within a budget.
+//! CEL evaluator: runs a compiled expression over the JSON tree within a budget.
 
 mod compile;
 mod fold;
@@ -15,13 +15,13 @@ use crate::value::Val;
 pub(crate) use compile::compile;
 pub use meter::{Failure, Meter};
 
-/// What an expression is given: the values of its variables.
+/// The variables of an evaluation.
 pub trait Variables<'a> {
-    /// The value of a variable. One that is costly to make should be made when it is first asked for.
+    /// Returns the value of a variable. Expensive values should be computed on first use.
     fn variable(&self, name: &str) -> Option<Result<Val<'a>, Failure>>;
 }
 
-/// A compiled expression. Compile once, run as often as needed, from any thread.
+/// A compiled expression. Compiled once, it can run any number of times on any thread.
 #[derive(Debug)]
 pub struct Program {
     ops: Box<[Op]>,
@@ -30,18 +30,16 @@ pub struct Program {
     result: Type,
 }
 
-/// The outcome of a run that ended, and what it cost.
+/// The result of a completed run.
 #[derive(Clone, Debug)]
 pub struct Outcome<'a> {
-    /// The value.
     pub value: Val<'a>,
-    /// What it cost.
     pub cost: u64,
 }
 
 type OpId = u32;
 
-/// One step of a program. Operands are other steps.
+/// One operation of a program. Operands are other operations.
 #[derive(Debug)]
 enum Op {
     Const(Val<'static>),
@@ -76,7 +74,7 @@ enum Op {
         call: Callee,
         operands: [OpId; 2],
     },
-    /// `x in [constants]`, which upstream looks up for nothing.
+    /// `x in [constants]`, a lookup for which upstream charges nothing.
     InConstant {
         operand: OpId,
         list: OpId,
@@ -99,7 +97,7 @@ enum Op {
     },
 }
 
-/// The function of an operator, all of whose overloads are one function.
+/// The function of an operator all of whose overloads share one function.
 #[derive(Clone, Copy)]
 struct Callee {
     function: Function,
@@ -126,17 +124,17 @@ struct FoldOp {
     result: OpId,
 }
 
-/// The steps that macros make, told apart so that collecting does not copy what was collected before, and so that looking for one
-/// item that decides does nothing else.
+/// The steps of macros. They are distinguished so that collecting does not copy the collected items, and so that
+/// quantifiers only search for the deciding item.
 #[derive(Debug)]
 enum Step {
-    /// `accu + [item]`, if there is no filter or it holds.
+    /// `accu + [item]`, if there is no filter or the filter is true.
     Append { filter: Option<OpId>, item: OpId },
-    /// `cel.@mapInsert(accu, …)`, if there is no filter or it holds.
+    /// `cel.@mapInsert(accu, …)`, if there is no filter or the filter is true.
     Insert { filter: Option<OpId>, args: Box<[OpId]> },
-    /// `accu && predicate` until one is false, or `accu || predicate` until one is true: `all` and `exists`.
+    /// `all` and `exists`: `accu && predicate` until one is false, or `accu || predicate` until one is true.
     Quantify { deciding: bool, predicate: OpId },
-    /// `predicate ? accu + 1 : accu`: `exists_one`.
+    /// `exists_one`: `predicate ? accu + 1 : accu`.
     Count { predicate: OpId },
     /// Any other expression.
     Any(OpId),
@@ -149,38 +147,36 @@ impl std::fmt::Debug for Callee {
 }
 
 impl Program {
-    /// Runs it within the meter's budget.
+    /// Runs the program within the meter's budget.
     ///
     /// # Errors
-    /// What went wrong while it ran, or that the budget is used up.
+    /// Evaluation errors, or an exhausted budget.
     pub fn run<'a>(&'a self, variables: &dyn Variables<'a>, meter: &Meter<'_>) -> Result<Val<'a>, Failure> {
         run::run(self, variables, meter)
     }
 
-    /// Runs it with what one expression may cost in Kubernetes.
+    /// Runs the program with Kubernetes' cost limit for one expression.
     ///
     /// # Errors
-    /// What went wrong while it ran, or that the budget is used up.
+    /// Evaluation errors, or an exhausted budget.
     pub fn evaluate<'a>(&'a self, variables: &dyn Variables<'a>) -> Result<Outcome<'a>, Failure> {
         let meter = Meter::new(crate::cost::limits::PER_CALL);
         let value = self.run(variables, &meter)?;
         Ok(Outcome { value, cost: meter.cost() })
     }
 
-    /// The type of its value as the checker knows it.
+    /// Returns the static type of the result.
     pub const fn result_type(&self) -> &Type {
         &self.result
     }
 }
 
-/// No variables.
 impl<'a> Variables<'a> for () {
     fn variable(&self, _: &str) -> Option<Result<Val<'a>, Failure>> {
         None
     }
 }
 
-/// A few variables by name.
 impl<'a, const N: usize> Variables<'a> for [(&str, Val<'a>); N] {
     fn variable(&self, name: &str) -> Option<Result<Val<'a>, Failure>> {
         self.as_slice().variable(name)

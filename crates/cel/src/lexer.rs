@@ -1,22 +1,20 @@
-//! Text to tokens: names, numbers, strings and punctuation, each with its place.
+//! CEL lexer: names, numbers, strings and punctuation, with source offsets.
 
 use crate::error::Finding;
 
-/// One token and the bytes it stands on.
+/// A token and its source range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token<'s> {
-    /// What it is.
     pub kind: Kind,
-    /// Its text, quotes and prefixes included.
+    /// The text, including quotes and prefixes.
     pub text: &'s str,
-    /// Where it starts, in bytes.
+    /// The source offset in bytes.
     pub offset: u32,
 }
 
-/// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A name, `true`, `false`, `null` and `in` among them: the parser tells them apart.
+    /// A name, including `true`, `false`, `null` and `in`, which the parser distinguishes.
     Ident,
     /// `1`, `0xff`
     Int,
@@ -28,28 +26,27 @@ pub enum Kind {
     String,
     /// `b'a'` in any of its forms.
     Bytes,
-    /// An operator, a bracket or another sign.
+    /// An operator, a bracket or other punctuation.
     Sign,
-    /// The end of the text.
+    /// The end of the source.
     End,
 }
 
-/// Splits a text into tokens one by one.
 #[derive(Clone, Debug)]
 pub struct Lexer<'s> {
     source: &'s str,
     at: usize,
 }
 
-/// Longest first, so that `<=` is not read as `<`.
+/// Longest first, so that `<=` is not split into `<` and `=`.
 const SIGNS: [&str; 23] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "(", ")", "[", "]", "{", "}", ".", ",", ":", "?", "+", "-", "*", "/",
     "%",
 ];
 
-/// Names that mean something by themselves.
+/// Names with a fixed meaning.
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
-/// Names that are kept free for what the language may come to say.
+/// Names reserved for future use by the language.
 pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -70,21 +67,20 @@ pub(crate) const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// Whether a name is taken by the language, so that nothing else can have it.
+/// Whether a name is a keyword or reserved, so that it cannot be an identifier.
 pub fn is_word(name: &str) -> bool {
     KEYWORDS.contains(&name) || RESERVED.contains(&name)
 }
 
 impl<'s> Lexer<'s> {
-    /// Starts at the beginning of `source`.
     pub const fn new(source: &'s str) -> Self {
         Self { source, at: 0 }
     }
 
-    /// The next token; [`Kind::End`] at the end, as often as it is asked for.
+    /// Returns the next token; at the end [`Kind::End`], repeatedly.
     ///
     /// # Errors
-    /// What cannot start or complete a token. It is passed over: the next call goes on behind it.
+    /// Text that is not a token. It is skipped: the next call continues after it.
     pub fn next_token(&mut self) -> Result<Token<'s>, Finding> {
         self.skip_blanks();
         let rest = &self.source[self.at..];
@@ -128,7 +124,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// `12`, `0x1f`, `1.5`, `.5`, `1e-3`, each integer also with `u`.
+    /// Reads `12`, `0x1f`, `1.5`, `.5`, `1e-3`, integers also with `u`.
     fn number(&mut self, rest: &'s str) -> Token<'s> {
         let bytes = rest.as_bytes();
         let digits = |from: usize| from + bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
@@ -159,7 +155,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// A string whose prefix letters are `prefix` bytes long: `r'''…'''` and so on.
+    /// Reads a string such as `r'''…'''`; `prefix` is the length of the prefix letters in bytes.
     fn string(&mut self, prefix: usize, raw: bool, bytes: bool) -> Result<Token<'s>, Finding> {
         let kind = if bytes { Kind::Bytes } else { Kind::String };
         let rest = &self.source[self.at..];
@@ -182,7 +178,8 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// ANTLR, which upstream's messages come from, shows what it had read when it gave up, and goes on behind that.
+    /// Returns an error in the form of ANTLR, on which upstream's messages are based: it prints the text read before
+    /// the failure and continues after it.
     fn unrecognized(&mut self, read: &str) -> Finding {
         let shown = match read.strip_prefix(['=', '&', '|']) {
             Some(after) => &read[..1 + after.chars().next().map_or(0, char::len_utf8)],
@@ -196,7 +193,8 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// How many letters precede the quote, whether they make the string raw, and whether bytes; none if it is no string.
+/// Returns the number of letters before the quote, and whether they make the string raw and bytes; [`None`] if this is
+/// not a string.
 fn string_prefix(rest: &str) -> Option<(usize, bool, bool)> {
     let quote = rest.bytes().take(3).position(|b| matches!(b, b'\'' | b'"'))?;
     match rest[..quote].to_ascii_lowercase().as_str() {
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told_from_names_and_dots() {
+    fn numbers_are_distinguished_from_names_and_dots() {
         check("1 0x1F 2u 0xAu", "Int:1 Int:0x1F Uint:2u Uint:0xAu");
         check("1.5 .5 1e3 1.5E-3", "Double:1.5 Double:.5 Double:1e3 Double:1.5E-3");
         check("1.a 1e", "Int:1 Sign:. Ident:a Int:1 Ident:e");
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_shown() {
+    fn invalid_tokens_are_reported() {
         check("a = b", "Ident:a Syntax error: token recognition error at: '= '");
         check("a # b", "Ident:a Syntax error: token recognition error at: '#'");
         check("'abc", "Syntax error: token recognition error at: ''abc'");

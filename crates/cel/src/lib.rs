@@ -1,4 +1,5 @@
-//! The Common Expression Language as Kubernetes uses it: parsed, checked, costed and evaluated over the JSON tree.
+//! The Common Expression Language as used in Kubernetes: parser, checker, cost estimation and evaluation over the JSON
+//! tree.
 //!
 //! ```
 //! use cel::{Env, Strictness, Type, Val};
@@ -12,8 +13,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An expression goes one way: [`lexer`], [`parser`] (which expands macros), [`check`], [`cost::estimate()`], and a program
-//! that [`eval`] runs. What functions there are is one table, [`library`].
+//! The stages of an expression are [`lexer`], [`parser`] (which expands macros), [`check`], [`cost::estimate()`], and a
+//! program that [`eval`] runs. All functions are in one table, [`library`].
 
 pub mod ast;
 pub mod check;

@@ -1,7 +1,7 @@
-//! Every function of the language: one row each, shared by the checker, the cost rules and the evaluator.
+//! The CEL function table, shared by the checker, the cost rules and the evaluator.
 //!
-//! A row is a signature in the notation of the documentation, a cost rule and a function. Adding a function is adding
-//! a row to its library's table.
+//! A row has a signature in the notation of the documentation, a cost rule and a function. A new function is a new row
+//! in the table of its library.
 
 pub mod authorizer;
 pub mod cidr;
@@ -37,14 +37,14 @@ use crate::value::Val;
 pub(crate) use regex::{compile as compile_regex, is_pattern_argument};
 pub(crate) use strings::plain as shown;
 
-/// A set of functions that an environment has or has not.
+/// A set of functions that an environment may include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Library {
-    /// What the language always has.
+    /// The standard functions of the language.
     Standard,
     /// Comparison of numbers of different types.
     CrossTypeNumeric,
-    /// `charAt`, `split`, `join` and the like.
+    /// `charAt`, `split`, `join` and similar.
     Strings,
     /// `format` and `strings.quote`.
     StringsFormat,
@@ -52,33 +52,28 @@ pub enum Library {
     StringsReverse,
     /// Kubernetes' `isSorted`, `sum`, `min`, `max`, `indexOf`, `lastIndexOf`.
     Lists,
-    /// The community's `slice`, `flatten`, `sort`, `distinct`, `range`, `reverse`.
+    /// cel-go's `slice`, `flatten`, `sort`, `distinct`, `range`, `reverse`.
     ListsExtended,
     /// `find`, `findAll`.
     Regex,
     /// `url`, `isURL`.
     Url,
-    /// Checks of what the user may do.
+    /// Authorization checks.
     Authorizer,
-    /// Selectors in such checks.
+    /// Selectors in authorization checks.
     AuthorizerSelectors,
-    /// Resource quantities.
     Quantity,
-    /// Values that may be absent.
     Optional,
     /// `sets.contains`, `sets.equivalent`, `sets.intersects`.
     Sets,
-    /// IP addresses.
     Ip,
-    /// Blocks of IP addresses.
     Cidr,
     /// Named formats such as `dns1123Label`.
     Format,
-    /// Folds over two variables.
+    /// Macros with two variables.
     TwoVariables,
-    /// Semantic versions.
     Semver,
-    /// `math.greatest` and the like.
+    /// `math.greatest` and similar.
     Math,
     /// `base64.encode`, `base64.decode`.
     Encoders,
@@ -88,63 +83,51 @@ pub enum Library {
     Bind,
 }
 
-/// One function: how it is called, what it costs, what it does.
+/// The definition of one function overload.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// `string.charAt(int) -> string`; the receiver before the dot, namespaces in lower case and not types.
+    /// `string.charAt(int) -> string`; the receiver is before the dot. Namespaces are lowercase and not types.
     pub signature: &'static str,
-    /// What a call costs.
     pub cost: Cost,
-    /// What a call does.
     pub call: Function,
 }
 
-/// What a function does.
 pub type Function = for<'a> fn(Args<'_, 'a>) -> Result<Val<'a>, Failure>;
 
-/// What a function is given.
 #[derive(Clone, Copy)]
 pub struct Args<'c, 'a> {
     /// The receiver, if there is one, and the arguments.
     pub args: &'c [Val<'a>],
-    /// Counts what the evaluation uses.
     pub meter: &'c Meter<'c>,
     /// The compiled pattern, if it is a constant.
     pub pattern: Option<&'c ::regex::Regex>,
 }
 
-/// A row, its signature understood.
+/// A row with its signature parsed.
 pub struct Overload {
-    /// The library it belongs to.
     pub library: Library,
-    /// The name of the function.
     pub name: &'static str,
     /// Whether the first parameter is a receiver.
     pub receiver: bool,
     /// The types of the receiver and the arguments.
     pub params: Vec<Type>,
-    /// The type of the result.
     pub result: Type,
-    /// What a call costs.
     pub cost: Cost,
-    /// How many steps a call takes with short arguments.
+    /// The number of steps of a call with short arguments.
     pub steps: usize,
-    /// How many bytes of text a call reads in the time of one step.
+    /// The number of bytes of text that a call reads in the time of one step.
     pub bytes_a_step: usize,
-    /// What a call does.
     pub call: Function,
 }
 
-/// The number of an overload in the table.
+/// The index of an overload in the table.
 pub type OverloadId = u16;
 
-/// All overloads of all libraries.
 pub struct Table {
     overloads: Vec<Overload>,
     by_name: BTreeMap<&'static str, Vec<OverloadId>>,
 }
 
-/// The one table.
 pub static TABLE: LazyLock<Table> = LazyLock::new(Table::build);
 
 const LIBRARIES: &[(Library, &[Row])] = &[
@@ -175,7 +158,7 @@ const LIBRARIES: &[(Library, &[Row])] = &[
     (Library::JsonPatch, jsonpatch::ROWS),
 ];
 
-/// Makes a row; a function so that tables read as tables.
+/// Creates a row; a function keeps the tables readable.
 pub(crate) const fn row(signature: &'static str, cost: Cost, call: Function) -> Row {
     Row { signature, cost, call }
 }
@@ -194,29 +177,27 @@ impl Table {
         table
     }
 
-    /// One overload.
     pub fn overload(&self, id: OverloadId) -> &Overload {
         &self.overloads[id as usize]
     }
 
-    /// The overloads of a function.
     pub fn named(&self, name: &str) -> &[OverloadId] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 }
 
 impl Overload {
-    /// Whether values can be passed at run time, where only the outermost type of a value is known.
+    /// Whether the overload accepts the values at runtime, where only the outermost type of a value is known.
     pub fn accepts(&self, args: &[Val<'_>]) -> bool {
         self.params.len() == args.len() && self.params.iter().zip(args).all(|(param, arg)| fits(param, arg))
     }
 
-    /// How many steps a call takes at least.
+    /// Returns the minimum number of steps of a call.
     pub fn steps(&self, args: &[Val<'_>]) -> usize {
         let long = args.iter().map(|arg| match arg {
             Val::String(text) => text.len() / self.bytes_a_step,
             Val::Bytes(bytes) => bytes.len() / self.bytes_a_step,
-            // A list knows how long it is; all others look at every item.
+            // `size` does not visit the items of a list; all other functions do.
             Val::List(list) if self.name != "size" => list.len() / ITEMS_A_STEP,
             _ => 0,
         });
@@ -224,7 +205,7 @@ impl Overload {
     }
 }
 
-/// How many items of a list are looked at or made in the time of one step.
+/// The number of list items that are visited or created in the time of one step.
 pub const ITEMS_A_STEP: usize = 4;
 
 fn fits(param: &Type, value: &Val<'_>) -> bool {
@@ -242,12 +223,10 @@ fn fits(param: &Type, value: &Val<'_>) -> bool {
 }
 
 impl<'c, 'a> Args<'c, 'a> {
-    /// The string at `at`.
     pub(crate) fn str(self, at: usize) -> Result<&'c str, Failure> {
         self.args.get(at).and_then(Val::as_str).ok_or_else(Failure::no_overload)
     }
 
-    /// The integer at `at`.
     pub(crate) fn int(self, at: usize) -> Result<i64, Failure> {
         match self.args.get(at) {
             Some(Val::Int(int)) => Ok(*int),
@@ -255,7 +234,6 @@ impl<'c, 'a> Args<'c, 'a> {
         }
     }
 
-    /// The list at `at`.
     pub(crate) fn list(self, at: usize) -> Result<&'c crate::value::List<'a>, Failure> {
         match self.args.get(at) {
             Some(Val::List(list)) => Ok(list),
@@ -264,7 +242,7 @@ impl<'c, 'a> Args<'c, 'a> {
     }
 }
 
-/// The types that libraries bring, by the name expressions know them under.
+/// Returns a library type by its name in expressions.
 pub(crate) fn named_type(name: &str) -> Option<Type> {
     opaque::NAMES.iter().find(|known| **known == name).map(|known| Type::Opaque(known))
 }
@@ -274,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_a_signature_that_reads() {
+    fn every_row_has_a_valid_signature() {
         assert!(TABLE.overloads.len() > 250, "{}", TABLE.overloads.len());
         for overload in &TABLE.overloads {
             assert!(!overload.name.is_empty());

@@ -1,4 +1,4 @@
-//! Calls that are syntax: each becomes a presence test or a fold, in the shapes that the cost rules know.
+//! CEL macros: each expands to a presence test or a comprehension, in the form that the cost rules expect.
 
 use machinery::Str;
 
@@ -8,7 +8,7 @@ use crate::parser::Syntax;
 
 type Expanded = Result<ExprId, Findings>;
 
-/// What the call becomes if it is that of a macro; none if it is an ordinary call.
+/// Expands a macro call; [`None`] for an ordinary call.
 pub fn expand(
     ast: &mut Ast,
     syntax: Syntax,
@@ -67,9 +67,9 @@ enum Quantifier {
 
 #[derive(Clone, Copy)]
 enum Lift {
-    /// `optMap`: the result is put into an optional.
+    /// `optMap`: the result is wrapped into an optional.
     Wrap,
-    /// `optFlatMap`: the result is one already.
+    /// `optFlatMap`: the result is already an optional.
     Keep,
 }
 
@@ -81,7 +81,7 @@ enum Keyed {
     Entry,
 }
 
-/// Makes nodes that all stand where the macro stands.
+/// Creates nodes with the source offset of the macro.
 struct Build<'b> {
     ast: &'b mut Ast,
     offset: u32,
@@ -157,7 +157,7 @@ impl Build<'_> {
         self.gather(range, variables, init, filter, larger)
     }
 
-    /// A fold whose step is `filter ? longer : accu`, or `longer` where nothing filters.
+    /// Builds a comprehension with the step `filter ? longer : accu`, or `longer` without a filter.
     fn gather(
         &mut self,
         range: ExprId,
@@ -178,7 +178,7 @@ impl Build<'_> {
         self.fold(range, variables, init, cond, step, result)
     }
 
-    /// `target.hasValue() ? optional.of(bind(x, target.value(), f)) : optional.none()`
+    /// Builds `target.hasValue() ? optional.of(bind(x, target.value(), f)) : optional.none()`.
     fn opt_map(&mut self, target: ExprId, x: ExprId, f: ExprId, lift: Lift) -> Expanded {
         let test = self.method("hasValue", target)?;
         let value = self.method("value", target)?;
@@ -191,7 +191,7 @@ impl Build<'_> {
         self.call("_?_:_", &[test, some, none])
     }
 
-    /// A fold over nothing, whose accumulator is the variable.
+    /// Builds a comprehension over an empty range whose accumulator is the variable.
     fn bind(&mut self, x: ExprId, value: ExprId, f: ExprId) -> Expanded {
         let accu = self.variable(x)?;
         let range = self.add(Expr::List { items: [].into(), optional: [].into() })?;
@@ -201,7 +201,7 @@ impl Build<'_> {
         self.add(Expr::Fold(Box::new(Fold { range, var, var2: None, accu, init: value, cond, step, result: f })))
     }
 
-    /// `bind(list, list.@sortByAssociatedKeys(list.map(x, key)))`
+    /// Builds `bind(list, list.@sortByAssociatedKeys(list.map(x, key)))`.
     fn sort_by(&mut self, list: ExprId, x: ExprId, key: ExprId) -> Expanded {
         let name = self.ident("@__sortBy_input__")?;
         let keys = self.collect(name, &[x], None, key)?;
@@ -213,7 +213,7 @@ impl Build<'_> {
         self.bind(name, list, sorted)
     }
 
-    /// More than two numbers are one list of numbers.
+    /// Builds `math.greatest` or `math.least`; more than two arguments become one list.
     fn extreme(&mut self, target: ExprId, function: &str, args: &[ExprId]) -> Expanded {
         let optional = vec![false; args.len()].into();
         let list = self.add(Expr::List { items: args.into(), optional })?;

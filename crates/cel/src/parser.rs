@@ -1,4 +1,4 @@
-//! Tokens to a tree: recursive descent, bounded in depth, macros expanded where they stand.
+//! CEL parser: recursive descent with limited depth; macros are expanded during parsing.
 
 mod literal;
 
@@ -9,36 +9,36 @@ use crate::error::{Finding, Findings};
 use crate::lexer::{Kind, Lexer, RESERVED, Token};
 use crate::macros;
 
-/// How many code points an expression may have.
+/// Maximum length of an expression in code points.
 pub const LENGTH_MAX: usize = 100_000;
 
-/// How many things that are no tokens are told.
+/// Maximum number of reported token errors.
 const PASSED_OVER_MAX: usize = 100;
 
-/// How deep brackets and operators may nest in the source.
+/// Maximum nesting of brackets and operators in the source.
 pub const NESTING_MAX: u16 = 250;
 
-/// Which parts of the syntax are there.
+/// The enabled parts of the syntax.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Syntax {
     /// `a.?b`, `a[?b]`, `{?k: v}` and the macros `optMap`, `optFlatMap`.
     pub optional: bool,
-    /// `all(k, v, …)`, `transformList`, `transformMap` and the like.
+    /// `all(k, v, …)`, `transformList`, `transformMap` and similar.
     pub two_variables: bool,
     /// `cel.bind(name, value, …)`.
     pub bind: bool,
     /// `list.sortBy(x, key)`.
     pub sort_by: bool,
-    /// `math.greatest(a, b, c, …)` of any number of arguments.
+    /// `math.greatest(a, b, c, …)` with any number of arguments.
     pub math: bool,
 }
 
 /// Parses an expression.
 ///
 /// # Errors
-/// Everything that is wrong with the syntax; parsing stops at the first thing it cannot make sense of.
+/// All syntax errors up to the first from which the parser cannot continue.
 pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, Findings> {
-    // Counting bytes first spares counting the characters of almost every expression.
+    // Checking the byte length first avoids counting the characters of almost every expression.
     if source.len() > LENGTH_MAX {
         let size = source.chars().count();
         if size > LENGTH_MAX {
@@ -61,7 +61,7 @@ pub fn parse(source: &str, syntax: Syntax) -> Result<Ast, Findings> {
     }
 }
 
-/// Tokens, without what is none: that is kept for the end.
+/// Reads tokens and skips invalid text, whose errors are reported at the end.
 struct Reader<'s> {
     lexer: Lexer<'s>,
     passed_over: Vec<Finding>,
@@ -93,10 +93,10 @@ type Parsed<T = ExprId> = Result<T, Findings>;
 const OPERAND: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-/// The rank of `==`; logic ranks lower.
+/// The precedence of `==`; logical operators have a lower one.
 const RELATION: u8 = 2;
 
-/// Sign, rank and function of each operator between two operands.
+/// Text, precedence and function of each binary operator.
 const OPERATORS: [(&str, u8, &str); 14] = [
     ("||", 0, "_||_"),
     ("&&", 1, "_&&_"),
@@ -115,11 +115,11 @@ const OPERATORS: [(&str, u8, &str); 14] = [
 ];
 
 impl<'s> Parser<'s> {
-    /// An expression, and nothing after it.
+    /// Parses an expression up to the end of the source.
     fn whole(&mut self) -> Parsed<()> {
         let root = self.expr()?;
         if self.token.kind != Kind::End {
-            // One token too many is told from being lost altogether.
+            // ANTLR distinguishes a single extra token from other unexpected input.
             let what = if self.reader.next().kind == Kind::End { "extraneous input" } else { "mismatched input" };
             return Err(self.unexpected(what, "<EOF>"));
         }
@@ -127,7 +127,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// `binary ('?' binary ':' expr)?`
+    /// Parses `binary ('?' binary ':' expr)?`.
     fn expr(&mut self) -> Parsed {
         self.enter()?;
         let condition = self.binary(0)?;
@@ -144,7 +144,7 @@ impl<'s> Parser<'s> {
         self.call(offset, "_?_:_", None, vec![condition, then, otherwise])
     }
 
-    /// One level deeper; the first error ends parsing, so only success comes back up.
+    /// Descends one level. The first error ends parsing, so only success needs to ascend again.
     fn enter(&mut self) -> Parsed<()> {
         if self.nesting >= NESTING_MAX {
             return Err(self.error(self.token.offset, format!("expression recursion limit exceeded: {NESTING_MAX}")));
@@ -153,7 +153,8 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// Operators of rank `least` and above: those of one rank group from the left, higher ranks bind closer.
+    /// Parses operators of precedence `least` and above: equal precedence is left-associative, higher precedence binds
+    /// tighter.
     fn binary(&mut self, least: u8) -> Parsed {
         let mut left = self.unary()?;
         while let Some((rank, function)) = self.operator().filter(|(rank, _)| *rank >= least) {
@@ -175,7 +176,7 @@ impl<'s> Parser<'s> {
         OPERATORS.iter().find(|(sign, ..)| *sign == self.token.text).map(|(_, rank, function)| (*rank, *function))
     }
 
-    /// A chain of one logical operator becomes a balanced tree, so that a long one is not a deep one.
+    /// Turns a chain of one logical operator into a balanced tree, so that a long chain is not deep.
     fn logic(&mut self, first: ExprId, rank: u8, function: &'static str) -> Parsed {
         let (mut terms, mut offsets) = (vec![first], Vec::new());
         while self.operator() == Some((rank, function)) {
@@ -185,7 +186,7 @@ impl<'s> Parser<'s> {
         self.balance(function, &terms, &offsets)
     }
 
-    /// `offsets[i]` is the operator between `terms[i]` and `terms[i + 1]`.
+    /// Builds the balanced tree; `offsets[i]` is the operator between `terms[i]` and `terms[i + 1]`.
     fn balance(&mut self, function: &str, terms: &[ExprId], offsets: &[u32]) -> Parsed {
         if let [only] = terms {
             return Ok(*only);
@@ -196,7 +197,7 @@ impl<'s> Parser<'s> {
         self.call(offsets[middle], function, None, vec![left, right])
     }
 
-    /// `!` and `-`, any number of one of them: an even number is none.
+    /// Parses `!` and `-`, any number of one of them: an even number cancels out.
     fn unary(&mut self) -> Parsed {
         for (sign, function) in [("!", "!_"), ("-", "-_")] {
             if !self.at(sign) {
@@ -209,7 +210,7 @@ impl<'s> Parser<'s> {
                 count += 1;
             }
             if sign == "-" && matches!(self.token.kind, Kind::Int | Kind::Double) {
-                // The sign belongs to the literal: the least integer has no positive counterpart.
+                // The sign belongs to the literal: the smallest integer has no positive counterpart.
                 let literal = self.number(count % 2 == 1)?;
                 let operand = self.ast.add(offset, Expr::Literal(literal))?;
                 return self.postfix(operand);
@@ -225,7 +226,7 @@ impl<'s> Parser<'s> {
         self.postfix(operand)
     }
 
-    /// Selections, calls and indexes that follow an operand.
+    /// Parses the selections, calls and indexes that follow an operand.
     fn postfix(&mut self, mut operand: ExprId) -> Parsed {
         loop {
             operand = match self.token.text {
@@ -264,7 +265,7 @@ impl<'s> Parser<'s> {
         self.call(offset, function, None, vec![operand, index])
     }
 
-    /// The name that a chain of plain selections spells, for `a.b.C{…}`.
+    /// Returns the dotted name of a chain of plain selections, for `a.b.C{…}`.
     fn qualified_name(&self, id: ExprId) -> Option<String> {
         match self.ast.expr(id) {
             Expr::Ident(name) => Some(name.to_string()),
@@ -329,7 +330,7 @@ impl<'s> Parser<'s> {
         self.ast.add(name.offset, Expr::Ident(Str::from(full)))
     }
 
-    /// `[a, ?b,]`
+    /// Parses `[a, ?b,]`.
     fn list_literal(&mut self) -> Parsed {
         let offset = self.advance().offset;
         let items = self.list("]", |parser| Ok((parser.optional_mark("?")?, parser.expr()?)))?;
@@ -337,7 +338,7 @@ impl<'s> Parser<'s> {
         self.ast.add(offset, Expr::List { items: items.into(), optional: optional.into() })
     }
 
-    /// `{k: v, ?k: v,}`
+    /// Parses `{k: v, ?k: v,}`.
     fn map_literal(&mut self) -> Parsed {
         let offset = self.advance().offset;
         let entries = self.list("}", |parser| {
@@ -349,7 +350,7 @@ impl<'s> Parser<'s> {
         self.ast.add(offset, Expr::Map(entries.into()))
     }
 
-    /// `Name{field: value,}`
+    /// Parses `Name{field: value,}`.
     fn construction(&mut self, name: &str) -> Parsed {
         let offset = self.advance().offset;
         let fields = self.list("}", |parser| {
@@ -362,7 +363,7 @@ impl<'s> Parser<'s> {
         self.ast.add(offset, Expr::Struct { name: Str::from(name), fields: fields.into() })
     }
 
-    /// Items between commas up to `close`; one comma may trail, except in a call.
+    /// Parses comma-separated items up to `close`; a trailing comma is allowed, except in a call.
     fn list<T>(&mut self, close: &str, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = Vec::new();
         if self.at(close) {
@@ -387,7 +388,7 @@ impl<'s> Parser<'s> {
         literal::number(token.kind, token.text, negative).map_err(|message| self.error(token.offset, message))
     }
 
-    /// Makes a call, or what the macro of that name makes of it.
+    /// Creates a call, or the expansion of the macro of that name.
     fn call(&mut self, offset: u32, function: &str, target: Option<ExprId>, args: Vec<ExprId>) -> Parsed {
         if let Some(expanded) = macros::expand(&mut self.ast, self.syntax, offset, function, target, &args) {
             return expanded;
@@ -395,7 +396,7 @@ impl<'s> Parser<'s> {
         self.ast.add(offset, Expr::Call { function: Str::from(function), target, args: args.into() })
     }
 
-    /// Whether a `?` that asks for an optional stands here; it is taken.
+    /// Consumes a `?` that marks an optional; returns whether there was one.
     fn optional_mark(&mut self, shown: &str) -> Parsed<bool> {
         if !self.at("?") {
             return Ok(false);
@@ -408,7 +409,7 @@ impl<'s> Parser<'s> {
     }
 
     fn name(&mut self) -> Parsed<Token<'s>> {
-        // What is a keyword elsewhere is one after a dot, too.
+        // Keywords are also keywords after a dot.
         if self.token.kind != Kind::Ident || matches!(self.token.text, "in" | "true" | "false" | "null") {
             return Err(self.unexpected("mismatched input", "IDENTIFIER"));
         }

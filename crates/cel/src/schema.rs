@@ -1,4 +1,4 @@
-//! What a schema says to the language: types of fields, escaped names, and how large values can get.
+//! CEL types of schemas: field types, escaped names, and size limits.
 
 mod escape;
 mod size;
@@ -17,31 +17,26 @@ pub use size::{elements_max, occurrences_max};
 /// A set of types that an environment refers to.
 #[derive(Clone, Debug)]
 pub enum TypeSet {
-    /// One that lives as long as the program, such as the catalogue.
+    /// Types that live as long as the process, such as those of the built-in kinds.
     Static(&'static Types),
-    /// One that came at run time.
+    /// Types created at runtime.
     Shared(Arc<Types>),
     /// The schema of a CRD.
     Structural(Arc<Structural>),
 }
 
-/// What the strings of a type stand for.
+/// The meaning of the strings of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringKind {
-    /// Themselves.
     Plain,
     /// Bytes in base64.
     Bytes,
-    /// A point in time.
     Time,
-    /// A day.
     Date,
-    /// A span of time.
     Duration,
 }
 
 impl TypeSet {
-    /// The types.
     pub fn types(&self) -> &Types {
         match self {
             Self::Static(types) => types,
@@ -51,7 +46,7 @@ impl TypeSet {
     }
 }
 
-/// What the strings of a type stand for.
+/// Returns the meaning of the strings of a type.
 pub fn string_kind(schema: Schema<'_>) -> StringKind {
     match schema.shape() {
         Shape::Bytes => StringKind::Bytes,
@@ -70,7 +65,7 @@ pub fn string_kind(schema: Schema<'_>) -> StringKind {
     }
 }
 
-/// The type of the values of `of`; none if expressions cannot see them, since nothing is known about them.
+/// Returns the CEL type of the values of `of`; [`None`] if their type is unknown, which hides them from expressions.
 pub fn type_of(sets: &[TypeSet], of: &SchemaType) -> Option<Type> {
     let schema = sets[of.set as usize].types().schema(of.id);
     let inner = |id, suffix: &str| {
@@ -90,7 +85,7 @@ pub fn type_of(sets: &[TypeSet], of: &SchemaType) -> Option<Type> {
             StringKind::Time | StringKind::Date => Type::Timestamp,
             StringKind::Duration => Type::Duration,
         },
-        // A quantity is a number or a string in JSON, like an integer or string.
+        // A quantity is a number or a string in JSON, like an int-or-string.
         Shape::IntOrString | Shape::Quantity | Shape::Either(_) => Type::Dyn,
         Shape::List(list) => Type::list(inner(list.item, ".@idx")?),
         Shape::Map(map) => Type::map(Type::String, inner(map.value, ".@elem")?),
@@ -98,7 +93,7 @@ pub fn type_of(sets: &[TypeSet], of: &SchemaType) -> Option<Type> {
     })
 }
 
-/// The property that a field name in an expression stands for, and its type.
+/// Returns the property that a field name in an expression refers to, and its type.
 pub fn field(sets: &[TypeSet], of: &SchemaType, name: &str) -> Option<(String, Type)> {
     let property = property(&sets[of.set as usize], name)?;
     if of.root && matches!(property.as_str(), "apiVersion" | "kind") {
@@ -107,7 +102,7 @@ pub fn field(sets: &[TypeSet], of: &SchemaType, name: &str) -> Option<(String, T
     let schema = sets[of.set as usize].types().schema(of.id);
     let named = || Arc::from(format!("{}.{name}", of.name));
     let Some((field, _)) = schema.field(&property) else {
-        // Every whole object has a name, whether its schema says so or not.
+        // Every root object has metadata, even if its schema does not declare it.
         return (of.root && property == "metadata").then(|| {
             let meta = SchemaType { set: 0, id: size::object_meta(), root: false, name: named() };
             (property, Type::Schema(meta))
@@ -119,13 +114,13 @@ pub fn field(sets: &[TypeSet], of: &SchemaType, name: &str) -> Option<(String, T
     Some((property, ty))
 }
 
-/// The property that a field name stands for. Only a CRD's properties must be escaped where they are reserved words.
+/// Returns the property that a field name refers to. Reserved words must be escaped only in properties of a CRD.
 fn property(set: &TypeSet, name: &str) -> Option<String> {
     let plain = || (!matches!(set, TypeSet::Structural(_)) && !name.contains("__")).then(|| name.to_owned());
     unescape(name).or_else(plain)
 }
 
-/// The set that every environment has first: the metadata that whole objects have without saying so.
+/// Returns the first type set of every environment: the metadata of root objects.
 pub fn builtin() -> TypeSet {
     TypeSet::Static(size::builtin())
 }

@@ -1,16 +1,15 @@
-//! The types of the language, and how they print in messages.
+//! CEL types and their names in messages.
 
 use std::fmt;
 use std::sync::Arc;
 
 use machinery::schema::TypeId;
 
-/// A type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Any value; checked when evaluated.
+    /// Any value; checked during evaluation.
     Dyn,
-    /// The type of a wrong expression, which fits everywhere so that one mistake is told once.
+    /// The type of an invalid expression, assignable to everything so that one mistake is reported once.
     Error,
     /// `null`
     Null,
@@ -38,9 +37,9 @@ pub enum Type {
     Optional(Arc<Type>),
     /// The type of a type.
     Type(Arc<Type>),
-    /// A parameter of a declaration, or once instantiated a variable of the checker.
+    /// A parameter of a declaration or, once instantiated, a type variable of the checker.
     Param(Param),
-    /// A type of a library, such as `kubernetes.Quantity`.
+    /// A library type, such as `kubernetes.Quantity`.
     Opaque(&'static str),
     /// An object described by a schema.
     Schema(SchemaType),
@@ -48,50 +47,50 @@ pub enum Type {
     Built(Arc<str>),
 }
 
-/// A type parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Param {
     /// As declared: `T`.
     Declared(u8),
-    /// Made fresh for one use of the declaration.
+    /// A type variable for one use of the declaration.
     Fresh(u32),
 }
 
 /// A type of one of an environment's schemas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaType {
-    /// Which of the environment's sets of types.
+    /// The index of the environment's type set.
     pub set: u16,
-    /// Which type of that set.
+    /// The type in that set.
     pub id: TypeId,
-    /// Whether the fields that every whole object has are there although the schema does not name them.
+    /// Whether this is a root object, which has `apiVersion`, `kind` and `metadata` even if the schema does not declare
+    /// them.
     pub root: bool,
-    /// What messages and `type()` call it.
+    /// The name in messages and in `type()`.
     pub name: Arc<str>,
 }
 
 impl Type {
-    /// `list(item)`
+    /// Returns `list(item)`.
     pub fn list(item: Self) -> Self {
         Self::List(Arc::new(item))
     }
 
-    /// `map(key, value)`
+    /// Returns `map(key, value)`.
     pub fn map(key: Self, value: Self) -> Self {
         Self::Map(Arc::new(key), Arc::new(value))
     }
 
-    /// `optional_type(inner)`
+    /// Returns `optional_type(inner)`.
     pub fn optional(inner: Self) -> Self {
         Self::Optional(Arc::new(inner))
     }
 
-    /// Whether the checker leaves this to the evaluator.
+    /// Whether the type is checked during evaluation.
     pub const fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// The types this one is made of.
+    /// Returns the component types.
     pub fn parts(&self) -> Vec<&Self> {
         match self {
             Self::List(item) | Self::Optional(item) | Self::Type(item) => vec![item],
@@ -100,7 +99,7 @@ impl Type {
         }
     }
 
-    /// What `type()` of a value of this type prints as: parameters are not part of it.
+    /// Returns the name that `type()` prints for a value of this type, without parameters.
     pub fn runtime_name(&self) -> &str {
         match self {
             Self::Dyn => "dyn",
@@ -124,7 +123,7 @@ impl Type {
         }
     }
 
-    /// The type that a name stands for in an expression: `int`, `google.protobuf.Duration`.
+    /// Returns the type of a name in an expression: `int`, `google.protobuf.Duration`.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "bool" => Self::Bool,
@@ -146,7 +145,7 @@ impl Type {
     }
 }
 
-/// As cel-go prints types in messages: `map(string, list(int))`.
+/// cel-go's notation in messages: `map(string, list(int))`.
 impl fmt::Display for Type {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

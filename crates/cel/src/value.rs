@@ -1,4 +1,4 @@
-//! Values while an expression runs: those of the JSON tree are borrowed from it, never copied.
+//! CEL runtime values; values of the JSON tree are borrowed, never copied.
 
 mod compare;
 mod entries;
@@ -17,112 +17,96 @@ use crate::types::Type;
 pub(crate) use compare::list_kind;
 pub use entries::{Entries, Key};
 
-/// A value of the language.
-// The tag is a whole word: with a byte, copying a value is torn into unaligned pieces, each of which waits for the store
-// before it, and loops take twice the time.
+/// A runtime value.
+// The tag has the size of a word: with a one-byte tag, copying a value is split into unaligned accesses that wait for
+// the preceding stores, and loops take twice as long.
 #[derive(Clone, Debug)]
 #[repr(u64)]
 pub enum Val<'a> {
-    /// `null`
     Null,
-    /// `true` or `false`
     Bool(bool),
-    /// A signed integer.
     Int(i64),
-    /// An unsigned integer.
     Uint(u64),
-    /// A floating point number.
     Double(f64),
-    /// A string.
     String(Text<'a>),
-    /// Bytes.
     Bytes(Arc<[u8]>),
-    /// A span of time in nanoseconds.
+    /// In nanoseconds.
     Duration(i64),
-    /// A point in time.
     Timestamp(Moment),
-    /// A list.
     List(List<'a>),
     /// A map, or an object of a schema.
     Map(Map<'a>),
-    /// A type.
     Type(Arc<Type>),
     /// A value that may be absent.
     Optional(Option<Arc<Val<'a>>>),
-    /// An object made by `Object{…}` or `JSONPatch{…}`.
+    /// An object created by `Object{…}` or `JSONPatch{…}`.
     Built(Arc<Built<'a>>),
-    /// A value of a library's own type.
+    /// A value of a library type.
     Opaque(Opaque),
 }
 
-/// A string, borrowed from the tree or the program, or made while running.
+/// A string, borrowed from the tree or the program, or created at runtime.
 #[derive(Clone, Debug)]
 pub enum Text<'a> {
-    /// Lives elsewhere.
     Borrowed(&'a str),
-    /// Made while running.
+    /// Created at runtime.
     Owned(Arc<str>),
-    /// Made while running, and so short that it fits in here: most are, and allocating them would cost more than making them.
+    /// Created at runtime and stored inline: most strings fit, and an allocation would cost more than creating them.
     Short(Str),
 }
 
-/// How long a string may be that fits into a value.
+/// Maximum length of an inline string in bytes.
 const SHORT_BYTES: usize = size_of::<Str>();
 
-/// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
     /// A list of the tree, with the schema of the list itself if it has one.
     Json(&'a [Value], Option<Schema<'a>>),
-    /// Made while running.
+    /// Created at runtime.
     Owned(Arc<Vec<Val<'a>>>),
 }
 
-/// A map.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
     /// An object of the tree, with its schema if it has one.
     Json(&'a Object, Option<Schema<'a>>),
-    /// Made while running; sorted, so that iteration is deterministic.
+    /// Created at runtime; sorted, so that iteration is deterministic.
     Owned(Arc<Entries<'a>>),
 }
 
-/// An object under construction, named by where it will stand.
+/// An object under construction, named by its path.
 #[derive(Clone, Debug)]
 pub struct Built<'a> {
     /// `Object`, `Object.spec.selector`, `JSONPatch`.
     pub name: Arc<str>,
-    /// The fields that were set, in the order they were written.
+    /// The set fields, in source order.
     pub fields: Vec<(Arc<str>, Val<'a>)>,
 }
 
 impl<'a> Val<'a> {
-    /// A string made while running.
+    /// Creates an owned string.
     pub fn text(text: impl AsRef<str>) -> Self {
         Self::String(Text::made(text.as_ref()))
     }
 
-    /// A borrowed string.
+    /// Creates a borrowed string.
     pub const fn str(text: &'a str) -> Self {
         Self::String(Text::Borrowed(text))
     }
 
-    /// A list made while running.
     pub fn list(items: Vec<Val<'a>>) -> Self {
         Self::List(List::Owned(Arc::new(items)))
     }
 
-    /// A map made while running.
     pub fn map(entries: Entries<'a>) -> Self {
         Self::Map(Map::Owned(Arc::new(entries)))
     }
 
-    /// An optional that has this value.
+    /// Wraps the value into an optional.
     pub fn some(self) -> Self {
         Self::Optional(Some(Arc::new(self)))
     }
 
-    /// The boolean, if it is one.
     pub const fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Bool(bool) => Some(*bool),
@@ -130,7 +114,6 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text.as_str()),
@@ -138,7 +121,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Its type as far as a value knows it.
+    /// Returns the runtime type.
     pub fn type_of(&self) -> Type {
         match self {
             Self::Null => Type::Null,
@@ -159,7 +142,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// What `size()` gives: characters, bytes, items or entries; none for what has no size.
+    /// Returns the result of `size()`: characters, bytes, items or entries; [`None`] for values without a size.
     pub fn size(&self) -> Option<usize> {
         match self {
             Self::String(text) => Some(text.chars_count()),
@@ -170,7 +153,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Whether the value is what an absent field of its type would read as.
+    /// Whether the value equals the zero value of its type.
     pub fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -188,12 +171,11 @@ impl<'a> Val<'a> {
 }
 
 impl Text<'_> {
-    /// A string made while running.
+    /// Creates an owned string, inline if it is short.
     pub fn made(text: &str) -> Self {
         if text.len() <= SHORT_BYTES { Self::Short(Str::from(text)) } else { Self::Owned(Arc::from(text)) }
     }
 
-    /// The characters.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Borrowed(text) => text,
@@ -202,7 +184,7 @@ impl Text<'_> {
         }
     }
 
-    /// This one and another behind it.
+    /// Concatenates two strings.
     pub fn followed_by(&self, other: &str) -> Text<'static> {
         if self.len() + other.len() > SHORT_BYTES {
             return Text::Owned([self.as_str(), other].concat().into());
@@ -212,7 +194,7 @@ impl Text<'_> {
         Text::Short(both)
     }
 
-    /// How many characters there are.
+    /// Returns the number of characters.
     pub fn chars_count(&self) -> usize {
         let text = self.as_str();
         if text.is_ascii() { text.len() } else { text.chars().count() }
@@ -228,7 +210,6 @@ impl std::ops::Deref for Text<'_> {
 }
 
 impl<'a> List<'a> {
-    /// How many items there are.
     pub fn len(&self) -> usize {
         match self {
             Self::Json(items, _) => items.len(),
@@ -236,12 +217,11 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One item; an error if the tree does not hold what its schema says.
+    /// Returns an item; an error if the tree does not match its schema.
     pub fn get(&self, at: usize) -> Option<Result<Val<'a>, Failure>> {
         match self {
             Self::Json(items, schema) => items.get(at).map(|item| Val::json(item, schema.and_then(Schema::item))),
@@ -249,22 +229,21 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The items in order.
+    /// Returns the items in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<Val<'a>, Failure>> + '_ {
         (0..self.len()).filter_map(|at| self.get(at))
     }
 
-    /// The items in order, made values.
+    /// Returns the items in order as values.
     ///
     /// # Errors
-    /// If the tree does not hold what its schema says.
+    /// If the tree does not match its schema.
     pub fn to_vec(&self) -> Result<Vec<Val<'a>>, Failure> {
         self.iter().collect()
     }
 }
 
 impl<'a> Map<'a> {
-    /// How many entries there are.
     pub fn len(&self) -> usize {
         match self {
             Self::Json(object, _) => object.len(),
@@ -272,12 +251,11 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value under a string key; an error if the tree does not hold what its schema says.
+    /// Returns the value of a string key; an error if the tree does not match its schema.
     pub fn field(&self, name: &str) -> Option<Result<Val<'a>, Failure>> {
         match self {
             Self::Json(object, schema) => {
@@ -287,7 +265,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value under a key of any type; numbers are found whatever their type.
+    /// Returns the value of a key of any type; numeric keys are found by value, regardless of their type.
     pub fn get(&self, key: &Val<'a>) -> Option<Result<Val<'a>, Failure>> {
         match (self, key) {
             (_, Val::String(text)) => self.field(text),
@@ -296,7 +274,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// What an index finds where there is no entry, if the map says so.
+    /// Returns the default of an index access for an absent key, if the map has one.
     pub fn otherwise(&self) -> Option<Result<Val<'a>, Failure>> {
         match self {
             Self::Json(..) => None,
@@ -304,7 +282,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The keys in order.
+    /// Returns the keys in order.
     pub fn keys(&self) -> Vec<Val<'a>> {
         match self {
             Self::Json(object, _) => {

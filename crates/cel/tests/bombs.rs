@@ -1,4 +1,4 @@
-//! Hostile expressions end in an error, or at once: what bounds them is counted, not timed.
+//! Tests of hostile expressions: each is rejected or stopped by a limit that is counted, not timed.
 
 use cel::{Env, EnvSet, Failure, Library, Meter, Type};
 
@@ -13,7 +13,7 @@ fn refused(expression: &str, why: &str) {
     assert!(said.contains(why), "{said}");
 }
 
-/// Runs within the budget of one expression, and stops with the failure that is told.
+/// Runs an expression with the budget of one expression, and expects the given failure.
 fn stopped(expression: &str, expect: &Failure) {
     let compiled = env().compile(expression).unwrap_or_else(|findings| panic!("{findings}"));
     let meter = Meter::new(cel::cost::limits::PER_CALL);
@@ -21,7 +21,7 @@ fn stopped(expression: &str, expect: &Failure) {
         Err(failure) => assert_eq!(failure, *expect, "{expression}"),
         Ok(_) => panic!("{expression} ran to its end at a cost of {}", meter.cost()),
     }
-    // No call may cost much more than what was left: a budget that is checked too late is none.
+    // A single call must not exceed the remaining budget by much: the limit must be checked early enough.
     assert!(meter.steps() <= 1_100_000, "{} steps: {expression}", meter.steps());
 }
 
@@ -34,7 +34,7 @@ fn ends(expression: &str) -> u64 {
 }
 
 #[test]
-fn nesting_is_refused_before_it_is_deep() {
+fn deep_nesting_is_rejected() {
     for open in ["(", "[", "{1:", "-(", "!(", "x[", "f(", "true ? true : ", "[1].map(x, ", "cel.bind(y, 1, "] {
         refused(&open.repeat(20_000 / open.len()), "limit exceeded");
     }
@@ -45,7 +45,7 @@ fn nesting_is_refused_before_it_is_deep() {
 }
 
 #[test]
-fn long_sources_are_refused_or_linear() {
+fn long_sources_are_rejected_or_take_linear_time() {
     refused(&"x".repeat(100_001), "size exceeds limit");
     assert_eq!(ends(&format!("[{}].size()", vec!["1"; 30_000].join(","))), 1);
     assert_eq!(ends(&format!("'{}'.size()", "a".repeat(99_000))), 1);
@@ -68,7 +68,7 @@ fn nested_loops_run_out_of_budget() {
 }
 
 #[test]
-fn values_that_share_parts_do_not_become_huge() {
+fn values_with_shared_parts_are_limited() {
     let doubled = |inner: &str, last: &str| {
         let mut expression = last.replace('$', "v60");
         for level in (1..=60).rev() {
@@ -85,7 +85,7 @@ fn values_that_share_parts_do_not_become_huge() {
 }
 
 #[test]
-fn strings_do_not_grow_without_cost() {
+fn string_growth_is_limited() {
     let mut expression = "s20.size()".to_owned();
     for level in (1..=20).rev() {
         expression = format!("cel.bind(s{level}, s{0} + s{0} + s{0} + s{0}, {expression})", level - 1);
@@ -98,7 +98,7 @@ fn strings_do_not_grow_without_cost() {
 }
 
 #[test]
-fn patterns_are_bounded_in_size_and_time() {
+fn pattern_size_and_time_are_limited() {
     refused("'a'.matches('(a{1000}){1000}{1000}')", "invalid matches argument");
     let evil = format!("'{}'.matches('(a*)*(a*)*(a*)*b')", "a".repeat(1000));
     assert!(ends(&evil) < 1_000);
@@ -109,14 +109,15 @@ fn patterns_are_bounded_in_size_and_time() {
 }
 
 #[test]
-fn squares_are_paid_before_they_are_computed() {
+fn quadratic_functions_are_charged_before_they_run() {
     stopped("lists.range(2000).distinct().size()", &Failure::Cost);
     stopped("lists.range(2000).sort().size()", &Failure::Cost);
     stopped("sets.contains(lists.range(2000), lists.range(2000))", &Failure::Cost);
     stopped("lists.range(100000000).size()", &Failure::Resources);
 }
 
-/// Runs with a long text and a list of long texts, and stops because of the work, whatever upstream's units say.
+/// Runs an expression with a long text and a list of long texts, and expects the step limit to stop it, independent of
+/// upstream's cost.
 fn stopped_by_work(expression: &str) {
     use machinery::Value;
     let text = "a".repeat(1 << 20);
@@ -132,7 +133,7 @@ fn stopped_by_work(expression: &str) {
 }
 
 #[test]
-fn a_unit_of_cost_does_not_buy_a_walk_over_a_long_text() {
+fn traversals_of_long_texts_count_as_steps() {
     let often = |what: &str| stopped_by_work(&format!("lists.range(1000).all(i, lists.range(100).all(j, {what}))"));
     often("isURL('/' + x) || true");
     often("x.size() > 0");
@@ -146,12 +147,12 @@ fn a_unit_of_cost_does_not_buy_a_walk_over_a_long_text() {
 }
 
 #[test]
-fn patterns_made_while_running_are_paid_for() {
+fn patterns_compiled_at_runtime_count_as_steps() {
     let often = |what: &str| stopped_by_work(&format!("lists.range(1000).all(i, lists.range(100).all(j, {what}))"));
     often("!'b'.matches('x' + string(i * 100 + j))");
     often("!'b'.matches('[x-z]{3,40}' + string(i * 100 + j))");
     often("'b'.find('x' + string(i * 100 + j)) == ''");
-    // One that is used again is compiled once.
+    // A pattern that is used repeatedly is compiled once.
     let env = env().with_variable("y", Type::Dyn);
     let compiled = env.compile("lists.range(1000).all(i, 'b'.matches(x))").expect("the expression is right");
     let pattern = machinery::Value::from("[a-z]+");
@@ -172,7 +173,7 @@ fn a_host_can_interrupt() {
 }
 
 #[test]
-fn a_budget_that_is_used_up_is_not_absorbed() {
+fn logical_operators_do_not_absorb_an_exhausted_budget() {
     stopped("lists.range(100000).all(a, lists.range(100000).all(b, a >= 0 && b >= 0)) || true", &Failure::Cost);
 }
 

@@ -1,6 +1,6 @@
-//! A second opinion: random expressions through another implementation, every difference explained by a row.
+//! Differential test: random expressions are evaluated by another implementation, and every difference is explained.
 //!
-//! The rows are in `differential.txt`: an expression, what this crate gives, what the other gives, and why.
+//! `differential.txt` lists the differences: an expression, this crate's result, the other's result, and the reason.
 
 use cel::{Env, Library, Strictness};
 use cel_second::objects::{Key, Value};
@@ -8,7 +8,7 @@ use cel_second::{Context, Program};
 
 const EXPRESSIONS: u64 = 4000;
 
-/// What both sides amount to: a value in this crate's notation, that there is none, or that the checker refuses it.
+/// Returns the result of this crate: a value in its notation, `error`, or `rejected` by the checker.
 fn ours(env: &Env, expression: &str) -> String {
     let Ok(compiled) = env.compile(expression) else { return "rejected".into() };
     compiled.program.evaluate(&()).map_or_else(|_| "error".into(), |outcome| outcome.value.to_string())
@@ -51,7 +51,7 @@ fn show_key(key: &Key) -> String {
     }
 }
 
-/// A small generator, the same on every run.
+/// A small deterministic random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -187,13 +187,13 @@ impl Dice {
     }
 }
 
-/// Why the other differs, if it does so in a way that a row below knows.
+/// Returns the reason of a known kind of difference.
 fn known(ours: &str) -> Option<&'static str> {
     (ours == "rejected").then_some("the other has no checker")
 }
 
 #[test]
-fn two_implementations_agree_or_the_difference_is_known() {
+fn implementations_agree_except_for_known_differences() {
     let env = Env::new(Strictness::Plain).with_library(Library::CrossTypeNumeric);
     let mut dice = Dice(20_260_704);
     let (mut values, mut failures, mut explained, mut wrong) = (0, 0, 0, Vec::new());
@@ -215,7 +215,7 @@ fn two_implementations_agree_or_the_difference_is_known() {
 }
 
 #[test]
-fn every_difference_has_a_row() {
+fn listed_differences_hold() {
     let env = Env::new(Strictness::Plain).with_library(Library::CrossTypeNumeric);
     for row in include_str!("differential.txt").lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
         let parts: Vec<_> = row.split(" | ").collect();

@@ -1,8 +1,8 @@
-//! The language in tables: each line of `rows/*.txt` is a case, `expression => value` or `expression => error: why`.
+//! Table tests of CEL: each line of `rows/*.txt` is a case, `expression => value` or `expression => error: message`.
 //!
-//! A line `env: name` chooses the surroundings for the lines below it; `check:` before an expression stops after the
-//! checker and shows the type; `cost:` shows what a run cost, `estimate:` what it was estimated at. Lines that start with
-//! `#` and a blank say what the cases below them are about.
+//! A line `env: name` selects the environment for the following lines. `check:` before an expression stops after the
+//! checker and prints the type; `cost:` prints the cost of a run, `estimate:` its estimated cost. Lines that start with
+//! `#` and a blank describe the cases below them.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn run_file(name: &str, text: &str, wrong: &mut Vec<String>) -> usize {
     count
 }
 
-/// `\n` in a row is a line end, so that expressions of several lines fit on one.
+/// Runs a row; `\n` in a row is a line break, so that multi-line expressions fit on one line.
 fn run_row(surroundings: &Surroundings, row: &str) -> String {
     for (mode, show) in [
         ("check: ", show_type as fn(&Surroundings, &str) -> String),

@@ -1,4 +1,4 @@
-//! A channel to a runtime's socket.
+//! Connection to the Unix socket of a container runtime.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-/// Why there is no channel.
+/// The connection failed.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// The endpoint is not `unix:///path` or a path.
+    /// The endpoint is neither `unix:///path` nor an absolute path.
     Endpoint(String),
-    /// Nobody answers there.
+    /// The runtime does not respond.
     Transport(tonic::transport::Error),
 }
 
@@ -36,14 +36,14 @@ impl std::error::Error for ConnectError {
     }
 }
 
-/// Connects to `unix:///path` or `/path`; the clients in [`crate::v1`] are made from the channel.
+/// Connects to `unix:///path` or `/path`; the clients in [`crate::v1`] are created from the channel.
 pub async fn connect(endpoint: &str) -> Result<Channel, ConnectError> {
     let path = socket_path(endpoint).ok_or_else(|| ConnectError::Endpoint(endpoint.to_owned()))?;
     let connector = service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    // The authority is required by HTTP/2 and means nothing on a unix socket.
+    // HTTP/2 requires the :authority header, which has no meaning on a Unix socket.
     Endpoint::from_static("http://localhost").connect_with_connector(connector).await.map_err(ConnectError::Transport)
 }
 

@@ -1,7 +1,7 @@
-//! The container runtime interface, CRI v1, as the contract between a kubelet and a runtime.
+//! CRI v1, the container runtime interface between kubelet and runtime.
 //!
-//! The messages and services are described in `proto/` by the facts of Kubernetes' `runtime.v1` package; Windows' part is
-//! carried so that nothing a client sends is lost, and is never acted upon.
+//! The messages and services in `proto/` follow Kubernetes' `runtime.v1` package. The Windows fields are included so
+//! that no field of a client is lost; they are never used.
 
 mod connect;
 

@@ -1,4 +1,4 @@
-//! How long it takes to apply and to update a deployment of a hundred fields.
+//! Benchmarks of server-side apply and update on a Deployment with a hundred fields.
 
 #[path = "../tests/apply/notation.rs"]
 mod notation;
@@ -14,7 +14,7 @@ use notation::Notation;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A type like that of deployments, with fields that the object does not use, as real ones have.
+/// Returns a type like that of Deployments, including fields that the object does not set, as real types have.
 fn deployment_type() -> Notation {
     let unused = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), value!("string"))).collect::<Vec<_>>();
     let with = |fields: Value, names: &[&str]| {
@@ -84,7 +84,7 @@ fn deployment_type() -> Notation {
     }))
 }
 
-/// A deployment with a hundred leaves.
+/// Returns a Deployment with a hundred leaf fields.
 fn deployment() -> Value {
     let container = |name: &str| {
         let env: Vec<Value> =

@@ -1,4 +1,4 @@
-//! What a pod of 4 KiB costs on its way from bytes to a valid object.
+//! Benchmarks of decoding, defaulting and validating a 4 KiB pod.
 
 use std::hint::black_box;
 
@@ -47,7 +47,7 @@ fn check(bench: &mut Criterion) {
     bench.bench_function("object/validate", |run| run.iter(|| validate(black_box(&pod), schema)));
 }
 
-/// The whole way of a write, which is to stay under 25 µs.
+/// Measures a complete write, which must take less than 25 µs.
 fn all(bench: &mut Criterion) {
     let schema = schema();
     bench.bench_function("object/parse+conform+default+validate", |run| {

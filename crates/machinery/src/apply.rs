@@ -1,11 +1,13 @@
-//! Server-side apply, and who owns which field after any write.
+//! Server-side apply, and field ownership after any write.
 //!
-//! [`Write`] is one write to one object. [`Write::apply`] merges what a manager wants into what there is, takes away
-//! what it wanted before and no longer does, and refuses to change what others own unless forced. [`Write::update`] is
-//! for every other write: the object is already what it shall be, and the manager owns what changed.
+//! [`Write`] is one write to one object. [`Write::apply`] merges a manager's configuration into the live object,
+//! removes the fields that the manager applied before and no longer does, and rejects changes to fields of other
+//! managers unless forced. [`Write::update`] is for every other write: the object is already in its new state, and the
+//! manager owns the changed fields.
 //!
-//! Below it are pure operations on [`FieldSet`]s and on values walked by their [`Schema`](crate::Schema): [`field_set`], [`compare()`],
-//! [`merge()`], [`remove()`]. All agree on what a field is: a leaf, an entry of a map, an item of a list that has keys.
+//! Both are built on pure operations on [`FieldSet`]s and on values walked by their [`Schema`](crate::Schema):
+//! [`field_set`], [`compare()`], [`merge()`], [`remove()`]. All share one definition of a field: a leaf, an entry of a
+//! map, an item of a list that has keys.
 
 pub mod collect;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! A value together with its place: what a kind's rules read, and what they blame.
+//! A value with its field path, as used by the validation rules of a kind.
 //!
 //! ```
 //! use machinery::{At, Errors, Value, json};
@@ -16,9 +16,9 @@
 use crate::field::{BadValue, Error};
 use crate::{Object, Path, Value};
 
-/// A value that may be absent, and where it stands (or would).
+/// A value that may be absent, and its field path.
 ///
-/// Absent reads as Go's zero value, as it does in the rules that Kubernetes writes: `int()` is 0, `str()` is empty.
+/// An absent value reads as Go's zero value, as in upstream's validation rules: `int()` is 0, `str()` is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     value: &'a Value,
@@ -28,17 +28,15 @@ pub struct At<'a> {
 static ABSENT: Value = Value::Null;
 
 impl<'a> At<'a> {
-    /// An object, at the place that prints as nothing.
+    /// Returns the root object; its path prints as nothing.
     pub const fn root(value: &'a Value) -> Self {
         Self { value, path: Path::ROOT }
     }
 
-    /// A value at a place of its own.
     pub const fn new(value: &'a Value, path: Path<'a>) -> Self {
         Self { value, path }
     }
 
-    /// The field `name`.
     pub fn get<'b>(&'b self, name: &'b str) -> At<'b>
     where
         'a: 'b,
@@ -46,7 +44,7 @@ impl<'a> At<'a> {
         At { value: self.value.get(name).unwrap_or(&ABSENT), path: self.path.field(name) }
     }
 
-    /// The entry `key` of a map, whose path has the key in brackets.
+    /// Returns the entry `key` of a map; its path has the key in brackets.
     pub fn entry<'b>(&'b self, key: &'b str) -> At<'b>
     where
         'a: 'b,
@@ -54,7 +52,7 @@ impl<'a> At<'a> {
         At { value: self.value.get(key).unwrap_or(&ABSENT), path: self.path.key(key) }
     }
 
-    /// The items of a list in order; none if this is no list.
+    /// Returns the items of a list in order; empty if this is not a list.
     pub fn items<'b>(&'b self) -> impl DoubleEndedIterator<Item = At<'b>> + ExactSizeIterator + 'b
     where
         'a: 'b,
@@ -62,7 +60,7 @@ impl<'a> At<'a> {
         self.list().iter().enumerate().map(|(index, value)| At { value, path: self.path.index(index) })
     }
 
-    /// The entries of a map by key; none if this is no map.
+    /// Returns the entries of a map by key; empty if this is not a map.
     pub fn entries<'b>(&'b self) -> impl Iterator<Item = (&'b str, At<'b>)> + 'b
     where
         'a: 'b,
@@ -71,47 +69,44 @@ impl<'a> At<'a> {
         entries.map(|(key, value)| (key, At { value, path: self.path.key(key) }))
     }
 
-    /// The value, `Null` if there is none.
+    /// Returns the value, `Null` if absent.
     pub const fn value(&self) -> &'a Value {
         self.value
     }
 
-    /// Where it stands.
     pub const fn path(&self) -> &Path<'a> {
         &self.path
     }
 
-    /// Whether there is a value.
     pub const fn is_present(&self) -> bool {
         !self.value.is_null()
     }
 
-    /// Whether there is none.
     pub const fn is_absent(&self) -> bool {
         self.value.is_null()
     }
 
-    /// The string, empty if there is none.
+    /// Returns the string; empty if absent or not a string.
     pub fn str(&self) -> &'a str {
         self.value.as_str().unwrap_or_default()
     }
 
-    /// The integer, 0 if there is none.
+    /// Returns the integer; 0 if absent or not an integer.
     pub fn int(&self) -> i64 {
         self.value.as_int().unwrap_or_default()
     }
 
-    /// The boolean, false if there is none.
+    /// Returns the boolean; false if absent or not a boolean.
     pub fn bool(&self) -> bool {
         self.value.as_bool().unwrap_or_default()
     }
 
-    /// The list, empty if there is none.
+    /// Returns the list; empty if absent or not a list.
     pub fn list(&self) -> &'a [Value] {
         self.value.as_array().unwrap_or_default()
     }
 
-    /// How many items or entries there are.
+    /// Returns the number of items or entries, or of bytes in a string.
     pub fn len(&self) -> usize {
         match self.value {
             Value::Array(items) => items.len(),
@@ -121,37 +116,37 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Whether there is nothing in it: an absent value, an empty string, list or map.
+    /// Whether the value is absent, or an empty string, list or map.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value is malformed or out of bounds.
+    /// Returns an error: the value is malformed or out of bounds.
     pub fn invalid(&self, detail: impl Into<String>) -> Error {
         Error::invalid(&self.path, self.shown(), detail)
     }
 
-    /// There must be a value.
+    /// Returns an error: the value is required.
     pub fn required(&self, detail: impl Into<String>) -> Error {
         Error::required(&self.path, detail)
     }
 
-    /// The value would be right in other circumstances.
+    /// Returns an error: the value is not allowed in these circumstances.
     pub fn forbidden(&self, detail: impl Into<String>) -> Error {
         Error::forbidden(&self.path, detail)
     }
 
-    /// The value must be unique and is not.
+    /// Returns an error: the value is not unique.
     pub fn duplicate(&self) -> Error {
         Error::duplicate(&self.path, self.shown())
     }
 
-    /// What the value refers to does not exist.
+    /// Returns an error: the object that the value refers to does not exist.
     pub fn not_found(&self) -> Error {
         Error::not_found(&self.path, self.shown())
     }
 
-    /// The value is none of `supported`.
+    /// Returns an error: the value is not one of `supported`.
     pub fn not_supported(&self, supported: &[impl AsRef<str>]) -> Error {
         Error::not_supported(&self.path, self.shown(), supported)
     }
@@ -167,7 +162,7 @@ mod tests {
     use crate::json;
 
     #[test]
-    fn what_is_absent_reads_as_zero_and_still_has_a_place() {
+    fn absent_values_read_as_zero_and_have_a_path() {
         let object = json::parse(br#"{"spec": {"ports": [{"port": 80}, {}]}}"#).unwrap();
         let root = At::root(&object);
         let spec = root.get("spec");

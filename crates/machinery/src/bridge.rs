@@ -1,7 +1,7 @@
-//! Between a tree and Rust structs, without text in between: [`from_value`] and [`to_value`].
+//! Conversion between value trees and Rust structs without intermediate text: [`from_value`] and [`to_value`].
 //!
-//! The deciding code works with typed structs, the machinery with trees. Both directions go through serde, with the
-//! same meaning as if the tree were written as JSON and read again.
+//! Deciding code uses typed structs, the API machinery uses trees. Both directions use serde, with the same result as
+//! writing the tree as JSON and parsing it.
 
 mod read;
 mod write;
@@ -11,17 +11,17 @@ use serde::de::DeserializeOwned;
 
 use crate::Value;
 
-/// Why a tree and a struct do not fit.
+/// A tree and a struct do not match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(String);
 
-/// Reads a struct out of a tree.
+/// Deserializes a struct from a tree.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     T::deserialize(value)
 }
 
-/// Writes a struct into a tree.
+/// Serializes a struct into a tree.
 pub fn to_value(it: impl Serialize) -> Result<Value, Error> {
     it.serialize(write::TreeSerializer)
 }

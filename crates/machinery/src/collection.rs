@@ -1,7 +1,8 @@
-//! The objects of one kind by key and by index, as a value: a clone shares everything, a write copies what a clone holds.
+//! A persistent collection of the objects of one kind, by key and by index. Clones share all entries; a write copies
+//! only the chunk that a clone still holds.
 //!
-//! Whoever watches a kind keeps one of these and hands out clones. A decision then reads a state that does not change
-//! under it, and the writer never waits for a reader.
+//! The watcher of a kind keeps one collection and hands out clones. A reconciliation thus reads a state that does not
+//! change during it, and the writer never waits for a reader.
 
 mod sorted;
 
@@ -14,27 +15,25 @@ use sorted::{Ordered, Sorted};
 use crate::meta::Meta;
 use crate::{Str, Value};
 
-/// Which object of a kind: namespace and name. Sorted by namespace first, so that a namespace is a range.
+/// The namespace and name of an object. Sorted by namespace first, so that a namespace is a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The namespace, empty if the kind has none.
+    /// Empty for a cluster-scoped kind.
     pub namespace: Str,
-    /// The name.
     pub name: Str,
 }
 
-/// An object as a collection holds it.
+/// An object in a collection.
 #[derive(Clone, Debug)]
 pub struct Entry<T> {
-    /// Which object it is.
     pub key: Key,
-    /// The version of the object that the value was made from.
+    /// The `resourceVersion` of the object that the value was made from.
     pub revision: u64,
-    /// The object, or what is kept of it.
+    /// The object, or a part of it.
     pub value: T,
 }
 
-/// A name and a function that gives the values under which an object is found by that index.
+/// An index: a name, and a function that returns the values under which an object is found.
 pub struct IndexBy<T> {
     name: &'static str,
     values: Values<T>,
@@ -42,7 +41,6 @@ pub struct IndexBy<T> {
 
 type Values<T> = Box<dyn Fn(&Key, &T) -> Vec<Str> + Send + Sync>;
 
-/// The objects of one kind.
 pub struct Collection<T> {
     entries: Sorted<Shared<T>>,
     indexes: Vec<Sorted<Pointer<T>>>,
@@ -57,7 +55,7 @@ struct Pointer<T> {
 }
 
 impl Entry<Value> {
-    /// An object by what it says of itself.
+    /// Builds the entry of an object; an invalid `resourceVersion` counts as 0.
     pub fn of(object: Value) -> Self {
         let revision = Meta::of(&object).resource_version().parse().unwrap_or(0);
         Self { key: Key::of(&object), revision, value: object }
@@ -65,17 +63,16 @@ impl Entry<Value> {
 }
 
 impl Key {
-    /// An object in a namespace.
     pub fn new(namespace: impl Into<Str>, name: impl Into<Str>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// An object of a kind without namespaces.
+    /// Returns the key of a cluster-scoped object.
     pub fn cluster(name: impl Into<Str>) -> Self {
         Self { namespace: Str::default(), name: name.into() }
     }
 
-    /// The key of a whole object.
+    /// Returns the key of an object.
     pub fn of(object: &Value) -> Self {
         let meta = Meta::of(object);
         Self::new(meta.namespace(), meta.name())
@@ -93,14 +90,14 @@ impl fmt::Display for Key {
 }
 
 impl<T> IndexBy<T> {
-    /// An index called `name`. Each object is found under every value that `values` gives for it.
+    /// Creates an index. Each object is found under every value that `values` returns for it.
     pub fn new(name: &'static str, values: impl Fn(&Key, &T) -> Vec<Str> + Send + Sync + 'static) -> Self {
         Self { name, values: Box::new(values) }
     }
 }
 
 impl<T> Collection<T> {
-    /// No objects yet, to be found by these indexes.
+    /// Creates an empty collection with these indexes.
     pub fn new(index_by: Vec<IndexBy<T>>) -> Self {
         Self {
             entries: Sorted::default(),
@@ -109,7 +106,7 @@ impl<T> Collection<T> {
         }
     }
 
-    /// No objects, but the same indexes.
+    /// Returns an empty collection with the same indexes.
     #[must_use]
     pub fn emptied(&self) -> Self {
         Self {
@@ -119,42 +116,39 @@ impl<T> Collection<T> {
         }
     }
 
-    /// How many objects there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The object `key`.
     pub fn get(&self, key: &Key) -> Option<&T> {
         self.entry(key).map(|entry| &entry.value)
     }
 
-    /// The object `key` with its revision.
+    /// Returns the object `key` with its revision.
     pub fn entry(&self, key: &Key) -> Option<&Arc<Entry<T>>> {
         self.entries.find(|have| have.0.key.cmp(key)).map(|found| &found.0)
     }
 
-    /// All objects, in the order of their keys.
+    /// Returns all objects, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Entry<T>>> {
         self.entries.iter_from(|_| false).map(|shared| &shared.0)
     }
 
-    /// The objects of a namespace, in the order of their names.
+    /// Returns the objects of a namespace, sorted by name.
     pub fn in_namespace<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a Arc<Entry<T>>> + use<'a, T> {
         let from = self.entries.iter_from(|have| have.0.key.namespace.as_str() < namespace);
         let namespace = Str::from(namespace);
         from.map(|shared| &shared.0).take_while(move |entry| entry.key.namespace == namespace)
     }
 
-    /// The objects found under `value` by the index called `index`, in the order of their keys.
+    /// Returns the objects found under `value` by the index called `index`, sorted by key.
     ///
     /// # Panics
-    /// If there is no such index: which indexes a collection has is decided where it is made.
+    /// If the collection has no such index. The indexes are fixed when the collection is created.
     pub fn by<'a>(&'a self, index: &str, value: &str) -> impl Iterator<Item = &'a Arc<Entry<T>>> + use<'a, T> {
         let at = self.index_by.iter().position(|have| have.name == index);
         let at = at.unwrap_or_else(|| panic!("the collection has no index called {index}"));
@@ -163,7 +157,7 @@ impl<T> Collection<T> {
         from.take_while(move |have| *have.value == *value).map(|pointer| &pointer.entry)
     }
 
-    /// Puts an object in and gives back the one it replaced.
+    /// Inserts an object and returns the one it replaced.
     pub fn insert(&mut self, entry: impl Into<Arc<Entry<T>>>) -> Option<Arc<Entry<T>>> {
         let entry = entry.into();
         let old = self.entries.insert(Shared(Arc::clone(&entry))).map(|shared| shared.0);
@@ -174,7 +168,7 @@ impl<T> Collection<T> {
                 index.remove(|have| have.place(gone, &entry.key));
             }
             for value in new_values {
-                // Most objects stay where they were found.
+                // Most objects keep their index values.
                 let place = |have: &Pointer<T>| have.place(&value, &entry.key);
                 let stays = old_values.contains(&value) && index.update(place, |it| it.entry = Arc::clone(&entry));
                 if !stays {
@@ -185,7 +179,7 @@ impl<T> Collection<T> {
         old
     }
 
-    /// Takes an object out.
+    /// Removes an object and returns it.
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Entry<T>>> {
         let old = self.entries.remove(|have| have.0.key.cmp(key))?.0;
         for (by, index) in self.index_by.iter().zip(&mut self.indexes) {
@@ -215,7 +209,7 @@ impl<T> Ordered for Pointer<T> {
     }
 }
 
-// Derived, these would ask for `T: Clone`.
+// A derived implementation would require `T: Clone`.
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -282,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_collection_is_a_map_with_indexes_and_its_clones_never_change(
+        fn collection_agrees_with_a_map_and_clones_never_change(
             steps in prop::collection::vec((0u16..400, prop::sample::select(vec!["", "red", "blue", "red+blue"]), any::<bool>()), 0..900),
         ) {
             let mut all = colored();

@@ -1,7 +1,8 @@
-//! What becomes of a tree when upstream decodes it into a Go struct and prints it again.
+//! Go conformance: turns a tree into what upstream returns after decoding it into a Go struct and encoding it again.
 //!
-//! One pass over the tree, in place. Along the way it finds what Go's decoder would refuse, in its words, and the
-//! fields that no struct has. `null` is absence; what Go leaves out goes, what Go always prints comes.
+//! One pass over the tree, in place. The pass finds the values that Go's decoder rejects, with its error messages, and
+//! the fields that the struct does not have. `null` is absence. Fields that Go omits are removed, and fields that Go
+//! always encodes are added.
 
 mod base64;
 mod emptied;
@@ -17,14 +18,14 @@ pub use error::Error;
 use error::{Frame, Step};
 pub use zero::{is_zero, zero};
 
-/// How many unknown fields are listed at most; the rest is dropped in silence, as upstream does.
+/// Maximum number of reported unknown fields; the rest is dropped silently, as upstream does.
 const UNKNOWN_MAX: usize = 100;
 
-/// Makes `value` what upstream would print after decoding it into the type, and gives the paths of the fields it does
-/// not know, which are gone from the tree.
+/// Turns `value` into upstream's output after decoding it into the type. Returns the paths of unknown fields, which are
+/// removed from the tree.
 ///
-/// After an error the tree is in no particular state. Of several wrong values the one that upstream reports is chosen,
-/// as far as the order of keys, which the tree does not keep, allows.
+/// After an error the state of the tree is unspecified. If several values are wrong, the error is the one that upstream
+/// reports, except where upstream's choice depends on the order of keys, which the tree does not preserve.
 pub fn conform(value: &mut Value, schema: Schema<'_>) -> Result<Vec<String>, Error> {
     let mut pass = Pass { unknown: Vec::new(), wrong: None, quiet: false };
     if value.is_null() {
@@ -39,15 +40,15 @@ pub fn conform(value: &mut Value, schema: Schema<'_>) -> Result<Vec<String>, Err
 
 struct Pass {
     unknown: Vec<String>,
-    /// The first value of a wrong type. Go's decoder goes on after it, and an error from a type that decodes itself
-    /// (a quantity, a time) later on takes precedence.
+    /// The first value of a wrong type. Go's decoder continues after it, and a later error from a type with its own
+    /// decoder (a quantity, a time) takes precedence.
     wrong: Option<Error>,
-    /// Inside a type that decodes itself upstream does not look for unknown fields.
+    /// Suppresses unknown fields: upstream does not report them inside a type with its own decoder.
     quiet: bool,
 }
 
 impl Pass {
-    /// `value` is not `null`.
+    /// Conforms a value, which must not be `null`.
     fn value(&mut self, value: &mut Value, schema: Schema<'_>, at: &Frame<'_>) -> Result<(), Error> {
         match (schema.shape(), &mut *value) {
             (Shape::Any | Shape::RawExtension | Shape::FieldsV1, _)
@@ -70,7 +71,7 @@ impl Pass {
             (Shape::Quantity, _) => scalar::quantity(value)?,
             (Shape::Time, _) => scalar::time(value, at)?,
             (Shape::MicroTime, _) => scalar::micro_time(value, at)?,
-            // DEVIATION: Go also reads bytes from a list of numbers; nobody writes them so.
+            // DEVIATION: Go also decodes bytes from a list of numbers, a form that clients do not use.
             (
                 Shape::Bool
                 | Shape::String
@@ -122,7 +123,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Notes a key that no field has, and marks its entry for dropping by emptying the key: no field's name is empty.
+    /// Records an unknown key, and marks its entry for removal by emptying the key: field names are never empty.
     fn unknown_key(&mut self, key: &mut Str, shape: &Struct, at: &Frame<'_>) -> bool {
         if shape.open {
             return false;
@@ -134,7 +135,7 @@ impl Pass {
         true
     }
 
-    /// Whether the field stays.
+    /// Returns whether the field is kept.
     fn field(&mut self, value: &mut Value, field: &Field, ty: Schema<'_>, at: &Frame<'_>) -> Result<bool, Error> {
         if value.is_null() {
             return Ok(zero::absent(field, ty).map(|zero| *value = zero).is_some());
@@ -172,7 +173,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Such a type decodes itself, so whatever is wrong inside it ends the decoding.
+    /// Conforms a value of one of two types. Such a type has its own decoder, so any error inside it ends the decoding.
     fn either(&mut self, value: &mut Value, either: &Either, schema: Schema<'_>, at: &Frame<'_>) -> Result<(), Error> {
         let other = schema.other(either.other);
         let ty = match (&*value, other.shape()) {
@@ -180,7 +181,7 @@ impl Pass {
             (Value::Array(_), Shape::List(_)) | (Value::Bool(_), Shape::Bool) => other,
             (_, Shape::Bool) => return Err(Error::BooleanOrSchema),
             _ => {
-                // Neither, which upstream takes for a field that is there without saying anything.
+                // Neither type matches; upstream treats the field as present and empty.
                 *value = Value::Null;
                 return Ok(());
             }
@@ -195,7 +196,7 @@ impl Pass {
     }
 }
 
-/// Puts in what Go prints for fields that are absent, and says how many it were.
+/// Inserts the absent fields that Go always encodes; returns the number of inserted fields.
 fn insert_absent(entries: &mut Vec<(Str, Value)>, at: usize, fields: &[Field], schema: Schema<'_>) -> usize {
     let mut inserted = 0;
     for field in fields {

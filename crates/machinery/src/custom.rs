@@ -1,26 +1,26 @@
-//! What becomes of a custom resource when upstream decodes it: unknown fields go, and metadata is what Go would keep.
+//! Decoding of custom resources: removes unknown fields and normalizes metadata as upstream does.
 //!
-//! The schema of a custom resource does not describe metadata, neither its own nor that of resources embedded in it: all
-//! of that is what every object has ([`Schema::envelope`]).
+//! The schema of a custom resource does not describe metadata, neither its own nor that of embedded resources. The
+//! schema of all metadata is [`Schema::envelope`].
 
 use crate::conform::{self, conform};
 use crate::pruning::prune;
 use crate::schema::{Schema, Shape};
 use crate::{Path, Value, field};
 
-/// Why a tree is no object of its kind.
+/// A tree is not a valid custom resource.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its own metadata cannot be read.
+    /// The metadata of the object is invalid.
     #[error(transparent)]
     Metadata(#[from] conform::Error),
-    /// A resource embedded in it cannot be read.
+    /// The metadata of an embedded resource is invalid.
     #[error("{0}")]
     Embedded(field::Error),
 }
 
-/// Drops what the schema and the type of metadata do not name, and gives the paths of what is gone: those in its own
-/// metadata, those that the schema lacks, those in the metadata of embedded resources.
+/// Removes the fields that neither the schema nor the metadata type declares. Returns their paths in this order: the
+/// object's own metadata, fields missing in the schema, metadata of embedded resources.
 pub fn decode(object: &mut Value, schema: Schema<'_>) -> Result<Vec<String>, Error> {
     let mut unknown = Vec::new();
     if let (Some(ty), Some(metadata)) = (schema.envelope(METADATA), object.get_mut(METADATA)) {
@@ -33,7 +33,7 @@ pub fn decode(object: &mut Value, schema: Schema<'_>) -> Result<Vec<String>, Err
 
 const METADATA: &str = "metadata";
 
-/// Looks for embedded resources below a value.
+/// Decodes the embedded resources below a value.
 fn inside(value: &mut Value, schema: Schema<'_>, path: &Path, unknown: &mut Vec<String>) -> Result<(), field::Error> {
     match (value, schema.shape()) {
         (Value::Object(object), Shape::Struct(_)) => object.iter_mut().try_for_each(|(key, value)| {
@@ -51,7 +51,7 @@ fn inside(value: &mut Value, schema: Schema<'_>, path: &Path, unknown: &mut Vec<
     }
 }
 
-/// A value below another, which may be an embedded resource itself.
+/// Decodes a child value, which may be an embedded resource itself.
 fn one(value: &mut Value, schema: Schema<'_>, path: &Path, unknown: &mut Vec<String>) -> Result<(), field::Error> {
     if matches!(schema.shape(), Shape::Struct(shape) if shape.embedded) {
         embedded(value, schema, path, unknown)?;

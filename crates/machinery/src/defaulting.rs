@@ -1,25 +1,25 @@
-//! Gives absent fields the values that the schema has for them.
+//! Schema defaulting: sets absent fields to the defaults of their schema.
 
 use crate::schema::{Field, Omit, Schema, Shape, Struct};
 use crate::{Object, Str, Value};
 
-/// Fills in the schema's defaults, also inside of what it filled in. A `null` where there can be none counts as absence:
-/// it becomes the default, or goes. Doing it twice is doing it once.
+/// Sets the schema's defaults, also inside inserted defaults. A `null` in a non-nullable field counts as absent: it
+/// becomes the default, or is removed. Idempotent.
 pub fn default(value: &mut Value, schema: Schema<'_>) {
     Pass { nulls: Nulls::Absent }.value(value, schema);
 }
 
-/// The same for a built-in type, whose trees say `null` where Go prints a nil that it never leaves out: only what has a
-/// default is filled in.
+/// Sets the defaults of a built-in type. Its trees contain `null` where Go encodes a nil that it never omits; only
+/// fields with a default are set.
 pub fn default_built_in(value: &mut Value, schema: Schema<'_>) {
     Pass { nulls: Nulls::Printed }.value(value, schema);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nulls {
-    /// As good as absent, unless the schema allows them.
+    /// Counts as absent, unless the schema allows `null`.
     Absent,
-    /// What Go prints for nil.
+    /// Go's encoding of nil.
     Printed,
 }
 
@@ -80,7 +80,7 @@ impl Pass {
         }
     }
 
-    /// Puts in the defaults of fields that are absent, and says how many it were.
+    /// Inserts the defaults of absent fields; returns the number of inserted fields.
     fn insert_defaults(
         self,
         entries: &mut Vec<(Str, Value)>,
@@ -90,7 +90,7 @@ impl Pass {
     ) -> usize {
         let mut inserted = 0;
         for field in fields {
-            // Go leaves out a zero that it may leave out, so nobody could have set it.
+            // Go omits an omittable zero value, so such a default has no effect on the encoded object.
             let may_go = self.nulls == Nulls::Printed && field.omit != Omit::Never && !field.pointer;
             let left_out = |value: &Value| match value {
                 Value::Int(number) => may_go && *number == 0,

@@ -1,149 +1,138 @@
-//! What is wrong with a field of an object, worded as Kubernetes words it.
+//! Field errors of validation, with upstream's messages.
 //!
-//! A rule is a function that takes a value, its [`Path`] and a list to add its findings to, so that a client learns
-//! of everything that is wrong at once.
+//! A rule is a function that takes a value, its [`Path`] and a list to which it adds errors, so that a client receives
+//! all errors in one response.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::{Path, Value, go};
 
-/// Everything found wrong with an object.
 pub type Errors = Vec<Error>;
 
-/// One thing wrong with one field.
+/// An error in one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    /// What sort of wrong.
     pub reason: Reason,
-    /// Where: `spec.containers[0].image`.
+    /// For example `spec.containers[0].image`.
     pub field: String,
-    /// What stood there.
     pub value: BadValue,
-    /// What should have stood there.
+    /// States the requirement that the value violates.
     pub detail: String,
 }
 
-/// What sort of wrong, by the names that the causes of a `Status` carry.
+/// The type of a field error, named as in the causes of a `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// Something that the value refers to does not exist.
+    /// An object that the value refers to does not exist.
     NotFound,
-    /// There must be a value.
     Required,
-    /// The value must be unique and is not.
     Duplicate,
     /// The value is malformed or out of bounds.
     Invalid,
-    /// The value is none of the known ones.
+    /// The value is not one of the supported ones.
     NotSupported,
-    /// The value would be right in other circumstances.
+    /// The value is not allowed in these circumstances.
     Forbidden,
-    /// The value is too long.
     TooLong,
-    /// The list has too many items.
     TooMany,
-    /// The list has too few items.
     TooFew,
-    /// Not the client's fault.
+    /// A failure that the client did not cause.
     Internal,
-    /// The value is not of the field's type.
+    /// The value has a different type than the field.
     TypeInvalid,
-    /// The value is too short.
     TooShort,
 }
 
-/// The value that was found wrong, as far as the message shows it.
+/// The rejected value as printed in the message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum BadValue {
-    /// Not shown.
+    /// Not printed.
     #[default]
     Omitted,
-    /// Strings are shown quoted, numbers and booleans plainly, the rest as JSON.
+    /// Strings are printed quoted, numbers and booleans unquoted, the rest as JSON.
     Value(Value),
-    /// Shown as it is: for values whose Go form has another order or other names than their JSON.
+    /// Printed unchanged: for values whose Go form has a different order or different names than their JSON.
     Text(String),
 }
 
 impl Error {
-    /// The value is malformed or out of bounds: `detail` says what it must be.
+    /// Reports a malformed or out-of-bounds value; `detail` states the requirement.
     pub fn invalid(path: &Path, value: impl Into<BadValue>, detail: impl Into<String>) -> Self {
         Self::new(Reason::Invalid, path, value.into(), detail)
     }
 
-    /// The value is not of the field's type.
     pub fn type_invalid(path: &Path, value: impl Into<BadValue>, detail: impl Into<String>) -> Self {
         Self::new(Reason::TypeInvalid, path, value.into(), detail)
     }
 
-    /// There must be a value. `detail` may be empty.
+    /// Reports a missing value; `detail` may be empty.
     pub fn required(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(Reason::Required, path, BadValue::Omitted, detail)
     }
 
-    /// The value must be unique and is not.
     pub fn duplicate(path: &Path, value: impl Into<BadValue>) -> Self {
         Self::new(Reason::Duplicate, path, value.into(), "")
     }
 
-    /// What the value refers to does not exist.
+    /// Reports a value that refers to an object that does not exist.
     pub fn not_found(path: &Path, value: impl Into<BadValue>) -> Self {
         Self::new(Reason::NotFound, path, value.into(), "")
     }
 
-    /// The value is none of `supported`, which are listed in the order given.
+    /// Reports a value that is not one of `supported`, which are listed in the given order.
     pub fn not_supported(path: &Path, value: impl Into<BadValue>, supported: &[impl AsRef<str>]) -> Self {
         let known: Vec<_> = supported.iter().map(|one| go::quote(one.as_ref())).collect();
         let detail = if known.is_empty() { String::new() } else { format!("supported values: {}", known.join(", ")) };
         Self::new(Reason::NotSupported, path, value.into(), detail)
     }
 
-    /// The value would be right in other circumstances.
+    /// Reports a value that is not allowed in these circumstances.
     pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(Reason::Forbidden, path, BadValue::Omitted, detail)
     }
 
-    /// The value has more than `bytes_max` bytes.
+    /// Reports a value of more than `bytes_max` bytes.
     pub fn too_long(path: &Path, bytes_max: usize) -> Self {
         let unit = if bytes_max == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {bytes_max} {unit}");
         Self::new(Reason::TooLong, path, BadValue::Omitted, detail)
     }
 
-    /// The value has more than `characters_max` characters.
+    /// Reports a value of more than `characters_max` characters.
     pub fn too_long_characters(path: &Path, characters_max: usize) -> Self {
         let unit = if characters_max == 1 { "character" } else { "characters" };
         let detail = format!("may not be more than {characters_max} {unit}");
         Self::new(Reason::TooLong, path, BadValue::Omitted, detail)
     }
 
-    /// The value has fewer than `characters_min` characters.
+    /// Reports a value of fewer than `characters_min` characters.
     pub fn too_short(path: &Path, characters_min: usize) -> Self {
         let unit = if characters_min == 1 { "character" } else { "characters" };
         let detail = format!("must be at least {characters_min} {unit}");
         Self::new(Reason::TooShort, path, BadValue::Omitted, detail)
     }
 
-    /// The list has `items` items, which is more than `items_max`.
+    /// Reports a list whose `items` items exceed `items_max`.
     pub fn too_many(path: &Path, items: usize, items_max: usize) -> Self {
         let unit = if items_max == 1 { "item" } else { "items" };
         let detail = format!("must have at most {items_max} {unit}");
         Self::new(Reason::TooMany, path, count(items), detail)
     }
 
-    /// The list has `items` items, which is fewer than `items_min`.
+    /// Reports a list whose `items` items are fewer than `items_min`.
     pub fn too_few(path: &Path, items: usize, items_min: usize) -> Self {
         let unit = if items_min == 1 { "item" } else { "items" };
         let detail = format!("must have at least {items_min} {unit}");
         Self::new(Reason::TooFew, path, count(items), detail)
     }
 
-    /// Something failed that is not the client's fault.
+    /// Reports a failure that the client did not cause.
     pub fn internal(path: &Path, cause: impl fmt::Display) -> Self {
         Self::new(Reason::Internal, path, BadValue::Omitted, cause.to_string())
     }
 
-    /// The message without the field: the message of a cause in a `Status`.
+    /// Returns the message without the field, as in a cause of a `Status`.
     pub fn body(&self) -> impl fmt::Display + '_ {
         struct Body<'a>(&'a Error);
         impl fmt::Display for Body<'_> {
@@ -159,7 +148,7 @@ impl Error {
         Body(self)
     }
 
-    /// This error as a cause of a `Status`.
+    /// Returns this error as a cause of a `Status`.
     pub fn cause(&self) -> Cause {
         Cause { reason: self.reason.name().to_owned(), message: self.body().to_string(), field: self.field.clone() }
     }
@@ -167,25 +156,25 @@ impl Error {
     fn new(reason: Reason, path: &Path, value: BadValue, detail: impl Into<String>) -> Self {
         let mut field = path.to_string();
         if field.is_empty() {
-            // What upstream prints for a path that it has no name for.
+            // Upstream prints this for a path without a name.
             field.push_str("<nil>");
         }
         Self { reason, field, value, detail: detail.into() }
     }
 }
 
-/// One reason of several in the details of a `Status`.
+/// A cause in the details of a `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
-    /// A name for machines: `FieldValueInvalid`.
+    /// A machine-readable name: `FieldValueInvalid`.
     pub reason: String,
-    /// A sentence for people.
     pub message: String,
-    /// The field it is about, if it is about one.
+    /// Empty if the cause does not refer to a field.
     pub field: String,
 }
 
-/// All findings in one line, each once: alone as it is, several as `[a, b]`. `None` if there is none.
+/// Joins the distinct errors into one line: a single error unchanged, several as `[a, b]`. Returns `None` for an empty
+/// list.
 pub fn aggregate(errors: &[Error]) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut lines = Vec::with_capacity(errors.len());
@@ -202,7 +191,7 @@ pub fn aggregate(errors: &[Error]) -> Option<String> {
 }
 
 impl Reason {
-    /// The name that causes carry.
+    /// Returns the name used in causes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -220,7 +209,7 @@ impl Reason {
         }
     }
 
-    /// How a message begins.
+    /// Returns the first words of the message.
     pub const fn words(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -288,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_read_as_kubernetes_prints_them() {
+    fn messages_match_upstream() {
         let root = Path::ROOT;
         let at = root.field("a");
         check(&Error::invalid(&at, -1, "must be positive"), "a: Invalid value: -1: must be positive");
@@ -316,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn several_findings_become_one_line_without_repetition() {
+    fn errors_are_aggregated_into_one_line_without_duplicates() {
         let at = Path::of("a");
         let (one, two) = (Error::required(&at, ""), Error::duplicate(&at, "x"));
         assert_eq!(aggregate(&[]), None);
@@ -325,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_names_reason_and_field_and_does_not_repeat_the_field() {
+    fn causes_have_reason_and_field_and_no_field_in_the_message() {
         let cause = Error::invalid(&Path::of("a"), 1, "no").cause();
         assert_eq!(
             cause,

@@ -1,35 +1,34 @@
-//! What to do about fields that are unknown or given twice: refuse, warn or ignore (`?fieldValidation=`).
+//! Field validation (`?fieldValidation=`): rejects, warns about or ignores unknown and duplicate fields.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::go;
 
-/// What a client wants done about fields that are unknown or given twice.
+/// The client's choice for unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drop them.
     Ignore,
-    /// Drop them and say so.
+    /// Drop the fields and return warnings.
     #[default]
     Warn,
-    /// Refuse the object.
+    /// Reject the object.
     Strict,
 }
 
-/// A mode that does not exist.
+/// An unknown `fieldValidation` value.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not one of Ignore, Strict, Warn")]
 pub struct UnknownMode(String);
 
-/// Why a strict decoder refuses an object: all the fields that are unknown or given twice.
+/// All unknown and duplicate fields of an object that strict decoding rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct StrictError {
     findings: Vec<String>,
 }
 
 impl FieldValidation {
-    /// Judges what decoding found, in the order in which it is told: the warnings to send along, or the refusal.
+    /// Returns the warnings for the response, or the error in strict mode. The order of findings is kept.
     pub fn judge(self, findings: Vec<String>) -> Result<Vec<String>, StrictError> {
         match self {
             Self::Ignore => Ok(Vec::new()),
@@ -39,12 +38,12 @@ impl FieldValidation {
     }
 }
 
-/// What is said of a key that is given twice.
+/// Returns the message for a duplicate key.
 pub fn duplicate(path: impl fmt::Display) -> String {
     format!("duplicate field {}", go::quote(&path.to_string()))
 }
 
-/// What is said of a field that no type has.
+/// Returns the message for an unknown field.
 pub fn unknown(path: impl fmt::Display) -> String {
     format!("unknown field {}", go::quote(&path.to_string()))
 }
@@ -52,7 +51,7 @@ pub fn unknown(path: impl fmt::Display) -> String {
 impl FromStr for FieldValidation {
     type Err = UnknownMode;
 
-    /// An empty word is the default.
+    /// Parses a mode; an empty text is the default.
     fn from_str(word: &str) -> Result<Self, UnknownMode> {
         match word {
             "" => Ok(Self::default()),
@@ -65,7 +64,7 @@ impl FromStr for FieldValidation {
 }
 
 impl StrictError {
-    /// Each finding by itself: `unknown field "spec.bogus"`.
+    /// Returns the individual findings, such as `unknown field "spec.bogus"`.
     pub fn findings(&self) -> &[String] {
         &self.findings
     }
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strict_refuses_warn_tells_and_ignore_is_silent() {
+    fn strict_rejects_warn_warns_and_ignore_is_silent() {
         let found = || vec![duplicate("metadata"), unknown("spec.bogus"), unknown("a\"b")];
         let findings = [r#"duplicate field "metadata""#, r#"unknown field "spec.bogus""#, r#"unknown field "a\"b""#];
         assert_eq!(FieldValidation::Ignore.judge(found()), Ok(vec![]));
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_go_by_their_names_and_warning_is_the_default() {
+    fn modes_parse_by_name_and_default_to_warn() {
         assert_eq!("".parse(), Ok(FieldValidation::Warn));
         assert_eq!("Strict".parse(), Ok(FieldValidation::Strict));
         assert!("strict".parse::<FieldValidation>().is_err());

@@ -2,24 +2,22 @@
 
 use std::fmt;
 
-/// A condition on fields. All requirements must hold; none matches everything.
+/// A field selector. All requirements must hold; an empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     requirements: Vec<Requirement>,
 }
 
-/// A condition on one field.
+/// A requirement on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// The path of the field, as the kind lists it among its selectable fields.
+    /// The path of the field, as listed in the kind's selectable fields.
     pub field: String,
-    /// Whether the field must or must not have the value.
     pub operator: Operator,
-    /// The value. An absent field has the empty one.
+    /// An absent field has the empty value.
     pub value: String,
 }
 
-/// How a field relates to the value of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `=` or `==`
@@ -28,61 +26,56 @@ pub enum Operator {
     NotEquals,
 }
 
-/// Why a text is not a field selector.
+/// A text is not a valid field selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A term has no operator.
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     Term {
-        /// The whole text.
+        /// The complete selector text.
         selector: String,
-        /// The term.
         term: String,
     },
-    /// A backslash stands before something that needs none.
+    /// A backslash precedes a character that needs no escape.
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    /// A character of the syntax stands in a value without a backslash.
-    // Go prints the number of the character here, not the character.
+    /// A character of the syntax occurs in a value without a backslash.
+    // Go prints the code point as a number here, not the character.
     #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
-    /// The kind does not let this field be selected by.
+    /// The kind does not support this field in selectors.
     #[error("field label not supported: {0}")]
     Unsupported(String),
 }
 
 impl Selector {
-    /// Matches everything.
     pub const EVERYTHING: Self = Self { requirements: Vec::new() };
 
-    /// Reads the text form.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut terms = split_terms(text);
         terms.sort_unstable();
         let terms = terms.into_iter().filter(|term| !term.is_empty()).map(|term| requirement(text, term));
         let mut requirements = terms.collect::<Result<Vec<_>, _>>()?;
-        // A term without field and value is no condition at all.
+        // A term with an empty field and an empty value is ignored.
         requirements.retain(|requirement| !(requirement.field.is_empty() && requirement.value.is_empty()));
         Ok(Self { requirements })
     }
 
-    /// The selector that asks for one value of one field.
+    /// Returns the selector `field=value`.
     pub fn one(field: &str, value: &str) -> Self {
         let requirement = Requirement { field: field.to_owned(), operator: Operator::Equals, value: value.to_owned() };
         Self { requirements: vec![requirement] }
     }
 
-    /// Whether it matches everything.
     pub const fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// The conditions, in the order of their text.
+    /// Returns the requirements, sorted by the text of their terms.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
 
-    /// Refuses fields that `supported` does not know.
+    /// Rejects fields for which `supported` returns false.
     pub fn check(&self, supported: impl Fn(&str) -> bool) -> Result<(), Error> {
         match self.requirements.iter().find(|requirement| !supported(&requirement.field)) {
             Some(requirement) => Err(Error::Unsupported(requirement.field.clone())),
@@ -90,7 +83,7 @@ impl Selector {
         }
     }
 
-    /// Whether it matches fields, of which `field` gives the value by path; an absent field has the empty value.
+    /// Whether the selector matches. `field` returns the value of a path; an absent field has the empty value.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {
             let same = field(&requirement.field).unwrap_or_default() == requirement.value;
@@ -98,14 +91,14 @@ impl Selector {
         })
     }
 
-    /// The one value that `field` must have, if the selector asks for one.
+    /// Returns the single value that the selector requires of `field`, if any.
     pub fn exact_value(&self, field: &str) -> Option<&str> {
         let exact = |one: &&Requirement| one.field == field && one.operator == Operator::Equals;
         self.requirements.iter().find(exact).map(|requirement| requirement.value.as_str())
     }
 }
 
-/// Puts a backslash before each character that the syntax would take for its own.
+/// Escapes the characters of the selector syntax with a backslash.
 pub fn escape(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for c in value.chars() {
@@ -137,7 +130,7 @@ fn split_terms(text: &str) -> Vec<&str> {
 
 fn requirement(text: &str, term: &str) -> Result<Requirement, Error> {
     let unclear = || Error::Term { selector: text.to_owned(), term: term.to_owned() };
-    // The first operator counts, whatever follows it: a further one belongs to the value and must be escaped there.
+    // The first operator counts. A later one belongs to the value and must be escaped there.
     let at = [term.find("!="), term.find('=')].into_iter().flatten().min().ok_or_else(unclear)?;
     let (field, rest) = term.split_at(at);
     let (operator, value) = match rest.strip_prefix("!=") {
@@ -181,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_read_and_printed_in_the_order_of_their_terms() {
+    fn selectors_parse_and_print_sorted_by_term() {
         let check = |text: &str, printed: &str| assert_eq!(Selector::parse(text).unwrap().to_string(), printed);
         check("", "");
         check(",,", "");
@@ -193,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_told_in_the_words_of_kubernetes() {
+    fn invalid_selectors_fail_with_upstreams_messages() {
         let check = |text: &str, error: &str| assert_eq!(Selector::parse(text).unwrap_err().to_string(), error);
         check("a", "invalid selector: 'a'; can't understand 'a'");
         check("a=1,b", "invalid selector: 'a=1,b'; can't understand 'b'");
@@ -216,14 +209,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_survives_escaping(value in any::<String>()) {
+        fn any_value_round_trips_through_escaping(value in any::<String>()) {
             let selector = Selector::one("a.b", &value);
             prop_assert_eq!(Selector::parse(&selector.to_string()), Ok(selector));
         }
 
         #[test]
-        fn printing_settles(text in r"[ab=!,\\]{0,12}") {
-            // The terms are sorted as they were written, so it takes one more reading to sort them as they are printed.
+        fn printing_reaches_a_fixed_point(text in r"[ab=!,\\]{0,12}") {
+            // The first parse sorts the terms as written; a second parse sorts them as printed.
             let again = |text: &str| Selector::parse(text).map(|selector| selector.to_string());
             if let Ok(printed) = again(&text).and_then(|printed| again(&printed)) {
                 prop_assert_eq!(again(&printed), Ok(printed));

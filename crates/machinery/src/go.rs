@@ -1,10 +1,10 @@
-//! How Go prints values inside the messages that users of Kubernetes know.
+//! Go's formatting of values in messages.
 
 use std::fmt::Write as _;
 
 use crate::{Value, json};
 
-/// A string in double quotes as Go's `%q` prints it: printable characters stand as they are.
+/// Quotes a string like Go's `%q`; printable characters are unchanged.
 ///
 /// ```
 /// assert_eq!(machinery::go::quote("a\"b\n\u{200b}é"), r#""a\"b\n\u200bé""#);
@@ -31,7 +31,7 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// A string in double quotes as Go's `time` package prints it in errors: every byte that is not plain ASCII in
+/// Quotes a string like the errors of Go's `time` package: every byte that is not plain ASCII is printed in
 /// hexadecimal.
 pub fn quote_bytes(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -47,7 +47,7 @@ pub fn quote_bytes(text: &str) -> String {
     out
 }
 
-/// A float as Go's `%v` prints it: an exponent of at least two digits below 1e-4 and from 1e21 on.
+/// Formats a float like Go's `%v`: below 1e-4 and from 1e21 on with an exponent of at least two digits.
 pub fn float(float: f64) -> String {
     let size = float.abs();
     if size == 0.0 || (1e-4..1e21).contains(&size) {
@@ -59,7 +59,7 @@ pub fn float(float: f64) -> String {
     format!("{digits}e{sign}{exponent:0>2}")
 }
 
-/// JSON as Go's encoder writes it: the characters that mean something to HTML are escaped.
+/// Formats JSON like Go's encoder, with HTML escapes.
 pub fn json(value: &Value) -> String {
     let plain = json::to_string(value);
     if !plain.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
@@ -77,9 +77,9 @@ pub fn json(value: &Value) -> String {
     out
 }
 
-/// Whether Go counts a character as printable.
+/// Whether Go's `strconv.IsPrint` accepts a character.
 pub fn is_printable(c: char) -> bool {
-    // A combining mark is printable wherever it stands, but Rust escapes one that stands first.
+    // Go prints a combining mark in any position, but Rust escapes one at the start of a string.
     let mut probe = [b'a'; 5];
     let length = c.encode_utf8(&mut probe[1..]).len();
     let probe = std::str::from_utf8(&probe[..=length]).expect("a letter and an encoded character are UTF-8");
@@ -106,7 +106,7 @@ mod tests {
     use crate::value;
 
     #[test]
-    fn strings_are_quoted_as_go_quotes_them() {
+    fn quote_matches_go() {
         let check = |text: &str, quoted: &str| assert_eq!(quote(text), quoted);
         check("a b", r#""a b""#);
         check("\0\u{7f}\u{7}\u{b}\\", r#""\x00\x7f\a\v\\""#);
@@ -116,12 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn the_time_package_quotes_bytes() {
+    fn quote_bytes_matches_gos_time_package() {
         assert_eq!(quote_bytes("1µ\"\n"), r#""1\xc2\xb5\"\x0a""#);
     }
 
     #[test]
-    fn floats_are_printed_as_by_percent_v() {
+    fn floats_match_percent_v() {
         let check = |value: f64, text: &str| assert_eq!(float(value), text);
         check(0.0, "0");
         check(1.5, "1.5");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn json_escapes_what_html_would_read() {
+    fn json_escapes_html_characters() {
         assert_eq!(json(&value!({"a": "<&>"})), r#"{"a":"\u003c\u0026\u003e"}"#);
     }
 }

@@ -1,11 +1,11 @@
-//! What an object is: its group, version and kind.
+//! GroupVersionKind: the type of an API object.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Str, Value};
 
-/// An API group and one of its versions. The core group is the empty string.
+/// An API group and version. The core group is the empty string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
     /// `apps`, `batch`; empty for the core group.
@@ -14,14 +14,12 @@ pub struct GroupVersion {
     pub version: Str,
 }
 
-/// A kind in one version of its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionKind {
     /// `apps`, `batch`; empty for the core group.
     pub group: Str,
     /// `v1`, `v1beta1`.
     pub version: Str,
-    /// `Deployment`.
     pub kind: Str,
 }
 
@@ -31,40 +29,36 @@ pub struct GroupVersionKind {
 pub struct InvalidGroupVersion(pub String);
 
 impl GroupVersion {
-    /// From constants.
     pub const fn of(group: &'static str, version: &'static str) -> Self {
         Self { group: Str::const_new(group), version: Str::const_new(version) }
     }
 
-    /// The kind `kind` of this version.
     pub fn kind(self, kind: impl Into<Str>) -> GroupVersionKind {
         GroupVersionKind { group: self.group, version: self.version, kind: kind.into() }
     }
 }
 
 impl GroupVersionKind {
-    /// From constants.
     pub const fn of(group: &'static str, version: &'static str, kind: &'static str) -> Self {
         Self { group: Str::const_new(group), version: Str::const_new(version), kind: Str::const_new(kind) }
     }
 
-    /// From an object's `apiVersion` and `kind`.
+    /// Parses an object's `apiVersion` and `kind`.
     pub fn parse(api_version: &str, kind: &str) -> Result<Self, InvalidGroupVersion> {
         Ok(api_version.parse::<GroupVersion>()?.kind(kind))
     }
 
-    /// What an object says it is; what it does not say is empty.
+    /// Returns the type of an object; absent fields are empty.
     pub fn of_object(object: &Value) -> Result<Self, InvalidGroupVersion> {
         let text = |key| object.get(key).and_then(Value::as_str).unwrap_or_default();
         Self::parse(text("apiVersion"), text("kind"))
     }
 
-    /// The group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
-    /// How an object of this kind states its version: `apps/v1`, `v1`.
+    /// Returns the `apiVersion` of objects of this kind: `apps/v1`, `v1`.
     pub fn api_version(&self) -> Str {
         self.group_version().to_string().into()
     }
@@ -73,7 +67,7 @@ impl GroupVersionKind {
 impl FromStr for GroupVersion {
     type Err = InvalidGroupVersion;
 
-    /// Reads an `apiVersion`. An empty one, and Go's `/`, are the empty version of the core group.
+    /// Parses an `apiVersion`. The empty string and `/` are the empty version of the core group, as in Go.
     fn from_str(text: &str) -> Result<Self, InvalidGroupVersion> {
         if text.is_empty() || text == "/" {
             return Ok(Self::default());
@@ -98,7 +92,7 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-/// As upstream's messages show it: `apps/v1, Kind=Deployment`.
+/// The form in upstream's messages: `apps/v1, Kind=Deployment`.
 impl fmt::Display for GroupVersionKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}/{}, Kind={}", self.group, self.version, self.kind)
@@ -125,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn two_slashes_are_an_error_worded_as_upstream() {
+    fn two_slashes_fail_with_upstreams_message() {
         let error = "a/b/c".parse::<GroupVersion>().unwrap_err();
         assert_eq!(error.to_string(), "unexpected GroupVersion string: a/b/c");
     }
 
     #[test]
-    fn an_object_says_what_it_is() {
+    fn gvk_is_read_from_an_object() {
         let deployment = GroupVersionKind::of("apps", "v1", "Deployment");
         let object = value!({"apiVersion": "apps/v1", "kind": "Deployment"});
         assert_eq!(GroupVersionKind::of_object(&object), Ok(deployment.clone()));

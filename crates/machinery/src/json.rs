@@ -1,5 +1,5 @@
-//! JSON to tree and back, by the rules of Kubernetes' decoder: integers stay integers, repeated keys are noticed,
-//! floats are printed as Go prints them.
+//! JSON parser and writer with the rules of Kubernetes' decoder: integers stay integers, duplicate keys are reported,
+//! floats are printed as in Go.
 
 mod go_order;
 mod parse;
@@ -19,39 +19,36 @@ pub use raw::{RawEntries, RawEntry};
 use crate::field_validation::{duplicate, unknown};
 use crate::{Object, Path, Value, go};
 
-/// Why bytes are not JSON, in the words of Go's decoder.
+/// Bytes are not valid JSON; the messages are those of Go's decoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It ends in the middle.
     #[error("unexpected end of JSON input")]
     End,
-    /// Something stands where it cannot.
     #[error("invalid character {} {place}", quoted(*.char))]
     Character {
-        /// What stands there.
         char: char,
-        /// Where that is, in the grammar.
+        /// The position in the grammar, as worded in Go's messages.
         place: String,
-        /// Where that is, in bytes.
+        /// The position in bytes.
         offset: usize,
     },
-    /// A number is too large even for a float.
+    /// A number exceeds the range of a float.
     #[error("cannot unmarshal number {0} into Go value of type float64")]
     Range(String),
-    /// Lists and objects stand more than 127 deep inside each other.
+    /// Lists and objects are nested more than 127 levels deep.
     #[error("exceeded max depth")]
     Depth,
 }
 
-/// Reads exactly one value. Of a key that occurs twice the last value counts; what is not UTF-8 becomes U+FFFD.
+/// Parses exactly one value. The last value of a duplicate key counts; invalid UTF-8 becomes U+FFFD.
 ///
 /// Nesting is limited to 127 levels, so that no walk over a tree can exhaust the stack.
-// DEVIATION: upstream's decoder goes 10,000 levels deep; no built-in type nests beyond 40.
+// DEVIATION: upstream's decoder accepts 10,000 levels; no built-in type nests beyond 40.
 pub fn parse(json: &[u8]) -> Result<Value, Error> {
     parse_strict(json).map(|(value, _)| value)
 }
 
-/// Reads exactly one value, and tells the path of each key that occurs more than once in its object.
+/// Parses exactly one value, and returns the path of each duplicate key.
 pub fn parse_strict(json: &[u8]) -> Result<(Value, Vec<String>), Error> {
     let text = text(json);
     let mut parser = Parser::new(&text);
@@ -59,17 +56,17 @@ pub fn parse_strict(json: &[u8]) -> Result<(Value, Vec<String>), Error> {
     Ok((value, parser.end()?))
 }
 
-/// What a strict reader tells of a text that was read before, in the order in which it comes upon it: fields of `unknown`,
-/// whose values it passes over, and keys that are given again in their object. Each is told once, and a hundred at most.
+/// Returns the messages of a strict decoder for a text that was parsed before, in text order: fields in `unknown`,
+/// whose values are skipped, and duplicate keys. Each is reported once, at most a hundred in all.
 pub fn findings(json: &[u8], unknown: &[String]) -> Vec<String> {
     let text = text(json);
     let mut findings = Findings { unknown, told: Vec::new() };
-    // What does not parse was refused before anybody asks for this.
+    // Invalid JSON was rejected before this call.
     drop(Parser::new(&text).visit(&Path::ROOT, &mut findings));
     findings.told
 }
 
-/// Reads any number of values that stand one after another.
+/// Parses any number of consecutive values.
 pub fn parse_all(json: &[u8]) -> Result<Vec<Value>, Error> {
     let text = text(json);
     let mut parser = Parser::new(&text);
@@ -80,24 +77,24 @@ pub fn parse_all(json: &[u8]) -> Result<Vec<Value>, Error> {
     Ok(values)
 }
 
-/// Checking first is much faster than looking for what to replace.
+/// Returns the bytes as text. Checking for valid UTF-8 first is much faster than the lossy conversion.
 fn text(json: &[u8]) -> Cow<'_, str> {
     str::from_utf8(json).map_or_else(|_| String::from_utf8_lossy(json), Cow::Borrowed)
 }
 
-/// Writes a value on one line.
+/// Serializes a value on one line.
 pub fn to_vec(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     write::value(value, &mut out);
     out
 }
 
-/// Writes a value on one line.
+/// Serializes a value on one line.
 pub fn to_string(value: &Value) -> String {
     String::from_utf8(to_vec(value)).expect("JSON of a tree of strings is UTF-8")
 }
 
-/// Writes a value with each entry on a line of its own, indented by four spaces as kubectl does.
+/// Serializes a value with one entry per line, indented by four spaces as in kubectl.
 pub fn to_string_pretty(value: &Value) -> String {
     let mut out = Vec::with_capacity(256);
     let layout = Pretty(serde_json::ser::PrettyFormatter::with_indent(b"    "));
@@ -106,8 +103,8 @@ pub fn to_string_pretty(value: &Value) -> String {
     String::from_utf8(out).expect("JSON of a tree of strings is UTF-8")
 }
 
-/// A float as Go's JSON encoder prints it: shortest digits that read back the same, an exponent only for the very
-/// small and the very large, no trailing `.0`.
+/// Formats a float like Go's JSON encoder: the shortest digits that round-trip, an exponent only for very small and
+/// very large numbers, no trailing `.0`.
 pub fn format_float(float: f64) -> impl fmt::Display {
     struct Shortest(f64);
     impl fmt::Display for Shortest {
@@ -126,10 +123,10 @@ pub fn format_float(float: f64) -> impl fmt::Display {
     Shortest(float)
 }
 
-/// The value that a float is after Go has printed it and read it back, which makes an integer of a whole number.
-/// None for what JSON cannot write.
+/// Returns the value of a float after Go has printed and parsed it; a whole number becomes an integer. Returns [`None`]
+/// for numbers that JSON cannot represent.
 pub fn number(float: f64) -> Option<Value> {
-    /// 2^63, from which on a whole number does not fit an integer.
+    /// 2^63: whole numbers from here on do not fit a 64-bit integer.
     const END: f64 = 9_223_372_036_854_775_808.0;
     let negative_zero = float == 0.0 && float.is_sign_negative();
     let whole = float.fract() == 0.0 && (-END..END).contains(&float) && !negative_zero;
@@ -189,7 +186,7 @@ struct Findings<'u> {
 }
 
 impl Findings<'_> {
-    /// As many as upstream's decoder tells.
+    /// The limit of upstream's decoder.
     const MAX: usize = 100;
 
     fn tell(&mut self, finding: String) {
@@ -212,7 +209,7 @@ impl Visitor for Findings<'_> {
     }
 }
 
-/// A character as Go's decoder shows it.
+/// Quotes a character like Go's decoder.
 fn quoted(char: char) -> String {
     match char {
         '\'' => r"'\''".to_owned(),
@@ -230,25 +227,25 @@ mod tests {
     use crate::value;
 
     #[test]
-    fn what_is_read_is_written_again() {
+    fn json_round_trips() {
         let text = r#"{"a":[1,-2,1.5,true,null,"x\n\"é"],"b":{}}"#;
         assert_eq!(to_string(&parse(text.as_bytes()).unwrap()), text);
     }
 
     #[test]
-    fn numbers_are_integers_where_they_fit_and_floats_where_not() {
+    fn numbers_are_integers_if_they_fit_and_floats_otherwise() {
         let check = |json: &str, value: Value| assert_eq!(parse(json.as_bytes()).unwrap(), value, "{json}");
         check("9223372036854775807", Value::Int(i64::MAX));
         check("9223372036854775808", Value::Float(9_223_372_036_854_775_808.0));
         check("-9223372036854775808", Value::Int(i64::MIN));
         check("1.0", Value::Float(1.0));
         check("1e3", Value::Float(1000.0));
-        // Read to the nearest float, as Go does, not to one beside it.
+        // The result is the nearest float, as in Go, not an adjacent one.
         check(&"9".repeat(95), Value::Float(1e95));
     }
 
     #[test]
-    fn floats_are_printed_as_go_prints_them() {
+    fn floats_are_formatted_like_go() {
         let check = |float: f64, text: &str| assert_eq!(format_float(float).to_string(), text);
         check(1.0, "1");
         check(0.1, "0.1");
@@ -261,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_key_is_told_with_its_path() {
+    fn duplicate_keys_are_reported_with_their_path() {
         let (value, repeated) = parse_strict(br#"{"a":[{"b":1,"b":2}],"c":1,"c":3}"#).unwrap();
         assert_eq!(value, value!({"a": [{"b": 2}], "c": 3}));
         assert_eq!(repeated, ["a[0].b", "c"]);
     }
 
     #[test]
-    fn findings_stand_in_the_order_of_the_text() {
+    fn findings_are_in_text_order() {
         let check = |json: &str, unknown: &[&str], expect: &[&str]| {
             let unknown: Vec<String> = unknown.iter().map(|path| (*path).to_owned()).collect();
             assert_eq!(findings(json.as_bytes(), &unknown), expect, "{json}");
@@ -294,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn values_may_stand_one_after_another() {
+    fn consecutive_values_are_parsed() {
         assert_eq!(parse_all(b" {} [1]\n2 ").unwrap(), [value!({}), value!([1]), value!(2)]);
         assert_eq!(parse_all(b" \n").unwrap(), []);
         assert!(parse_all(b"{} x").is_err());
     }
 
     #[test]
-    fn escapes_are_read_and_lone_halves_replaced() {
+    fn escapes_are_decoded_and_lone_surrogates_replaced() {
         let check = |json: &str, text: &str| assert_eq!(parse(json.as_bytes()).unwrap(), text.into(), "{json}");
         check(r#""a\"\\\/\b\f\n\r\tz""#, "a\"\\/\u{8}\u{c}\n\r\tz");
         check(r#""\u00e9\ud83d\ude00""#, "é😀");
@@ -311,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_an_error_in_the_words_of_go() {
+    fn invalid_json_fails_with_gos_messages() {
         let check = |json: &str, expect: &str| {
             assert_eq!(parse(json.as_bytes()).unwrap_err().to_string(), expect, "{json}");
         };
@@ -340,14 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn nesting_ends_at_127_levels() {
+    fn nesting_is_limited_to_127_levels() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         assert!(parse(deep(127).as_bytes()).is_ok());
         assert_eq!(parse(deep(128).as_bytes()), Err(Error::Depth));
     }
 
     #[test]
-    fn a_tree_has_no_spare_room() {
+    fn parsed_trees_have_no_spare_capacity() {
         let Value::Array(items) = parse(b"[1,2,3,4,5]").unwrap() else { panic!("a list") };
         assert_eq!(items.capacity(), 5);
     }

@@ -1,62 +1,52 @@
-//! Paths into a tree as the printed columns of a CRD name them: `.status.conditions[?(@.type=="Ready")].status`.
+//! JSONPath of CRD printer columns: `.status.conditions[?(@.type=="Ready")].status`.
 //!
-//! This is the path language of kubectl without its templates: one path, read once, followed often. What is not there
-//! gives no result rather than an error.
+//! The language is kubectl's JSONPath without templates: one path, parsed once, evaluated often. A missing field gives
+//! no result instead of an error.
 
 mod parse;
 
 use crate::{Str, Value, go};
 
-/// A path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     steps: Vec<Step>,
 }
 
-/// Why a text is not a path.
+/// A text is not a valid JSONPath.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Something begins and does not end.
     #[error("unterminated {0}")]
     Unterminated(&'static str),
-    /// A character that nothing begins with.
     #[error("unrecognized character in action: {0:?}")]
     Character(char),
-    /// A word that means nothing.
     #[error("unrecognized identifier {0}")]
     Identifier(String),
-    /// A number that is none.
     #[error("cannot parse number {0}")]
     Number(String),
-    /// What stands in brackets is no index, slice or key.
+    /// The text in brackets is not an index, slice or key.
     #[error("invalid array index {0}")]
     Index(String),
-    /// A comparison that there is none of.
     #[error("unrecognized filter operator {0}")]
     Operator(String),
     /// `....`
     #[error("invalid multiple recursive descent")]
     Recursive,
-    /// Longer or more deeply nested than anybody needs.
+    /// The path exceeds the length or nesting limit.
     #[error("path is too long")]
     TooLong,
 }
 
-/// Why a path cannot be followed in a tree.
+/// A path cannot be evaluated on a tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// A list is expected where something else is.
     #[error("{0} is not array or slice")]
     NotAList(&'static str),
-    /// A list has no such item.
     #[error("array index out of bounds: index {index}, length {length}")]
     OutOfBounds {
-        /// The index asked for.
         index: i64,
-        /// How many items there are.
+        /// The number of items in the list.
         length: usize,
     },
-    /// A slice advances by less than one.
     #[error("step must be > 0")]
     Step,
     /// A comparison of several values, or of none.
@@ -65,12 +55,12 @@ pub enum EvalError {
     /// A comparison of values that have no order or are of different types.
     #[error("incompatible types for comparison")]
     Incomparable,
-    /// More results than anybody can read.
+    /// A step gives more than `RESULTS_MAX` results.
     #[error("too many results")]
     TooMany,
 }
 
-/// How many values a step may give. A column shows one; recursive descent over a large object could give millions.
+/// Maximum number of results of a step. A column shows one; recursive descent over a large object could give millions.
 const RESULTS_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +85,7 @@ enum Operator {
     Greater,
 }
 
-/// `[start:end:step]`. An end that stands for one item after a start of -1 is the end of the list.
+/// `[start:end:step]`. `single` is a single index, whose end after a start of -1 is the end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slice {
     start: i64,
@@ -105,23 +95,23 @@ struct Slice {
 }
 
 impl JsonPath {
-    /// Reads a path, without the braces of a template.
+    /// Parses a path without the braces of a template.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         parse::parse(text).map(|steps| Self { steps })
     }
 
-    /// All values that the path leads to.
+    /// Returns all values that the path selects.
     pub fn find<'a>(&'a self, root: &'a Value) -> Result<Vec<&'a Value>, EvalError> {
         follow(&self.steps, vec![root])
     }
 
-    /// The first value that the path leads to, if it leads anywhere.
+    /// Returns the first value that the path selects; [`None`] if there is none or the evaluation fails.
     pub fn first<'a>(&'a self, root: &'a Value) -> Option<&'a Value> {
         self.find(root).ok()?.first().copied()
     }
 }
 
-/// A result as kubectl prints it.
+/// Formats a result like kubectl.
 pub fn print(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
@@ -253,7 +243,7 @@ fn children(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// The value and all below it that have something below them, outermost first. A tree is at most 128 levels deep.
+/// Collects the value and all descendants that have children, outermost first. A tree is at most 128 levels deep.
 fn descend<'a>(value: &'a Value, out: &mut Vec<&'a Value>) -> Result<(), EvalError> {
     let below = children(value);
     if below.is_empty() {
@@ -285,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_to_values() {
+    fn paths_select_values() {
         let check = |path: &str, expect: &[&str]| assert_eq!(found(path), expect, "{path}");
         check(".spec.replicas", &["3"]);
         check("$.spec.replicas", &["3"]);
@@ -311,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_an_error() {
+    fn invalid_evaluations_are_errors() {
         let check = |path: &str, error: &str| assert_eq!(found(path), [error], "{path}");
         check(".spec.ports[2]", "array index out of bounds: index 2, length 2");
         check(".spec[0]", "object is not array or slice");
@@ -321,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn invalid_paths_are_rejected() {
         for bad in [".a[", ".a[?(@.b", "....", ".a[x]", ".a[?(@.b=~1)]", "#", ".a{", "\"a", "range", ".a[?(@.b==1)"] {
             assert!(JsonPath::parse(bad).is_err(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! Label selectors: in text as clients send them, as objects in specifications, and what they match.
+//! Label selectors: the text form, the `LabelSelector` object form, and matching.
 
 mod object;
 mod parse;
@@ -11,16 +11,16 @@ pub use parse::ParseError;
 use crate::field::{self, Error};
 use crate::{Object, Path, Str, Value, names};
 
-/// A condition on labels. All requirements must hold; no requirement matches everything.
+/// A label selector. All requirements must hold; an empty selector matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// Matches what meets all of these, which are sorted by key.
+    /// Matches labels that meet all requirements, which are sorted by key.
     All(Vec<Requirement>),
-    /// Matches nothing, as a selector that is absent does.
+    /// Matches nothing, like an absent selector.
     Nothing,
 }
 
-/// A condition on one label.
+/// A requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     key: Str,
@@ -28,12 +28,11 @@ pub struct Requirement {
     values: Vec<Str>,
 }
 
-/// How a label relates to the values of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `key=value`
     Equals,
-    /// `key==value`, the same in another notation
+    /// `key==value`, equivalent to `Equals`
     DoubleEquals,
     /// `key!=value`, also if the label is absent
     NotEquals,
@@ -52,26 +51,23 @@ pub enum Operator {
 }
 
 impl Selector {
-    /// Matches everything.
     pub const EVERYTHING: Self = Self::All(Vec::new());
 
-    /// Reads the text form.
+    /// Parses the text form.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         parse::parse(text)
     }
 
-    /// The selector of these requirements.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self::All(requirements)
     }
 
-    /// Whether it matches everything.
     pub const fn is_everything(&self) -> bool {
         matches!(self, Self::All(requirements) if requirements.is_empty())
     }
 
-    /// The requirements, sorted by key; `None` if it matches nothing.
+    /// Returns the requirements, sorted by key; `None` if the selector matches nothing.
     pub fn requirements(&self) -> Option<&[Requirement]> {
         match self {
             Self::All(requirements) => Some(requirements),
@@ -79,7 +75,7 @@ impl Selector {
         }
     }
 
-    /// Whether it matches labels, of which `label` gives the value by key.
+    /// Whether the selector matches; `label` returns the value of a label.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Self::All(requirements) => {
@@ -89,17 +85,17 @@ impl Selector {
         }
     }
 
-    /// Whether it matches an object of labels; `None` is an object without any.
+    /// Whether the selector matches a map of labels; `None` is an empty map.
     pub fn matches_labels(&self, labels: Option<&Object>) -> bool {
         self.matches(|key| labels?.get(key)?.as_str())
     }
 
-    /// Whether it matches the labels of a whole object.
+    /// Whether the selector matches the labels of an object.
     pub fn matches_object(&self, object: &Value) -> bool {
         self.matches_labels(object.at(&["metadata", "labels"]).and_then(Value::as_object))
     }
 
-    /// The one value that the label `key` must have, if the selector asks for one.
+    /// Returns the single value that the selector requires of the label `key`, if any.
     pub fn exact_value(&self, key: &str) -> Option<&str> {
         let requirement = self.requirements()?.iter().find(|requirement| requirement.key == key)?;
         match (requirement.operator, requirement.values.as_slice()) {
@@ -110,7 +106,7 @@ impl Selector {
 }
 
 impl Requirement {
-    /// A condition on the label `key`, if key, operator and values go together. `path` is where it stands.
+    /// Builds a requirement; fails if key, operator and values are invalid or do not match. `path` is used in errors.
     pub fn new(key: &str, operator: Operator, values: Vec<Str>, path: &Path) -> Result<Self, field::Errors> {
         let mut errors = Vec::new();
         let wrong = names::qualified_name(key);
@@ -151,22 +147,19 @@ impl Requirement {
         if errors.is_empty() { Ok(Self { key: key.into(), operator, values }) } else { Err(errors) }
     }
 
-    /// The label that it is about.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// How the label relates to the values.
     pub const fn operator(&self) -> Operator {
         self.operator
     }
 
-    /// The values that the label is compared with.
     pub fn values(&self) -> &[Str] {
         &self.values
     }
 
-    /// Whether it holds for a label of this value; `None` is an absent label.
+    /// Whether the requirement holds for a label value; `None` is an absent label.
     pub fn matches(&self, label: Option<&str>) -> bool {
         let among = |value: &str| self.values.iter().any(|one| one == value);
         let compared = |by: fn(&i64, &i64) -> bool| {

@@ -1,7 +1,7 @@
-//! The laws every Kubernetes object obeys: pure, synchronous, over one JSON tree.
+//! API machinery: the operations common to all Kubernetes objects. Pure and synchronous, over one JSON tree.
 //!
-//! Nothing here knows a kind. [`Value`] is the tree, [`schema`] says what a tree must look like, and the other modules are
-//! the operations that every object goes through on its way from a client to the store and back.
+//! This crate knows no specific kind. [`Value`] is the tree, [`schema`] describes valid trees, and the other modules
+//! are the operations that every object passes through between client and store.
 
 pub mod apply;
 pub mod at;

@@ -1,7 +1,7 @@
-//! The metadata of objects: a view over the tree, names that are made up, and what is set on create and update.
+//! ObjectMeta: a view over the tree, name generation, and the fields that the server sets on create and update.
 //!
-//! Reading never fails: what is absent or of another type reads as absent, since the schema engine has already
-//! refused it where it matters.
+//! Reading never fails: a field that is missing or has the wrong type reads as absent. Schema validation has already
+//! rejected wrong types where it matters.
 
 mod validate;
 
@@ -14,37 +14,37 @@ pub use validate::{
 use crate::time::Time;
 use crate::{Object, Value};
 
-/// The metadata of an object, for reading.
+/// Read access to the metadata of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta<'a>(Option<&'a Object>);
 
-/// The metadata of an object, for changing.
+/// Write access to the metadata of an object.
 #[derive(Debug)]
 pub struct MetaMut<'a>(&'a mut Object);
 
-/// One owner of an object.
+/// One entry of `ownerReferences`.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnerReference<'a>(&'a Value);
 
-/// A finalizer that keeps an object until what it owns has lost the reference to it.
+/// The finalizer that keeps an object until its dependents no longer reference it.
 pub const FINALIZER_ORPHAN_DEPENDENTS: &str = "orphan";
-/// A finalizer that keeps an object until what it owns is gone.
+/// The finalizer that keeps an object until its dependents are deleted.
 pub const FINALIZER_DELETE_DEPENDENTS: &str = "foregroundDeletion";
 
-/// The letters and digits of made-up names: no vowels, which could form words, and nothing easily mistaken.
+/// The characters of generated suffixes: no vowels, which could form words, and no easily confused characters.
 pub const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many of them a made-up name ends in.
+/// Number of random characters at the end of a generated name.
 pub const NAME_SUFFIX_LENGTH: usize = 5;
-/// What is kept of a `generateName`: a label of 63 bytes less the suffix.
+/// Maximum bytes kept of a `generateName`: a label of 63 bytes minus the suffix.
 const NAME_BASE_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
 
-/// The name made from a `generateName` and a suffix.
+/// Returns the name made from a `generateName` and a suffix.
 pub fn generate_name(base: &str, suffix: &str) -> String {
     let base = &base[..base.floor_char_boundary(NAME_BASE_MAX)];
     format!("{base}{suffix}")
 }
 
-/// A suffix for [`generate_name`] from a random number.
+/// Derives a suffix for [`generate_name`] from a random number.
 pub fn name_suffix(mut random: u64) -> String {
     let mut letter = || {
         let letter = NAME_ALPHABET[(random % 27) as usize];
@@ -54,7 +54,7 @@ pub fn name_suffix(mut random: u64) -> String {
     std::iter::repeat_with(&mut letter).take(NAME_SUFFIX_LENGTH).collect()
 }
 
-/// Sets what the server alone decides on create, and a name if only `generateName` is there.
+/// Sets the server-assigned fields on create, and the name if only `generateName` is set.
 pub fn prepare_create(object: &mut Value, uid: &str, now: Time, suffix: &str) {
     let Some(mut meta) = MetaMut::of(object) else { return };
     meta.remove("deletionTimestamp");
@@ -69,11 +69,11 @@ pub fn prepare_create(object: &mut Value, uid: &str, now: Time, suffix: &str) {
     }
 }
 
-/// Puts back what a client left out of an update or may not change by one.
+/// Restores the metadata fields that an update omits or must not change.
 pub fn prepare_update(object: &mut Value, old: &Value) {
     let old = Meta::of(old);
     let Some(mut meta) = MetaMut::of(object) else { return };
-    // The kind counts it up where its desired state changes.
+    // The kind increments the generation when its desired state changes.
     meta.copy("generation", old);
     if meta.view().uid().is_empty() {
         meta.copy("uid", old);
@@ -91,107 +91,93 @@ pub fn prepare_update(object: &mut Value, old: &Value) {
 }
 
 impl<'a> Meta<'a> {
-    /// The metadata of a whole object.
     pub fn of(object: &'a Value) -> Self {
         Self(object.get("metadata").and_then(Value::as_object))
     }
 
-    /// The metadata itself, as templates embed it.
+    /// Reads a `metadata` value, as embedded in templates.
     pub fn from_metadata(metadata: &'a Value) -> Self {
         Self(metadata.as_object())
     }
 
-    /// A field by name, `null` counting as absent.
+    /// Returns a field; `null` counts as absent.
     pub fn value(self, field: &str) -> Option<&'a Value> {
         self.0?.get(field).filter(|value| !value.is_null())
     }
 
-    /// The name, empty if absent.
+    /// Returns the name; empty if absent. The other text fields behave the same.
     pub fn name(self) -> &'a str {
         self.text("name")
     }
 
-    /// The prefix that a name is to be made from, empty if absent.
     pub fn generate_name(self) -> &'a str {
         self.text("generateName")
     }
 
-    /// The namespace, empty if absent.
     pub fn namespace(self) -> &'a str {
         self.text("namespace")
     }
 
-    /// The unique identifier, empty if absent.
     pub fn uid(self) -> &'a str {
         self.text("uid")
     }
 
-    /// The version of the object in the store, empty if absent.
     pub fn resource_version(self) -> &'a str {
         self.text("resourceVersion")
     }
 
-    /// How often the desired state changed, zero if absent.
+    /// Returns the generation; zero if absent.
     pub fn generation(self) -> i64 {
         self.value("generation").and_then(Value::as_int).unwrap_or(0)
     }
 
-    /// When it was created.
     pub fn creation_timestamp(self) -> Option<Time> {
         Time::parse(self.text("creationTimestamp")).ok()
     }
 
-    /// When it is to be gone, if its deletion was asked for.
+    /// Returns the time at which the grace period ends; [`None`] if no deletion was requested.
     pub fn deletion_timestamp(self) -> Option<Time> {
         Time::parse(self.text("deletionTimestamp")).ok()
     }
 
-    /// Whether its deletion was asked for.
+    /// Whether deletion was requested.
     pub fn is_deleting(self) -> bool {
         self.value("deletionTimestamp").is_some()
     }
 
-    /// How long it may take to stop.
     pub fn deletion_grace_period_seconds(self) -> Option<i64> {
         self.value("deletionGracePeriodSeconds")?.as_int()
     }
 
-    /// All labels.
     pub fn labels(self) -> Option<&'a Object> {
         self.value("labels")?.as_object()
     }
 
-    /// The value of a label.
     pub fn label(self, key: &str) -> Option<&'a str> {
         self.labels()?.get(key)?.as_str()
     }
 
-    /// All annotations.
     pub fn annotations(self) -> Option<&'a Object> {
         self.value("annotations")?.as_object()
     }
 
-    /// The value of an annotation.
     pub fn annotation(self, key: &str) -> Option<&'a str> {
         self.annotations()?.get(key)?.as_str()
     }
 
-    /// The finalizers.
     pub fn finalizers(self) -> impl Iterator<Item = &'a str> {
         self.list("finalizers").iter().filter_map(Value::as_str)
     }
 
-    /// The owners.
     pub fn owner_references(self) -> impl Iterator<Item = OwnerReference<'a>> {
         self.list("ownerReferences").iter().map(OwnerReference)
     }
 
-    /// The owner that manages it, if one does.
+    /// Returns the owner reference with `controller: true`, if any.
     pub fn controller(self) -> Option<OwnerReference<'a>> {
         self.owner_references().find(|owner| owner.is_controller())
     }
 
-    /// Who set which fields.
     pub fn managed_fields(self) -> &'a [Value] {
         self.list("managedFields")
     }
@@ -206,7 +192,7 @@ impl<'a> Meta<'a> {
 }
 
 impl<'a> MetaMut<'a> {
-    /// The metadata of a whole object, made if it is not there. `None` if either is something other than an object.
+    /// Returns the metadata of an object, created if absent. `None` if the object or its metadata is not a JSON object.
     pub fn of(object: &'a mut Value) -> Option<Self> {
         let metadata = object.as_object_mut()?.get_or_insert_with("metadata", Value::object);
         if metadata.is_null() {
@@ -215,53 +201,47 @@ impl<'a> MetaMut<'a> {
         metadata.as_object_mut().map(Self)
     }
 
-    /// The same metadata for reading.
     pub fn view(&self) -> Meta<'_> {
         Meta(Some(self.0))
     }
 
-    /// Sets a field.
     pub fn set(&mut self, field: &str, value: impl Into<Value>) {
         self.0.insert(field, value);
     }
 
-    /// Takes a field out.
     pub fn remove(&mut self, field: &str) -> Option<Value> {
         self.0.remove(field)
     }
 
-    /// Sets the version of the object in the store.
     pub fn set_resource_version(&mut self, version: u64) {
         self.set("resourceVersion", version.to_string());
     }
 
-    /// Marks the object as one whose deletion was asked for.
+    /// Sets `deletionTimestamp` and `deletionGracePeriodSeconds`.
     pub fn set_deletion(&mut self, at: Time, grace_period_seconds: i64) {
         self.set("deletionTimestamp", at.to_string());
         self.set("deletionGracePeriodSeconds", grace_period_seconds);
     }
 
-    /// Sets a label.
     pub fn set_label(&mut self, key: &str, value: &str) {
         self.set_in("labels", key, value);
     }
 
-    /// Sets an annotation.
     pub fn set_annotation(&mut self, key: &str, value: &str) {
         self.set_in("annotations", key, value);
     }
 
-    /// Takes a label out, and all labels if it was the last.
+    /// Removes a label, and the `labels` field with the last one.
     pub fn remove_label(&mut self, key: &str) {
         self.remove_in("labels", key);
     }
 
-    /// Takes an annotation out, and all annotations if it was the last.
+    /// Removes an annotation, and the `annotations` field with the last one.
     pub fn remove_annotation(&mut self, key: &str) {
         self.remove_in("annotations", key);
     }
 
-    /// Adds a finalizer that is not there yet. Tells whether it was added.
+    /// Adds a finalizer if it is missing. Returns whether it was added.
     pub fn add_finalizer(&mut self, name: &str) -> bool {
         if self.view().finalizers().any(|have| have == name) {
             return false;
@@ -274,7 +254,7 @@ impl<'a> MetaMut<'a> {
         true
     }
 
-    /// Takes a finalizer out, and the list if it was the last. Tells whether it was there.
+    /// Removes a finalizer, and the list with the last one. Returns whether the finalizer was present.
     pub fn remove_finalizer(&mut self, name: &str) -> bool {
         let Some(list) = self.0.get_mut("finalizers").and_then(Value::as_array_mut) else { return false };
         let before = list.len();
@@ -311,32 +291,27 @@ impl<'a> MetaMut<'a> {
 }
 
 impl<'a> OwnerReference<'a> {
-    /// The group and version of the owner.
     pub fn api_version(self) -> &'a str {
         self.text("apiVersion")
     }
 
-    /// The kind of the owner.
     pub fn kind(self) -> &'a str {
         self.text("kind")
     }
 
-    /// The name of the owner.
     pub fn name(self) -> &'a str {
         self.text("name")
     }
 
-    /// The unique identifier of the owner.
     pub fn uid(self) -> &'a str {
         self.text("uid")
     }
 
-    /// Whether the owner manages the object.
     pub fn is_controller(self) -> bool {
         self.flag("controller") == Some(true)
     }
 
-    /// Whether the owner cannot go before the object when it is deleted in the foreground.
+    /// Whether foreground deletion must delete this object before the owner.
     pub fn blocks_owner_deletion(self) -> bool {
         self.flag("blockOwnerDeletion") == Some(true)
     }

@@ -1,7 +1,7 @@
-//! What names, keys and values of the Kubernetes API look like.
+//! Validation of names, label keys and values, and other strings of the Kubernetes API.
 //!
-//! Each function gives everything that is wrong with a text, in the words of Kubernetes; nothing if it is right. The
-//! regular expressions are only quoted: the checks themselves walk the bytes once.
+//! Each function returns all errors of a text with upstream's messages; none if the text is valid. The regular
+//! expressions appear only in messages: the checks walk the bytes once.
 
 mod address;
 
@@ -14,7 +14,7 @@ const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;
 
-/// A DNS label by RFC 1123: a namespace, most names that become host names.
+/// Validates an RFC 1123 DNS label: a namespace, most names that become host names.
 pub fn dns1123_label(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, LABEL_MAX, "characters");
     if !is_label(value) {
@@ -31,12 +31,12 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A DNS subdomain by RFC 1123: the name of most objects.
+/// Validates an RFC 1123 DNS subdomain: the name of most objects.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     subdomain_in(value, "characters")
 }
 
-/// A DNS label by RFC 1035: starts with a letter, the name of a Service.
+/// Validates an RFC 1035 DNS label, which starts with a letter: the name of a Service.
 pub fn dns1035_label(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, LABEL_MAX, "characters");
     if !(is_label(value) && value.as_bytes()[0].is_ascii_lowercase()) {
@@ -49,7 +49,7 @@ pub fn dns1035_label(value: &str) -> Vec<String> {
     wrong
 }
 
-/// `*.` and a DNS subdomain: the host of an Ingress rule.
+/// Validates `*.` and a DNS subdomain: the host of an Ingress rule.
 pub fn wildcard_dns1123_subdomain(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, SUBDOMAIN_MAX, "characters");
     if !value.strip_prefix("*.").is_some_and(is_subdomain) {
@@ -62,7 +62,7 @@ pub fn wildcard_dns1123_subdomain(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A DNS subdomain whose labels may contain and begin with `_`.
+/// Validates a DNS subdomain whose labels may contain and begin with `_`.
 pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
     const PART: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_part = |part: &str| {
@@ -80,7 +80,8 @@ pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A key of labels and annotations, a finalizer, a condition type: a name with an optional subdomain before a slash.
+/// Validates a label or annotation key, a finalizer or a condition type: a name with an optional subdomain before a
+/// slash.
 pub fn qualified_name(value: &str) -> Vec<String> {
     const RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
     let rule = || mismatch(RULE, QUALIFIED, &["MyName", "my.name", "123-abc"]);
@@ -112,7 +113,6 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// The value of a label.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, LABEL_MAX, "bytes");
     if !value.is_empty() && !is_qualified(value) {
@@ -125,7 +125,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A name that can stand in a URL path: all that is asked of the names of RBAC's objects.
+/// Validates a URL path segment, the only requirement for names of RBAC objects.
 pub fn path_segment(value: &str) -> Vec<String> {
     match value {
         "." | ".." => vec![format!("may not be '{value}'")],
@@ -133,22 +133,21 @@ pub fn path_segment(value: &str) -> Vec<String> {
     }
 }
 
-/// The beginning of a name that can stand in a URL path.
+/// Validates the prefix of a URL path segment.
 pub fn path_segment_prefix(value: &str) -> Vec<String> {
     ["/", "%"].iter().filter(|bad| value.contains(**bad)).map(|bad| format!("may not contain '{bad}'")).collect()
 }
 
-/// A number of a port.
 pub fn port_number(port: i64) -> Vec<String> {
     in_range(port, 1, 65535)
 }
 
-/// A number of a Unix user or group.
+/// Validates a Unix UID or GID.
 pub fn user_id(id: i64) -> Vec<String> {
     in_range(id, 0, u32::MAX.into())
 }
 
-/// An integer between two others, both included.
+/// Validates that `low <= value <= high`.
 pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     if (low..=high).contains(&value) {
         Vec::new()
@@ -157,7 +156,7 @@ pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     }
 }
 
-/// The name of a port: `http`.
+/// Validates a port name such as `http`.
 pub fn port_name(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 15, "characters");
     let is_part = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -176,7 +175,7 @@ pub fn port_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// `93%`
+/// Validates a percentage such as `93%`.
 pub fn percent(value: &str) -> Vec<String> {
     let number = value.strip_suffix('%');
     if number.is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())) {
@@ -189,7 +188,6 @@ pub fn percent(value: &str) -> Vec<String> {
     )]
 }
 
-/// The name of an HTTP header.
 pub fn http_header_name(value: &str) -> Vec<String> {
     if !value.is_empty() && value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
         return Vec::new();
@@ -201,7 +199,7 @@ pub fn http_header_name(value: &str) -> Vec<String> {
     )]
 }
 
-/// The path of a URL, as far as its characters go.
+/// Validates the characters of a URL path.
 pub fn http_path(value: &str) -> Vec<String> {
     let is_part = |c: u8| c.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&c);
     if !value.is_empty() && value.bytes().all(is_part) {
@@ -210,7 +208,7 @@ pub fn http_path(value: &str) -> Vec<String> {
     vec![mismatch("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[])]
 }
 
-/// The name of an environment variable, by the strict rule.
+/// Validates an environment variable name by the strict rule.
 pub fn env_var_name(value: &str) -> Vec<String> {
     let is_part = |c: u8| c.is_ascii_alphanumeric() || b"-._".contains(&c);
     let mut wrong = Vec::new();
@@ -225,7 +223,7 @@ pub fn env_var_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// The name of an environment variable, by the rule that containers have had since 1.34.
+/// Validates an environment variable name by the relaxed rule for containers, in effect since 1.34.
 pub fn relaxed_env_var_name(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.is_empty() {
@@ -240,7 +238,7 @@ pub fn relaxed_env_var_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A key of a ConfigMap or Secret, which becomes a file name.
+/// Validates a key of a ConfigMap or Secret, which becomes a file name.
 pub fn config_map_key(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, SUBDOMAIN_MAX, "characters");
     if value.is_empty() || !value.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c)) {
@@ -254,7 +252,6 @@ pub fn config_map_key(value: &str) -> Vec<String> {
     wrong
 }
 
-/// An identifier of the language C.
 pub fn c_identifier(value: &str) -> Vec<String> {
     let is_start = |c: u8| c.is_ascii_alphabetic() || c == b'_';
     let mut bytes = value.bytes();
@@ -268,7 +265,7 @@ pub fn c_identifier(value: &str) -> Vec<String> {
     )]
 }
 
-/// What is wrong with a text that does not match a regular expression.
+/// Returns the message for a text that does not match a regular expression.
 pub fn mismatch(rule: &str, regex: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{regex}')");

@@ -1,8 +1,8 @@
-//! The patches a client may send: JSON Patch, JSON Merge Patch and Strategic Merge Patch.
+//! Patches: JSON Patch, JSON Merge Patch and Strategic Merge Patch.
 //!
-//! Each is a pure function from a tree and a patch to a tree or an error; nothing is applied by halves, since a patch
-//! consumes the tree it is given. Server-side apply is a content type of a patch too, but not a function of the tree
-//! alone: [`Patch::decode`] leaves it to the caller.
+//! Each is a pure function from a tree and a patch to a tree or an error. A patch is never applied partially, since it
+//! consumes the tree. Server-side apply is also a patch content type, but not a function of the tree alone:
+//! [`Patch::decode`] leaves it to the caller.
 
 pub mod json;
 pub mod merge;
@@ -14,69 +14,66 @@ mod notation;
 
 use crate::{Object, Schema, Str, Value};
 
-/// The deepest nesting of a patched tree: what [`crate::json::parse`] would read again.
+/// Maximum nesting depth of a patched tree: the limit of [`crate::json::parse`].
 pub const DEPTH_MAX: usize = 127;
 
-/// The kinds of patch, by content type.
+/// The patch types, by content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
     Merge,
-    /// A merge that knows which lists are sets and maps.
+    /// A merge patch that knows from the schema which lists are sets and maps.
     Strategic,
-    /// Server-side apply.
     Apply,
 }
 
-/// A patch that has been read but not yet applied.
+/// A patch that is parsed but not yet applied.
 #[derive(Clone, Debug)]
 pub enum Patch {
     /// RFC 6902.
     Json(json::Patch),
     /// RFC 7386.
     Merge(Object),
-    /// A merge that knows which lists are sets and maps.
+    /// A merge patch that knows from the schema which lists are sets and maps.
     Strategic(Object),
 }
 
-/// Why a patch was not applied.
+/// A patch was not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such kind of patch.
     #[error("the body of the request was in an unknown format - accepted media types include: {ACCEPTED}")]
     MediaType(String),
-    /// The patch is no JSON.
     #[error("error decoding patch")]
     Syntax(#[from] crate::json::Error),
-    /// The patch is JSON, but not an object.
     #[error("error decoding patch: json: cannot unmarshal {0} into Go value of type map[string]interface {{}}")]
     NotAnObject(&'static str),
     /// A JSON patch is malformed or does not apply.
     #[error(transparent)]
     Json(#[from] json::Error),
-    /// A strategic merge patch is malformed or does not fit the object.
+    /// A strategic merge patch is malformed or does not match the object.
     #[error(transparent)]
     Strategic(#[from] strategic::Error),
-    /// A strategic merge patch for a type without a Go struct, or server-side apply where a plain patch is asked for.
+    /// A strategic merge patch for a type without a Go struct, or server-side apply where another patch type is
+    /// required.
     #[error("{0}: unimplemented patch type")]
     Unsupported(&'static str),
 }
 
-/// Whose fault an error is, which decides the HTTP status.
+/// The class of an error, which determines the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
     /// 400: the patch is malformed.
     BadRequest,
     /// 413: the patch is too large.
     TooLarge,
-    /// 415: the kind of patch is not served here.
+    /// 415: the resource does not support this patch type.
     MediaType,
-    /// 422: the patch is well formed but does not fit the object. Kubernetes hides why: its message is always `the
-    /// server rejected our request due to an error in our request`.
+    /// 422: the patch is well formed but does not apply to the object. The message to the client is always upstream's
+    /// `the server rejected our request due to an error in our request`.
     Unprocessable,
-    /// 500: what upstream does not tell apart from its own mistakes.
+    /// 500: errors that upstream does not distinguish from internal ones.
     Internal,
 }
 
@@ -87,14 +84,13 @@ const APPLY: &str = "application/apply-patch+yaml";
 const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, \
     application/strategic-merge-patch+json, application/apply-patch+yaml";
 
-/// Applies the patch in `body` to `current`. Fields that a strict reading would complain of are let pass; use
-/// [`Patch::decode`] to see them.
+/// Applies the patch in `body` to `current`. Strict decoding errors are ignored; use [`Patch::decode`] to get them.
 pub fn apply_patch(kind: PatchType, current: Value, body: &[u8], schema: Option<Schema<'_>>) -> Result<Value, Error> {
     let (patch, _) = Patch::decode(kind, body)?;
     patch.apply(current, schema)
 }
 
-/// Fails if `patch` changes one of `paths`, such as `["metadata", "name"]`: what kubectl asks of the patches it makes.
+/// Fails if `patch` changes one of `paths`, such as `["metadata", "name"]`; kubectl's precondition for its patches.
 pub fn require_unchanged(patch: &Value, paths: &[&[&str]]) -> Result<(), Changed> {
     match paths.iter().find(|path| patch.at(path).is_some()) {
         Some(path) => Err(Changed { path: path.join("."), patch: gofmt::Plain(patch).to_string() }),
@@ -102,18 +98,17 @@ pub fn require_unchanged(patch: &Value, paths: &[&[&str]]) -> Result<(), Changed
     }
 }
 
-/// A patch changes what it must not.
+/// A patch changes a field that it must not change.
 #[derive(Debug, thiserror::Error)]
 #[error("precondition failed for: {patch}")]
 pub struct Changed {
-    /// What it changes.
     pub path: String,
     patch: String,
 }
 
 impl PatchType {
-    /// The kind that a `Content-Type` header names. The binary form of server-side apply is refused, as it is upstream
-    /// unless a feature gate is set.
+    /// Returns the patch type of a `Content-Type` header. The CBOR form of server-side apply is rejected, as upstream
+    /// does unless a feature gate is set.
     pub fn from_content_type(header: &str) -> Result<Self, Error> {
         let media_type = header.split_once(';').map_or(header, |(media_type, _)| media_type);
         match media_type {
@@ -125,7 +120,6 @@ impl PatchType {
         }
     }
 
-    /// Its content type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Json => JSON,
@@ -137,8 +131,8 @@ impl PatchType {
 }
 
 impl Patch {
-    /// Reads a patch, and tells what a strict reading complains of, in Kubernetes' words: fields that occur twice, and
-    /// fields that an operation of a JSON patch does not have.
+    /// Parses a patch. Also returns upstream's strict decoding errors: duplicate fields, and unknown fields of JSON
+    /// patch operations.
     pub fn decode(kind: PatchType, body: &[u8]) -> Result<(Self, Vec<String>), Error> {
         let (value, repeated) = crate::json::parse_strict(body)?;
         let duplicates = repeated.iter().map(|path| format!("duplicate field {path:?}"));
@@ -156,8 +150,8 @@ impl Patch {
         }
     }
 
-    /// Changes `current`. Only a strategic merge needs the schema, and it cannot do without: custom resources have none
-    /// of its facts.
+    /// Applies the patch to `current`. Only a strategic merge requires the schema; custom resources do not support it,
+    /// since their schemas lack patch strategies.
     pub fn apply(self, current: Value, schema: Option<Schema<'_>>) -> Result<Value, Error> {
         match self {
             Self::Json(patch) => Ok(patch.apply(current)?),
@@ -172,7 +166,6 @@ impl Patch {
 }
 
 impl Error {
-    /// Whose fault it is.
     pub const fn blame(&self) -> Blame {
         match self {
             Self::MediaType(_) | Self::Unsupported(_) => Blame::MediaType,
@@ -184,7 +177,7 @@ impl Error {
     }
 }
 
-/// Entries to add to an object and to remove from it, made in one go: one by one, each would move half of the others.
+/// Entries to insert into and remove from an object in one pass; sequentially, each would move half of the others.
 #[derive(Default)]
 struct Changes {
     added: Vec<(Str, Value)>,
@@ -218,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn the_content_type_decides_how_a_patch_is_read() {
+    fn content_type_determines_the_patch_type() {
         check(PatchType::Json, r#"[{"op":"add","path":"/b","value":2}]"#, Ok(r#"{"a":1,"b":2}"#));
         check(PatchType::Merge, r#"{"a":null,"b":{"c":null}}"#, Ok(r#"{"b":{}}"#));
         check(PatchType::Strategic, r#"{"$retainKeys":["b"],"b":2}"#, Ok(r#"{"b":2}"#));
     }
 
     #[test]
-    fn an_error_is_blamed_as_upstream_blames_it() {
+    fn errors_have_upstreams_http_status() {
         check(PatchType::Json, "not json", Err(Blame::BadRequest));
         check(PatchType::Json, "{}", Err(Blame::BadRequest));
         check(PatchType::Json, r#"[{"op":1}]"#, Err(Blame::BadRequest));
@@ -252,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_reading_complains_in_kubernetes_words() {
+    fn strict_decoding_errors_match_upstream() {
         let check = |kind, body: &str, expect: &[&str]| {
             assert_eq!(Patch::decode(kind, body.as_bytes()).unwrap().1, expect, "{body}");
         };
@@ -266,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_must_not_change_what_it_is_not_allowed_to() {
+    fn patches_of_protected_fields_are_rejected() {
         let paths: &[&[&str]] = &[&["apiVersion"], &["kind"], &["metadata", "name"]];
         assert!(require_unchanged(&crate::value!({"metadata": {"labels": {}}}), paths).is_ok());
         let changed = require_unchanged(&crate::value!({"metadata": {"name": "b"}}), paths).unwrap_err();
@@ -275,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_many_keys_into_many_is_no_quadratic_affair() {
+    fn merging_many_keys_takes_linear_time() {
         let keys = |prefix: &str| (0..100_000).map(|at| (format!("{prefix}{at}"), 1)).collect::<Object>();
         let merged = merge::apply(keys("b").into(), keys("a").into());
         assert_eq!(merged.as_object().map(Object::len), Some(200_000));

@@ -1,19 +1,19 @@
-//! Where in an object something is: `spec.containers[0].image`, as Kubernetes prints it.
+//! Field paths in upstream's notation: `spec.containers[0].image`.
 
 use std::fmt;
 
-/// One step from a value to a value inside it.
+/// One path element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// A named field: `.name`.
     Field(&'a str),
-    /// An entry of a list: `[3]`.
+    /// A list item: `[3]`.
     Index(usize),
-    /// An entry of a map, whose key need not look like a name: `[app.example/key]`.
+    /// A map entry, whose key may contain any characters: `[app.example/key]`.
     Key(&'a str),
 }
 
-/// A path that grows on the stack while a walk goes down: making one costs nothing until it is printed.
+/// A path that grows on the stack during a walk: a path costs nothing until it is printed.
 ///
 /// ```
 /// use machinery::Path;
@@ -30,15 +30,15 @@ pub struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The object itself. Prints as nothing.
+    /// The path of the root object. Prints as nothing.
     pub const ROOT: Path<'static> = Path { parent: None, step: Step::Field("") };
 
-    /// A path of one field, for rules that start below the root.
+    /// Returns a path of one field, for rules that start below the root.
     pub const fn of(field: &'a str) -> Path<'a> {
         Path { parent: None, step: Step::Field(field) }
     }
 
-    /// The field `name` of what this path leads to.
+    /// Returns the path of the field `name`.
     pub const fn field<'b>(&'b self, name: &'b str) -> Path<'b>
     where
         'a: 'b,
@@ -46,7 +46,7 @@ impl<'a> Path<'a> {
         self.step(Step::Field(name))
     }
 
-    /// The list entry `at` of what this path leads to.
+    /// Returns the path of the list item `at`.
     pub const fn index<'b>(&'b self, at: usize) -> Path<'b>
     where
         'a: 'b,
@@ -54,7 +54,7 @@ impl<'a> Path<'a> {
         self.step(Step::Index(at))
     }
 
-    /// The map entry `key` of what this path leads to.
+    /// Returns the path of the map entry `key`.
     pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b>
     where
         'a: 'b,
@@ -62,7 +62,6 @@ impl<'a> Path<'a> {
         self.step(Step::Key(key))
     }
 
-    /// One step further down.
     pub const fn step<'b>(&'b self, step: Step<'b>) -> Path<'b>
     where
         'a: 'b,
@@ -70,7 +69,7 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), step }
     }
 
-    /// The last step, [`None`] for the root.
+    /// Returns the last step; [`None`] for the root.
     pub fn last(&self) -> Option<Step<'a>> {
         (!self.is_root()).then_some(self.step)
     }
@@ -103,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_read_as_kubernetes_prints_them() {
+    fn paths_print_like_upstream() {
         let root = Path::ROOT;
         let items = root.field("items");
         let item = items.index(2);

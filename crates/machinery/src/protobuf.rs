@@ -1,10 +1,10 @@
-//! Kubernetes protobuf to tree and back, by schema.
+//! Kubernetes protobuf: schema-driven decoding to a tree and encoding from a tree.
 //!
-//! Decoding gives the JSON that Go prints for the message: fields it always writes are there with their zero value,
-//! those that it leaves out when empty are not. Encoding gives the bytes that Go's generated code writes: numbers
-//! ascending, map keys sorted, a scalar that is no pointer even if it is zero, lists of numbers unpacked.
+//! Decoding gives the JSON that Go prints for the message: fields that Go always writes have their zero value, fields
+//! that Go omits when empty are absent. Encoding gives the bytes of Go's generated code: field numbers ascending, map
+//! keys sorted, non-pointer scalars even if zero, lists of numbers unpacked.
 //!
-//! An object on the wire is an [`Envelope`] around its message, because the message itself does not say what it is.
+//! An object on the wire is an [`Envelope`] around its message, because the message itself does not contain its type.
 
 mod decode;
 mod encode;
@@ -19,19 +19,18 @@ pub use encode::encode;
 pub use envelope::{Envelope, MAGIC};
 pub use error::{Error, Problem};
 
-/// Finds the schema of a kind, to understand an object that stands inside another one.
+/// Finds the schema of a kind, for objects embedded in other objects.
 pub type Kinds<'a> = dyn Fn(&GroupVersionKind) -> Option<Schema<'a>> + 'a;
 
-/// How many lists and objects may stand inside each other: as many as in JSON, so that what is read from one can be
-/// written as the other.
+/// Maximum nesting depth of lists and objects: the same as in JSON, so that each form can be converted to the other.
 pub const DEPTH_MAX: usize = 127;
 
-/// Reads an object in its envelope; its `apiVersion` and `kind` are what the envelope says.
+/// Decodes an object in its envelope, which supplies `apiVersion` and `kind`.
 pub fn decode_object(bytes: &[u8], kinds: &Kinds<'_>) -> Result<Value, Error> {
     decode::object(bytes, kinds, &crate::Path::ROOT, 0)
 }
 
-/// Writes an object in an envelope that says what the object says it is.
+/// Encodes an object in an envelope with the object's `apiVersion` and `kind`.
 pub fn encode_object(object: &Value, schema: Schema<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
     let mut raw = Vec::with_capacity(1024);
     encode(object, schema, &mut raw)?;

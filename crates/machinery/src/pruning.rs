@@ -1,11 +1,11 @@
-//! Drops the fields of a custom resource that its schema does not name.
+//! Pruning: removes the fields of a custom resource that its schema does not specify.
 
 use crate::schema::{Schema, Shape, Struct};
 use crate::{Object, Path, Value};
 
-/// Drops what the schema does not name and gives the paths of what is gone, sorted.
+/// Removes the fields that the schema does not specify, and returns their paths, sorted.
 ///
-/// `apiVersion`, `kind` and `metadata` of the object and of every embedded resource stay: they are not the schema's.
+/// `apiVersion`, `kind` and `metadata` of the object and of every embedded resource are kept: no schema covers them.
 pub fn prune(value: &mut Value, schema: Schema<'_>) -> Vec<String> {
     let mut pruned = Vec::new();
     prune_at(value, Some(schema), Keep::Known, &Path::ROOT, &mut pruned);
@@ -13,12 +13,12 @@ pub fn prune(value: &mut Value, schema: Schema<'_>) -> Vec<String> {
     pruned
 }
 
-/// What stays of an object.
+/// The fields of an object that are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// Fields that the schema names.
+    /// The fields that the schema specifies.
     Known,
-    /// All fields; those that the schema names are pruned inside.
+    /// All fields; specified ones are pruned inside.
     All,
 }
 
@@ -35,7 +35,7 @@ fn prune_at(value: &mut Value, schema: Option<Schema<'_>>, keep: Keep, path: &Pa
                 _ if keep == Keep::All => return,
                 _ => (None, Keep::Known),
             };
-            // What a list keeps reaches through lists of lists, but not through the objects in them.
+            // The setting of a list applies to nested lists, but not to the contents of objects in them.
             for (index, value) in items.iter_mut().enumerate() {
                 prune_at(value, item, keep, &path.index(index), pruned);
             }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_does_not_name_goes_with_everything_in_it() {
+    fn unspecified_fields_are_pruned_with_their_contents() {
         let schema = root(&value!({"type": "object", "properties": {
             "a": {"type": "string"},
             "list": {"type": "array", "items": {"type": "object", "properties": {"b": {"type": "integer"}}}},
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn preserving_holds_at_its_level_and_known_fields_are_pruned_again() {
+    fn preserve_unknown_fields_applies_to_its_level_only() {
         let schema = root(&value!({
             "type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"known": {"type": "object", "properties": {"a": {"type": "string"}}}},
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedded_resource_keeps_what_every_object_has() {
+    fn embedded_resources_keep_type_and_metadata() {
         let schema = root(&value!({
             "type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}},
         }));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_but_undescribed_values_keep_no_objects() {
+    fn objects_without_a_schema_are_emptied() {
         let schema = root(&value!({"type": "object", "additionalProperties": true}));
         check(&schema, value!({"spec": {"a": 1, "b": {"c": 1}}}), &value!({"spec": {"a": 1, "b": {}}}), &["spec.b.c"]);
     }

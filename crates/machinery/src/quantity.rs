@@ -1,11 +1,11 @@
 //! Resource quantities: exact decimal numbers with the suffixes of Kubernetes, such as `100m`, `1.5Gi` or `1e3`.
 //!
-//! A quantity remembers which of three notations it was written in and prints itself in the canonical form of that
-//! notation: no fraction, the largest suffix that loses nothing.
+//! A quantity keeps the notation it was written in, one of three, and prints the canonical form of that notation: no
+//! fraction, the largest suffix that loses nothing.
 //!
-//! Upstream keeps the text as it was written where a quick look says that it is canonical, and that look is not
-//! thorough: `1.500`, `+1` and `007` are stored and served as they came, while `1.5Gi` becomes `1536Mi` and `1000m`
-//! becomes `1`. Clients see what is stored, so [`canonical`] does the same.
+//! Upstream keeps the original text if a quick check finds it canonical, and that check is incomplete: `1.500`, `+1`
+//! and `007` are stored and returned unchanged, while `1.5Gi` becomes `1536Mi` and `1000m` becomes `1`. Clients see the
+//! stored text, so [`canonical`] does the same.
 
 mod parse;
 
@@ -16,19 +16,18 @@ use std::str::FromStr;
 
 use crate::{Value, json};
 
-/// An exact amount and the notation it prints in.
+/// An exact amount and its notation.
 ///
-/// Two quantities are equal if their amounts are, whatever their notation: `1Ki` equals `1024`.
+/// Quantities compare by amount, regardless of notation: `1Ki` equals `1024`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     /// Never a multiple of ten, except zero, and smaller than [`MANTISSA_END`].
     mantissa: i128,
-    /// The power of ten that the mantissa is multiplied by: from -9 (nano) up.
+    /// The power of ten by which the mantissa is multiplied; at least -9 (nano).
     exponent: i32,
     format: Format,
 }
 
-/// The notation of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// `12e6`
@@ -40,16 +39,14 @@ pub enum Format {
     DecimalSI,
 }
 
-/// Why a text is not a quantity.
+/// A text is not a valid quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It does not look like one.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// Its number is none, or has too many digits.
+    /// The number is invalid or has too many digits.
     #[error("unable to parse numeric part of quantity")]
     Numeric,
-    /// Its suffix is none of the known ones.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -57,7 +54,7 @@ pub enum Error {
 /// 10^36: two digits fewer than `i128` holds, so that a mantissa can always be shifted to an exponent divisible by 3.
 const MANTISSA_END: u128 = 10_u128.pow(36);
 
-/// The finest power of ten that is told apart.
+/// The smallest supported power of ten.
 const NANO: i32 = -9;
 
 const DECIMAL_SUFFIXES: [(&str, i32); 10] =
@@ -65,8 +62,8 @@ const DECIMAL_SUFFIXES: [(&str, i32); 10] =
 
 const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// The text that Kubernetes stores for a quantity written as `text`: see the module's documentation for when that is
-/// the same text.
+/// Returns the text that Kubernetes stores for the quantity `text`. The module documentation explains when the text is
+/// unchanged.
 ///
 /// ```
 /// use machinery::quantity::canonical;
@@ -80,9 +77,9 @@ pub fn canonical(text: &str) -> Result<Cow<'_, str>, Error> {
     Ok(if parsed.keeps_text { text.into() } else { parsed.quantity.to_string().into() })
 }
 
-/// What [`canonical`] gives for a quantity in JSON, which may be a number, and `null` for zero. `None` for any other
-/// value, which is no quantity at all.
-// DEVIATION: a number such as 1e3 has lost its notation here and is kept as 1k, where upstream keeps the digits sent.
+/// Returns [`canonical`] of a quantity in JSON, which may be a number, or `null` for zero. `None` for any other type of
+/// value.
+// DEVIATION: a number such as 1e3 has lost its notation here and is stored as 1k; upstream keeps the original digits.
 pub fn canonical_value(value: &Value) -> Option<Result<Cow<'_, str>, Error>> {
     let owned = |text: String| canonical(&text).map(|text| text.into_owned().into());
     match value {
@@ -95,56 +92,52 @@ pub fn canonical_value(value: &Value) -> Option<Result<Cow<'_, str>, Error>> {
 }
 
 impl Quantity {
-    /// Nothing.
     pub const ZERO: Self = Self { mantissa: 0, exponent: 0, format: Format::DecimalSI };
 
-    /// A whole number.
+    /// Returns a whole number.
     pub fn new(value: i64, format: Format) -> Self {
         Self::scaled(value, 0, format)
     }
 
-    /// A number of thousandths.
+    /// Returns a number of thousandths.
     pub fn milli(value: i64, format: Format) -> Self {
         Self::scaled(value, -3, format)
     }
 
-    /// `value` × 10^`exponent`; what is finer than nano is rounded away from zero.
+    /// Returns `value` × 10^`exponent`; digits below nano are rounded away from zero.
     pub fn scaled(value: i64, exponent: i32, format: Format) -> Self {
         Self::rounded(value < 0, value.unsigned_abs().into(), exponent.into(), format)
     }
 
-    /// The notation it prints in.
     pub const fn format(self) -> Format {
         self.format
     }
 
-    /// The same amount in another notation.
+    /// Returns the same amount in another notation.
     pub const fn with_format(self, format: Format) -> Self {
         Self { format, ..self }
     }
 
-    /// Whether it is nothing.
     pub const fn is_zero(self) -> bool {
         self.mantissa == 0
     }
 
-    /// Whether it is less than nothing.
     pub const fn is_negative(self) -> bool {
         self.mantissa < 0
     }
 
-    /// The amount as a whole number, rounded away from zero, at most what `i64` holds.
+    /// Returns the amount as a whole number, rounded away from zero and saturated to `i64`.
     pub fn value(self) -> i64 {
         self.scaled_value(0)
     }
 
-    /// The amount in thousandths, rounded away from zero, at most what `i64` holds.
+    /// Returns the amount in thousandths, rounded away from zero and saturated to `i64`.
     pub fn milli_value(self) -> i64 {
         self.scaled_value(-3)
     }
 
-    /// The amount in units of 10^`exponent`, rounded away from zero, at most what `i64` holds.
-    // DEVIATION: upstream leaves undefined what an amount beyond 64 bits gives; here it is the nearest end of the range.
+    /// Returns the amount in units of 10^`exponent`, rounded away from zero and saturated to `i64`.
+    // DEVIATION: an amount beyond 64 bits saturates; in upstream the result is undefined.
     pub fn scaled_value(self, exponent: i32) -> i64 {
         let shift = i64::from(self.exponent) - i64::from(exponent);
         let size = shifted(self.mantissa.unsigned_abs(), shift).unwrap_or(u128::MAX);
@@ -156,22 +149,22 @@ impl Quantity {
         }
     }
 
-    /// The amount as a whole number if it is one and fits `i64`.
+    /// Returns the amount as an integer if it is whole and fits `i64`.
     pub fn as_i64(self) -> Option<i64> {
         let whole = Self::new(self.value(), self.format);
         (whole == self).then(|| self.value())
     }
 
-    /// The amount as a float, as near as one gets.
+    /// Returns the nearest float.
     pub fn as_f64(self) -> f64 {
-        // The standard parser rounds once, where a multiplication by a power of ten would round twice.
+        // The standard parser rounds once, whereas a multiplication by a power of ten would round twice.
         format!("{}e{}", self.mantissa, self.exponent).parse().expect("an integer with an exponent is a float")
     }
 
-    /// The sum, in the notation of `self`, or of `other` if `self` is nothing.
+    /// Returns the sum in the notation of `self`, or of `other` if `self` is zero.
     ///
-    /// Sums are exact as long as they have at most 36 significant digits; beyond that they are rounded away from zero.
-    // DEVIATION: upstream's sums have any number of digits.
+    /// Sums are exact up to 36 significant digits; beyond that they are rounded away from zero.
+    // DEVIATION: upstream's sums have unlimited digits.
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "the notation follows the left side: not what `+` promises")]
     pub fn add(self, other: Self) -> Self {
@@ -181,8 +174,8 @@ impl Quantity {
             let sum = if high.is_zero() { low } else { high };
             return sum.with_format(format);
         }
-        // The coarser amount goes down as far as it fits, the finer one comes up the rest of the way. If that loses
-        // digits, the coarser amount is the larger by far and alone decides the sign.
+        // The coarser amount is scaled down as far as it fits, then the finer one is scaled up. If that loses digits,
+        // the coarser amount is larger by far and alone determines the sign.
         let mut exponent = high.exponent;
         let mut big = high.mantissa;
         while exponent > low.exponent && big.unsigned_abs() < MANTISSA_END * 8 {
@@ -195,20 +188,20 @@ impl Quantity {
         Self::rounded(sum < 0, sum.unsigned_abs(), exponent.into(), format)
     }
 
-    /// The difference, by the same rules as [`Quantity::add`].
+    /// Returns the difference, with the rules of [`Quantity::add`].
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "the notation follows the left side: not what `-` promises")]
     pub fn sub(self, other: Self) -> Self {
         self.add(other.neg())
     }
 
-    /// The amount with the other sign.
+    /// Returns the negated amount.
     #[must_use]
     pub const fn neg(self) -> Self {
         Self { mantissa: -self.mantissa, ..self }
     }
 
-    /// The amount times `factor`, rounded away from zero beyond 36 significant digits.
+    /// Returns the amount times `factor`, rounded away from zero beyond 36 significant digits.
     #[must_use]
     pub fn times(self, factor: i64) -> Self {
         let negative = (self.mantissa < 0) != (factor < 0);
@@ -233,7 +226,7 @@ impl Quantity {
         Self::rounded(self.mantissa < 0, size, exponent.into(), self.format)
     }
 
-    /// Brings any amount into the form that the fields promise.
+    /// Normalizes an amount to the invariants of the fields.
     fn rounded(negative: bool, mut size: u128, mut exponent: i64, format: Format) -> Self {
         if exponent < NANO.into() {
             size = shifted(size, exponent - i64::from(NANO)).expect("dropping digits cannot overflow");
@@ -260,7 +253,7 @@ impl Quantity {
         (self.mantissa * 10_i128.pow(over.unsigned_abs()), self.exponent - over)
     }
 
-    /// Mantissa and index of the suffix, if the amount is one that binary notation shows: whole and not small.
+    /// Returns mantissa and suffix index if binary notation can represent the amount: whole and not small.
     fn canonical_binary(self) -> Option<(i128, usize)> {
         if self.exponent < 0 || self.exponent > 38 {
             return None;
@@ -270,7 +263,7 @@ impl Quantity {
             return None;
         }
         let mut suffix = 0;
-        // There is no suffix beyond Ei; upstream goes on dividing and prints none.
+        // Ei is the largest suffix; upstream continues to divide and prints none.
         while whole % 1024 == 0 && suffix < BINARY_SUFFIXES.len() - 1 {
             whole /= 1024;
             suffix += 1;
@@ -279,7 +272,7 @@ impl Quantity {
     }
 }
 
-/// `size` × 10^`shift`, rounded up. `None` on overflow.
+/// Returns `size` × 10^`shift`, rounded up. `None` on overflow.
 fn shifted(size: u128, shift: i64) -> Option<u128> {
     let factor = u32::try_from(shift.unsigned_abs()).ok().and_then(|shift| 10_u128.checked_pow(shift));
     match (factor, shift < 0) {
@@ -340,7 +333,7 @@ impl Ord for Quantity {
             return signs;
         }
         let order = magnitude(*self).cmp(&magnitude(*other)).then_with(|| {
-            // Of equal magnitude, so the one with the higher exponent has the fewer digits and can be shifted.
+            // The magnitudes are equal, so the amount with the higher exponent has fewer digits and can be shifted.
             let base = self.exponent.min(other.exponent);
             let digits = |it: &Self| shifted(it.mantissa.unsigned_abs(), i64::from(it.exponent) - i64::from(base));
             digits(self).cmp(&digits(other))
@@ -349,7 +342,7 @@ impl Ord for Quantity {
     }
 }
 
-/// The power of ten of the leading digit.
+/// Returns the power of ten of the leading digit.
 fn magnitude(quantity: Quantity) -> i64 {
     i64::from(quantity.mantissa.unsigned_abs().ilog10()) + i64::from(quantity.exponent)
 }

@@ -1,12 +1,14 @@
-//! Go's regular expressions on Rust's engine: one parser of RE2's notation, whose output means the same to the `regex` crate.
+//! Go regular expressions on Rust's engine: parses RE2 syntax and translates it to equivalent syntax of the `regex`
+//! crate.
 //!
-//! Patterns of CRD schemas, CEL expressions and admission policies are written for Go's `regexp` package. Its notation looks like that of the
-//! `regex` crate and differs in many places: classes such as `\d` are ASCII, classes do not nest, `\<` is a literal, `{` may be one, repetitions
-//! do not stack. So patterns are parsed by Go's rules, with Go's errors, and written out again in a small part of the notation that both
-//! share: characters, bracketed classes, groups without names, repetitions.
+//! Patterns of CRD schemas, CEL expressions and admission policies are written for Go's `regexp` package. Its syntax
+//! resembles that of the `regex` crate but differs in many details: classes such as `\d` are ASCII, classes do not
+//! nest, `\<` is a literal, `{` may be a literal, repetitions do not stack. Patterns are therefore parsed by Go's
+//! rules, with Go's errors, and translated to a small subset of the common syntax: characters, bracketed classes,
+//! groups without names, repetitions.
 //!
 //! ```text
-//! pattern ── parse (Go's grammar) ──> nodes ── write ──> pattern of the regex crate ── compile, within a size ──> Regex
+//! pattern ── parse (Go's grammar) ──> nodes ── write ──> pattern of the regex crate ── compile, size-limited ──> Regex
 //! ```
 
 mod class;
@@ -19,7 +21,7 @@ use std::fmt;
 
 use regex::{Regex, RegexBuilder};
 
-/// Compiles a pattern that is written for Go, into at most so many bytes.
+/// Compiles a pattern in Go's syntax; fails if the program exceeds `bytes_max` bytes.
 pub fn compile(pattern: &str, bytes_max: usize) -> Result<Regex, Error> {
     let translated = translate(pattern)?;
     let compiled = RegexBuilder::new(&translated).size_limit(bytes_max).dfa_size_limit(bytes_max).build();
@@ -32,12 +34,12 @@ pub fn compile(pattern: &str, bytes_max: usize) -> Result<Regex, Error> {
     })
 }
 
-/// Writes a pattern of Go's notation in that of the `regex` crate. Groups lose their names and do not capture.
+/// Translates a pattern from Go's syntax to that of the `regex` crate. Groups lose their names and do not capture.
 pub fn translate(pattern: &str) -> Result<String, Error> {
     parse::Parser::new(pattern).parse()
 }
 
-/// Why a pattern is no regular expression, in Go's words.
+/// A pattern is not a valid regular expression; the message is Go's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     code: Code,
@@ -95,13 +97,13 @@ impl Code {
     }
 }
 
-/// Takes the first character off.
+/// Splits off the first character.
 fn next(text: &str) -> Option<(char, &str)> {
     let first = text.chars().next()?;
     Some((first, &text[first.len_utf8()..]))
 }
 
-/// What was read of `whole` before `rest`.
+/// Returns the part of `whole` before `rest`.
 fn consumed<'a>(whole: &'a str, rest: &str) -> &'a str {
     &whole[..whole.len() - rest.len()]
 }

@@ -1,27 +1,25 @@
-//! Where objects of a kind are found in the API: group, version, the plural in the path, and whether in namespaces.
+//! API resources: group, version, plural name, kind and scope.
 
 use std::fmt;
 
 use crate::meta::Scope;
 use crate::{GroupVersion, GroupVersionKind, Str};
 
-/// One resource in one version of its group.
+/// A resource in one version of its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// `apps`, `batch`; empty for the core group.
     pub group: Str,
     /// `v1`, `v1beta1`.
     pub version: Str,
-    /// The word in the path: `deployments`.
+    /// The name in the URL path: `deployments`.
     pub plural: Str,
-    /// What its objects call themselves: `Deployment`.
     pub kind: Str,
-    /// Whether its objects live in namespaces.
     pub scope: Scope,
 }
 
 impl Resource {
-    /// A resource whose objects live in namespaces, from constants.
+    /// Returns a namespaced resource from constants.
     pub const fn namespaced(
         group: &'static str,
         version: &'static str,
@@ -31,7 +29,7 @@ impl Resource {
         Self::of(group, version, plural, kind, Scope::Namespaced)
     }
 
-    /// A resource whose objects live in no namespace, from constants.
+    /// Returns a cluster-scoped resource from constants.
     pub const fn cluster(group: &'static str, version: &'static str, plural: &'static str, kind: &'static str) -> Self {
         Self::of(group, version, plural, kind, Scope::Cluster)
     }
@@ -52,23 +50,21 @@ impl Resource {
         }
     }
 
-    /// The group and version.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion { group: self.group.clone(), version: self.version.clone() }
     }
 
-    /// The kind of its objects.
     pub fn group_version_kind(&self) -> GroupVersionKind {
         self.group_version().kind(self.kind.clone())
     }
 
-    /// How its objects state their version: `apps/v1`, `v1`.
+    /// Returns the `apiVersion` of its objects: `apps/v1`, `v1`.
     pub fn api_version(&self) -> String {
         self.group_version().to_string()
     }
 }
 
-/// As rules of access name it: `pods`, `deployments.apps`.
+/// The form in RBAC rules: `pods`, `deployments.apps`.
 impl fmt::Display for Resource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.plural)?;
@@ -84,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_named_as_rules_of_access_name_it() {
+    fn resources_print_like_in_rbac_rules() {
         assert_eq!(Resource::namespaced("", "v1", "pods", "Pod").to_string(), "pods");
         let deployments = Resource::namespaced("apps", "v1", "deployments", "Deployment");
         assert_eq!(deployments.to_string(), "deployments.apps");

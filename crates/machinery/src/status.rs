@@ -1,49 +1,43 @@
-//! `Status`: how the API answers when there is no object to answer with.
+//! `Status`: the API response without an object, such as an error.
 
 mod make;
 
 use crate::field::Cause;
 use crate::{Object, Value};
 
-/// The outcome of a request. As an error its message is all it says.
+/// The result of a request. As an error it displays its message.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
-    /// Whether the request succeeded.
     pub success: bool,
-    /// What people are told.
+    /// The human-readable message.
     pub message: String,
-    /// What machines are told.
+    /// The machine-readable reason.
     pub reason: Reason,
-    /// What it is about, if there is more to tell.
     pub details: Option<Box<Details>>,
-    /// The HTTP status code.
     pub code: u16,
-    /// Where an expired list may go on all the same; mostly empty.
+    /// The token with which an expired list can be continued inconsistently; usually empty.
     pub continue_token: String,
 }
 
-/// What a failure is about.
+/// The object that a failure refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// The name of the object.
     pub name: String,
     /// The group of the resource or kind.
     pub group: String,
-    /// The resource (`pods`), or the kind (`Pod`) where the object is at fault.
+    /// The resource (`pods`), or the kind (`Pod`) if the object is invalid.
     pub kind: String,
-    /// The unique identifier of the object.
     pub uid: String,
-    /// All that is wrong.
     pub causes: Vec<Cause>,
-    /// When it makes sense to try again; zero if that is not told.
+    /// Zero if the client is not asked to retry.
     pub retry_after_seconds: u32,
 }
 
 /// A group and a resource or kind in it: `deployments` in `apps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupName<'a> {
-    /// The group, empty for the oldest one.
+    /// Empty for the core group.
     pub group: &'a str,
     /// The resource or kind.
     pub name: &'a str,
@@ -51,22 +45,22 @@ pub struct GroupName<'a> {
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $name:ident = $code:literal),* $(,)?) => {
-        /// Why a request failed, for machines. Each has one HTTP status code.
+        /// The machine-readable reason of a failure. Each reason has one HTTP status code.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub enum Reason {
-            /// None given.
+            /// No reason given.
             #[default]
             Unknown,
             $($(#[doc = $doc])* $name,)*
-            /// One that only an extension or another version knows.
+            /// A reason of an extension or of another version.
             Other(String),
         }
 
         impl Reason {
-            /// All that Kubernetes has.
+            /// All reasons of Kubernetes.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The name on the wire, empty if unknown.
+            /// Returns the name on the wire, empty if unknown.
             pub fn name(&self) -> &str {
                 match self {
                     Self::Unknown => "",
@@ -75,7 +69,6 @@ macro_rules! reasons {
                 }
             }
 
-            /// The HTTP status code that goes with it.
             pub const fn code(&self) -> u16 {
                 match self {
                     Self::Unknown | Self::Other(_) => 500,
@@ -95,48 +88,48 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Who the client is cannot be told.
+    /// The client is not authenticated.
     Unauthorized = 401,
-    /// The client may not do this, now or ever.
+    /// The client is not allowed to do this.
     Forbidden = 403,
-    /// What it is about does not exist.
+    /// The object or resource does not exist.
     NotFound = 404,
-    /// What was to be created exists.
+    /// The object to create already exists.
     AlreadyExists = 409,
-    /// The object is not as the client believed.
+    /// The object was changed, or a condition of the request does not hold.
     Conflict = 409,
-    /// What it is about existed and does no more.
+    /// The resource existed and is no longer available.
     Gone = 410,
-    /// The object is not valid.
+    /// The object is invalid.
     Invalid = 422,
-    /// The server could not finish and asks to try again.
+    /// The server could not complete the request in time; the client should retry.
     ServerTimeout = 500,
-    /// What is stored cannot be read.
+    /// The stored object cannot be decoded.
     StoreReadError = 500,
-    /// The server gave up waiting; the request may have had an effect.
+    /// The request timed out; it may have had an effect.
     Timeout = 504,
-    /// The client asks too much at once.
+    /// The client sends too many requests.
     TooManyRequests = 429,
-    /// The request makes no sense.
+    /// The request is malformed.
     BadRequest = 400,
-    /// The resource knows no such verb.
+    /// The resource does not support the verb.
     MethodNotAllowed = 405,
-    /// None of the encodings that the client accepts can be had.
+    /// The server supports none of the encodings that the client accepts.
     NotAcceptable = 406,
     /// The request is too large.
     RequestEntityTooLarge = 413,
-    /// The encoding of the request is not known.
+    /// The encoding of the request is not supported.
     UnsupportedMediaType = 415,
-    /// Something broke that must not.
+    /// An internal error.
     InternalError = 500,
-    /// The version that the client asked for is no longer kept.
+    /// The requested resource version is no longer available.
     Expired = 410,
-    /// The service is not there now.
+    /// The service is temporarily unavailable.
     ServiceUnavailable = 503,
 }
 
 impl Status {
-    /// The object as it goes to clients.
+    /// Returns the object in the form sent to clients.
     pub fn to_value(&self) -> Value {
         let mut out = Object::with_capacity(8);
         out.insert("apiVersion", "v1");
@@ -156,7 +149,7 @@ impl Status {
         Value::Object(out)
     }
 
-    /// Reads the object. `None` if it is not a `Status`.
+    /// Parses a `Status` object. `None` if the value is not a `Status`.
     pub fn from_value(value: &Value) -> Option<Self> {
         if value.str_at(&["kind"]) != Some("Status") {
             return None;
@@ -171,13 +164,13 @@ impl Status {
         })
     }
 
-    /// When the client should try again, if the server says so.
+    /// Returns the retry delay, if the server set one.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0 || self.reason == Reason::ServerTimeout).then_some(seconds)
     }
 
-    /// Whether it has this reason, or none that is known and the reason's code.
+    /// Whether the status has this reason, or an unknown reason and this reason's code.
     pub fn is(&self, reason: &Reason) -> bool {
         let unknown = matches!(self.reason, Reason::Unknown | Reason::Other(_));
         self.reason == *reason || unknown && !self.success && self.code == reason.code()

@@ -1,59 +1,51 @@
-//! Objects as rows of a table and as bare metadata: the forms that clients ask for when they only list.
+//! `Table` and `PartialObjectMetadata`: the alternative forms of lists.
 
 use crate::jsonpath::{self, JsonPath};
 use crate::meta::Meta;
 use crate::time::{Duration, Time};
 use crate::{Object, Value};
 
-/// A column: its heading, and what stands in it.
+/// A column definition with its cell function.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// The heading.
     pub name: String,
     /// `string`, `integer`, `number`, `boolean` or `date`.
     pub ty: String,
-    /// A narrower type, such as `name`; mostly empty.
+    /// A refinement of the type, such as `name`; usually empty.
     pub format: String,
-    /// What the column says, for people.
     pub description: String,
-    /// Zero is always shown, more only where there is room.
+    /// 0 is always printed, higher values only in wide output.
     pub priority: i32,
-    /// How a cell is made.
     pub cell: Cell,
 }
 
-/// How a cell is made from an object.
+/// The source of a cell's value.
 #[derive(Clone, Debug)]
 pub enum Cell {
-    /// By a function of the object and the time.
     Function(fn(&Value, Time) -> Value),
-    /// By a path that a CRD names.
+    /// A path from the printer columns of a CRD.
     Path(JsonPath),
 }
 
-/// What of each object a row carries beside its cells.
+/// The part of each object that a row contains in addition to its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
     None,
-    /// Its metadata.
     #[default]
     Metadata,
-    /// All of it.
     Object,
 }
 
-/// The group and version of the forms here.
+/// The `apiVersion` of the forms in this module.
 pub const API_VERSION: &str = "meta.k8s.io/v1";
 
 impl Column {
-    /// A column that is always shown.
+    /// Creates a column with priority 0.
     pub fn new(name: &str, ty: &str, description: &str, cell: Cell) -> Self {
         let [name, ty, description] = [name, ty, description].map(str::to_owned);
         Self { name, ty, format: String::new(), description, priority: 0, cell }
     }
 
-    /// The cell of `object` in this column.
     pub fn cell(&self, object: &Value, now: Time) -> Value {
         match &self.cell {
             Cell::Function(make) => make(object, now),
@@ -61,7 +53,7 @@ impl Column {
         }
     }
 
-    /// What a path found as the type of the column says; `null` if it cannot be.
+    /// Converts the result of a path to the column type; `null` if that is impossible.
     fn converted(&self, found: &Value, now: Time) -> Value {
         match (self.ty.as_str(), found) {
             ("string", _) => jsonpath::print(found).into(),
@@ -88,7 +80,8 @@ impl Column {
     }
 }
 
-/// A table of objects, or of the one object in a list that has no `items`. `list` gives the table its metadata.
+/// Builds a table of the items of `list`, or of the single object if there are no `items`. `list` supplies the
+/// metadata.
 pub fn table(columns: &[Column], list: &Value, include: IncludeObject, now: Time) -> Value {
     let mut out = Object::with_capacity(5);
     out.insert("kind", "Table");
@@ -100,12 +93,11 @@ pub fn table(columns: &[Column], list: &Value, include: IncludeObject, now: Time
     Value::Object(out)
 }
 
-/// One row of a table.
 pub fn row(columns: &[Column], object: &Value, include: IncludeObject, now: Time) -> Value {
     let mut out = Object::with_capacity(2);
     out.insert("cells", columns.iter().map(|column| column.cell(object, now)).collect::<Vec<_>>());
     match include {
-        // The field has no omitempty upstream: it is there, and says that nothing is.
+        // Upstream's field has no omitempty: it is written as null.
         IncludeObject::None => out.insert("object", Value::Null),
         IncludeObject::Metadata => out.insert("object", partial_metadata(object)),
         IncludeObject::Object => out.insert("object", object.clone()),
@@ -113,7 +105,7 @@ pub fn row(columns: &[Column], object: &Value, include: IncludeObject, now: Time
     Value::Object(out)
 }
 
-/// Only the metadata of an object.
+/// Returns an object's `PartialObjectMetadata`.
 pub fn partial_metadata(object: &Value) -> Value {
     let mut out = Object::with_capacity(3);
     out.insert("kind", "PartialObjectMetadata");
@@ -122,7 +114,7 @@ pub fn partial_metadata(object: &Value) -> Value {
     Value::Object(out)
 }
 
-/// Only the metadata of each object of a list.
+/// Returns a list's `PartialObjectMetadataList`.
 pub fn partial_metadata_list(list: &Value) -> Value {
     let mut out = Object::with_capacity(4);
     out.insert("kind", "PartialObjectMetadataList");
@@ -132,22 +124,21 @@ pub fn partial_metadata_list(list: &Value) -> Value {
     Value::Object(out)
 }
 
-/// A cell for the name of an object.
 pub fn name_cell(object: &Value, _now: Time) -> Value {
     Meta::of(object).name().into()
 }
 
-/// A cell for the time since an object was created.
 pub fn age_cell(object: &Value, now: Time) -> Value {
     age(Meta::of(object).creation_timestamp(), now).into()
 }
 
-/// How long ago something was: `5d3h`, or `<unknown>`.
+/// Formats the time since `since`: `5d3h`, or `<unknown>`.
 pub fn age(since: Option<Time>, now: Time) -> String {
     since.map_or_else(|| "<unknown>".to_owned(), |since| human_duration(now.since(since)))
 }
 
-/// A duration with two or three significant figures. Clocks may differ by less than two seconds.
+/// Formats a duration with two or three significant figures. Negative durations below two seconds are tolerated as
+/// clock skew.
 pub fn human_duration(duration: Duration) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -173,7 +164,7 @@ pub fn human_duration(duration: Duration) -> String {
     }
 }
 
-/// The objects of a list; an object that is no list is its own only item.
+/// Returns the items of a list; an object without `items` is the only item.
 fn items(list: &Value) -> &[Value] {
     match list.get("items") {
         Some(items) => items.as_array().unwrap_or_default(),
@@ -197,7 +188,7 @@ mod tests {
     const NOW: Time = Time::from_unix(1_800_000_000, 0);
 
     #[test]
-    fn durations_are_rounded_for_people() {
+    fn human_durations_are_rounded() {
         let check = |seconds: i64, text: &str| assert_eq!(human_duration(Duration::from_seconds(seconds)), text);
         let (minute, hour, day, year) = (60, 3600, 86_400, 31_536_000);
         check(-2, "<invalid>");
@@ -222,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn an_age_that_is_not_known_says_so() {
+    fn unknown_age_prints_unknown() {
         assert_eq!(age(None, NOW), "<unknown>");
         assert_eq!(age_cell(&value!({"metadata": {"creationTimestamp": "2027-01-15T07:59:00Z"}}), NOW), value!("60s"));
     }
 
     #[test]
-    fn the_cells_of_a_path_follow_the_type_of_their_column() {
+    fn path_cells_are_converted_to_the_column_type() {
         let object = value!({"i": 3, "f": (Value::Float(1.5)), "b": true, "s": "x", "n": null,
             "d": "2027-01-15T07:59:00Z", "m": {"k": [1]}});
         let check = |ty: &str, path: &str, cell: Value| {

@@ -1,7 +1,7 @@
-//! Points in time and durations, read and printed as Go does it for Kubernetes.
+//! Timestamps and durations, parsed and printed as in Go.
 //!
-//! The calendar is computed here rather than by a library, because Go's reaches beyond the years 0 to 9999: a time
-//! just before midnight in the west is a time of the next year in UTC, and is printed as such.
+//! The calendar is computed here instead of by a library, because Go's exceeds the years 0 to 9999: a time just before
+//! midnight west of Greenwich can be in the next year in UTC, and is printed as such.
 
 mod duration;
 mod parse;
@@ -12,70 +12,70 @@ use std::fmt;
 pub use duration::{Duration, DurationError};
 pub use parse::Error;
 
-/// A point in time, to the nanosecond. Prints as `Time` does: UTC, whole seconds.
+/// A timestamp with nanoseconds. Displays as `metav1.Time`: UTC, whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     unix_seconds: i64,
     nanos: u32,
 }
 
-/// The layout of a `Time`, by Go's way of naming layouts.
+/// The Go layout of `Time`.
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
-/// The layout of a `MicroTime`.
+/// The Go layout of `MicroTime`.
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// The text that Kubernetes stores for the `Time` written as `text`: UTC, whole seconds.
+/// Returns the text that Kubernetes stores for a `Time`: UTC, whole seconds.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, Error> {
     Ok(same_or(text, Time::parse(text)?.to_string()))
 }
 
-/// The text that Kubernetes stores for the `MicroTime` written as `text`: UTC, six digits.
+/// Returns the text that Kubernetes stores for a `MicroTime`: UTC, six fractional digits.
 pub fn canonical_micro(text: &str) -> Result<Cow<'_, str>, Error> {
     Ok(same_or(text, Time::parse_micro(text)?.micro().to_string()))
 }
 
 impl Time {
-    /// Reads a `Time`: RFC 3339 with any offset, with or without a fraction.
+    /// Parses a `Time`: RFC 3339 with any offset, with or without a fraction.
     pub fn parse(text: &str) -> Result<Self, Error> {
         parse::parse(text, SECONDS)
     }
 
-    /// Reads a `MicroTime`: RFC 3339 with any offset and exactly six digits of fraction.
+    /// Parses a `MicroTime`: RFC 3339 with any offset and exactly six fractional digits.
     pub fn parse_micro(text: &str) -> Result<Self, Error> {
         parse::parse(text, MICROS)
     }
 
-    /// Seconds since 1970 in UTC and the nanoseconds after them, as protobuf carries a time. Nanoseconds of a second
-    /// or more count on.
+    /// Builds a time from seconds since 1970 in UTC and nanoseconds, as in protobuf. Nanoseconds of a second or more
+    /// carry over.
     pub const fn from_unix(seconds: i64, nanos: u32) -> Self {
         Self { unix_seconds: seconds.saturating_add((nanos / 1_000_000_000) as i64), nanos: nanos % 1_000_000_000 }
     }
 
-    /// Whole seconds since 1970 in UTC.
+    /// Returns whole seconds since 1970 in UTC.
     pub const fn unix_seconds(self) -> i64 {
         self.unix_seconds
     }
 
-    /// The nanoseconds after the whole second.
+    /// Returns the nanoseconds after the whole second.
     pub const fn nanos(self) -> u32 {
         self.nanos
     }
 
-    /// The same time without its fraction of a second: all that `Time` carries in any encoding.
+    /// Truncates to seconds, the precision of `Time` in any encoding.
     #[must_use]
     pub const fn to_seconds(self) -> Self {
         Self { nanos: 0, ..self }
     }
 
-    /// The same time to the microsecond: all that `MicroTime` carries in any encoding.
+    /// Truncates to microseconds, the precision of `MicroTime` in any encoding.
     #[must_use]
     pub const fn to_micros(self) -> Self {
         Self { nanos: self.nanos / 1000 * 1000, ..self }
     }
 
-    /// Prints as `MicroTime` does: UTC, six digits of fraction.
+    /// Displays as `MicroTime`: UTC, six fractional digits.
     pub fn micro(self) -> impl fmt::Display {
         struct Micro(Time);
         impl fmt::Display for Micro {
@@ -87,7 +87,7 @@ impl Time {
         Micro(self)
     }
 
-    /// How long after `earlier` this is; at most what a duration holds, some 292 years.
+    /// Returns the duration since `earlier`, saturated at some 292 years.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         let nanos = i128::from(self.unix_seconds) * 1_000_000_000 + i128::from(self.nanos)
@@ -96,7 +96,7 @@ impl Time {
         Duration::from_nanos(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 
-    /// This much later, or earlier if `by` is negative.
+    /// Returns the time shifted by `by`, which may be negative.
     #[must_use]
     pub const fn plus(self, by: Duration) -> Self {
         let nanos = self.nanos as i64 + by.nanos() % 1_000_000_000;
@@ -121,7 +121,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// The days from 1 January 1970 to a date. Months are counted from March, so that the leap day is the last of its year.
+/// Returns the days from 1 January 1970 to a date. Months are counted from March, so that the leap day is the last of
+/// its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
@@ -129,9 +130,9 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * ERA_DAYS + year * 365 + year / 4 - year / 100 + day_of_year - EPOCH_DAY
 }
 
-/// The year, month and day that lie so many days after 1 January 1970.
+/// Returns the year, month and day that are `days` days after 1 January 1970.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // A time before the era of the first date that i64 seconds reach cannot come here: days are seconds / 86,400.
+    // The addition cannot overflow: days are i64 seconds / 86,400.
     let days = days + EPOCH_DAY;
     let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
     // 1,460 and 36,524 days are four years and a century less the leap day that follows them.
@@ -143,7 +144,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + carry, month, day)
 }
 
-/// The days of 400 years.
+/// The days in 400 years.
 const ERA_DAYS: i64 = 400 * 365 + 97;
 /// The days from 1 March of year 0 to 1 January 1970.
 const EPOCH_DAY: i64 = 719_468;

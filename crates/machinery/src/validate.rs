@@ -1,7 +1,7 @@
-//! Checks a tree against its schema and returns every finding, worded as upstream words them.
+//! Schema validation of a tree; returns all errors with upstream's messages.
 //!
 //! Upstream runs a chain of validators over each value: type, junctors, string, format, number, list, enum, object. The
-//! order of findings follows that chain. Paths inside messages are relative to the object, as upstream has them there.
+//! order of errors follows that chain. As in upstream, paths inside messages are relative to the object.
 
 mod format;
 mod junctor;
@@ -15,20 +15,20 @@ use crate::{Object, Path, Value, go};
 
 use node::Node;
 
-/// The most findings that are returned. Nobody reads as many, and each costs memory.
+/// Maximum number of returned errors, which bounds their memory.
 const FINDINGS_MAX: usize = 10_000;
 
-/// Everything that is wrong with `value`.
+/// Returns all errors in `value`.
 pub fn validate(value: &Value, schema: Schema<'_>) -> Errors {
     validate_at(value, schema, &Path::ROOT)
 }
 
-/// Everything that is wrong with a value that stands at `base`.
+/// Returns all errors in a value at `base`.
 pub fn validate_at(value: &Value, schema: Schema<'_>, base: &Path) -> Errors {
     run(value, None, schema, base)
 }
 
-/// Everything that is wrong with `value` and was not there before: what is as it was in `old` is not looked at again.
+/// Returns the errors in `value` that `old` does not have: unchanged parts are not validated again (ratcheting).
 pub fn validate_update(value: &Value, old: &Value, schema: Schema<'_>) -> Errors {
     run(value, Some(old), schema, &Path::ROOT)
 }
@@ -37,7 +37,7 @@ fn run(value: &Value, old: Option<&Value>, schema: Schema<'_>, base: &Path) -> E
     let mut checker = Checker { base, errors: Errors::new(), matches: 0 };
     checker.value(value, old, Node::Type(schema), &Path::ROOT);
     let mut errors = checker.errors;
-    // What was repeated before may stay so: such an object could not be changed any more otherwise.
+    // Existing duplicates are tolerated: otherwise such an object could not be updated any more.
     if node::is_custom(schema) && old.is_none_or(|old| lists::are_sound(old, schema)) {
         lists::check(value, schema, base, &mut errors);
     }
@@ -51,7 +51,7 @@ fn run(value: &Value, old: Option<&Value>, schema: Schema<'_>, base: &Path) -> E
 struct Checker<'a> {
     base: &'a Path<'a>,
     errors: Errors,
-    /// How far validation got, which is how upstream chooses the branch of a junctor to report on.
+    /// The progress of the validation, by which upstream chooses the branch of a junctor to report.
     matches: usize,
 }
 
@@ -89,7 +89,7 @@ impl Checker<'_> {
         if let Value::Object(object) = value {
             self.object(object, old, node, path);
         }
-        // The junctors, the enumeration and the value's own validator always count as passed through.
+        // The junctors, the enumeration and the value's own validator always count as passed.
         self.matches += 3;
     }
 
@@ -119,7 +119,7 @@ impl Checker<'_> {
         }
         let format = node.rules().and_then(|rules| rules.format.as_ref());
         match (format, value) {
-            // Of values that are neither strings nor lists upstream complains about the format, not the type.
+            // For values that are neither strings nor lists upstream reports the format, not the type.
             (Some(format), Value::Bool(_) | Value::Object(_)) => self.wrong_type(&format.name, "", path),
             (Some(format), Value::Int(_)) => self.wrong_type(&format.name, "int64", path),
             (Some(format), Value::Float(_)) => self.wrong_type(&format.name, "float64", path),
@@ -138,7 +138,7 @@ impl Checker<'_> {
 
     fn string(&mut self, text: &str, rules: &Rules, path: &Path) {
         let limits = &rules.string;
-        // A string has at most as many characters as bytes, so most need no counting.
+        // A string has at most as many characters as bytes, so most strings need no counting.
         let too_long = |max: i64| count(text.len()) > max && count(text.chars().count()) > max;
         if let Some(max) = limits.characters_max.filter(|max| too_long(*max)) {
             self.push(Error::too_long(path, usize::try_from(max).unwrap_or_default()));
@@ -177,7 +177,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The old item of each new one, where the list says how to tell them.
+    /// Returns the old item of each new one, if the list type allows to correlate them.
     fn correlate<'v>(&self, items: &[Value], old: Option<&'v Value>, node: Node<'_>) -> Vec<Option<&'v Value>> {
         match (old.and_then(Value::as_array), node) {
             (Some(old), Node::Type(schema)) => match schema.shape() {
@@ -251,12 +251,12 @@ impl Checker<'_> {
         node.required(object, |name| self.push(Error::required(&path.field(name), "")));
     }
 
-    /// A finding whose detail begins with the path, as most of upstream's do.
+    /// Adds an error whose detail begins with the path, as most of upstream's do.
     fn invalid(&mut self, path: &Path, value: impl Into<BadValue>, what: &str) {
         self.push(Error::invalid(path, value, format!("{path} in body {what}")));
     }
 
-    /// A finding about the whole object, although it may come from deep inside.
+    /// Adds an error on the root object, although its cause may be nested.
     fn whole(&mut self, detail: String) {
         if !self.is_full() {
             self.errors.push(Error::invalid(self.base, "", detail));
@@ -279,7 +279,7 @@ impl Checker<'_> {
     }
 }
 
-/// The names of types as upstream lists them; none if any type will do.
+/// Joins the names of types as upstream does; [`None`] if any type is allowed.
 fn names(types: &[JsonType]) -> Option<String> {
     (!types.is_empty()).then(|| types.iter().map(|one| one.name()).collect::<Vec<_>>().join(","))
 }
@@ -288,7 +288,7 @@ fn count(items: usize) -> i64 {
     i64::try_from(items).unwrap_or(i64::MAX)
 }
 
-/// Whether a format speaks of numbers, which [`number`] checks.
+/// Whether a format applies to numbers, which [`number`] validates.
 const fn is_numeric(kind: FormatKind) -> bool {
     matches!(kind, FormatKind::Int32 | FormatKind::Int64 | FormatKind::Float | FormatKind::Double)
 }

@@ -1,8 +1,8 @@
-//! YAML to tree and back, by the rules of the library that kubectl uses.
+//! YAML parser and writer with the rules of kubectl's YAML library.
 //!
-//! That library reads YAML 1.1: `yes` and `on` are booleans, `0644` is octal, `<<` merges. It makes JSON of what it
-//! read, so that keys become strings and a whole number loses its point. What it writes is quoted exactly where it
-//! would read back as something else.
+//! That library parses YAML 1.1: `yes` and `on` are booleans, `0644` is octal, `<<` merges. It converts the result to
+//! JSON, so keys become strings and a whole float becomes an integer. The writer quotes exactly those texts that would
+//! parse as something else.
 
 mod read;
 mod resolve;
@@ -13,69 +13,65 @@ pub use write::to_string;
 
 use crate::Value;
 
-/// Why a text is not the YAML of a tree. Lines are counted from one.
+/// A text is not valid YAML, or cannot be converted to JSON. Lines are counted from one.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It breaks the grammar.
     #[error("yaml: invalid syntax")]
     Syntax(#[from] granit_parser::ScanError),
     /// A key is `null`, a list or a mapping.
     #[error("yaml: line {line}: unsupported map key")]
     Key {
-        /// Where it stands.
+        /// The line of the key.
         line: usize,
     },
-    /// `<<` has a value that is neither a mapping nor a list of them.
+    /// The value of `<<` is neither a mapping nor a list of mappings.
     #[error("yaml: line {line}: map merge requires map or sequence of maps as the value")]
     Merge {
-        /// Where it stands.
+        /// The line of the value.
         line: usize,
     },
-    /// A value does not fit its tag.
+    /// A value does not match its tag.
     #[error("yaml: line {line}: cannot decode {text:?} as a {tag}")]
     Tag {
-        /// Where it stands.
         line: usize,
-        /// The value.
         text: String,
-        /// The tag, such as `!!int`.
+        /// For example `!!int`.
         tag: String,
     },
-    /// An alias stands inside of what it names.
+    /// An alias occurs inside the value of its anchor.
     #[error("yaml: line {line}: anchor value contains itself")]
     Recursive {
-        /// Where the alias stands.
+        /// The line of the alias.
         line: usize,
     },
-    /// Aliases stand for more than a document may hold.
+    /// Aliases expand to more nodes than the limit.
     #[error("yaml: document contains excessive aliasing")]
     Aliases,
-    /// Lists and mappings stand more than 127 deep inside each other.
+    /// Lists and mappings are nested more than 127 levels deep.
     #[error("yaml: line {line}: exceeded max depth")]
     Depth {
-        /// Where it is too much.
+        /// The line of the first value that is too deep.
         line: usize,
     },
-    /// A number is none or infinite, which JSON cannot say.
+    /// A number is NaN or infinite, which JSON cannot represent.
     #[error("yaml: line {line}: unsupported value {text}")]
     NotFinite {
-        /// Where it stands.
         line: usize,
-        /// The number.
+        /// The number as written.
         text: String,
     },
-    /// More than one document where one was asked for.
+    /// The text has several documents, but only one is allowed.
     #[error("yaml: more than one document")]
     Several,
 }
 
-/// Reads the only document; none at all is `null`. Of a key that stands twice in a mapping the last value counts.
-// DEVIATION: upstream reads the first document and says nothing of the others.
+/// Parses a single document; an empty text is `null`. The last value of a duplicate key counts.
+// DEVIATION: upstream parses the first document and silently ignores the others.
 pub fn parse(text: &str) -> Result<Value, Error> {
     parse_strict(text).map(|(value, _)| value)
 }
 
-/// Reads the only document, and tells each key that stands again in its mapping: `line 3: key "a" already set in map`.
+/// Parses a single document, and reports each duplicate key: `line 3: key "a" already set in map`.
 pub fn parse_strict(text: &str) -> Result<(Value, Vec<String>), Error> {
     let mut documents = documents(text);
     let first = documents.next().transpose()?.unwrap_or_default();
@@ -87,12 +83,12 @@ pub fn parse_strict(text: &str) -> Result<(Value, Vec<String>), Error> {
     }
 }
 
-/// Reads all documents. An empty one is `null`.
+/// Parses all documents. An empty one is `null`.
 pub fn parse_all(text: &str) -> Result<Vec<Value>, Error> {
     documents(text).collect()
 }
 
-/// Reads document after document; ends after the first error.
+/// Iterates over the documents; ends after the first error.
 pub fn documents(text: &str) -> Documents<'_> {
     Documents::new(text)
 }

@@ -1,4 +1,4 @@
-//! Decoding of built-in kinds against exchanges recorded from the real API server, where those are at hand.
+//! Decoding of built-in kinds against recordings of the upstream API server, if available.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use machinery::field_validation::FieldValidation;
 use machinery::schema::structural;
 use machinery::{GroupVersionKind, Path, Value, json};
 
-/// Recordings that send whole objects of built-in kinds.
+/// Recordings that contain complete objects of built-in kinds.
 const FILES: [&str; 5] = ["invalid.jsonl", "strict.jsonl", "update.jsonl", "lifecycle.jsonl", "services.jsonl"];
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Tally {
 }
 
 #[test]
-fn what_upstream_refuses_or_warns_of_while_decoding_so_do_we_in_the_same_words() {
+fn decoding_errors_and_warnings_match_upstream() {
     let mut tally = Tally::default();
     if !each_step(|name, step| compare(name, step, &mut tally)) {
         return;
@@ -31,7 +31,7 @@ fn what_upstream_refuses_or_warns_of_while_decoding_so_do_we_in_the_same_words()
 }
 
 #[test]
-fn what_upstream_refuses_in_the_schema_of_a_crd_so_do_we_in_the_same_words() {
+fn crd_schema_errors_match_upstream() {
     let (mut refused, mut accepted, mut different) = (0, 0, Vec::new());
     let read = each_step(|name, step| {
         let Some((found, recorded)) = schema_findings(step) else { return };
@@ -49,15 +49,15 @@ fn what_upstream_refuses_in_the_schema_of_a_crd_so_do_we_in_the_same_words() {
 }
 
 #[test]
-fn what_upstream_prints_is_already_what_we_would_print() {
+fn upstream_output_conforms_unchanged() {
     let (mut same, mut different) = (0, Vec::new());
     let read = each_step(|name, step| {
-        // Recordings have stand-ins where every run has other values.
+        // Recordings have placeholders for values that differ in every run.
         let text = step["expect"]["body"].to_string().replace("\"<node port>\"", "30000");
         let text = text.replace("<time>", "2026-01-01T00:00:00Z");
         let printed = json::parse(text.as_bytes()).unwrap();
         let Ok(kind) = GroupVersionKind::of_object(&printed) else { return };
-        // Recorded tables lack the descriptions of their columns.
+        // Recorded tables lack the column descriptions.
         let Some(schema) = api::catalogue::schema(&kind).filter(|_| kind.kind != "Table") else { return };
         let mut again = printed.clone();
         match conform(&mut again, schema) {
@@ -72,7 +72,7 @@ fn what_upstream_prints_is_already_what_we_would_print() {
     }
 }
 
-/// Calls `visit` with each recorded step and its name; false if there are no recordings.
+/// Calls `visit` with each recorded step and its name; returns false if there are no recordings.
 fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
     let folder = shared().join("golden");
     if !folder.is_dir() {
@@ -92,8 +92,8 @@ fn each_step(mut visit: impl FnMut(&str, &Value)) -> bool {
     true
 }
 
-/// What we find in the schema of a CRD and what upstream found, of which what it says about CEL and other parts of the
-/// CRD is left out. None if the step is no CRD with a schema.
+/// Returns Knarr's and upstream's errors for the schema of a CRD, without upstream's errors about CEL and other parts
+/// of the CRD. [`None`] if the step is not a CRD with a schema.
 fn schema_findings(step: &Value) -> Option<(Vec<String>, Vec<String>)> {
     const AT: &str = "spec.validation.openAPIV3Schema";
     let code = step["expect"]["code"].as_int()?;
@@ -137,7 +137,7 @@ fn compare(step_name: &str, step: &Value, tally: &mut Tally) {
     let expect = &step["expect"];
     let message = expect.str_at(&["body", "message"]).unwrap_or_default();
     let code = expect["code"].as_int().unwrap_or_default();
-    // Errors that come before decoding, and answers that do not tell whether it succeeded.
+    // Skip errors that precede decoding, and responses that do not show whether decoding succeeded.
     if !matches!(method, "POST" | "PUT") || !matches!(code, 200 | 201 | 400 | 422) || message.contains("no kind") {
         return;
     }
@@ -161,7 +161,7 @@ fn compare(step_name: &str, step: &Value, tally: &mut Tally) {
     }
 }
 
-/// The warnings about fields in an answer, without the frame that HTTP puts around them.
+/// Returns the warnings about fields in a response, without the framing of the HTTP header.
 fn warnings(expect: &Value) -> Vec<String> {
     let all = expect["warnings"].as_array().unwrap_or_default().iter().filter_map(Value::as_str);
     let texts = all.filter_map(|text| text.strip_prefix("299 - \"")?.strip_suffix('"'));

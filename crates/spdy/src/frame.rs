@@ -1,13 +1,13 @@
-//! Frames: eight bytes of head, then up to 16 MiB, of which a bounded part is accepted.
+//! SPDY frames: an eight-byte header and up to 16 MiB of payload, of which a limited size is accepted.
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::SpdyError;
 
-/// A frame of more is a peer that wants our memory.
+/// Maximum accepted frame size, which bounds the memory that a peer can make this process allocate.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// Data is sent in frames of at most this.
+/// Maximum payload of a sent data frame.
 pub const DATA_BYTES_MAX: usize = 32 << 10;
 
 const VERSION: u16 = 3;
@@ -21,7 +21,7 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const HEADERS: u16 = 8;
 
-/// What a stream is refused with.
+/// The status REFUSED_STREAM of RST_STREAM.
 const REFUSED: u32 = 3;
 
 pub enum Frame {
@@ -52,7 +52,7 @@ pub enum Frame {
         id: u32,
     },
     GoAway,
-    /// Settings and windows, which change nothing here.
+    /// SETTINGS and WINDOW_UPDATE, which are ignored.
     Other,
 }
 
@@ -80,7 +80,7 @@ pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Frame, ReadErro
         return Ok(Frame::Data { id: word(0), fin, data: Bytes::from(body) });
     }
     if first & !CONTROL != VERSION {
-        return Err(ReadError::Broken(SpdyError::Protocol("the version is not 3")));
+        return Err(ReadError::Broken(SpdyError::Protocol("the frame version is not 3")));
     }
     control(u16::from_be_bytes([head[2], head[3]]), fin, body).map_err(ReadError::Broken)
 }
@@ -98,7 +98,7 @@ fn control(kind: u16, fin: bool, body: Vec<u8>) -> Result<Frame, SpdyError> {
     Ok(match kind {
         SYN_STREAM => {
             let id = number();
-            // The associated stream, priority and slot mean nothing here.
+            // The associated stream, priority and slot are ignored.
             if body.len() < 6 {
                 return Err(short);
             }
@@ -154,7 +154,7 @@ fn control_frame(kind: u16, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Three bytes: nothing that is sent here is as long as they can say.
+/// Encodes the three-byte length; every sent frame is shorter than its maximum.
 fn length(body: &[u8]) -> [u8; 3] {
     let length = u32::try_from(body.len()).expect("frames are small").to_be_bytes();
     [length[1], length[2], length[3]]

@@ -1,4 +1,4 @@
-//! What a fuzz target and the replay of its corpus do with bytes that claim to be SPDY.
+//! Fuzz target of the SPDY decoder, also used to replay its corpus.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use super::frame::{self, Frame};
 use super::headers::{Compressor, Decompressor};
 
-/// Reads frames as a session does, and checks that what can be sent again is read as the same.
+/// Reads frames like a session, and checks that re-encoded frames decode to the same.
 pub fn check(mut input: &[u8]) {
     let mut decompressor = Decompressor::new();
     while let Ok(frame) = read(&mut input) {
@@ -32,7 +32,7 @@ pub fn check(mut input: &[u8]) {
     }
 }
 
-/// Memory never makes a reader wait.
+/// Reads a frame; a reader of memory never returns `Pending`.
 fn read(input: &mut &[u8]) -> Result<Frame, frame::ReadError> {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(frame::read(input)).poll(&mut context) {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_corpus_of_spdy_frames_is_read_without_a_finding() {
+    fn corpus_of_spdy_frames_passes() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/spdy");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::create_dir_all(&corpus).unwrap();

@@ -1,14 +1,14 @@
-//! Header blocks: names and values, compressed as one stream over a session, with a dictionary that both sides know.
+//! SPDY header blocks: names and values, compressed as one stream per session with the protocol's dictionary.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 use super::{Headers, SpdyError};
 
-/// A block that unpacks to more is a bomb.
+/// Maximum decompressed size of a block, as protection against compression bombs.
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 const PAIRS_MAX: u32 = 256;
 
-/// The words of the protocol's dictionary that come with their lengths.
+/// The words of the protocol's dictionary that are preceded by their lengths.
 const WORDS: &str = "options head post put delete trace accept accept-charset accept-encoding accept-language \
 accept-ranges age allow authorization cache-control connection content-base content-encoding content-language \
 content-length content-location content-md5 content-range content-type date etag expect expires from host if-match \
@@ -16,7 +16,7 @@ if-modified-since if-none-match if-range if-unmodified-since last-modified locat
 proxy-authenticate proxy-authorization range referer retry-after server te trailer transfer-encoding upgrade user-agent \
 vary via warning www-authenticate method get status 200_OK version HTTP/1.1 url public set-cookie keep-alive origin";
 
-/// The rest of it, as it is.
+/// The rest of the dictionary, verbatim.
 const REST: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 \
 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not \
 Found500 Internal Server Error501 Not Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec \
@@ -52,7 +52,7 @@ impl Compressor {
                 plain.extend(text.as_bytes());
             }
         }
-        // Room for incompressible content and the flush's mark.
+        // Reserves space for incompressible content and the flush marker.
         let mut block = Vec::with_capacity(plain.len() + 128);
         let before = self.0.total_in();
         while self.0.total_in() - before < plain.len() as u64 || block.len() == block.capacity() {
@@ -72,7 +72,7 @@ impl Decompressor {
     }
 
     pub fn decompress(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
-        let bad = SpdyError::Protocol("a header block cannot be unpacked");
+        let bad = SpdyError::Protocol("a header block cannot be decompressed");
         let mut plain = Vec::with_capacity(4096);
         let start = self.0.total_in();
         loop {
@@ -82,7 +82,9 @@ impl Decompressor {
             match self.0.decompress_vec(rest, &mut plain, FlushDecompress::Sync) {
                 Ok(_) => {}
                 Err(error) if error.needs_dictionary().is_some() => {
-                    self.0.set_dictionary(&dictionary()).map_err(|_| SpdyError::Protocol("an unknown dictionary"))?;
+                    self.0
+                        .set_dictionary(&dictionary())
+                        .map_err(|_| SpdyError::Protocol("a header block uses an unknown dictionary"))?;
                     continue;
                 }
                 Err(_) => return Err(bad),
@@ -132,9 +134,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dictionary_is_the_protocols() {
+    fn dictionary_has_the_checksum_of_the_protocol() {
         let bytes = dictionary();
-        // Both sides name it by its Adler-32 checksum.
+        // Both sides identify the dictionary by its Adler-32 checksum.
         let (mut a, mut b) = (1u32, 0u32);
         for byte in &bytes {
             a = (a + u32::from(*byte)) % 65521;
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_any_size_come_back() {
+    fn blocks_of_any_size_round_trip() {
         let (mut compressor, mut decompressor) = (Compressor::new(), Decompressor::new());
         for n in [0, 1, 7, 200] {
             let headers: Headers = (0..n).map(|i| (format!("name-{i}"), "v".repeat(i))).collect();
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_and_nonsense_are_refused() {
+    fn compression_bombs_and_malformed_blocks_are_rejected() {
         let bomb = Headers::from([("x".to_owned(), "y".repeat(1 << 20))]);
         let block = Compressor::new().compress(&bomb);
         assert!(Decompressor::new().decompress(&block).is_err());

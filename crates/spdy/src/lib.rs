@@ -1,7 +1,8 @@
-//! SPDY/3.1, as far as Kubernetes' streams use it: many streams in one connection, opened by either side.
+//! SPDY/3.1 as used by Kubernetes streaming (exec, attach, port-forward): many streams in one connection, opened by
+//! either side.
 //!
-//! Flow-control windows are neither kept nor sent, as Kubernetes' own implementation does: the transport's back-pressure is
-//! all there is.
+//! Like Kubernetes' implementation, this one has no flow-control windows: the only flow control is the back-pressure of
+//! the transport.
 
 mod frame;
 #[doc(hidden)]
@@ -20,40 +21,36 @@ use tokio::task::JoinHandle;
 use frame::{Frame, ReadError};
 use headers::Compressor;
 
-/// Streams that wait to be taken; more is a peer that floods.
+/// Maximum number of streams waiting to be accepted, as protection against a flooding peer.
 const BACKLOG: usize = 64;
-/// Pieces of data that wait to be read in one stream.
+/// Maximum number of unread data frames per stream.
 const PIECES: usize = 16;
-/// Streams at a time.
+/// Maximum number of concurrent streams.
 const STREAMS_MAX: usize = 1024;
 
-/// Header fields of a stream, with lower-case names.
+/// Header fields of a stream, with lowercase names.
 pub type Headers = BTreeMap<String, String>;
 
-/// Why a session is over.
+/// A session ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SpdyError {
-    /// The connection broke.
-    #[error("the connection broke")]
+    #[error("the SPDY connection failed")]
     Io(#[from] std::io::Error),
-    /// The peer does not speak SPDY/3.1.
-    #[error("the peer broke the protocol: {0}")]
+    #[error("the peer violated the SPDY protocol: {0}")]
     Protocol(&'static str),
-    /// The session is over.
-    #[error("the session is over")]
+    #[error("the SPDY session is closed")]
     Closed,
 }
 
-/// Which end of the connection this is.
+/// The side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that connected: its streams have odd numbers.
+    /// The side that connected; its streams have odd IDs.
     Client,
-    /// The other.
     Server,
 }
 
-/// One connection with streams in it. Dropping it ends the connection.
+/// A connection with multiplexed streams. Dropping the session closes the connection.
 pub struct Session {
     incoming: mpsc::Receiver<Stream>,
     shared: Arc<Shared>,
@@ -71,15 +68,12 @@ struct Writer {
     compressor: Compressor,
 }
 
-/// One stream of a session.
 pub struct Stream {
-    /// Its number.
     pub id: u32,
-    /// What its opener said of it.
+    /// The headers sent by the side that opened the stream.
     pub headers: Headers,
-    /// What comes; closed when the peer has said everything.
+    /// Received data; closed when the peer has finished sending.
     pub data: mpsc::Receiver<Bytes>,
-    /// What goes.
     pub sender: Sender,
 }
 
@@ -91,7 +85,7 @@ pub struct Sender {
 }
 
 impl Session {
-    /// Speaks SPDY over a connection.
+    /// Starts a session on a connection.
     pub fn new<C>(connection: C, side: Side) -> Session
     where
         C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -107,12 +101,11 @@ impl Session {
         Session { incoming, shared, reader }
     }
 
-    /// The next stream that the peer opens; none when the session is over.
+    /// Returns the next stream that the peer opens; [`None`] when the session has ended.
     pub async fn accept(&mut self) -> Option<Stream> {
         self.incoming.recv().await
     }
 
-    /// Opens a stream.
     pub async fn open(&self, headers: Headers) -> Result<Stream, SpdyError> {
         let id = self.shared.next.fetch_add(2, Ordering::SeqCst);
         let (data_in, data) = mpsc::channel(PIECES);
@@ -132,7 +125,7 @@ impl Drop for Session {
 }
 
 impl Sender {
-    /// Sends data.
+    /// Sends data in frames of at most 32 KiB.
     pub async fn send(&self, data: &[u8]) -> Result<(), SpdyError> {
         for piece in data.chunks(frame::DATA_BYTES_MAX) {
             self.shared.write(&frame::data(self.id, piece, false)).await?;
@@ -140,7 +133,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Says that nothing more comes.
+    /// Half-closes the stream: no more data follows.
     pub async fn finish(&self) -> Result<(), SpdyError> {
         self.shared.write(&frame::data(self.id, &[], true)).await
     }
@@ -148,7 +141,7 @@ impl Sender {
 
 impl Shared {
     fn streams(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<Bytes>>> {
-        self.streams.lock().expect("no holder of the streams panics")
+        self.streams.lock().expect("the streams lock is never poisoned")
     }
 
     async fn write(&self, frame: &[u8]) -> Result<(), SpdyError> {
@@ -169,18 +162,18 @@ async fn read(mut from: impl AsyncRead + Unpin, shared: Arc<Shared>, opened: mps
         match frame::read(&mut from).await {
             Ok(frame) => {
                 if let Err(error) = handle(frame, &mut decompressor, &shared, &opened).await {
-                    tracing::debug!(%error, "a SPDY session ends");
+                    tracing::debug!(%error, "SPDY session ended with an error");
                     break;
                 }
             }
             Err(ReadError::End) => break,
             Err(ReadError::Broken(error)) => {
-                tracing::debug!(%error, "a SPDY session ends");
+                tracing::debug!(%error, "SPDY session ended with an error");
                 break;
             }
         }
     }
-    // Whoever still reads a stream sees its end.
+    // Readers of open streams see their end.
     shared.streams().clear();
 }
 
@@ -208,7 +201,7 @@ async fn handle(
             opened.send(Stream { id, headers, data, sender }).await.map_err(|_| SpdyError::Closed)
         }
         Frame::SynReply { id, fin, block } | Frame::Headers { id, fin, block } => {
-            // The compression is one stream over all blocks, so each must be read.
+            // The compression is one stream over all blocks, so every block must be decompressed.
             decompressor.decompress(&block)?;
             if fin {
                 shared.streams().remove(&id);
@@ -218,7 +211,7 @@ async fn handle(
         Frame::Data { id, fin, data } => {
             let to = shared.streams().get(&id).cloned();
             if let Some(to) = to.filter(|_| !data.is_empty()) {
-                // A reader that has gone wants nothing more of it; the others go on.
+                // If the reader of this stream was dropped, the data is discarded; other streams are not affected.
                 let _ = to.send(data).await;
             }
             if fin {
@@ -275,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_data_comes_whole() {
+    async fn large_data_arrives_complete() {
         let (client, mut server) = pair();
         let ours = client.open(named("data")).await.unwrap();
         let mut theirs = server.accept().await.unwrap();
@@ -295,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_spdy_ends_the_session() {
+    async fn invalid_frames_end_the_session() {
         let (mut raw, end) = tokio::io::duplex(1 << 16);
         let mut server = Session::new(end, Side::Server);
         raw.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();

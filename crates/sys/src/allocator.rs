@@ -1,11 +1,11 @@
-//! How the allocator of our programs takes memory from the kernel.
+//! mimalloc: its use of memory from the kernel.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::Once;
 
 pub use mimalloc::MiMalloc as Allocator;
 
-/// Its option that says how much is reserved ahead, by the number that its header gives it.
+/// The number of mimalloc's option `mi_option_arena_reserve` in its header.
 const ARENA_RESERVE: c_int = 23;
 
 unsafe extern "C" {
@@ -22,37 +22,39 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// Nothing is reserved ahead. Of a reserved gigabyte the kernel makes huge pages, the allocator gives back only whole ones, and
-/// an idle process keeps a little on each of them: half of what a cluster used was that. `MIMALLOC_ARENA_RESERVE` says otherwise.
+/// Disables arena reservation. The kernel backs a reserved gigabyte with huge pages, of which mimalloc returns only
+/// entirely free ones, and an idle process keeps a little data on each: that was half of a cluster's memory.
+/// `MIMALLOC_ARENA_RESERVE` overrides this.
 extern "C" fn reserve_nothing() {
-    // SAFETY: the function is the allocator's own, which is linked because its type is used above. It stores a number in a
-    // static, and nothing else runs yet.
+    // SAFETY: the function belongs to mimalloc, which is linked because its type is used above. It stores a number in a
+    // static, and no other code runs yet.
     unsafe { mi_option_set_default(ARENA_RESERVE, 0) };
 }
 
-/// Run before `main`, and so before the first allocation, which would reserve.
+/// Runs before `main`, and so before the first allocation, which would reserve an arena.
 #[used]
-// SAFETY: the section holds pointers to functions without arguments, which the loader calls one after the other.
+// SAFETY: the section holds pointers to functions without arguments, which the loader calls sequentially.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = reserve_nothing;
 
-/// Addresses that a busy process works in.
+/// Size of the address range for a busy process.
 const ROOM: usize = 256 << 20;
 
-/// Makes room for a process that will be busy, without pages that are huge: what it frees is then used again, where it would be given
-/// back to the kernel and asked for anew. Nothing is taken before it is used, and what is not used for a while goes back.
+/// Adds an arena without huge pages for a busy process, so that freed memory is reused instead of being returned to the
+/// kernel and requested again. The arena uses no memory before it is needed, and unused memory is returned after
+/// mimalloc's purge delay.
 pub fn make_room() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let (read_write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: asks for addresses that nothing else has.
+        // SAFETY: maps new addresses that no other code uses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), ROOM, read_write, own | libc::MAP_NORESERVE, -1, 0) };
         if start == libc::MAP_FAILED {
-            // A process without that much room in its address space does without.
+            // Without enough address space the process works without the arena.
             return;
         }
-        // SAFETY: the range was mapped above, is nobody else's, and is the allocator's from here on and for good. A kernel without
-        // huge pages refuses the advice and needs none.
+        // SAFETY: the range was mapped above, has no other user, and belongs to the allocator from here on. A kernel
+        // without huge pages rejects the advice and does not need it.
         unsafe {
             libc::madvise(start, ROOM, libc::MADV_NOHUGEPAGE);
             mi_manage_os_memory(start, ROOM, true, false, true, -1);
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_used_for_what_is_allocated_after_it_was_made() {
+    fn make_room_can_be_repeated_and_allocations_work_afterwards() {
         make_room();
         make_room();
         let all: Vec<Vec<u8>> = (0..64).map(|number| vec![number; 100_000]).collect();
@@ -73,8 +75,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reserved_ahead() {
-        // SAFETY: the function reads a number from a static of the allocator.
+    fn arena_reservation_is_disabled() {
+        // SAFETY: the function reads a number from a static of mimalloc.
         assert_eq!(unsafe { mi_option_get(ARENA_RESERVE) }, 0);
     }
 }

@@ -1,16 +1,17 @@
-//! Work that the rest of the machine does not see.
+//! Private network and mount namespaces for a thread.
 
 use std::io;
 
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Runs something on a thread with a network and mounts of its own. Both end with the thread, and nobody else sees them.
+/// Runs `work` on a thread with new network and mount namespaces. Both end with the thread and are invisible to other
+/// threads.
 pub fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            // SAFETY: only the network and the mounts are made this thread's own, and the thread ends with the work: neither memory
-            // nor open files, which other code relies on being shared, are touched.
+            // SAFETY: only the network and mount namespaces become private to this thread, and the thread ends with the
+            // work. Memory and open files, which other code relies on being shared, are not unshared.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }?;
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
             Ok(work())
@@ -24,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mounted_apart_is_not_seen() {
+    fn mounts_in_the_private_namespace_are_invisible_outside() {
         let here = std::fs::read_link("/proc/thread-self/ns/mnt").unwrap();
         match apart(|| std::fs::read_link("/proc/thread-self/ns/mnt").unwrap()) {
             Ok(there) => assert_ne!(here, there),

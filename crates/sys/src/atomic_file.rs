@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole, so that a crash at any moment leaves the old content or the new.
+//! Atomic file replacement: a crash at any moment leaves either the old or the new content.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,19 +8,20 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Names that writers of this process use at the moment.
+/// Temporary names that writers of this process currently use.
 static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Replaces a file's content: writes a file beside it, syncs that, renames it, and syncs the directory.
+/// Replaces a file's content: writes a temporary file in the same directory, syncs it, renames it, and syncs the
+/// directory.
 ///
-/// When this returns, the new content survives a power failure. If it fails, or the machine does at any step, a reader finds
-/// the old content or the new, never a mix. The file has exactly this mode, whatever the process's umask.
+/// When this returns, the new content survives a power failure. After a failure or crash at any step a reader finds the
+/// old or the new content, never a mix. The file has exactly this mode, regardless of the process's umask.
 pub fn replace_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, |beside| replace_on(&mut Local, path, beside, content, mode))
 }
 
-/// Replaces a file's content like [`replace_file`], but leaves it to the kernel when it reaches the disk: a reader finds the
-/// old content or the new while the machine runs, and after a power failure perhaps neither. For what is of no use then.
+/// Replaces a file's content like [`replace_file`], but without syncing: a reader finds the old or the new content
+/// while the host runs, and after a power failure possibly neither. For content that is useless after a reboot.
 pub fn replace_file_lazily(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, |beside| {
         Local.create(beside, content, mode)?;
@@ -38,8 +39,8 @@ fn replace(path: &Path, work: impl FnOnce(&Path) -> io::Result<()>) -> io::Resul
     replaced.map_err(|error| io::Error::new(error.kind(), format!("failed to replace {}: {error}", path.display())))
 }
 
-/// Creates a directory and its missing parents with this mode, and syncs the directory above each that is new: a file that is
-/// replaced in it afterwards survives a power failure.
+/// Creates a directory and its missing parents with this mode, and syncs the parent of each new directory: a file that
+/// is replaced in it afterwards survives a power failure.
 pub fn create_dirs(path: &Path, mode: u32) -> io::Result<()> {
     let mut missing = Vec::new();
     for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
@@ -58,12 +59,12 @@ pub fn create_dirs(path: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Syncs a directory, so that names that were made or renamed in it survive a power failure.
+/// Syncs a directory, so that names created or renamed in it survive a power failure.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// What replacing a file does to a disk, one effect per method.
+/// The disk operations of a file replacement, one effect per method.
 trait Disk {
     fn create(&mut self, path: &Path, content: &[u8], mode: u32) -> io::Result<()>;
     fn sync(&mut self, path: &Path) -> io::Result<()>;
@@ -107,13 +108,13 @@ impl Disk for Local {
     }
 }
 
-/// The name of the file beside, of which no two writers of this process have the same at once. What a crash leaves behind is
+/// The name of the temporary file, unique among concurrent writers of this process. A file left behind by a crash is
 /// overwritten by the next writer, so at most a few such files ever exist.
 struct Beside(PathBuf);
 
 impl Beside {
     fn of(path: &Path) -> io::Result<Self> {
-        let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} names no file", path.display())))?;
+        let name = path.file_name().ok_or_else(|| io::Error::other(format!("{} has no file name", path.display())))?;
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let beside = (0u64..).map(|n| {
             let mut beside = OsString::from(".");
@@ -140,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk that loses everything that was not synced when its power fails, and fails before a given step.
+    /// A simulated disk that loses unsynced data in a power failure, and fails before a given step.
     #[derive(Clone, Default)]
     struct Model {
         /// Names in the directory as processes see them, and as they are on the disk.
@@ -158,7 +159,7 @@ mod tests {
             Ok(())
         }
 
-        /// Every state that may be found after a power failure: each thing that was not synced is there or is not.
+        /// Returns every possible state after a power failure: each unsynced change is either present or absent.
         fn after_power_failure(&self, path: &Path) -> Vec<Option<Vec<u8>>> {
             let mut found = Vec::new();
             for names in [&self.names, &self.durable_names] {
@@ -211,10 +212,10 @@ mod tests {
             let replaced = replace_on(&mut disk, path, beside, b"new", 0o600);
             assert_eq!(replaced.is_ok(), steps_left == 4);
             for found in disk.after_power_failure(path) {
-                let found = found.expect("the file is always there");
+                let found = found.expect("the file always exists");
                 assert!(found == b"new" || (found == b"old" && replaced.is_err()), "{steps_left}: {found:?}");
             }
-            // Whoever writes next is not kept from it by what was left behind.
+            // Leftovers do not prevent the next write.
             let mut disk = Model { steps_left: 4, ..disk };
             replace_on(&mut disk, path, beside, b"next", 0o600).unwrap();
             assert!(disk.after_power_failure(path).iter().all(|found| found.as_deref() == Some(b"next")));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it() {
+    fn a_file_is_replaced_with_its_mode_and_no_temporary_file_remains() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         for (content, mode) in [("one", 0o644), ("two", 0o600)] {
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_at_the_same_time_do_not_mix() {
+    fn concurrent_writers_do_not_mix() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Device filters of cgroup v2: BPF programs that the kernel asks before a process opens or creates a device node.
+//! Device filters of cgroup v2: BPF programs that the kernel runs before a process opens or creates a device node.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,14 +9,14 @@ const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const BPF_CGROUP_DEVICE: u32 = 6;
 /// Programs of parent cgroups keep running, and a device must pass all of them.
 const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
-/// The program calls no helper function, so that the kernel does not care what this says.
+/// The program calls no helper functions, so the kernel does not check this license.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0";
 
 /// One BPF instruction, in the kernel's layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BpfInstruction {
-    /// The operation.
+    /// The opcode.
     pub code: u8,
     /// Destination register in the lower four bits, source register in the upper four.
     pub registers: u8,
@@ -26,7 +26,7 @@ pub struct BpfInstruction {
     pub immediate: i32,
 }
 
-/// The first fields of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel takes those that are left out as zero.
+/// The first fields of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel treats omitted fields as zero.
 #[repr(C)]
 struct LoadAttributes {
     program_type: u32,
@@ -49,7 +49,7 @@ struct AttachAttributes {
     flags: u32,
 }
 
-/// Loads a device filter. The kernel verifies it, and frees it when it is neither open nor attached.
+/// Loads a device filter. The kernel verifies the program, and frees it when it is neither open nor attached.
 pub fn load_device_filter(program: &[BpfInstruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(program.len()).map_err(io::Error::other)?;
     let attributes = LoadAttributes {
@@ -63,8 +63,8 @@ pub fn load_device_filter(program: &[BpfInstruction]) -> io::Result<OwnedFd> {
         kernel_version: 0,
         flags: 0,
     };
-    // SAFETY: the attributes are a whole structure of the length given, and point to `count` instructions and a terminated string,
-    // which live until the call returns; the kernel copies them and writes nothing.
+    // SAFETY: the attributes are a complete structure of the given length, and point to `count` instructions and a
+    // terminated string, which live until the call returns; the kernel copies them and writes nothing.
     let fd = unsafe {
         libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, std::ptr::from_ref(&attributes), size_of::<LoadAttributes>())
     };
@@ -72,11 +72,11 @@ pub fn load_device_filter(program: &[BpfInstruction]) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Attaches a loaded device filter to a cgroup v2 directory. It stays until the cgroup is removed.
+/// Attaches a loaded device filter to a cgroup v2 directory. The filter stays until the cgroup is removed.
 pub fn attach_device_filter(cgroup: impl AsFd, program: impl AsFd) -> io::Result<()> {
     let number = |fd: RawFd| u32::try_from(fd).map_err(io::Error::other);
     let attributes = AttachAttributes {
@@ -85,7 +85,8 @@ pub fn attach_device_filter(cgroup: impl AsFd, program: impl AsFd) -> io::Result
         attach_type: BPF_CGROUP_DEVICE,
         flags: BPF_F_ALLOW_MULTI,
     };
-    // SAFETY: the attributes are a whole structure of the length given, without pointers, and live until the call returns.
+    // SAFETY: the attributes are a complete structure of the given length, without pointers, and live until the call
+    // returns.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, BPF_PROG_ATTACH, std::ptr::from_ref(&attributes), size_of::<AttachAttributes>())
     };

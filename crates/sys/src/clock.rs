@@ -1,21 +1,20 @@
-//! What the kernel thinks of its own clock.
+//! NTP state of the kernel clock.
 
 use std::io;
 
-/// How true the clock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockState {
-    /// Somebody keeps it true.
+    /// Whether a time daemon keeps the clock synchronized.
     pub is_synchronised: bool,
-    /// By how much it may be wrong.
+    /// The kernel's estimate of the maximum error.
     pub error_micros: u64,
 }
 
-/// Asks the kernel; nothing is changed.
+/// Reads the state with `adjtimex`; changes nothing.
 pub fn clock_state() -> io::Result<ClockState> {
-    // SAFETY: `timex` is plain data for which zeroes are a value; no mode is set, so that it is only filled.
+    // SAFETY: `timex` is plain data for which all zeroes are valid; no mode is set, so the kernel only fills it.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is whole and lives until the call returns.
+    // SAFETY: the structure is complete and lives until the call returns.
     let state = unsafe { libc::adjtimex(std::ptr::from_mut(&mut timex)) };
     if state < 0 {
         return Err(io::Error::last_os_error());
@@ -29,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_how_true_its_clock_is() {
+    fn clock_state_is_readable() {
         assert!(clock_state().is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! Files and directories that a container controls: nothing in them is followed, waited for, or read without a bound.
+//! Files and directories under the control of a container: access without following links, blocking, or unbounded
+//! reads.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,29 +9,28 @@ use std::rc::Rc;
 
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
-/// A relative path longer than this is opened as a directory of its own: the kernel resolves no path of more than 4096 bytes.
+/// A longer relative path is opened as a separate base directory: the kernel resolves no path of more than 4096 bytes.
 const RELATIVE_MAX: usize = 2048;
 
-/// How [`open_container_file`] opens a file.
+/// The access mode of [`open_container_file`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// For reading.
     Read,
-    /// For writing over what is there; the file is not created.
+    /// For overwriting an existing file; the file is not created.
     Overwrite,
 }
 
 /// Opens a regular file that a container can write or replace.
 ///
-/// Fails if the last part of the path is a symbolic link or anything but a regular file. Nothing else is ever opened, so a
-/// FIFO does not block and a device notices nothing. The file may still be on a filesystem that does not answer: call this
-/// where a thread may block.
+/// Fails if the last component of the path is a symbolic link or anything except a regular file. No other file type is
+/// ever opened, so a FIFO does not block and a device sees no access. The file may still be on an unresponsive
+/// filesystem: call this where a thread may block.
 pub fn open_container_file(path: &Path, access: Access) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open_regular(&rustix::fs::openat(CWD, path, flags, Mode::empty())?, access)
 }
 
-/// Opens a regular file below a directory for reading, wherever symbolic links within the directory lead, but never out of it.
+/// Opens a regular file below `root` for reading. Symbolic links are followed within `root`, but never out of it.
 pub fn open_container_file_in(root: &Path, path: &Path) -> io::Result<File> {
     let root = rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -38,7 +38,7 @@ pub fn open_container_file_in(root: &Path, path: &Path) -> io::Result<File> {
     open_regular(&found, Access::Read)
 }
 
-/// Reads a whole file that a container controls. Fails if it is longer than `bytes_max`.
+/// Reads a complete file that a container controls. Fails if it is longer than `bytes_max`.
 pub fn read_container_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_bounded(open_container_file(path, Access::Read)?, bytes_max)
 }
@@ -53,7 +53,7 @@ pub fn read_bounded(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The last bytes of a file that a container controls, at most `bytes_max`.
+/// Returns the last bytes of a file that a container controls, at most `bytes_max`.
 pub fn tail_container_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut file = open_container_file(path, Access::Read)?;
     let length = file.metadata()?.len();
@@ -63,7 +63,7 @@ pub fn tail_container_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes a file that containers have mounted contain exactly this text, in place: they keep seeing the same file.
+/// Overwrites a file that containers have mounted, in place: they keep seeing the same file.
 pub fn write_container_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = match open_container_file(path, Access::Overwrite) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -77,39 +77,38 @@ pub fn write_container_file(path: &Path, content: &[u8], mode: u32) -> io::Resul
     Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
 }
 
-/// Something that [`walk_container_tree`] found.
+/// A file found by [`walk_container_tree`].
 #[derive(Debug)]
 pub struct Found<'a> {
     /// The file itself, opened with `O_PATH`.
     pub file: BorrowedFd<'a>,
-    /// What the kernel says of it.
     pub stat: Stat,
-    /// How many directories below the root it is.
+    /// The number of directories between the root and the file.
     pub depth: usize,
 }
 
 impl Found<'_> {
-    /// What kind of file it is.
     pub fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }
 
-    /// Changes the mode of exactly this file. Not for symbolic links, which have none.
+    /// Changes the mode of exactly this file. Not for symbolic links, which have no mode.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
-        // A descriptor with `O_PATH` cannot be changed itself, and this name leads to what it holds, whatever its path is now.
+        // The mode cannot be changed through an `O_PATH` descriptor, but this path leads to its file even if the file
+        // was renamed.
         let through = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(rustix::fs::chmod(through, Mode::from_raw_mode(mode))?)
     }
 
-    /// Gives exactly this file, also a symbolic link, to a group.
+    /// Changes the group of exactly this file, also of a symbolic link.
     pub fn set_group(&self, group: u32) -> io::Result<()> {
         let group = rustix::fs::Gid::from_raw(group);
         Ok(rustix::fs::chownat(self.file, "", None, Some(group), rustix::fs::AtFlags::EMPTY_PATH)?)
     }
 }
 
-/// Visits a path and everything below it that is on the same mount, parents first. Symbolic links are visited, not followed.
-/// What disappears during the walk is left out.
+/// Visits a path and everything below it on the same mount, parents first. Symbolic links are visited, not followed.
+/// Files that disappear during the walk are skipped.
 pub fn walk_container_tree(path: &Path, mut visit: impl FnMut(&Found<'_>) -> io::Result<()>) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
@@ -119,7 +118,8 @@ pub fn walk_container_tree(path: &Path, mut visit: impl FnMut(&Found<'_>) -> io:
     if found.kind() != FileType::Directory {
         return Ok(());
     }
-    // A directory is named by one that is open and the way from there: neither descriptors nor names grow with the tree.
+    // A directory is identified by an open directory and a relative path: neither descriptors nor names grow with the
+    // tree.
     let mut waiting = vec![(Rc::new(root), PathBuf::from("."), 0)];
     while let Some((base, relative, depth)) = waiting.pop() {
         let listed = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -156,7 +156,7 @@ fn open_regular(found: &OwnedFd, access: Access) -> io::Result<File> {
         Access::Read => OFlags::RDONLY,
         Access::Overwrite => OFlags::WRONLY,
     };
-    // Leads to the file that was checked, whatever its path names by now.
+    // Leads to the checked file, even if its path names another one by now.
     let through = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(CWD, through, flags, Mode::empty())?))
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+    fn only_regular_files_are_opened_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("file"), "text").unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_bounded_whatever_size_a_file_claims() {
+    fn reads_are_bounded_regardless_of_the_reported_size() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sparse");
         File::create(&path).unwrap().set_len(3 << 30).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_nowhere_out_of_a_volume() {
+    fn links_do_not_lead_out_of_a_volume() {
         let top = tempfile::tempdir().unwrap();
         let volume = top.path().join("volume");
         fs::create_dir(&volume).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_sees_everything_below_and_follows_nothing() {
+    fn a_walk_visits_everything_below_and_follows_no_links() {
         let top = tempfile::tempdir().unwrap();
         let tree = top.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -240,7 +240,7 @@ mod tests {
         assert!(walk_container_tree(&tree.join("none"), |_| Ok(())).is_err());
     }
 
-    /// Deeper than a path can name, where a container could otherwise hide what it writes.
+    /// Tests a depth beyond the maximum path length, where a container could otherwise hide its files.
     #[test]
     fn a_walk_reaches_any_depth() {
         let top = tempfile::tempdir().unwrap();

@@ -1,32 +1,30 @@
-//! A copy of the process, where that is safe.
+//! fork(2), restricted to single-threaded processes.
 
 use std::fmt;
 use std::io;
 
 use rustix::process::Pid;
 
-/// Which of the two the caller now is.
+/// The process that returns from [`fork`].
 #[derive(Debug)]
 pub enum Forked {
-    /// The copy.
     Child,
-    /// The original, and its child.
+    /// The parent, with the PID of its child.
     Parent(Pid),
 }
 
-/// Why there is no copy.
+/// The process could not be forked.
 #[derive(Debug)]
 pub enum ForkError {
-    /// The process has other threads: locks that they hold would stay locked in the copy for ever.
+    /// The process has other threads: locks that they hold would stay locked in the child forever.
     Threads(usize),
-    /// The system refuses.
     Os(io::Error),
 }
 
 impl fmt::Display for ForkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ForkError::Threads(count) => write!(f, "a process with {count} threads cannot fork"),
+            ForkError::Threads(count) => write!(f, "cannot fork: the process has {count} threads and must have one"),
             ForkError::Os(_) => f.write_str("cannot fork"),
         }
     }
@@ -41,33 +39,33 @@ impl std::error::Error for ForkError {
     }
 }
 
-/// Forks, if this process has a single thread.
+/// Forks if this process has a single thread.
 pub fn fork() -> Result<Forked, ForkError> {
     let threads = std::fs::read_dir("/proc/self/task").map_err(ForkError::Os)?.count();
     if threads != 1 {
         return Err(ForkError::Threads(threads));
     }
-    // SAFETY: with a single thread nobody else holds a lock or is within a change of shared memory, so the child may go on as
-    // any program. No other thread can appear between the check and the call, for only this one could start it.
+    // SAFETY: with a single thread no other code holds a lock or is modifying shared memory, so the child may continue
+    // like any process. No other thread can appear between the check and the call, since only this one could start it.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(ForkError::Os(io::Error::last_os_error())),
         0 => Ok(Forked::Child),
-        pid => Ok(Forked::Parent(Pid::from_raw(pid).expect("a parent is told its child's id"))),
+        pid => Ok(Forked::Parent(Pid::from_raw(pid).expect("fork returns the PID of the child"))),
     }
 }
 
 /// Closes every descriptor and never returns: for a forked process that only waits.
 pub fn close_everything_and(wait: fn() -> std::convert::Infallible) -> ! {
-    // SAFETY: closing descriptors that others own breaks them; here nobody goes on who could use them, because `wait` never
+    // SAFETY: closing descriptors that others own breaks them; here no such code runs any more, because `wait` never
     // returns and, as a plain function, has captured none.
     unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32) };
     match wait() {}
 }
 
-/// Sends a signal by its number, real-time signals included, which safe wrappers leave out.
+/// Sends a signal by its number, including real-time signals, which safe wrappers omit.
 pub fn send_signal(pid: Pid, signal: i32) -> io::Result<()> {
-    // SAFETY: a plain system call without pointers; a number that is no signal is refused by the kernel.
+    // SAFETY: a plain system call without pointers; the kernel rejects an invalid signal number.
     let result = unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,7 +1,8 @@
 //! System calls that no crate wraps safely, behind functions that cannot be misused.
 //!
-//! This is the only crate with `unsafe`; each block says why it is sound. What `rustix` or `nix` offer safely is used from there.
-//! File operations that must withstand a hostile container or a power failure are here as well, so that there is one of each.
+//! This is the only crate with `unsafe`; each block states why it is sound. Safe functions of `rustix` or `nix` are
+//! used where they exist. File operations that must withstand a hostile container or a power failure are also here, so
+//! that each exists only once.
 
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 

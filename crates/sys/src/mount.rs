@@ -1,4 +1,4 @@
-//! Mounts whose owners are shown through a user namespace.
+//! ID-mapped mounts: file owners translated through a user namespace.
 
 use std::ffi::CString;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A detached copy of the mount that a path is on, from that path down.
+/// Returns a detached copy of the mount that contains `path`, from `path` down.
 pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
@@ -16,11 +16,11 @@ pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Shows the owners of a detached mount as a user namespace maps them.
+/// Maps the file owners of a detached mount through a user namespace.
 pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: impl AsFd) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_IDMAP,
@@ -28,8 +28,8 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: impl AsFd) -> io::Result<(
         propagation: 0,
         userns_fd: u64::try_from(user_namespace.as_fd().as_raw_fd()).map_err(io::Error::other)?,
     };
-    // SAFETY: the attributes are a whole `mount_attr` of the length given, the path is a terminated string, and both live until
-    // the call returns.
+    // SAFETY: the attributes are a complete `mount_attr` of the given length, the path is a terminated string, and both
+    // live until the call returns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

@@ -1,4 +1,4 @@
-//! The mounts of this process as the kernel lists them.
+//! The mount table of this process (`mountinfo`).
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,10 +11,10 @@ use rustix::mount::UnmountFlags;
 
 const TABLE: &str = "/proc/thread-self/mountinfo";
 
-/// The mount points at and below a path, in the order in which they were mounted.
+/// Returns the mount points at and below a path, in mount order.
 ///
-/// Symbolic links in the path above its last part are resolved first, because the kernel lists resolved paths. The last part
-/// itself is not touched: it may be a mount whose server does not answer.
+/// Symbolic links in the path before its last component are resolved first, because the kernel lists resolved paths.
+/// The last component itself is not accessed: it may be a mount whose server does not respond.
 pub fn mounts_below(path: &Path) -> io::Result<Vec<PathBuf>> {
     let path = match resolved(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -23,31 +23,30 @@ pub fn mounts_below(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(points(&fs::read(TABLE)?).filter(|point| point.starts_with(&path)).collect())
 }
 
-/// Whether something is mounted at exactly this path.
+/// Whether there is a mount at exactly this path.
 pub fn is_mount_point(path: &Path) -> io::Result<bool> {
     let Ok(path) = resolved(path) else { return Ok(false) };
     Ok(points(&fs::read(TABLE)?).any(|point| point == path))
 }
 
-/// A mount, and how it takes part in propagation.
+/// A mount and its propagation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Where it is.
     pub point: PathBuf,
-    /// Mounts below it propagate to its peers, and theirs to it.
+    /// Mounts below it propagate to its peers and vice versa.
     pub is_shared: bool,
     /// Mounts below its master propagate to it.
     pub is_slave: bool,
 }
 
-/// The mount that a path is on.
+/// Returns the mount that contains a path.
 pub fn mount_of(path: &Path) -> io::Result<MountEntry> {
     let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID)?;
     let found = entry(&fs::read(TABLE)?, stat.stx_mnt_id);
     found.ok_or_else(|| io::Error::other(format!("the mount of {} is not in {TABLE}", path.display())))
 }
 
-/// The mount of that number: its place, and the tags between its options and the separator.
+/// Returns the mount with this ID: its mount point, and the tags between its options and the separator.
 fn entry(table: &[u8], id: u64) -> Option<MountEntry> {
     table.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
@@ -59,7 +58,8 @@ fn entry(table: &[u8], id: u64) -> Option<MountEntry> {
     })
 }
 
-/// Unmounts everything at and below a path, the latest mount first. A mount that is in use goes when it is used no longer.
+/// Unmounts everything at and below a path, the latest mount first. A mount in use is detached, and unmounted after its
+/// last use.
 pub fn unmount_below(path: &Path) -> io::Result<()> {
     for point in mounts_below(path)?.iter().rev() {
         rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).map_err(|error| {
@@ -82,7 +82,7 @@ fn points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
     table.split(|byte| *byte == b'\n').filter_map(field)
 }
 
-/// Undoes the kernel's octal escapes of space, tab, newline and backslash.
+/// Decodes the kernel's octal escapes of space, tab, newline and backslash.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_points_are_read_as_the_kernel_writes_them() {
+    fn escaped_mount_points_are_decoded() {
         let table = b"29 1 0:26 / / rw - overlay o rw\n30 29 0:27 / /a\\040b\\134c rw,x shared:1 - tmpfs tmpfs rw\n";
         let found: Vec<PathBuf> = points(table).collect();
         assert_eq!(found, [PathBuf::from("/"), PathBuf::from("/a b\\c")]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_of_a_path_says_how_it_propagates() {
+    fn mount_of_a_path_has_its_propagation() {
         let table = b"29 1 0:26 / / rw - overlay o rw\n30 29 0:27 / /a\\040b rw,x shared:1 master:2 - tmpfs tmpfs rw\n\
             31 29 0:28 / /c rw master:1 - tmpfs tmpfs rw\n";
         let check = |id: u64, expect: Option<(&str, bool, bool)>| {

@@ -1,12 +1,12 @@
-//! The kernel's order of victims when memory runs out.
+//! OOM score adjustment of this process.
 
 use std::fs;
 use std::io;
 
 const FILE: &str = "/proc/self/oom_score_adj";
 
-/// Sets the `oom_score_adj` of this process, which its children inherit, and returns the value that it has then. A process that may not
-/// lower its score keeps the one it has.
+/// Sets the `oom_score_adj` of this process, which its children inherit, and returns the resulting value. A process
+/// that is not permitted to lower its score keeps the current one.
 pub fn set_oom_score_adj(score: i32) -> io::Result<i32> {
     match fs::write(FILE, score.to_string()) {
         Ok(()) => Ok(score),
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_score_can_be_raised_and_is_lowered_only_if_the_kernel_lets_it() {
+    fn the_score_can_be_raised_and_is_lowered_only_with_permission() {
         let before: i32 = fs::read_to_string(FILE).unwrap().trim().parse().unwrap();
         let raised = (before + 7).min(1000);
         assert_eq!(set_oom_score_adj(raised).unwrap(), raised);

@@ -1,15 +1,15 @@
-//! Frames that are sent as they are, without an address of this machine.
+//! Raw Ethernet frames, sent without an address of this host.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Sends one frame on a link of the calling thread's network namespace. `protocol` is an Ethernet type, and `payload` what
-/// follows the Ethernet header.
+/// Sends one frame on a link of the calling thread's network namespace. `protocol` is an EtherType, and `payload` the
+/// data after the Ethernet header.
 pub fn send_frame(link: u32, protocol: u16, to: [u8; 6], payload: &[u8]) -> io::Result<()> {
     let failed = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
     // SAFETY: a system call without pointers.
     let socket = failed(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the descriptor was made just now and is nobody else's.
+    // SAFETY: the descriptor was just created and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let mut address = [0_u8; 8];
     address[..to.len()].copy_from_slice(&to);
@@ -22,7 +22,7 @@ pub fn send_frame(link: u32, protocol: u16, to: [u8; 6], payload: &[u8]) -> io::
         sll_halen: 6,
         sll_addr: address,
     };
-    // SAFETY: both pointers are to values that live through the call, with their lengths.
+    // SAFETY: both pointers refer to values that live until the call returns, with their lengths.
     let sent = unsafe {
         libc::sendto(
             socket.as_raw_fd(),

@@ -1,7 +1,8 @@
-//! Removal of directory trees that containers may have written into.
+//! Removal of directory trees that containers may have written to.
 //!
-//! The walk goes from descriptor to descriptor with `openat2`, so it neither follows a symbolic link nor enters a mount, bind
-//! mounts of the same filesystem included. A mount that is still there is an error: what it shows belongs to someone else.
+//! The walk opens each directory relative to its parent with `openat2`, so it neither follows a symbolic link nor
+//! enters a mount, including bind mounts of the same filesystem. A remaining mount is an error: its content belongs to
+//! another owner.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -12,8 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Directories nested deeper than this are moved up before they are emptied, so that neither the stack nor the number of open
-/// descriptors depends on what a container nested.
+/// Directories nested deeper than this are moved up before they are emptied, so that neither the stack nor the number
+/// of open descriptors depends on the nesting that a container created.
 const DEPTH_MAX: usize = 64;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -24,11 +25,11 @@ const WITHIN_MOUNT: ResolveFlags = ResolveFlags::BENEATH
 
 /// Removes a file, a symbolic link, or a directory with everything in it. A path that does not exist is not an error.
 ///
-/// Symbolic links are removed, never followed. Fails with [`io::ErrorKind::CrossesDevices`] at the first mount point, which may
-/// be `path` itself; the content of the mount is not touched.
+/// Symbolic links are removed, never followed. Fails with [`io::ErrorKind::CrossesDevices`] at the first mount point,
+/// which may be `path` itself; the content of the mount is not modified.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} names no file", path.display())));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} has no file name", path.display())));
     };
     let parent_path = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -40,7 +41,8 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     Removal { top: None, moved: 0 }.entry(parent.as_fd(), &name, path, 0)
 }
 
-/// Removes everything in a directory and keeps the directory, which may be a mount point. Otherwise like [`remove_tree`].
+/// Removes everything in a directory and keeps the directory, which may be a mount point. Otherwise like
+/// [`remove_tree`].
 pub fn remove_contents(dir: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(CWD, dir, flags, Mode::empty())?;
@@ -50,7 +52,7 @@ pub fn remove_contents(dir: &Path) -> io::Result<()> {
 }
 
 struct Removal {
-    /// Where directories that are nested too deeply are moved to.
+    /// The directory to which directories that are nested too deeply are moved.
     top: Option<OwnedFd>,
     moved: u64,
 }
@@ -78,7 +80,8 @@ impl Removal {
             let removed = self.children(&opened, shown, depth)?;
             match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
-                // Some filesystems leave entries out of a listing whose directory changes, and others are moved here.
+                // Some filesystems omit entries from the listing of a changing directory, and deeply nested directories
+                // are moved here.
                 Err(Errno::NOTEMPTY | Errno::EXIST) if removed > 0 => {}
                 Err(Errno::BUSY) => return Err(mounted(shown)),
                 Err(error) => return Err(failed("remove", shown, error)),
@@ -86,7 +89,7 @@ impl Removal {
         }
     }
 
-    /// Removes what a directory lists and returns how many entries that were.
+    /// Removes the listed entries of a directory and returns their number.
     fn children(&mut self, dir: &OwnedFd, shown: &Path, depth: usize) -> io::Result<u64> {
         let mut count = 0;
         for entry in Dir::read_from(dir).map_err(|error| failed("list", shown, error))? {
@@ -110,7 +113,7 @@ impl Removal {
             match rustix::fs::renameat_with(dir, name, top, fresh.as_str(), RenameFlags::NOREPLACE) {
                 Ok(()) => return Ok(true),
                 Err(Errno::EXIST) => {}
-                // The walk reports what is wrong with it.
+                // The walk that follows reports the error.
                 Err(_) => return Ok(false),
             }
         }
@@ -139,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_removed_and_its_links_are_not_followed() {
+    fn a_tree_is_removed_without_following_links() {
         let top = tempfile::tempdir().unwrap();
         let (outside, tree) = (top.path().join("outside"), top.path().join("tree"));
         fs::create_dir(&outside).unwrap();
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_itself_stays_when_only_its_content_is_removed() {
+    fn remove_contents_keeps_the_directory() {
         let top = tempfile::tempdir().unwrap();
         fs::create_dir_all(top.path().join("a/b")).unwrap();
         fs::write(top.path().join("file"), "x").unwrap();
@@ -165,9 +168,9 @@ mod tests {
         assert_eq!(fs::read_dir(top.path()).unwrap().count(), 0);
     }
 
-    /// A bind mount of the same filesystem has the same device number, so that only the mount tells it apart.
+    /// A bind mount of the same filesystem has the same device number and can only be recognized as a mount.
     #[test]
-    fn what_is_mounted_is_not_removed() {
+    fn mounted_content_is_not_removed() {
         let top = tempfile::tempdir().unwrap();
         let (outside, tree) = (top.path().join("outside"), top.path().join("tree"));
         fs::create_dir(&outside).unwrap();
@@ -192,7 +195,7 @@ mod tests {
         assert!(outside.join("kept").exists() && !tree.exists());
     }
 
-    /// Deeper than any path can be named, and than descriptors can be held.
+    /// Tests a tree deeper than the maximum path length and the maximum number of descriptors.
     #[test]
     fn a_tree_of_any_depth_is_removed() {
         let top = tempfile::tempdir().unwrap();

@@ -1,12 +1,12 @@
-//! A file without a name that values are put aside in, mapped for reading: memory that the kernel can take back.
+//! Spill file: an unnamed file for values, mapped for reading, so that the kernel can reclaim their memory.
 //!
 //! ```text
 //!   file    │ block 0: slots of 1152 bytes │ block 1: slots of 320 bytes │ block 2: empty, a hole │ …
 //!   extent  │ 64 blocks, mapped together                                                      │ …
 //! ```
 //!
-//! Values are written with a system call and not through the map, so that only what is read counts as memory of this process. A slot is
-//! written only while nobody holds it, which is what makes a [`Slot`] a slice that never changes.
+//! Values are written with a system call and not through the mapping, so that only read pages count as memory of this
+//! process. A slot is written only while it has no holder; a [`Slot`] is therefore a slice that never changes.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -17,31 +17,31 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A file that values are put aside in.
+/// A file that stores values outside of the heap.
 pub struct Spill {
     file: File,
     places: Mutex<Places>,
     this: Weak<Spill>,
 }
 
-/// A value that was put aside. Its bytes never change, and its place is used again once it is dropped.
+/// A stored value. Its bytes never change, and its space is reused once it is dropped.
 ///
-/// Reading it is reading a mapped file: if the disk cannot give the bytes back, the process gets a SIGBUS, as with a database that maps
-/// its file.
+/// Reading a slot reads a mapped file: if the disk fails to return the bytes, the process receives a SIGBUS, as with a
+/// database that maps its file.
 pub struct Slot {
     extent: Arc<Extent>,
-    /// In the extent.
+    /// Relative to the extent.
     offset: u32,
     len: u32,
 }
 
-/// The longest value that is taken.
+/// Maximum length of a value.
 pub const SLOT_BYTES_MAX: usize = BLOCK_BYTES as usize;
 
 const BLOCK_BYTES: u32 = 1 << 20;
 const EXTENT_BLOCKS: u32 = 64;
 const EXTENT_BYTES: usize = (BLOCK_BYTES * EXTENT_BLOCKS) as usize;
-/// Sizes of slots are multiples of this.
+/// Slot sizes are multiples of this.
 const STEP_BYTES_MIN: u32 = 64;
 
 struct Extent {
@@ -50,55 +50,55 @@ struct Extent {
     spill: Weak<Spill>,
 }
 
-/// What is where.
+/// The allocation state of the file.
 #[derive(Default)]
 struct Places {
     extents: Vec<Arc<Extent>>,
     blocks: Vec<Block>,
     /// Blocks without a value.
     empty: Vec<u32>,
-    /// Blocks with a free slot, by the size of their slots.
+    /// Blocks with a free slot, by slot size.
     open: BTreeMap<u32, Vec<u32>>,
 }
 
 #[derive(Default)]
 struct Block {
     slot_bytes: u32,
-    /// Slots that were given back.
+    /// Released slots.
     free: Vec<u32>,
-    /// Slots that were ever taken: those after them are free, too.
+    /// The number of slots ever used; the slots after them are free, too.
     touched: u32,
     live: u32,
 }
 
 impl Spill {
-    /// Makes the file; it has its name only for a moment, so nothing of it outlives the process.
+    /// Creates the file and unlinks it immediately, so that its content does not outlive the process.
     pub fn create(path: &Path) -> io::Result<Arc<Self>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         std::fs::remove_file(path)?;
         Ok(Arc::new_cyclic(|this| Self { file, places: Mutex::default(), this: this.clone() }))
     }
 
-    /// Puts a value aside.
+    /// Stores a value.
     ///
     /// # Errors
-    /// If the disk has no room, or the value is longer than [`SLOT_BYTES_MAX`].
+    /// If the disk is full, or the value is empty or longer than [`SLOT_BYTES_MAX`].
     pub fn put(&self, value: &[u8]) -> io::Result<Slot> {
         let len = u32::try_from(value.len()).ok().filter(|len| (1..=BLOCK_BYTES).contains(len));
         let len = len.ok_or(io::ErrorKind::InvalidInput)?;
         let (extent, offset) = self.take(slot_bytes(len))?;
-        // From here on the slot is given back when it is dropped, be it that nothing was written.
+        // From here on dropping the slot releases it, even if the write fails.
         let slot = Slot { extent, offset, len };
         self.file.write_all_at(value, slot.file_offset())?;
         Ok(slot)
     }
 
-    /// Takes the pages that were read out of this process's memory; they stay in the kernel's as long as it has room.
+    /// Unmaps the pages that were read from this process; they stay in the page cache as long as there is memory.
     pub fn trim(&self) {
         let extents = self.lock().extents.clone();
         for extent in extents {
-            // SAFETY: the range is a shared mapping of a file that lives as long as the extent; dropping its pages loses nothing, they are
-            // read from the file again. Advice that is refused changes nothing.
+            // SAFETY: the range is a shared mapping of a file that lives as long as the extent; dropping its pages
+            // loses nothing, they are read from the file again. Rejected advice has no effect.
             unsafe { libc::madvise(extent.base.as_ptr().cast(), EXTENT_BYTES, libc::MADV_DONTNEED) };
         }
     }
@@ -144,8 +144,8 @@ impl Spill {
         let start = u64::from(number) * EXTENT_BYTES as u64;
         self.file.set_len(start + EXTENT_BYTES as u64)?;
         let offset = libc::off_t::try_from(start).map_err(io::Error::other)?;
-        // SAFETY: a new mapping at an address of the kernel's choice, of a part of the file that exists since the line above and is never cut
-        // off: the file has no name, and only this type has a handle of it.
+        // SAFETY: a new mapping, at an address chosen by the kernel, of a part of the file that exists since the line
+        // above and is never truncated: the file has no name, and only this type has a handle to it.
         let base = unsafe {
             let fd = self.file.as_raw_fd();
             libc::mmap(std::ptr::null_mut(), EXTENT_BYTES, libc::PROT_READ, libc::MAP_SHARED, fd, offset)
@@ -153,7 +153,7 @@ impl Spill {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: as in `trim`. Reading ahead would only take memory: neighbours have nothing to do with each other.
+        // SAFETY: as in `trim`. Read-ahead would only waste memory: adjacent values are unrelated.
         unsafe { libc::madvise(base, EXTENT_BYTES, libc::MADV_RANDOM) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Extent { number, base, spill: self.this.clone() })
@@ -171,12 +171,13 @@ impl Spill {
         if was_full {
             open.push(number);
         }
-        // The last one of its size stays, or a value that is replaced over and over would make and unmake a block each time.
+        // The last block of its size is kept; otherwise repeatedly replacing one value would create and free a block
+        // each time.
         if block.live == 0 && open.len() > 1 {
             open.retain(|other| *other != number);
             *block = Block::default();
             places.empty.push(number);
-            // Before anybody can write to it again. If it cannot be done, the room is used again all the same.
+            // The hole is punched before the block can be written again. On failure the space is reused anyway.
             let start = u64::from(number) * u64::from(BLOCK_BYTES);
             let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             let _ = rustix::fs::fallocate(&self.file, hole, start, u64::from(BLOCK_BYTES));
@@ -190,7 +191,7 @@ impl Block {
     }
 }
 
-/// The size of the slots that values of a length go to: at most an eighth of it is wasted.
+/// Returns the slot size for values of a length. From 512 bytes on at most an eighth is wasted.
 fn slot_bytes(len: u32) -> u32 {
     let step = (len.next_power_of_two() / 16).max(STEP_BYTES_MIN);
     len.next_multiple_of(step)
@@ -204,8 +205,9 @@ impl Slot {
 
 impl AsRef<[u8]> for Slot {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: offset and length are within the mapping, which lives as long as the extent that this slot holds; and the bytes do not
-        // change, because a slot is written before its value is given out and taken by nobody else until that is dropped.
+        // SAFETY: offset and length are within the mapping, which lives as long as the extent that this slot holds. The
+        // bytes do not change, because a slot is written before its value is returned and not reused until that is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.extent.base.as_ptr().add(self.offset as usize), self.len as usize) }
     }
 }
@@ -220,12 +222,12 @@ impl Drop for Slot {
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this address and length, and nobody holds a slot of it anymore.
+        // SAFETY: the mapping was created by `map` with this address and length, and no slot of it exists any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), EXTENT_BYTES) };
     }
 }
 
-// SAFETY: an extent is an address of memory that is only read, and freed once by whoever drops it last.
+// SAFETY: an extent is the address of read-only memory, which is unmapped once by the last owner.
 unsafe impl Send for Extent {}
 // SAFETY: as above.
 unsafe impl Sync for Extent {}
@@ -237,7 +239,7 @@ mod tests {
     fn spill() -> Arc<Spill> {
         let path =
             std::env::temp_dir().join(format!("knarr-spill-{}-{:?}", std::process::id(), std::thread::current().id()));
-        Spill::create(&path).expect("the folder for temporary files can be written")
+        Spill::create(&path).expect("the temporary directory is writable")
     }
 
     fn value(seed: u32, len: usize) -> Vec<u8> {
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn values_keep_their_bytes_while_others_come_and_go() {
+    fn values_keep_their_bytes_while_others_are_added_and_dropped() {
         let spill = spill();
         let mut held: Vec<(u32, Slot)> = Vec::new();
         let mut random = 7_u32;
@@ -266,25 +268,25 @@ mod tests {
     }
 
     #[test]
-    fn room_is_used_again() {
+    fn released_space_is_reused() {
         let spill = spill();
         for round in 0..50 {
             let slots: Vec<Slot> = (0..3000).map(|seed| spill.put(&value(seed, 1000 + round)).expect("room")).collect();
             assert_eq!(slots[2999].as_ref(), value(2999, 1000 + round));
         }
-        // 3,000 values of 1 KiB are three blocks; those of one size are gone before the next comes.
+        // 3,000 values of 1 KiB are three blocks; the values of one size are dropped before the next size follows.
         assert_eq!(spill.lock().extents.len(), 1);
         assert!(spill.lock().blocks.iter().all(|block| block.live == 0));
     }
 
     #[test]
-    fn a_value_outlives_the_file_it_was_put_aside_in() {
+    fn a_value_outlives_the_spill() {
         let slot = spill().put(b"value").expect("there is room");
         assert_eq!(slot.as_ref(), b"value");
     }
 
     #[test]
-    fn what_is_too_long_or_nothing_is_refused() {
+    fn empty_and_oversized_values_are_rejected() {
         let spill = spill();
         assert!(spill.put(&[]).is_err());
         assert!(spill.put(&vec![1; SLOT_BYTES_MAX + 1]).is_err());

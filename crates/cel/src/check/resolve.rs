@@ -1,4 +1,4 @@
-//! Which functions a call may mean.
+//! Overload resolution: the functions that a call may refer to.
 
 use machinery::Str;
 
@@ -17,7 +17,7 @@ impl Checker<'_> {
             let types: Vec<_> = args.iter().map(|arg| self.check(*arg)).collect();
             return self.resolve(id, name, false, &types);
         };
-        // `math.ceil(x)` reads as a method of a variable `math`, unless there is such a function.
+        // `math.ceil(x)` is a method call on a variable `math`, unless there is such a function.
         if let Some(prefix) = self.qualified_name(target) {
             let full = format!("{prefix}.{function}");
             if self.env.overloads(&full).next().is_some() {
@@ -32,7 +32,7 @@ impl Checker<'_> {
         self.resolve(id, function, true, &types)
     }
 
-    /// `operand.?field`
+    /// Checks `operand.?field`.
     fn optional_select(&mut self, id: ExprId, args: &[ExprId]) -> Type {
         let of = self.check(args[0]);
         self.check(args[1]);
@@ -44,7 +44,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Every overload that can be meant stays: with dynamic arguments that can be several.
+    /// Keeps every matching overload: with dynamic arguments there can be several.
     fn resolve(&mut self, id: ExprId, function: &str, receiver: bool, args: &[Type]) -> Type {
         let overloads: Vec<OverloadId> = self.env.overloads(function).collect();
         if overloads.is_empty() {

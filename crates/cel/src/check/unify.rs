@@ -1,25 +1,25 @@
-//! Which types fit which, and what type variables must be for them to fit.
+//! Type unification: assignability of types, and the bindings of type variables it requires.
 
 use std::sync::Arc;
 
 use crate::types::{Param, Type};
 
-/// What the type variables of one expression stand for.
+/// The bindings of the type variables of one expression.
 #[derive(Clone, Debug, Default)]
 pub struct Unifier {
     bound: Vec<Option<Type>>,
-    /// Variables in the order they were bound, so that a failed attempt is undone at the price of the attempt.
+    /// The variables in binding order, so that undoing a failed attempt costs no more than the attempt.
     trail: Vec<u32>,
 }
 
 impl Unifier {
-    /// A new type variable.
+    /// Creates a type variable.
     pub fn fresh(&mut self) -> Type {
         self.bound.push(None);
         Type::Param(Param::Fresh(self.bound.len() as u32 - 1))
     }
 
-    /// A declaration's types with its parameters replaced by new variables.
+    /// Replaces the type parameters of a declaration with new variables.
     pub fn instantiate(&mut self, params: &[Type], result: &Type) -> (Vec<Type>, Type) {
         let mut made = Vec::new();
         let params = params.iter().map(|param| self.replace(param, &mut made)).collect();
@@ -44,17 +44,17 @@ impl Unifier {
         }
     }
 
-    /// The type with the variables it is made of replaced by what they stand for.
+    /// Replaces the bound variables in a type.
     pub fn resolve(&self, ty: &Type) -> Type {
         self.rebuild(ty, Type::clone)
     }
 
-    /// The type with unbound variables shown as what they amount to.
+    /// Replaces all variables in a type for display; unbound ones become `dyn`.
     pub fn shown(&self, ty: &Type) -> Type {
         self.rebuild(ty, |_| Type::Dyn)
     }
 
-    /// The type, finally: what is still open is any type.
+    /// Returns the final type; unbound variables become `dyn`.
     pub fn finish(&self, ty: &Type) -> Type {
         self.shown(ty)
     }
@@ -73,12 +73,12 @@ impl Unifier {
         }
     }
 
-    /// Whether a value of type `from` can be used where `to` is wanted. Variables are bound only if so.
+    /// Whether a value of type `from` can be used as `to`. Variables are bound only on success.
     pub fn assignable(&mut self, from: &Type, to: &Type) -> bool {
         self.all_assignable(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
-    /// The same for lists of types, all or nothing.
+    /// Checks lists of types pairwise; variables are bound only if all are assignable.
     pub fn all_assignable(&mut self, from: &[Type], to: &[Type]) -> bool {
         let before = self.trail.len();
         let fits = from.len() == to.len() && from.iter().zip(to).all(|(from, to)| self.fits(from, to));
@@ -104,7 +104,7 @@ impl Unifier {
         }
     }
 
-    /// A type cannot contain itself.
+    /// Binds a variable; returns false if the type would contain itself.
     fn bind(&mut self, variable: u32, ty: &Type) -> bool {
         if self.occurs(variable, ty) {
             return false;
@@ -114,7 +114,7 @@ impl Unifier {
         true
     }
 
-    /// What a variable stands for at its outside.
+    /// Resolves a variable at the outermost level.
     fn follow(&self, ty: &Type) -> Type {
         let mut ty = ty;
         while let Type::Param(Param::Fresh(number)) = ty {
@@ -133,12 +133,12 @@ impl Unifier {
         }
     }
 
-    /// Whether two types are the same once variables are replaced.
+    /// Whether two types are equal after replacing variables.
     pub fn equivalent(&self, a: &Type, b: &Type) -> bool {
         self.shown(a) == self.shown(b)
     }
 
-    /// Of two types that fit each other, the one that says less.
+    /// Returns the more general of two compatible types.
     pub fn more_general(&self, a: &Type, b: &Type) -> Type {
         match (self.follow(a), self.follow(b)) {
             (dynamic @ (Type::Dyn | Type::Error), _) | (_, dynamic @ (Type::Dyn | Type::Error)) => dynamic,
@@ -153,7 +153,7 @@ impl Unifier {
     }
 }
 
-/// Types of which `null` is a value: those that stand for objects.
+/// Whether `null` is a value of the type: true for types that represent objects.
 const fn nullable(ty: &Type) -> bool {
     matches!(
         ty,

@@ -1,10 +1,10 @@
-//! Literals that can be read before anything runs: times, durations, patterns.
+//! Compile-time validation of literals: times, durations, regular expressions.
 
 use crate::ast::{Ast, Expr, ExprId, Literal};
 use crate::error::Finding;
 use crate::library::{compile_regex, time};
 
-/// Adds a finding for each call whose literal argument cannot be read.
+/// Reports each call whose literal argument is invalid.
 pub fn literals(ast: &Ast, findings: &mut Vec<Finding>) {
     let mut open = vec![ast.root()];
     let mut seen = vec![false; ast.len()];

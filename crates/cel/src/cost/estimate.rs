@@ -1,4 +1,4 @@
-//! What an expression can cost at worst, told from its shape and from how large its variables can get.
+//! Cost estimation: the worst-case cost of an expression, from its structure and the size limits of its variables.
 
 mod call;
 mod range;
@@ -16,7 +16,7 @@ pub use range::{Estimate, SizeEstimate};
 
 pub(crate) use call::selector;
 
-/// Estimates a checked expression.
+/// Estimates the cost of a checked expression.
 pub fn estimate(env: &Env, checked: &Checked) -> Estimate {
     let count = checked.ast.len();
     let nodes = vec![Node::default(); count];
@@ -24,7 +24,7 @@ pub fn estimate(env: &Env, checked: &Checked) -> Estimate {
     estimator.cost(checked.ast.root())
 }
 
-/// What is known about a node once it has been looked at.
+/// The estimates of a visited node.
 #[derive(Clone, Debug, Default)]
 struct Node {
     cost: Option<Estimate>,
@@ -33,15 +33,15 @@ struct Node {
     place: Option<Place>,
 }
 
-/// Where in a variable's schema a value comes from.
+/// The origin of a value in a variable's schema.
 #[derive(Clone, Debug)]
 enum Place {
     Schema(SchemaType),
-    /// A key of a map: no schema limits those, and upstream takes their length for nothing.
+    /// A map key: no schema limits its length, and upstream counts it as zero.
     Key,
 }
 
-/// How large keys and values of a container are.
+/// The sizes of keys and values of a container.
 #[derive(Clone, Copy, Debug)]
 struct EntrySize {
     list: bool,
@@ -65,7 +65,7 @@ struct Estimator<'e> {
 }
 
 impl Estimator<'_> {
-    /// The cost of a node. One that a macro uses twice stands in the same scope both times.
+    /// Returns the cost of a node. A node that a macro uses twice has the same scope both times.
     fn cost(&mut self, id: ExprId) -> Estimate {
         if let Some(cost) = self.nodes[id.index()].cost {
             return cost;
@@ -109,7 +109,7 @@ impl Estimator<'_> {
         cost
     }
 
-    /// The sum of the costs, and a size that covers all sizes.
+    /// Returns the sum of the costs, and a size range that covers all sizes.
     fn all<'i>(&mut self, ids: impl Iterator<Item = &'i ExprId>) -> (Estimate, SizeEstimate) {
         let (mut cost, mut size) = (Estimate::ZERO, None::<SizeEstimate>);
         for id in ids {
@@ -134,7 +134,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// The schema of a field or, if `of` is a map, of its values.
+    /// Returns the schema of a field or, if `of` is a map, of its values.
     fn child(&self, of: &SchemaType, field: &str) -> Option<SchemaType> {
         let types = self.env.sets()[of.set as usize].types();
         let schema = types.schema(of.id);
@@ -145,7 +145,7 @@ impl Estimator<'_> {
         Some(SchemaType { id: field.ty, root: false, ..of.clone() })
     }
 
-    /// The schema of the items of a list or the values of a map.
+    /// Returns the schema of the items of a list or the values of a map.
     fn items(&self, place: Option<&Place>) -> Option<Place> {
         let Some(Place::Schema(of)) = place else { return None };
         let id = match self.env.sets()[of.set as usize].types().schema(of.id).shape() {
@@ -243,7 +243,7 @@ impl Estimator<'_> {
         self.size(id).unwrap_or(SizeEstimate::UNKNOWN)
     }
 
-    /// What is known of a node's size: computed from its parts, told by the schema, or given by its type.
+    /// Returns the size of a node: computed from its parts, declared by the schema, or given by its type.
     fn size(&self, id: ExprId) -> Option<SizeEstimate> {
         if let Some(size) = self.nodes[id.index()].size {
             return Some(size);
@@ -277,7 +277,7 @@ impl Estimator<'_> {
     }
 }
 
-/// Binds are folds over nothing whose accumulator has a name of its own.
+/// Whether the comprehension is a `cel.bind`: a fold over an empty range with a named accumulator.
 fn is_bind(fold: &Fold) -> bool {
     fold.accu != ACCUMULATOR && fold.var == "#unused"
 }

@@ -1,45 +1,45 @@
-//! The limits that Kubernetes sets, and what it says when one is exceeded.
+//! Kubernetes' CEL cost limits and the messages for exceeding them.
 
-/// What one expression may cost while it runs.
+/// Maximum runtime cost of one expression.
 pub const PER_CALL: u64 = 1_000_000;
-/// What all expressions on one object may cost together while they run.
+/// Maximum total runtime cost of all expressions on one object.
 pub const PER_OBJECT: u64 = 10_000_000;
-/// What all match conditions of one webhook or policy may cost together while they run.
+/// Maximum total runtime cost of all match conditions of one webhook or policy.
 pub const MATCH_CONDITIONS: u64 = 2_500_000;
-/// What one rule of a CRD may be estimated at.
+/// Maximum estimated cost of one rule of a CRD.
 pub const ESTIMATE_PER_EXPRESSION: u64 = 10_000_000;
-/// What all rules of a CRD may be estimated at together.
+/// Maximum total estimated cost of all rules of a CRD.
 pub const ESTIMATE_PER_CRD: u64 = 100_000_000;
-/// How long a device selector may be, in bytes.
+/// Maximum length of a device selector in bytes.
 pub const SELECTOR_LENGTH: usize = 10 * 1024;
-/// What a device selector may be estimated at, and cost while it runs.
+/// Maximum estimated cost and runtime cost of a device selector.
 pub const SELECTOR: u64 = 1_000_000;
 
-/// How large a request may be, which bounds every size that a schema does not.
+/// Maximum size of a request, which bounds every size that a schema does not limit.
 pub const REQUEST_BYTES: u64 = 3 * 1024 * 1024;
 
-/// Said of an evaluation that used up its budget.
+/// The message for an evaluation that exhausted its budget.
 pub const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Said of each rule that had a part in exceeding the limit of the whole CRD.
+/// The message for each rule that contributed to exceeding the limit of the entire CRD.
 pub const CONTRIBUTED: &str =
     "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
 
-/// What a rule's estimate is called in messages.
+/// The name of a rule's estimate in messages.
 pub const RULE: &str = "estimated rule cost";
-/// What a message expression's estimate is called.
+/// The name of a messageExpression's estimate in messages.
 pub const MESSAGE_EXPRESSION: &str = "estimated messageExpression cost";
-/// What the sum of all estimates is called.
+/// The name of the sum of all estimates in messages.
 pub const CRD: &str = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
 
-/// Says that an estimate exceeds its limit and what to do about it; nothing if it does not.
+/// Returns the message for an estimate that exceeds its limit; [`None`] if it does not.
 pub fn exceeded(what: &str, cost: u64, limit: u64) -> Option<String> {
     if cost <= limit {
         return None;
     }
     let factor = cost as f64 / limit as f64;
-    // Just over the limit, one digit would read as exactly the limit; far over it, none would tell anything.
+    // Just above the limit, one digit would read as the limit itself; far above it, the exact factor is irrelevant.
     let factor = match factor {
         factor if factor > 100.0 => "more than 100x".to_owned(),
         factor if factor < 1.5 => format!("{factor:.6}x"),
@@ -50,21 +50,22 @@ pub fn exceeded(what: &str, cost: u64, limit: u64) -> Option<String> {
     ))
 }
 
-/// The estimates of all rules of a CRD, each multiplied by how often its place can occur in one object.
+/// The sum of the estimates of all rules of a CRD, each multiplied by the maximum number of its occurrences in one
+/// object.
 #[derive(Clone, Debug, Default)]
 pub struct CrdBudget {
     total: u64,
 }
 
 impl CrdBudget {
-    /// Adds the estimate of a rule under a place that occurs at most `times`, and gives what it amounts to.
+    /// Adds the estimate of a rule on a value that occurs at most `times`, and returns the product.
     pub const fn add(&mut self, estimate: u64, times: u64) -> u64 {
         let cost = estimate.saturating_mul(times);
         self.total = self.total.saturating_add(cost);
         cost
     }
 
-    /// What is wrong with the sum, if it is too much.
+    /// Returns the error message if the sum exceeds the limit.
     pub fn exceeded(&self) -> Option<String> {
         exceeded(CRD, self.total, ESTIMATE_PER_CRD)
     }
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_factor_is_told_as_precisely_as_it_helps() {
+    fn precision_of_the_factor_depends_on_its_size() {
         let check = |cost: u64, expect: &str| {
             let said = exceeded(RULE, cost, ESTIMATE_PER_EXPRESSION).unwrap_or_default();
             assert!(said.starts_with(expect), "{said}");
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_has_one_budget_for_all_its_rules() {
+    fn all_rules_of_a_crd_share_one_budget() {
         let mut budget = CrdBudget::default();
         assert_eq!(budget.add(1_000, 10), 10_000);
         assert_eq!(budget.exceeded(), None);

@@ -1,11 +1,11 @@
-//! What a call cost, from the values it was given and the one it gave.
+//! Runtime cost of calls, computed from arguments and result.
 
 use super::{Cost, LIST_BASE, REGEX_FACTOR, STRING_FACTOR};
 use crate::eval::{Failure, Meter};
 use crate::library::opaque::Opaque;
 use crate::value::Val;
 
-/// The cost of a call: before it is made, without a result, as far as it can be told; the rest once there is one.
+/// Returns the cost of a call. Without a result: the part known before the call. With a result: the rest.
 pub fn call_cost(rule: Cost, args: &[Val<'_>], result: Option<&Val<'_>>, meter: &Meter<'_>) -> Result<u64, Failure> {
     match (rule, result) {
         (Cost::Join, Some(result)) => Ok(scaled(size(result), 2.0 * STRING_FACTOR)),
@@ -73,7 +73,7 @@ fn arguments_cost(rule: Cost, args: &[Val<'_>]) -> u64 {
     }
 }
 
-/// What upstream takes for a value's size: 1 for what has none.
+/// Returns upstream's size of a value; 1 for values without a size.
 fn size(value: &Val<'_>) -> u64 {
     match value {
         Val::Opaque(opaque) => opaque.size().unwrap_or(1) as u64,
@@ -104,7 +104,7 @@ fn square(value: &Val<'_>) -> u64 {
     ((count.saturating_mul(count) as f64 * factor) as u64).saturating_add(1 + LIST_BASE)
 }
 
-/// What it costs to look at everything in a value. Values can share parts, so the walk itself is metered.
+/// Returns the cost of traversing a value. Values can share parts, so the walk itself is metered.
 fn traversal(value: &Val<'_>, meter: &Meter<'_>) -> Result<u64, Failure> {
     meter.work(1)?;
     Ok(match value {

@@ -1,4 +1,4 @@
-//! The places in Kubernetes that hold expressions, and the variables each has.
+//! The CEL hosts of Kubernetes: the API fields that contain expressions, and their variables.
 
 use machinery::Schema;
 
@@ -8,7 +8,7 @@ use crate::library::{Library, named_type};
 use crate::schema::TypeSet;
 use crate::types::Type;
 
-/// A place that holds expressions.
+/// A part of the API that contains expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Validations of a ValidatingAdmissionPolicy.
@@ -21,20 +21,19 @@ pub enum Host {
     Authorization,
     /// Claim mappings and validations of a JWT authenticator.
     AuthenticationClaims,
-    /// Validations of the user that a JWT authenticator makes.
+    /// User validations of a JWT authenticator.
     AuthenticationUser,
-    /// Selectors of devices.
+    /// Device selectors of DRA.
     DeviceSelector,
 }
 
 impl Host {
-    /// The environments of this place. Objects are of any type; where their schema is known, [`Env::with_object`] says
-    /// it.
+    /// Returns the environments of this host. Objects have dynamic type; [`Env::with_object`] adds a known schema.
     pub fn env_set(self) -> EnvSet {
         EnvSet::default().map(|env| self.extend(env))
     }
 
-    /// The schema of a variable that the host gives beside objects, by which its JSON is to be read.
+    /// Returns the schema of a variable that is not an object, by which its JSON is read.
     pub fn schema(self, variable: &str) -> Option<Schema<'static>> {
         let id = match (self, variable) {
             (Self::ValidatingPolicy | Self::MutatingPolicy | Self::MatchConditions, "request") => {
@@ -73,7 +72,7 @@ impl Host {
     }
 }
 
-/// What every expression about a request to the API has.
+/// Adds the variables of admission expressions.
 fn admission(env: Env, set: u16) -> Env {
     let opaque = |name: &str| named_type(name).unwrap_or(Type::Dyn);
     env.with_variable("object", Type::Dyn)

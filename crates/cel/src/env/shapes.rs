@@ -1,4 +1,4 @@
-//! The types of what hosts give expressions beside objects: the request, the user, the namespace.
+//! The types of host variables other than objects: the request, the user, the namespace.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use machinery::schema::{
     Field, List, ListKind, Map, Omit, Patch, Shape as Kind, Struct, Type as SchemaOf, TypeId, Types,
 };
 
-/// Fields are strings unless they say otherwise; `{*: T}` is a map, `any` is looked at when evaluated.
+/// Fields are strings unless a type follows; `{*: T}` is a map, `any` is checked during evaluation.
 const ADMISSION_REQUEST: &str = "{dryRun: bool, kind: {group, kind, version}, name, namespace, operation, options: any, \
     requestKind: {group, kind, version}, requestResource: {group, resource, version}, requestSubResource, \
     resource: {group, resource, version}, subResource, uid, userInfo: {extra: {*: [string]}, groups: [string], uid, username}}";
@@ -22,7 +22,7 @@ const ACCESS_REVIEW: &str = "{extra: {*: [string]}, groups: [string], nonResourc
 
 const USER: &str = "{extra: {*: [string]}, groups: [string], uid, username}";
 
-/// The types of all of them, and which is which.
+/// The types of all host variables.
 pub struct Shapes {
     pub types: Types,
     pub admission_request: TypeId,
@@ -31,7 +31,6 @@ pub struct Shapes {
     pub user: TypeId,
 }
 
-/// Made once.
 pub static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let mut types = Types::new();
     let mut add = |text: &str| Reader { types: &mut types, rest: text }.read();
@@ -62,7 +61,7 @@ impl Reader<'_> {
                 "bool" => Kind::Bool,
                 "int" => Kind::Int64,
                 "time" => Kind::Time,
-                // An integer or string is the shape about whose values the checker knows nothing.
+                // The checker treats an int-or-string as a value of unknown type.
                 "any" => Kind::IntOrString,
                 _ => Kind::String,
             }
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shapes_read_and_their_fields_are_sorted() {
+    fn shapes_parse_and_their_fields_are_sorted() {
         for id in [SHAPES.admission_request, SHAPES.namespace, SHAPES.access_review, SHAPES.user] {
             let Kind::Struct(shape) = SHAPES.types.schema(id).shape() else { panic!("an object") };
             assert!(shape.fields.is_sorted_by(|a, b| a.name < b.name));

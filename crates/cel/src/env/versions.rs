@@ -1,23 +1,23 @@
-//! Which library came with which version of Kubernetes.
+//! The Kubernetes version that introduced each CEL library.
 
 use super::{Env, Strictness};
 use crate::library::Library;
 
-/// A version of Kubernetes, `1.36` being 36.
+/// A minor version of Kubernetes: 36 is `1.36`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u16);
 
-/// The environments of one host: expressions being written may use what the previous version of the server knows as
-/// well, so that a roll back finds nothing it cannot read; stored ones may use everything.
+/// The environments of one host. New expressions may use only what the previous server version also supports, so that a
+/// rollback finds no expression it cannot compile. Stored expressions may use everything.
 #[derive(Clone, Debug)]
 pub struct EnvSet {
-    /// For expressions that are being written.
+    /// For new expressions.
     pub new: Env,
-    /// For expressions that were written before.
+    /// For stored expressions.
     pub stored: Env,
 }
 
-/// The first version each library is in. Those that are not here belong to a host, or to none of Kubernetes'.
+/// The first version of each library. Libraries that are not listed belong to a host, or are not used by Kubernetes.
 const SINCE: [(Library, Version); 18] = [
     (Library::Standard, Version(0)),
     (Library::Strings, Version(0)),
@@ -40,14 +40,14 @@ const SINCE: [(Library, Version); 18] = [
 ];
 
 impl Version {
-    /// What this server is.
+    /// The version of this server.
     pub const CURRENT: Self = Self(36);
-    /// What a roll back may lead to.
+    /// The version to which a rollback is supported.
     pub const COMPATIBLE: Self = Self(35);
 }
 
 impl EnvSet {
-    /// The environments of a server that is compatible with `version`.
+    /// Returns the environments of a server that is compatible with `version`.
     pub fn base(version: Version) -> Self {
         let with = |latest: Version| {
             let known = SINCE.iter().filter(|(_, since)| *since <= latest);
@@ -56,7 +56,7 @@ impl EnvSet {
         Self { new: with(version), stored: with(Version(u16::MAX)) }
     }
 
-    /// Extends both.
+    /// Extends both environments.
     #[must_use]
     pub fn map(self, extend: impl Fn(Env) -> Env) -> Self {
         Self { new: extend(self.new), stored: extend(self.stored) }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_uses_only_what_the_version_has() {
+    fn new_expressions_use_only_libraries_of_the_compatible_version() {
         let check = |version: u16, expression: &str, new: bool| {
             let set = EnvSet::base(Version(version));
             assert_eq!(set.new.compile(expression).is_ok(), new, "{expression} at 1.{version}");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_has_is_refused() {
+    fn unsupported_libraries_are_rejected() {
         for expression in [
             "math.ceil(1.0)",
             "base64.encode(b'a')",

@@ -1,4 +1,4 @@
-//! From a checked tree to a program: names resolved to places, constants folded, patterns compiled.
+//! Compiler from a checked tree to a program: resolves names to slots, folds constants, compiles patterns.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::library::operators::operator;
 use crate::library::{Args, OverloadId, TABLE, compile_regex, is_pattern_argument};
 use crate::value::{Entries, Key, Val};
 
-/// Compiles a checked expression.
 pub fn compile(checked: &Checked) -> Program {
     let mut compiler = Compiler { checked, ops: Vec::new(), scope: Vec::new(), slots: 0, next: 0 };
     let root = compiler.expr(checked.ast.root());
@@ -125,12 +124,12 @@ impl Compiler<'_> {
             Op::Const(value) => value.as_str(),
             _ => None,
         });
-        // A pattern that does not compile fails when it is used, and then says why.
+        // An invalid pattern fails with its error when it is used.
         let pattern = constant.filter(|_| is_pattern_argument(name)).and_then(|text| compile_regex(text).ok());
         Op::Call(Box::new(Call { name: Str::from(name), overloads, args: args.into(), pattern }))
     }
 
-    /// Conversions of constants are done once, as upstream does them; what fails does so when it runs.
+    /// Folds conversions of constants, as upstream does; a failing conversion fails at runtime.
     fn folded(&self, name: &str, overloads: &[OverloadId], args: &[OpId]) -> Option<Val<'static>> {
         const CONVERSIONS: [&str; 9] =
             ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint", "dyn"];
@@ -144,7 +143,7 @@ impl Compiler<'_> {
         (TABLE.overload(*overload).call)(args).ok()
     }
 
-    /// A list of constants is a constant.
+    /// Folds a list of constants to a constant.
     fn list(&mut self, items: Box<[OpId]>, optional: Box<[bool]>) -> OpId {
         let constants: Option<Vec<Val<'static>>> = items
             .iter()
@@ -157,7 +156,7 @@ impl Compiler<'_> {
         self.add(constants.map_or_else(|| Op::List { items, optional }, |items| Op::Const(Val::list(items))))
     }
 
-    /// A map of constants is a constant, unless making it fails.
+    /// Folds a map of constants to a constant, unless its construction fails.
     fn map(&mut self, entries: Box<[(OpId, OpId, bool)]>) -> OpId {
         let mut constants = Entries::new();
         for (key, value, optional) in &entries {
@@ -238,7 +237,7 @@ impl Compiler<'_> {
         Step::Any(self.expr(fold.step))
     }
 
-    /// The predicate of `all` or `exists`, and the value of it that decides.
+    /// Returns the predicate of `all` or `exists`, and the value that decides the result.
     fn quantifier(&self, fold: &Fold) -> Option<(bool, ExprId)> {
         let called = |id: ExprId, name: &str| match self.checked.ast.expr(id) {
             Expr::Call { function, args, .. } if function == name => Some(&**args),
@@ -253,7 +252,7 @@ impl Compiler<'_> {
         (self.is_accu(fold, accu) && self.is_accu(fold, left)).then_some((deciding, predicate))
     }
 
-    /// The predicate of `exists_one`.
+    /// Returns the predicate of `exists_one`.
     fn counter(&self, fold: &Fold) -> Option<ExprId> {
         let ast = &self.checked.ast;
         let Expr::Literal(Literal::Bool(true)) = ast.expr(fold.cond) else { return None };

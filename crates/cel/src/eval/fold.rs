@@ -1,4 +1,4 @@
-//! Folds over lists and maps.
+//! Evaluation of comprehensions over lists and maps.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl<'a> Run<'_, 'a> {
         Ok(())
     }
 
-    /// Whether to go on.
+    /// Runs one iteration; returns whether to continue.
     fn iterate(&mut self, fold: &'a FoldOp) -> Result<bool> {
         self.meter.iterate()?;
         if let Step::Quantify { deciding, predicate } = &fold.step {
@@ -70,7 +70,7 @@ impl<'a> Run<'_, 'a> {
         };
         match next {
             Err(failure) if !failure.absorbable() => Err(failure),
-            // Only logic absorbs failures: what collects or counts has failed for good.
+            // Only logical operators absorb failures; collecting and counting fail immediately.
             Err(failure) if !matches!(fold.step, Step::Any(_)) => Err(failure),
             next => {
                 self.slots[fold.accu as usize] = next;
@@ -79,8 +79,8 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// One item of `all` or `exists`; whether to go on. The cost is that of the macro's own expression: the accumulator, what is
-    /// done to it to see whether it decides, and the accumulator again beside the predicate.
+    /// Evaluates one item of `all` or `exists`; returns whether to continue. The cost is that of the expanded macro:
+    /// the accumulator, the test whether it decides, and the accumulator again next to the predicate.
     fn quantify(&mut self, accu: u16, deciding: bool, predicate: OpId) -> Result<bool> {
         let accu = accu as usize;
         let decided = match &self.slots[accu] {
@@ -96,7 +96,7 @@ impl<'a> Run<'_, 'a> {
         match self.eval(predicate) {
             Ok(Val::Bool(value)) if value == deciding => self.slots[accu] = Ok(Val::Bool(value)),
             Err(failure) if !failure.absorbable() => return Err(failure),
-            // The first failure is the one that is told.
+            // The first failure is the one that is reported.
             Ok(Val::Bool(_)) => {}
             failed if decided.is_some() => self.slots[accu] = Err(failed.err().unwrap_or_else(Failure::no_overload)),
             _ => {}
@@ -104,7 +104,7 @@ impl<'a> Run<'_, 'a> {
         Ok(true)
     }
 
-    /// One item of `exists_one`. A failure stays in the accumulator, whatever else is counted.
+    /// Evaluates one item of `exists_one`. A failure stays in the accumulator regardless of later items.
     fn count(&mut self, accu: u16, predicate: OpId) -> Result<bool> {
         let holds = self.eval(predicate);
         let counted = match &holds {
@@ -132,7 +132,8 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// `accu + [item]` in place: the accumulator is taken out of its slot, so that nothing else holds it.
+    /// Appends `accu + [item]` in place: the accumulator is moved out of its slot, so that there is no other reference
+    /// to it.
     fn append(&mut self, accu: u16, filter: Option<OpId>, item: OpId) -> Result<Val<'a>> {
         self.meter.charge(1)?;
         self.meter.work(1)?;

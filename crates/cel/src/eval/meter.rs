@@ -1,39 +1,39 @@
-//! What an evaluation has used and may use.
+//! Resource meter of an evaluation: cost, memory and steps.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
 use regex::Regex;
 
-/// Why an evaluation has no value.
+/// An evaluation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The expression failed on these values; logic can absorb it.
+    /// The expression failed on these values; logical operators can absorb the failure.
     #[error("{0}")]
     Message(Cow<'static, str>),
-    /// It cost more than it may.
+    /// The cost limit was exceeded.
     #[error("operation cancelled: actual cost limit exceeded")]
     Cost,
-    /// It needed more memory or steps than its cost accounts for.
+    /// The memory or step limit was exceeded.
     #[error("operation cancelled: resource limit exceeded")]
     Resources,
-    /// The host asked to stop.
+    /// The host interrupted the evaluation.
     #[error("operation interrupted")]
     Interrupted,
 }
 
 impl Failure {
-    /// A failure that says why.
     pub fn message(why: impl Into<Cow<'static, str>>) -> Self {
         Self::Message(why.into())
     }
 
-    /// No function of that name takes these values.
+    /// Returns the failure for values that match no overload.
     pub const fn no_overload() -> Self {
         Self::Message(Cow::Borrowed("no such overload"))
     }
 
-    /// Whether logic may absorb it: `true || failure` is true, but nothing stands for a budget that is used up.
+    /// Whether logical operators may absorb the failure: `true || failure` is true, but an exhausted budget always
+    /// fails.
     pub const fn absorbable(&self) -> bool {
         matches!(self, Self::Message(_))
     }
@@ -46,46 +46,46 @@ pub struct Meter<'m> {
     bytes: Cell<usize>,
     steps: Cell<usize>,
     iterations: Cell<u32>,
-    /// Patterns compiled while running, the latest last.
+    /// Patterns compiled at runtime, most recently used last.
     patterns: RefCell<Vec<(Box<str>, Regex)>>,
     interrupt: Option<&'m dyn Fn() -> bool>,
 }
 
-/// What an evaluation may allocate in all: upstream's costs do not bound it, since joining lists costs one unit however
-/// long they are.
+/// Maximum total bytes that an evaluation may allocate. Upstream's costs do not bound allocation: joining lists costs
+/// one unit regardless of their length.
 const BYTES_MAX: usize = 32 << 20;
-// DEVIATION: calls of an expression also count as steps, by the length of their texts and by what they parse; tens of thousands of
-// dear ones end with the resource limit where upstream goes on.
-/// How many iterations, calls, comparisons and visits an evaluation may make in all. Upstream's costs do not bound the time that these take: values
-/// can share parts, and one unit may stand for a text of any length. A step is about 20 ns.
+// DEVIATION: calls of an expression also count as steps, by the length of their texts and by what they parse; tens of
+// thousands of expensive calls reach the resource limit, where upstream continues.
+/// Maximum number of iterations, calls, comparisons and visits of an evaluation. Upstream's costs do not bound the time
+/// that these take: values can share parts, and one unit may represent a text of any length. A step takes about 20 ns.
 const STEPS_MAX: usize = 300_000;
-/// How many bytes are compared in the time of one step.
+/// The number of bytes compared in the time of one step.
 const BYTES_A_STEP: usize = 256;
-/// Patterns kept while running.
+/// Maximum number of patterns cached at runtime.
 const PATTERNS_MAX: usize = 8;
-/// How many iterations pass between two looks at the interrupt.
+/// The number of iterations between two checks of the interrupt.
 const INTERRUPT_EVERY: u32 = 100;
 
 impl<'m> Meter<'m> {
-    /// A budget of so many units of cost.
+    /// Creates a meter with a budget of `limit` cost units.
     pub const fn new(limit: u64) -> Self {
         let (cost, bytes, steps, iterations) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
         Self { cost, limit, bytes, steps, iterations, patterns: RefCell::new(Vec::new()), interrupt: None }
     }
 
-    /// Stops the evaluation soon after `interrupt` gives true.
+    /// Interrupts the evaluation when `interrupt` returns true, which is checked every 100 iterations.
     #[must_use]
     pub fn with_interrupt(mut self, interrupt: &'m dyn Fn() -> bool) -> Self {
         self.interrupt = Some(interrupt);
         self
     }
 
-    /// What has been used of the budget.
+    /// Returns the cost so far.
     pub const fn cost(&self) -> u64 {
         self.cost.get()
     }
 
-    /// How many comparisons, visits and iterations were made.
+    /// Returns the number of comparisons, visits and iterations so far.
     pub const fn steps(&self) -> usize {
         self.steps.get() + self.iterations.get() as usize
     }
@@ -111,13 +111,13 @@ impl<'m> Meter<'m> {
         if total.saturating_add(self.iterations.get() as usize) > STEPS_MAX { Err(Failure::Resources) } else { Ok(()) }
     }
 
-    /// So many bytes are compared with others.
+    /// Counts the comparison of `bytes` bytes.
     #[inline]
     pub(crate) fn read(&self, bytes: usize) -> Result<(), Failure> {
         if bytes < BYTES_A_STEP { Ok(()) } else { self.work(bytes / BYTES_A_STEP) }
     }
 
-    /// A compiled pattern, if it was used lately, or as `compile` makes it.
+    /// Returns a recently used compiled pattern, or compiles it.
     pub(crate) fn pattern(
         &self,
         text: &str,
@@ -135,7 +135,7 @@ impl<'m> Meter<'m> {
         Ok(pattern)
     }
 
-    /// One more iteration of a fold.
+    /// Counts one iteration of a comprehension.
     pub(crate) fn iterate(&self) -> Result<(), Failure> {
         let iterations = self.iterations.get().wrapping_add(1);
         self.iterations.set(iterations);

@@ -1,4 +1,4 @@
-//! One step after the other, by recursion over a tree whose depth the parser has bounded.
+//! Evaluation of a program by recursion over a tree whose depth the parser has limited.
 
 use std::sync::Arc;
 
@@ -111,7 +111,8 @@ impl<'a> Run<'_, 'a> {
         Ok(self.field(&value, field)?.map_or(Val::Optional(None), Val::some))
     }
 
-    /// `&&` and `||`: the value that decides does so on either side, and absorbs a failure on the other.
+    /// Evaluates `&&` and `||`: the deciding value on either side determines the result and absorbs a failure on the
+    /// other.
     #[inline(never)]
     fn logic(&mut self, a: OpId, b: OpId, deciding: bool) -> Result<Val<'a>> {
         let left = self.eval(a);
@@ -164,7 +165,7 @@ impl<'a> Run<'_, 'a> {
         let args = [self.operand(a)?, self.operand(b)?];
         let cost = match &args {
             [Val::Int(_), Val::Int(_)] => 1,
-            // Up to ten characters are one unit in every rule for two strings.
+            // Up to ten characters cost one unit in every rule for two strings.
             [Val::String(a), Val::String(b)] if !a.is_empty() && !b.is_empty() && a.len() + b.len() <= 10 => 1,
             args => call_cost(call.cost, args, None, self.meter)?,
         };
@@ -172,7 +173,7 @@ impl<'a> Run<'_, 'a> {
         (call.function)(Args { args: &args, meter: self.meter, pattern: None })
     }
 
-    /// As [`Run::eval`], with what numbers mostly are done on the spot.
+    /// Evaluates like [`Run::eval`], with a fast path for the most common operations on numbers.
     #[inline]
     fn operand(&mut self, id: OpId) -> Result<Val<'a>> {
         match &self.program.ops[id as usize] {
@@ -202,7 +203,7 @@ impl<'a> Run<'_, 'a> {
 
     #[inline(never)]
     fn call(&mut self, call: &'a Call) -> Result<Val<'a>> {
-        // Calls have few arguments: most fit where a vector would have to be allocated.
+        // Most calls have few arguments, which fit an array without allocation.
         let mut few = [Val::Null, Val::Null, Val::Null];
         let many: Vec<Val<'a>>;
         let args: &[Val<'a>] = if call.args.len() <= few.len() {
@@ -289,7 +290,7 @@ impl<'a> Run<'_, 'a> {
     }
 }
 
-/// A string of the program is borrowed: counting references from many threads would cost more than the run.
+/// Returns a constant; strings are borrowed, since reference counting across threads would cost more than the run.
 fn constant<'a>(value: &'a Val<'static>) -> Val<'a> {
     match value {
         Val::String(text) => Val::str(text.as_str()),

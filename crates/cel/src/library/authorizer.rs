@@ -1,4 +1,4 @@
-//! What the user of a request, or a service account, may do: the host answers.
+//! Authorizer library: authorization checks for the user of a request or a service account, answered by the host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,55 +11,45 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Answers questions of authorization. Called while an expression runs, so it must not wait.
+/// Answers authorization checks. Called during an evaluation, so it must not block.
 pub trait Authorizer: Send + Sync {
-    /// Whether it is allowed.
     fn authorize(&self, question: &Check) -> Decision;
 }
 
-/// Who may be asked about.
+/// The subject of authorization checks.
 pub struct Principal {
     authorizer: Arc<dyn Authorizer>,
-    /// The service account, none for the user of the request.
+    /// Namespace and name of the service account; [`None`] for the user of the request.
     service_account: Option<(Box<str>, Box<str>)>,
 }
 
-/// A question, as far as it has been put.
+/// An authorization check under construction.
 #[derive(Clone)]
 pub struct Check {
     principal: Arc<Principal>,
-    /// A path such as `/healthz`, if it is about one.
+    /// A non-resource path such as `/healthz`, if the check is for one.
     pub path: Option<Box<str>>,
-    /// The API group.
     pub group: Box<str>,
-    /// The resource in plural.
+    /// The plural resource name.
     pub resource: Box<str>,
-    /// The subresource, or nothing.
+    /// May be empty, like the following fields except `verb`.
     pub subresource: Box<str>,
-    /// The namespace, or nothing.
     pub namespace: Box<str>,
-    /// The object's name, or nothing.
     pub name: Box<str>,
-    /// A field selector as written, or nothing.
     pub field_selector: Box<str>,
-    /// A label selector as written, or nothing.
     pub label_selector: Box<str>,
-    /// The verb.
     pub verb: Box<str>,
 }
 
-/// The answer.
+/// The result of an authorization check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it is allowed.
     pub allowed: bool,
-    /// Why.
     pub reason: Box<str>,
-    /// What went wrong while asking, if anything.
+    /// The error of the authorizer, if any.
     pub error: Option<Box<str>>,
 }
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("Authorizer.path(string) -> PathCheck", Cost::Unit, path),
     row("Authorizer.group(string) -> GroupCheck", Cost::Unit, group),
@@ -82,7 +72,7 @@ pub const ROWS: &[Row] = &[
     }),
 ];
 
-/// Since selectors can be part of a question.
+/// The functions for selectors in checks.
 pub const SELECTORS: &[Row] = &[
     row("ResourceCheck.fieldSelector(string) -> ResourceCheck", Cost::Selector, |args| {
         refine(args, |check, text| check.field_selector = text)
@@ -93,19 +83,19 @@ pub const SELECTORS: &[Row] = &[
 ];
 
 impl Check {
-    /// The namespace and name of the service account it is about, none for the user of the request.
+    /// Returns namespace and name of the service account; [`None`] for the user of the request.
     pub fn service_account(&self) -> Option<(&str, &str)> {
         self.principal.service_account.as_ref().map(|(namespace, name)| (&**namespace, &**name))
     }
 }
 
 impl<'a> Val<'a> {
-    /// The variable `authorizer`: the user of the request, asked about through the host.
+    /// Returns the variable `authorizer`, which checks the user of the request.
     pub fn authorizer(authorizer: Arc<dyn Authorizer>) -> Self {
         Val::Opaque(Opaque::Authorizer(Arc::new(Principal { authorizer, service_account: None })))
     }
 
-    /// The variable `authorizer.requestResource`: a question about the resource of the request.
+    /// Returns the variable `authorizer.requestResource`, a check for the resource of the request.
     pub fn resource_check(authorizer: Arc<dyn Authorizer>, about: impl FnOnce(&mut Check)) -> Self {
         let mut check = Check::new(Arc::new(Principal { authorizer, service_account: None }));
         about(&mut check);

@@ -1,4 +1,4 @@
-//! Blocks of IP addresses.
+//! CIDR library.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,6 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("cidr(string) -> CIDR", Cost::Scan, cidr),
     row("isCIDR(string) -> bool", Cost::Scan, is_cidr),
@@ -25,20 +24,20 @@ pub const ROWS: &[Row] = &[
     row("CIDR.containsCIDR(string) -> bool", Cost::ContainsCidrText, contains_cidr),
 ];
 
-/// An address and how many of its leading bits name the block.
+/// An address and a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     /// The address as written.
     pub address: IpAddr,
-    /// How many leading bits name the block.
+    /// The prefix length.
     pub bits: u8,
 }
 
 impl Cidr {
-    /// Reads `10.0.0.0/8`.
+    /// Parses a CIDR such as `10.0.0.0/8`.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Upstream's error message.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let fail = |why: &str| {
             format!(
@@ -61,7 +60,7 @@ impl Cidr {
         }
     }
 
-    /// The block by its first address.
+    /// Returns the block with the host bits of its address cleared.
     pub fn masked(self) -> Self {
         let address = match self.address {
             IpAddr::V4(v4) => {

@@ -1,4 +1,4 @@
-//! From one type to another: `int('3')`, `string(1.5)`, `type(x)`.
+//! Type conversions: `int('3')`, `string(1.5)`, `type(x)`.
 
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn to_int<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     Ok(Val::Int(match &args.args[0] {
         Val::Int(int) => *int,
         Val::Uint(uint) => i64::try_from(*uint).map_err(|_| int_overflow())?,
-        // Doubles next to the limits are excluded: they cannot be told from the limit's neighbours.
+        // Doubles equal to the limits are excluded: they cannot be distinguished from neighboring integers.
         Val::Double(double) if *double > -9_223_372_036_854_775_808.0 && *double < 9_223_372_036_854_775_808.0 => {
             *double as i64
         }
@@ -90,7 +90,7 @@ fn to_double<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     }))
 }
 
-/// Numbers as Go reads them; what is too large for a double is an error, and blanks are not skipped.
+/// Parses a number like Go; a number too large for a double is an error, and white space is not skipped.
 fn parse_double(text: &str) -> Option<f64> {
     let unsigned = text.trim_start_matches(['+', '-']);
     let word = unsigned.to_ascii_lowercase();
@@ -122,15 +122,15 @@ fn to_string<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     })
 }
 
-/// A whole number has at most twenty digits, which need no allocation.
+/// Formats an integer, which has at most twenty digits and needs no allocation.
 fn printed<'a>(number: impl Display) -> Val<'a> {
     let mut text = Str::default();
-    // A string takes whatever is written to it.
+    // Writing to a string cannot fail.
     let _ = write!(text, "{number}");
     Val::String(Text::Short(text))
 }
 
-/// As Go's `%g` prints it: short, with an exponent where the number is very large or very small.
+/// Formats a double like Go's `%g`: shortest digits, with an exponent for very large and very small numbers.
 pub fn double_text(double: f64) -> String {
     if double.is_nan() {
         return "NaN".into();

@@ -1,4 +1,4 @@
-//! Base64.
+//! Base64 library.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -21,7 +21,7 @@ fn encode<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     Ok(Val::text(STANDARD.encode(bytes)))
 }
 
-/// Padding may be left out.
+/// Decodes base64; the padding may be omitted.
 fn decode<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     let text = args.str(0)?;
     args.meter.allocate(text.len())?;

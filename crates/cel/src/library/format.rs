@@ -1,4 +1,4 @@
-//! Named formats: what names, labels and other texts must look like, each with the words that say what is wrong.
+//! Format library: named formats of names, labels and other texts, with upstream's error messages.
 
 use machinery::names;
 
@@ -12,25 +12,23 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// A format.
 #[derive(Debug)]
 pub struct NamedFormat {
-    /// Its name in expressions.
+    /// The name in expressions.
     pub name: &'static str,
-    /// How long the regular expression is that upstream checks it with: the cost depends on it.
+    /// The length of upstream's regular expression for the format; the cost depends on it.
     pub regex_size: u64,
-    /// Everything that is wrong with a text.
+    /// Returns all errors in a text.
     pub wrong: fn(&str) -> Vec<String>,
 }
 
-/// The longest regular expression among the formats of names, which estimates assume.
+/// The length of the longest regular expression of the name formats, which estimates assume.
 pub const REGEX_SIZE_MAX: u64 = 128;
 
 const fn named(name: &'static str, regex_size: u64, wrong: fn(&str) -> Vec<String>) -> NamedFormat {
     NamedFormat { name, regex_size, wrong }
 }
 
-/// Every format.
 pub static FORMATS: [NamedFormat; 13] = [
     named("dns1123Label", 30, names::dns1123_label),
     named("dns1123Subdomain", 60, names::dns1123_subdomain),
@@ -47,7 +45,6 @@ pub static FORMATS: [NamedFormat; 13] = [
     named("datetime", 186, |text| said(is_datetime(text), "invalid datetime")),
 ];
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("format.named(string) -> optional<Format>", Cost::Unit, by_name),
     row("format.dns1123Label() -> Format", Cost::Unit, |_| constant(0)),
@@ -90,7 +87,7 @@ fn said(right: bool, otherwise: &str) -> Vec<String> {
     if right { Vec::new() } else { vec![otherwise.to_owned()] }
 }
 
-/// A prefix may end in a dash: more of the name is to come.
+/// Masks a trailing dash of a prefix: more of the name follows.
 fn unfinished(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
@@ -121,7 +118,7 @@ fn is_base64(text: &str) -> bool {
     !text.is_empty() && base64::engine::general_purpose::STANDARD.decode(text).is_ok()
 }
 
-/// A letter between date and time may be small, as in RFC 3339's grammar.
+/// Accepts a date and time; the separator letter may be lowercase, as in RFC 3339's grammar.
 fn is_datetime(text: &str) -> bool {
     text.len() >= 10 && parse_timestamp(&text.to_ascii_uppercase()).is_some()
 }

@@ -1,4 +1,4 @@
-//! `'%s is %d'.format([…])` and `strings.quote`.
+//! String formatting: `'%s is %d'.format([…])` and `strings.quote`.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
     row("strings.quote(string) -> string", Cost::Quote, quote),
 ];
 
-/// Digits after the point that a clause may ask for; more would only make long strings.
+/// Maximum precision of a format clause; more digits would only make long strings.
 const PRECISION_MAX: usize = 1000;
 
 fn format<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
@@ -73,7 +73,7 @@ impl Clause {
     fn show(&self, value: &Val<'_>, out: &mut String, meter: &Meter<'_>) -> Result<()> {
         let digits = self.precision.unwrap_or(6);
         meter.work(1)?;
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = match (self.letter, value) {
             ('s', Val::String(text)) => out.write_str(text),
             ('s', value) => out.write_str(&text(value, meter)?),
@@ -142,7 +142,7 @@ fn special(double: f64) -> &'static str {
     }
 }
 
-/// What `%s` shows; inside lists and maps strings are quoted.
+/// Formats a value for `%s`; strings inside lists and maps are quoted.
 fn text(value: &Val<'_>, meter: &Meter<'_>) -> Result<String> {
     meter.work(1)?;
     Ok(match value {

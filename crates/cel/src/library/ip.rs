@@ -1,4 +1,4 @@
-//! IP addresses; those that mean another address in disguise are refused.
+//! IP library; IPv4-mapped IPv6 addresses and addresses with a zone are rejected.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,7 +10,6 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("ip(string) -> IP", Cost::Scan, ip),
     row("isIP(string) -> bool", Cost::Scan, is_ip),
@@ -24,7 +23,7 @@ pub const ROWS: &[Row] = &[
     row("IP.isGlobalUnicast() -> bool", Cost::Unit, |args| of(args, |ip| Val::Bool(global_unicast(ip)))),
 ];
 
-/// Reads an address.
+/// Parses an address; the error is upstream's message.
 pub fn parse(text: &str) -> std::result::Result<IpAddr, String> {
     if text.contains('%') {
         return Err(format!("IP address {text:?} with zone value is not allowed"));
@@ -43,7 +42,7 @@ pub fn parse(text: &str) -> std::result::Result<IpAddr, String> {
     }
 }
 
-/// Whether it is an IPv4 address in disguise.
+/// Whether the address is an IPv4-mapped IPv6 address.
 pub fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
@@ -83,7 +82,7 @@ fn link_local_unicast(ip: IpAddr) -> bool {
     }
 }
 
-/// Neither of the other kinds; private addresses count.
+/// Whether the address is in none of the other classes; private addresses count as global unicast.
 fn global_unicast(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || link_local_unicast(ip) || broadcast)

@@ -1,4 +1,4 @@
-//! Keys in the paths of JSON patches.
+//! JSON Patch library: escaping of keys in paths.
 
 use super::{Args, Row, row};
 use crate::cost::Cost;

@@ -1,4 +1,4 @@
-//! Functions of lists: Kubernetes' own and the community's.
+//! Lists library: Kubernetes' functions and those of cel-go's lists extension.
 
 use std::cmp::Ordering;
 
@@ -31,7 +31,7 @@ const OTHERS: [Row; 6] = [
     row("list<T>.lastIndexOf(T) -> int", Cost::Traverse, last_index_of),
 ];
 
-/// Kubernetes' own.
+/// Kubernetes' functions.
 pub const ROWS: &[Row] = &{
     let mut rows = [OTHERS[0]; 30];
     let mut at = 0;
@@ -42,7 +42,7 @@ pub const ROWS: &[Row] = &{
     rows
 };
 
-/// The community's.
+/// The functions of cel-go's lists extension.
 pub const EXTENDED: &[Row] = &[
     row("list<T>.slice(int, int) -> list<T>", Cost::ListResult, slice),
     row("list<T>.flatten() -> list<dyn>", Cost::ListFlatten, flatten),
@@ -95,7 +95,7 @@ fn extreme<'a>(args: Args<'_, 'a>, wanted: Ordering, empty: &'static str) -> Res
     best.ok_or_else(|| Failure::message(empty))
 }
 
-/// The zero decides what the sum of nothing is.
+/// Adds all items; `zero` is the sum of an empty list.
 fn sum<'a>(args: Args<'_, 'a>, zero: Val<'a>) -> Result<Val<'a>> {
     let (add, _) = operator("_+_").ok_or_else(Failure::no_overload)?;
     let mut items = args.list(0)?.iter();

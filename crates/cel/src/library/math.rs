@@ -1,4 +1,4 @@
-//! Rounding, extremes and bits.
+//! Math library: rounding, extremes and bit operations.
 
 use std::cmp::Ordering;
 
@@ -171,7 +171,7 @@ fn bit_not<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     }
 }
 
-/// Shifts are logical: a sign is a bit like any other.
+/// Shifts logically: the sign bit is treated like any other bit.
 fn shift<'a>(args: Args<'_, 'a>, how: fn(u64, u32) -> Option<u64>) -> Result<Val<'a>> {
     let by = args.int(1)?;
     let Ok(by) = u32::try_from(by) else {

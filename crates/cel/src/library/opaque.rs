@@ -1,4 +1,4 @@
-//! Values of the libraries' own types.
+//! Values of library types.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,30 +12,24 @@ use super::format::NamedFormat;
 use super::semver::Semver;
 use super::url::Url;
 
-/// A value of a library's own type.
+/// A value of a library type.
 #[derive(Clone, Debug)]
 pub enum Opaque {
-    /// An IP address.
     Ip(IpAddr),
-    /// A block of IP addresses.
     Cidr(Cidr),
-    /// A URL.
     Url(Arc<Url>),
-    /// A resource quantity.
     Quantity(Arc<Quantity>),
-    /// A semantic version.
     Semver(Arc<Semver>),
-    /// A named format.
     Format(&'static NamedFormat),
-    /// Who may be asked about.
+    /// The subject of authorization checks.
     Authorizer(Arc<Principal>),
-    /// A question about a path, not yet asked.
+    /// A check for a non-resource path that is not executed yet.
     PathCheck(Arc<Check>),
-    /// A question about an API group, not yet asked.
+    /// A check for an API group that is not executed yet.
     GroupCheck(Arc<Check>),
-    /// A question about a resource, not yet asked.
+    /// A check for a resource that is not executed yet.
     ResourceCheck(Arc<Check>),
-    /// The answer.
+    /// The result of a check.
     Decision(Arc<Decision>),
 }
 
@@ -53,7 +47,7 @@ const SHORT: [(&str, &str); 11] = [
     ("Decision", "kubernetes.authorization.Decision"),
 ];
 
-/// The full names of the libraries' types.
+/// The full names of the library types.
 pub const NAMES: [&str; 11] = {
     let mut names = [""; 11];
     let mut at = 0;
@@ -64,13 +58,13 @@ pub const NAMES: [&str; 11] = {
     names
 };
 
-/// The full name of what signatures call by a short one.
+/// Returns the full name of a type that signatures abbreviate.
 pub fn short(name: &str) -> Option<&'static str> {
     SHORT.iter().find(|(short, _)| *short == name).map(|(_, full)| *full)
 }
 
 impl Opaque {
-    /// The full name of its type.
+    /// Returns the full name of the value's type.
     pub const fn type_name(&self) -> &'static str {
         NAMES[match self {
             Self::Ip(_) => 0,
@@ -87,7 +81,7 @@ impl Opaque {
         }]
     }
 
-    /// How many bytes an address has; the cost of comparing addresses depends on it.
+    /// Returns the number of bytes of an address, on which the cost of comparing addresses depends.
     pub const fn size(&self) -> Option<usize> {
         match self {
             Self::Ip(address) | Self::Cidr(Cidr { address, .. }) => Some(if address.is_ipv4() { 4 } else { 16 }),

@@ -1,4 +1,4 @@
-//! Arithmetic, comparison, membership and indexing.
+//! Operators: arithmetic, comparison, membership and indexing.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const ORDER: &[Row] = comparisons![
     "bytes, bytes" Compare, "timestamp, timestamp" Unit, "duration, duration" Unit,
 ];
 
-/// Numbers of different types compare by what they are worth.
+/// Comparisons of numbers of different types by numeric value.
 pub const CROSS_TYPE: &[Row] = comparisons![
     "int, double" Unit, "double, int" Unit, "uint, double" Unit, "double, uint" Unit, "int, uint" Unit,
     "uint, int" Unit,
@@ -86,13 +86,13 @@ pub const ROWS: &[Row] = &{
     rows
 };
 
-/// What folds that make maps use.
+/// The functions of macros that build maps.
 pub const MAP_INSERT: &[Row] = &[
     row("cel.@mapInsert(map<A, B>, A, B) -> map<A, B>", Cost::Unit, map_insert),
     row("cel.@mapInsert(map<A, B>, map<A, B>) -> map<A, B>", Cost::Unit, map_insert),
 ];
 
-/// The function and the run-time cost of an operator, whose overloads all share one function.
+/// Returns the function and the runtime cost of an operator whose overloads all share one function.
 pub fn operator(name: &str) -> Option<(Function, Cost)> {
     Some(match name {
         "_+_" => (add, Cost::Concat),
@@ -134,14 +134,14 @@ fn add<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     })
 }
 
-/// Something new of so many bytes, which costs a unit however much it is.
+/// Meters the creation of a value of `bytes` bytes, for which upstream charges one unit regardless of its size.
 fn made(bytes: usize, meter: &Meter<'_>) -> Result<()> {
     const STEPS: usize = 4;
     meter.work(STEPS)?;
     meter.allocate(bytes)
 }
 
-/// Lists that a schema calls sets or maps are united or merged instead of put one behind the other.
+/// Concatenates two lists; lists that the schema declares as sets or maps are united or merged.
 fn concat<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<Val<'a>> {
     made((a.len() + b.len()).saturating_mul(size_of::<Val<'_>>()), meter)?;
     let mut items = a.to_vec()?;
@@ -300,7 +300,7 @@ fn contains<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     }
 }
 
-/// A long key is compared with many.
+/// Meters a lookup, which compares a long key with many others.
 fn read_key(key: &Val<'_>, meter: &Meter<'_>) -> Result<()> {
     const COMPARISONS: usize = 16;
     meter.read(key.as_str().map_or(0, str::len) * COMPARISONS)
@@ -319,7 +319,7 @@ fn index<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     }
 }
 
-/// The item or entry as an optional: absence is no error.
+/// Returns the item or entry as an optional; absence is not an error.
 pub fn optional_index<'a>(container: &Val<'a>, key: &Val<'a>) -> Result<Val<'a>> {
     match container {
         Val::Optional(None) => Ok(Val::Optional(None)),
@@ -365,7 +365,7 @@ fn map_insert<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     Ok(Val::Map(Map::Owned(Arc::new(entries))))
 }
 
-/// Adds `[key, value]`, or all entries of `[map]`; a key that is there is an error.
+/// Adds `[key, value]`, or all entries of `[map]`; an existing key is an error.
 pub fn insert<'a>(entries: &mut Entries<'a>, more: &[Val<'a>]) -> Result<()> {
     let mut one = |key: &Val<'a>, value: Val<'a>| {
         let made = Key::of(key).ok_or_else(|| Failure::message("unsupported key type"))?;
@@ -388,7 +388,8 @@ pub fn insert<'a>(entries: &mut Entries<'a>, more: &[Val<'a>]) -> Result<()> {
     }
 }
 
-/// The row is for the checker and the cost rules: the evaluator decides which operands are evaluated at all.
+/// Fails if called: the row serves the checker and the cost rules, and the evaluator decides which operands are
+/// evaluated.
 fn evaluated_elsewhere<'a>(_: Args<'_, 'a>) -> Result<Val<'a>> {
     Err(Failure::no_overload())
 }

@@ -1,4 +1,4 @@
-//! Values that may be absent.
+//! Optional library: values that may be absent.
 
 use super::operators::optional_index;
 use super::{Args, Row, row};

@@ -1,4 +1,4 @@
-//! Resource quantities: `500m`, `1.5Gi`.
+//! Quantity library: resource quantities such as `500m`, `1.5Gi`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("quantity(string) -> Quantity", Cost::Scan, quantity),
     row("isQuantity(string) -> bool", Cost::Scan, is_quantity),
@@ -39,10 +38,10 @@ fn quantity<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     }
 }
 
-/// Stored quantities have at most this many significant digits; expressions may write more.
+/// Maximum number of significant digits of a stored quantity; expressions may contain more.
 const DIGITS_MAX: usize = 36;
 
-// DEVIATION: digits beyond the 36th significant one count as zeros; upstream keeps any number of them.
+// DEVIATION: digits beyond the 36th significant one count as zeros; upstream keeps any number of digits.
 fn parse(text: &str) -> std::result::Result<Quantity, machinery::quantity::Error> {
     text.parse::<Quantity>().or_else(|error| {
         let (mut seen, mut number) = (0, true);

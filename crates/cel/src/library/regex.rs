@@ -1,4 +1,4 @@
-//! Regular expressions in RE2's notation, in time linear in the text and with a bound on the size of the pattern.
+//! Regex library: RE2 syntax, matching in time linear in the text, and a limit on the pattern's size.
 
 use ::regex::Regex;
 
@@ -9,7 +9,7 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// What a compiled pattern may take; a pattern such as `(a{1000}){1000}` is refused instead of built.
+/// Maximum size of a compiled pattern in bytes; a pattern such as `(a{1000}){1000}` is rejected.
 const SIZE_MAX: usize = 1 << 20;
 
 pub const ROWS: &[Row] = &[
@@ -18,12 +18,12 @@ pub const ROWS: &[Row] = &[
     row("string.findAll(string, int) -> list<string>", Cost::Find, find_all),
 ];
 
-/// The function's argument that is a pattern, if it takes one: a constant there is compiled once.
+/// Whether the function takes a pattern; a constant pattern is compiled once.
 pub fn is_pattern_argument(function: &str) -> bool {
     matches!(function, "matches" | "find" | "findAll")
 }
 
-/// Compiles a pattern; what fails is said in Go's words.
+/// Compiles a pattern; the error is Go's message.
 pub fn compile(pattern: &str) -> std::result::Result<Regex, String> {
     machinery::regexp::compile(pattern, SIZE_MAX).map_err(|error| error.to_string())
 }
@@ -40,13 +40,13 @@ fn with<T>(args: Args<'_, '_>, run: impl FnOnce(&Regex) -> Result<T>) -> Result<
     run(&pattern)
 }
 
-/// How many steps it takes to compile a pattern that is no constant: upstream's cost is for matching only. What is repeated is built as
-/// often as it may occur, and a class of Unicode's has hundreds of ranges.
+/// Returns the number of steps to compile a pattern that is not a constant; upstream charges only for matching.
+/// Repeated parts are compiled as often as they may occur, and a Unicode class has hundreds of ranges.
 fn compile_steps(pattern: &str) -> usize {
     const BASE: usize = 400;
     const A_BYTE: usize = 8;
     const UNICODE: usize = 64;
-    // What `SIZE_MAX` lets a pattern become takes three or four milliseconds.
+    // Compiling a pattern of the size `SIZE_MAX` takes three or four milliseconds.
     const MOST: usize = 160_000;
     let repeated = pattern.split('{').skip(1).map(|bounds| {
         let bounds = bounds.split('}').next().unwrap_or_default();

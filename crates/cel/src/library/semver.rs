@@ -1,4 +1,4 @@
-//! Semantic versions.
+//! Semver library: semantic versions.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,7 +12,6 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("semver(string) -> Semver", Cost::Scan, semver),
     row("semver(string, bool) -> Semver", Cost::Scan, semver),
@@ -34,7 +33,7 @@ pub struct Semver {
     build: Box<str>,
 }
 
-/// One part of a pre-release; numbers come before words.
+/// One identifier of a pre-release; numbers sort before words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
@@ -42,10 +41,10 @@ enum Identifier {
 }
 
 impl Semver {
-    /// Reads `1.2.3-rc.1+build`.
+    /// Parses `1.2.3-rc.1+build`.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Upstream's error message.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         if text.is_empty() {
             return Err("Version string empty".into());
@@ -66,7 +65,7 @@ impl Semver {
         Ok(Self { numbers, pre, build: build.unwrap_or_default().into() })
     }
 
-    /// As people write versions: a leading `v`, leading zeros, missing parts.
+    /// Normalizes a lenient version: a leading `v`, leading zeros, missing parts.
     fn normalize(text: &str) -> String {
         let text = text.strip_prefix('v').unwrap_or(text);
         let end = text.find(['-', '+']).unwrap_or(text.len());

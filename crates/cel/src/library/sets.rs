@@ -1,4 +1,4 @@
-//! Lists seen as sets.
+//! Sets library: lists treated as sets.
 
 use super::{Args, Row, row};
 use crate::cost::Cost;

@@ -1,13 +1,13 @@
-//! Reads signatures such as `list<T>.indexOf(T) -> int`.
+//! Parser of function signatures such as `list<T>.indexOf(T) -> int`.
 
 use super::{Library, Overload, Row, opaque};
 use crate::cost::Cost;
 use crate::types::{Param, Type};
 
-/// Understands a row's signature.
+/// Parses the signature of a row.
 ///
 /// # Panics
-/// If it does not read: rows are constants, and a test reads them all.
+/// If the signature is invalid: rows are constants, and a test parses them all.
 pub fn parse(library: Library, row: &Row) -> Overload {
     let (head, result) = row.signature.split_once(" -> ").expect("a signature has a result");
     let open = head.rfind_open();
@@ -17,7 +17,7 @@ pub fn parse(library: Library, row: &Row) -> Overload {
         _ => (None, callee),
     };
     let args = split(args).into_iter().map(read);
-    // Measured: most parse a short text, or make one.
+    // Measured: most of these parse or create a short text.
     let steps = match name {
         "isURL" | "url" | "getQuery" | "validate" | "isSemver" | "semver" | "isQuantity" | "quantity" => 8,
         "format" => 12,
@@ -29,7 +29,7 @@ pub fn parse(library: Library, row: &Row) -> Overload {
         // Characters are counted sixteen bytes at a time.
         ("size", _) => 256,
         (_, Cost::Unit | Cost::Fixed(_) | Cost::Format | Cost::Quote) => 16,
-        // The others' costs grow with their texts.
+        // The costs of the others grow with their texts.
         _ => 128,
     };
     Overload {
@@ -50,13 +50,13 @@ trait Head {
 }
 
 impl Head for str {
-    /// The bracket that the closing one at the end belongs to.
+    /// Returns the bracket that matches the closing one at the end.
     fn rfind_open(&self) -> usize {
         self.rfind('(').expect("a signature has brackets")
     }
 }
 
-/// Whether this is a receiver's type rather than a namespace, which is a plain lower-case word that names no type.
+/// Whether this is a receiver type instead of a namespace, which is a plain lowercase word that names no type.
 fn is_type(text: &str) -> bool {
     text.contains('<')
         || text.len() == 1
@@ -88,7 +88,7 @@ fn read(text: &str) -> Type {
     }
 }
 
-/// Splits at commas that are not inside brackets.
+/// Splits at commas outside of brackets.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0_usize, 0);
     for (at, c) in text.char_indices() {

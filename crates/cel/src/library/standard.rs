@@ -1,4 +1,4 @@
-//! Sizes, and what strings have in every environment.
+//! Standard library: sizes, and the string functions of every environment.
 
 use super::{Args, Row, regex, row};
 use crate::cost::Cost;

@@ -1,4 +1,4 @@
-//! The extended string functions; positions count characters.
+//! Strings library: the extended string functions; positions count characters.
 
 use super::{Args, Row, row};
 use crate::cost::Cost;
@@ -26,10 +26,10 @@ pub const ROWS: &[Row] = &[
     row("list<string>.join(string) -> string", Cost::Join, join),
 ];
 
-/// In a later version than the others.
+/// Introduced in a later version than the others.
 pub const REVERSE: &[Row] = &[row("string.reverse() -> string", Cost::ScanSame, reverse)];
 
-/// A key or an index as errors show it: strings without quotes.
+/// Formats a key or an index for errors: strings without quotes.
 pub fn plain(value: &Val<'_>) -> String {
     match value {
         Val::String(text) => text.to_string(),
@@ -42,7 +42,7 @@ fn out_of_range(at: i64) -> Failure {
     Failure::message(format!("index out of range: {at}"))
 }
 
-/// Where the character at `at` starts, in bytes; the end counts as a position.
+/// Returns the byte offset of the character at `at`; the end is a valid position.
 fn byte_at(text: &str, at: i64) -> Result<usize> {
     let wanted = usize::try_from(at).map_err(|_| out_of_range(at))?;
     if text.is_ascii() {

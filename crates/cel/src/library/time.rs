@@ -1,4 +1,4 @@
-//! Points and spans of time: parsing, printing and their parts, in a time zone if one is named.
+//! Timestamps and durations: parsing, printing and their fields, optionally in a time zone.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{Offset, TimeZone};
@@ -11,23 +11,22 @@ use crate::value::Val;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// A point in time, in nanoseconds from the start of 1970.
+/// A timestamp in nanoseconds since 1970.
 ///
-/// The library that knows time zones ends a day before the year 9999 does, so this is a type of its own.
+/// The maximum of jiff's `Timestamp` is a day before the end of the year 9999, so this is a separate type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
     nanos: i128,
 }
 
-/// The first second of the year 1, the earliest point in time.
+/// The first second of the year 1, the minimum.
 const FIRST: i64 = -62_135_596_800;
-/// The last second of the year 9999.
+/// The last second of the year 9999, the maximum.
 const LAST: i64 = 253_402_300_799;
 
-/// How many steps it takes to find a time zone by its name.
+/// The number of steps to look up a time zone by name.
 const NAMED_ZONE_STEPS: usize = 50;
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("timestamp.getFullYear() -> int", Cost::Unit, |args| part(args, |at| i64::from(at.year()))),
     row("timestamp.getFullYear(string) -> int", Cost::Unit, |args| part(args, |at| i64::from(at.year()))),
@@ -69,14 +68,14 @@ fn part<'a>(args: Args<'_, 'a>, of: impl Fn(&DateTime) -> i64) -> Result<Val<'a>
     Ok(Val::Int(of(&local)))
 }
 
-/// `Europe/Paris`, `UTC`, or an offset such as `-08:00`.
+/// Parses `Europe/Paris`, `UTC`, or an offset such as `-08:00`.
 fn zone(name: &str, meter: &Meter<'_>) -> Result<TimeZone> {
     let unknown = || Failure::message(format!("unknown time zone {name}"));
     if name.is_empty() || name == "UTC" {
         return Ok(TimeZone::UTC);
     }
     let Some((hours, minutes)) = name.split_once(':') else {
-        // The name is looked up in the machine's list of zones.
+        // The name is looked up in the host's time zone database.
         meter.work(NAMED_ZONE_STEPS)?;
         return TimeZone::get(name).map_err(|_| unknown());
     };
@@ -101,28 +100,28 @@ fn whole<'a>(args: Args<'_, 'a>, unit: i64) -> Result<Val<'a>> {
 }
 
 impl Moment {
-    /// So many nanoseconds from the start of 1970, if that lies in the years 1 to 9999.
+    /// Converts nanoseconds since 1970; [`None`] outside of the years 1 to 9999.
     pub fn from_nanos(nanos: i128) -> Option<Self> {
         let seconds = nanos.div_euclid(1_000_000_000);
         (i128::from(FIRST)..=i128::from(LAST)).contains(&seconds).then_some(Self { nanos })
     }
 
-    /// So many seconds after the start of 1970.
+    /// Converts seconds since 1970; [`None`] outside of the years 1 to 9999.
     pub fn from_seconds(seconds: i64) -> Option<Self> {
         Self::from_nanos(i128::from(seconds) * 1_000_000_000)
     }
 
-    /// Whole seconds from the start of 1970, rounded down.
+    /// Returns whole seconds since 1970, rounded down.
     pub const fn seconds(self) -> i64 {
         self.nanos.div_euclid(1_000_000_000) as i64
     }
 
-    /// Nanoseconds from the start of 1970.
+    /// Returns nanoseconds since 1970.
     pub const fn nanos(self) -> i128 {
         self.nanos
     }
 
-    /// What clocks and calendars in `zone` show.
+    /// Returns the local date and time in `zone`.
     fn civil(self, zone: &TimeZone) -> Option<DateTime> {
         let seconds = self.seconds().clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
         let offset = zone.to_offset(Timestamp::from_second(seconds).ok()?);
@@ -133,13 +132,13 @@ impl Moment {
     }
 }
 
-/// A point in time moved by a span.
+/// Adds a duration to a timestamp.
 pub fn shift<'a>(at: Moment, nanos: i64) -> Result<Val<'a>> {
     let moved = Moment::from_nanos(at.nanos + i128::from(nanos));
     moved.map(Val::Timestamp).ok_or_else(|| Failure::message("timestamp overflow"))
 }
 
-/// RFC 3339, as strictly as Go reads it.
+/// Parses RFC 3339 as strictly as Go.
 pub fn parse_timestamp(text: &str) -> Option<Moment> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| digits(bytes.get(from..to)?);
@@ -178,7 +177,7 @@ pub fn parse_timestamp(text: &str) -> Option<Moment> {
     Moment::from_nanos(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
-/// `2006-01-02`, the start of that day.
+/// Parses a date such as `2006-01-02`; returns the start of that day.
 pub fn parse_date(text: &str) -> Option<Moment> {
     let bytes = text.as_bytes();
     if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
@@ -190,12 +189,12 @@ pub fn parse_date(text: &str) -> Option<Moment> {
     Moment::from_seconds(days_from_epoch(date) * 86_400)
 }
 
-/// The number that digits make; none if something else is among them.
+/// Parses a decimal number; [`None`] if there are other characters than digits.
 fn digits(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + i64::from(digit - b'0')))
 }
 
-/// Days from the start of 1970. Years are counted from March on, so that the day that some years have more is their last.
+/// Returns the days since 1970. Years are counted from March on, so that a leap day is the last day of its year.
 fn days_from_epoch(date: Date) -> i64 {
     const DAYS_IN_400_YEARS: i64 = 146_097;
     /// From 1 March of the year 0 to 1 January 1970.
@@ -207,17 +206,17 @@ fn days_from_epoch(date: Date) -> i64 {
     era * DAYS_IN_400_YEARS + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - EPOCH
 }
 
-/// Go's notation: `1h30m`, `-1.5s`, `100ms`.
+/// Parses Go's notation: `1h30m`, `-1.5s`, `100ms`.
 pub fn parse_duration(text: &str) -> Option<i64> {
     text.parse::<machinery::time::Duration>().ok().map(machinery::time::Duration::nanos)
 }
 
-/// RFC 3339 in UTC, fractions only as long as needed.
+/// Formats as RFC 3339 in UTC, without trailing zeros in the fraction.
 pub fn timestamp_text(at: Moment) -> String {
     at.civil(&TimeZone::UTC).map(|civil| format!("{civil}Z")).unwrap_or_default()
 }
 
-/// Seconds with a fraction: `5400s`, `1.5s`.
+/// Formats as seconds with a fraction: `5400s`, `1.5s`.
 pub fn duration_text(nanos: i64) -> String {
     let (sign, magnitude) = if nanos < 0 { ("-", nanos.unsigned_abs()) } else { ("", nanos.unsigned_abs()) };
     let (seconds, rest) = (magnitude / 1_000_000_000, magnitude % 1_000_000_000);

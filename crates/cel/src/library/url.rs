@@ -1,4 +1,4 @@
-//! URLs as Go's `net/url` understands them in a request: absolute, or an absolute path.
+//! URL library: URLs as parsed by Go's `url.ParseRequestURI`: absolute, or an absolute path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use crate::value::{Entries, Key, Text, Val};
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// The functions.
 pub const ROWS: &[Row] = &[
     row("url(string) -> URL", Cost::ScanSame, url),
     row("isURL(string) -> bool", Cost::Unit, is_url),
@@ -23,7 +22,7 @@ pub const ROWS: &[Row] = &[
     row("URL.getQuery() -> map<string, list<string>>", Cost::Unit, |args| part(args, Url::query_values)),
 ];
 
-/// A URL, taken apart.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     text: Box<str>,
@@ -34,10 +33,10 @@ pub struct Url {
 }
 
 impl Url {
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// Why it is none, in Go's words.
+    /// Go's error message.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let parts = Parts::of(text).map_err(|why| format!("parse {text:?}: {why}"))?;
         let host = unescape(parts.host).unwrap_or_default();
@@ -52,7 +51,7 @@ impl Url {
         })
     }
 
-    /// The host without its port and brackets.
+    /// Returns the host without its port and brackets.
     fn hostname(&self) -> &str {
         match self.host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -94,7 +93,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// What a URL consists of, as it is written.
+/// The parts of a URL as written.
 struct Parts<'t> {
     scheme: &'t str,
     host: &'t str,
@@ -102,7 +101,7 @@ struct Parts<'t> {
     query: &'t str,
 }
 
-/// Why a text is no URL; put into words only where somebody reads them.
+/// The reason why a text is not a URL; formatted only when it is reported.
 enum Reason<'t> {
     Said(&'static str),
     Port(&'t str),
@@ -170,7 +169,7 @@ fn scheme(text: &str) -> std::result::Result<(&str, &str), &'static str> {
     }
 }
 
-/// The host with its port, user information dropped.
+/// Returns the host with its port, without user information.
 fn host(authority: &str) -> std::result::Result<&str, Reason<'_>> {
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     if !user.bytes().all(|b| keeps(b) || b"!$&'()*+,;=:%@".contains(&b)) {
@@ -196,7 +195,7 @@ fn keeps(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-_.~".contains(&b)
 }
 
-/// Whether every `%` has its two digits.
+/// Whether every `%` is followed by two hexadecimal digits.
 fn is_escaped(text: &str) -> bool {
     text.split('%').skip(1).all(|after| after.len() >= 2 && after.bytes().take(2).all(|b| b.is_ascii_hexdigit()))
 }

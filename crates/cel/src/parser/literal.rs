@@ -1,11 +1,11 @@
-//! The values of number and string tokens.
+//! Values of number and string tokens.
 
 use machinery::Str;
 
 use crate::ast::Literal;
 use crate::lexer::Kind;
 
-/// The value of a number token, negated if a sign stands before it.
+/// Returns the value of a number token, negated if a sign precedes it.
 pub fn number(kind: Kind, text: &str, negative: bool) -> Result<Literal, String> {
     match kind {
         Kind::Int => {
@@ -28,7 +28,7 @@ fn radix(text: &str) -> (&str, u32) {
     text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16))
 }
 
-/// The value of a string or bytes token.
+/// Returns the value of a string or bytes token.
 pub fn string(text: &str) -> Result<Literal, String> {
     let quote = text.find(['\'', '"']).ok_or("missing quote")?;
     let prefix = text[..quote].to_ascii_lowercase();
@@ -36,7 +36,7 @@ pub fn string(text: &str) -> Result<Literal, String> {
     let triple = body.len() >= 6 && (body.starts_with("'''") || body.starts_with("\"\"\""));
     let width = if triple { 3 } else { 1 };
     let inner = &body[width..body.len() - width];
-    // Line ends in a literal are one character, whatever editor wrote them.
+    // Line breaks in a literal are normalized to one character.
     let unix = if inner.contains('\r') { inner.replace("\r\n", "\n").replace('\r', "\n") } else { inner.to_owned() };
     let bytes = prefix.contains('b');
     if prefix.contains('r') || !unix.contains('\\') {
@@ -61,7 +61,7 @@ fn unescape(text: &str, bytes: bool) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Puts what the escape after a backslash stands for into `out` and gives back the text behind it.
+/// Appends the value of the escape after a backslash to `out` and returns the remaining text.
 fn escape<'t>(rest: &'t str, bytes: bool, out: &mut Vec<u8>) -> Result<&'t str, String> {
     let letter = rest.chars().next().ok_or("unable to unescape string, found '\\' as last character")?;
     let after = &rest[letter.len_utf8()..];
@@ -84,7 +84,7 @@ fn escape<'t>(rest: &'t str, bytes: bool, out: &mut Vec<u8>) -> Result<&'t str, 
     Ok(after)
 }
 
-/// A number of fixed width is a code point, or in bytes one byte.
+/// Decodes a number of fixed width: a code point, or one byte in bytes literals.
 fn coded<'t>(rest: &'t str, width: usize, radix: u32, bytes: bool, out: &mut Vec<u8>) -> Result<&'t str, String> {
     let digits = rest.get(..width).filter(|digits| digits.chars().all(|c| c.is_digit(radix)));
     let code = digits.and_then(|digits| u32::from_str_radix(digits, radix).ok());

@@ -2,7 +2,7 @@ use super::*;
 
 const ALL: Syntax = Syntax { optional: true, two_variables: true, bind: true, sort_by: true, math: true };
 
-/// Prints a tree with every bracket, so that precedence and expansion can be read off.
+/// Prints a tree fully parenthesized, to show precedence and expansion.
 fn show(ast: &Ast, id: ExprId) -> String {
     let all = |ids: &[ExprId]| ids.iter().map(|id| show(ast, *id)).collect::<Vec<_>>().join(", ");
     match ast.expr(id) {
@@ -63,7 +63,7 @@ fn check(source: &str, expect: &str) {
 }
 
 #[test]
-fn operators_bind_by_rank_and_group_from_the_left() {
+fn operators_follow_precedence_and_are_left_associative() {
     check("1 + 2 * 3 - 4", "_-_(_+_(1, _*_(2, 3)), 4)");
     check("a == b && c || d", "_||_(_&&_(_==_(a, b), c), d)");
     check("a ? b : c ? d : e", "_?_:_(a, b, _?_:_(c, d, e))");
@@ -78,7 +78,7 @@ fn operators_bind_by_rank_and_group_from_the_left() {
 }
 
 #[test]
-fn a_long_chain_of_logic_is_balanced() {
+fn long_logical_chains_are_balanced() {
     check("a && b && c && d", "_&&_(_&&_(a, b), _&&_(c, d))");
     let long = vec!["a"; 2000].join(" || ");
     assert!(parse(&long, ALL).is_ok());
@@ -96,7 +96,7 @@ fn members_calls_and_indexes_chain() {
 }
 
 #[test]
-fn macros_become_folds() {
+fn macros_expand_to_comprehensions() {
     check("has(a.b)", "a.b~test");
     check("l.all(x, x)", "fold(x; l; @result = true; @not_strictly_false(@result); _&&_(@result, x); @result)");
     check("l.exists(x, x)", "fold(x; l; @result = false; @not_strictly_false(!_(@result)); _||_(@result, x); @result)");
@@ -112,7 +112,7 @@ fn macros_become_folds() {
 }
 
 #[test]
-fn wrong_syntax_is_named_with_its_place() {
+fn syntax_errors_have_a_position() {
     check("", &format!("Syntax error: mismatched input '<EOF>' expecting {OPERAND}@0"));
     check("1 +", &format!("Syntax error: mismatched input '<EOF>' expecting {OPERAND}@3"));
     check("(1", "Syntax error: missing ')' at '<EOF>'@2");
@@ -150,7 +150,7 @@ fn optional_syntax_may_be_absent() {
 }
 
 #[test]
-fn deep_and_long_sources_end_in_an_error() {
+fn deep_and_long_sources_are_rejected() {
     for source in [
         "(".repeat(5000),
         "[".repeat(5000),

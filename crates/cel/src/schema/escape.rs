@@ -1,10 +1,10 @@
-//! Names of properties as identifiers: `x-prop` is `x__dash__prop`, `namespace` is `__namespace__`.
+//! Escaping of property names as CEL identifiers: `x-prop` is `x__dash__prop`, `namespace` is `__namespace__`.
 
 use crate::lexer::is_word;
 
 const ESCAPES: [(&str, &str); 4] = [("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/")];
 
-/// The identifier for a property; none if it has characters that cannot be escaped.
+/// Returns the identifier of a property; [`None`] if it has characters that cannot be escaped.
 pub fn escape(property: &str) -> Option<String> {
     if property.is_empty() || property.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -28,10 +28,10 @@ pub fn escape(property: &str) -> Option<String> {
     Some(out)
 }
 
-/// The property for an identifier; none if no property is escaped like this.
+/// Returns the property of an identifier; [`None`] if the identifier is not the escaped form of any property.
 pub fn unescape(name: &str) -> Option<String> {
     if !name.contains("__") {
-        // The common case: what needs no escape is not escaped.
+        // Common case: a name without special characters is not escaped.
         return (!is_word(name)).then(|| name.to_owned());
     }
     let word = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_escaped_and_back() {
+    fn names_are_escaped_and_unescaped() {
         let check = |property: &str, identifier: &str| {
             assert_eq!(escape(property).as_deref(), Some(identifier), "escape {property}");
             assert_eq!(unescape(identifier).as_deref(), Some(property), "unescape {identifier}");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_identifier_cannot_be_reached() {
+    fn properties_without_identifier_are_inaccessible() {
         for property in ["", "1a", "a b", "ä", "a$"] {
             assert_eq!(escape(property), None, "{property}");
         }

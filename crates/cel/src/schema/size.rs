@@ -1,4 +1,4 @@
-//! How large the values of a type can get in one request: what estimates of cost multiply with.
+//! Maximum sizes of values in one request, used by cost estimation.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use machinery::schema::{Field, Omit, Patch, Shape, Struct, Type, TypeId, Types};
 use super::{StringKind, string_kind};
 use crate::cost::limits::REQUEST_BYTES;
 
-/// What is there without any schema: the types, and which of them is metadata.
+/// The types that exist without a schema, and the ID of the metadata type.
 static BUILTIN: LazyLock<(Types, TypeId)> = LazyLock::new(|| {
     let mut types = Types::new();
     let string = types.add(Type::new("string", Shape::String));
@@ -27,17 +27,17 @@ static BUILTIN: LazyLock<(Types, TypeId)> = LazyLock::new(|| {
     (types, meta)
 });
 
-/// Types that are there without any schema.
+/// Returns the types that exist without a schema.
 pub fn builtin() -> &'static Types {
     &BUILTIN.0
 }
 
-/// The metadata that expressions see of a whole object whose schema does not describe it.
+/// Returns the type of the metadata of a root object whose schema does not describe it.
 pub fn object_meta() -> TypeId {
     BUILTIN.1
 }
 
-/// The least bytes that a value of the type takes in JSON.
+/// Returns the minimum number of bytes of a value of the type in JSON.
 fn bytes_min(schema: Schema<'_>, depth: u8) -> u64 {
     match schema.shape() {
         Shape::Bool => 4,
@@ -48,7 +48,7 @@ fn bytes_min(schema: Schema<'_>, depth: u8) -> u64 {
             StringKind::Date => 10,
             StringKind::Duration => 4,
         },
-        // A recursive type is no larger for being deeper: what is required is what counts.
+        // The depth limit ends the recursion of recursive types; only required fields count.
         Shape::Struct(of) if depth < 16 => {
             of.fields.iter().filter(|field| field.required && field.default.is_none()).fold(2, |total, field| {
                 total + field.name.len() as u64 + bytes_min(schema.other(field.ty), depth + 1) + 4
@@ -58,17 +58,17 @@ fn bytes_min(schema: Schema<'_>, depth: u8) -> u64 {
     }
 }
 
-/// How often a value of the type can occur in one request at most.
+/// Returns the maximum number of values of the type in one request.
 pub fn occurrences_max(schema: Schema<'_>) -> u64 {
     REQUEST_BYTES / (bytes_min(schema, 0) + 1)
 }
 
-/// The most characters, items or entries a value of the type can have; 0 for what has no size.
+/// Returns the maximum number of characters, items or entries of a value of the type; 0 for types without a size.
 pub fn elements_max(schema: Schema<'_>) -> u64 {
     let limits = Limits::of(schema);
     match schema.shape() {
         Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime => match string_kind(schema) {
-            // A length limit counts characters, of which each can take four bytes.
+            // A length limit counts characters, each of which can take four bytes.
             StringKind::Plain => {
                 limits.length.map_or_else(|| limits.longest.unwrap_or(REQUEST_BYTES - 2), |max| max * 4)
             }
@@ -88,7 +88,7 @@ pub fn elements_max(schema: Schema<'_>) -> u64 {
     }
 }
 
-/// The limits that a schema states.
+/// The limits that a schema declares.
 #[derive(Default)]
 struct Limits {
     length: Option<u64>,

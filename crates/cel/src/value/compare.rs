@@ -1,4 +1,4 @@
-//! Equality and order of values: numbers compare by what they are worth, whatever their type.
+//! Equality and order of CEL values; numbers compare by numeric value, regardless of their type.
 
 use std::cmp::Ordering;
 
@@ -7,15 +7,15 @@ use machinery::schema::{ListKind, Shape};
 use super::{List, Map, Val};
 use crate::eval::{Failure, Meter};
 
-/// How many items are compared in the time of one other step.
+/// The number of items that are compared in the time of one step.
 const ITEMS_A_STEP: usize = 16;
 
 impl<'a> Val<'a> {
     /// Whether two values are equal; values of different types are not.
     ///
     /// # Errors
-    /// If the tree does not hold what its schema says, or the comparison takes too many steps: values can share parts,
-    /// so that a small one can be a huge tree.
+    /// If the tree does not match its schema, or the comparison takes too many steps: values can share parts, so a
+    /// small value can represent a huge tree.
     pub fn equals(&self, other: &Val<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
         Ok(match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -65,7 +65,7 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// Which of two values is greater; none if they cannot be compared, or one of them is not a number.
+    /// Orders two values; [`None`] if they are not comparable, or one of them is NaN.
     pub fn order(&self, other: &Val<'a>) -> Option<Ordering> {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
@@ -85,7 +85,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Whether values of the two types have an order at all.
+    /// Whether values of the two types have an order.
     pub const fn comparable(&self, other: &Val<'a>) -> bool {
         matches!(
             (self, other),
@@ -99,7 +99,7 @@ impl<'a> Val<'a> {
     }
 }
 
-/// Compares without rounding the integer to a double, which would make neighbours equal beyond 2^53.
+/// Compares without rounding the integer to a double, which would make neighboring integers beyond 2^53 equal.
 fn whole_with_double(whole: i128, double: f64) -> Option<Ordering> {
     if double.is_nan() {
         return None;
@@ -127,11 +127,11 @@ fn lists_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<bool
     Ok(true)
 }
 
-/// Lists that a schema calls sets or maps are equal whatever the order of their items.
+/// Compares lists that a schema declares as sets or maps, ignoring the order of their items.
 fn unordered_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<bool, Failure> {
     let (a, b) = (a.to_vec()?, b.to_vec()?);
     let (mut left, mut taken) = (Vec::new(), vec![false; b.len()]);
-    // Most of two such lists has kept its order.
+    // Most items of two such lists have the same position.
     for (at, item) in a.iter().enumerate() {
         taken[at] = item.equals(&b[at], meter)?;
         if !taken[at] {
@@ -151,7 +151,7 @@ fn unordered_equal<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter<'_>) -> Result<
     Ok(true)
 }
 
-/// How the schema of a list sees it.
+/// Returns the list type declared by the schema of a list.
 pub(crate) fn list_kind<'l>(list: &'l List<'_>) -> &'l ListKind {
     match list {
         List::Json(_, Some(schema)) => match schema.shape() {

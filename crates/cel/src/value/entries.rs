@@ -1,33 +1,29 @@
-//! The entries of a map made while running: sorted by key, so that iteration is deterministic.
+//! Entries of a map created at runtime, sorted by key so that iteration is deterministic.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{Text, Val};
 
-/// Entries sorted by key, each key once.
+/// Entries sorted by key, keys unique.
 #[derive(Clone, Debug, Default)]
 pub struct Entries<'a> {
     entries: Vec<(Key<'a>, Val<'a>)>,
-    /// What an index finds where there is no entry.
+    /// The result of an index access for an absent key.
     otherwise: Option<Arc<Val<'a>>>,
 }
 
 /// The key of a map.
 #[derive(Clone, Debug)]
 pub enum Key<'a> {
-    /// `true` or `false`
     Bool(bool),
-    /// A signed integer.
     Int(i64),
-    /// An unsigned integer.
     Uint(u64),
-    /// A string.
     String(Text<'a>),
 }
 
 impl<'a> Key<'a> {
-    /// The key that a value makes, if its type can be one.
+    /// Converts a value to a key; [`None`] if its type cannot be a key.
     pub fn of(value: &Val<'a>) -> Option<Self> {
         match value {
             Val::Bool(bool) => Some(Self::Bool(*bool)),
@@ -38,7 +34,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The key to look a value up under: a double that is a whole number finds integers.
+    /// Converts a value to a lookup key: a whole double finds integers.
     pub fn lookup(value: &Val<'a>) -> Option<Self> {
         match value {
             Val::Double(double) if double.fract() == 0.0 && double.abs() < 1.8e19 => {
@@ -49,12 +45,11 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// A string key that lives elsewhere.
+    /// Creates a borrowed string key.
     pub const fn borrowed(text: &'a str) -> Self {
         Self::String(Text::Borrowed(text))
     }
 
-    /// The key as a value.
     pub fn to_val(&self) -> Val<'a> {
         match self {
             Self::Bool(bool) => Val::Bool(*bool),
@@ -64,7 +59,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Where kinds of keys stand among each other, and the worth of a number.
+    /// Returns the sort position of the key's kind, and the value of a number.
     const fn rank(&self) -> (u8, i128) {
         match self {
             Self::Bool(bool) => (0, *bool as i128),
@@ -74,7 +69,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Numbers compare by what they are worth, whatever their type.
+    /// Compares keys; numbers compare by value, regardless of their type.
     pub fn compare(&self, other: &Key<'_>) -> Ordering {
         match (self, other) {
             (Self::String(a), Key::String(b)) => a.as_str().cmp(b.as_str()),
@@ -84,38 +79,34 @@ impl<'a> Key<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// No entries.
     pub const fn new() -> Self {
         Self { entries: Vec::new(), otherwise: None }
     }
 
-    /// An index finds this value where there is no entry; nothing else takes it for one.
+    /// Sets the result of an index access for an absent key; no other operation sees it.
     pub fn with_otherwise(self, value: Val<'a>) -> Self {
         Self { otherwise: Some(Arc::new(value)), ..self }
     }
 
-    /// What an index finds where there is no entry.
+    /// Returns the result of an index access for an absent key.
     pub fn otherwise(&self) -> Option<&Val<'a>> {
         self.otherwise.as_deref()
     }
 
-    /// How many entries there are.
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The value under a key.
     pub fn get(&self, key: &Key<'_>) -> Option<&Val<'a>> {
         let at = self.entries.binary_search_by(|(have, _)| have.compare(key)).ok()?;
         Some(&self.entries[at].1)
     }
 
-    /// Adds an entry; whether its key was new. One that was there keeps its value.
+    /// Adds an entry and returns true; an existing key keeps its value and the result is false.
     pub fn insert(&mut self, key: Key<'a>, value: Val<'a>) -> bool {
         match self.entries.binary_search_by(|(have, _)| have.compare(&key)) {
             Ok(_) => false,
@@ -126,12 +117,12 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The entries in order.
+    /// Returns the entries in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Key<'a>, &Val<'a>)> {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
-    /// The keys in order.
+    /// Returns the keys in order.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key<'a>> {
         self.entries.iter().map(|(key, _)| key)
     }

@@ -1,4 +1,4 @@
-//! From the JSON tree to values, by schema where there is one, and back.
+//! Conversion between the JSON tree and CEL values, by schema if there is one.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::library::time;
 use crate::schema::{StringKind, string_kind};
 
 impl<'a> Val<'a> {
-    /// A value of the tree. With a schema, strings that stand for times, durations or bytes become what they stand
-    /// for.
+    /// Converts a value of the tree. With a schema, strings that represent times, durations or bytes become values of
+    /// these types.
     ///
     /// # Errors
-    /// If the tree does not hold what its schema says.
+    /// If the tree does not match its schema.
     #[inline]
     pub fn json(value: &'a Value, schema: Option<Schema<'a>>) -> Result<Self, Failure> {
         Ok(match value {
@@ -37,11 +37,11 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// The JSON this value is written as: times and durations as strings, bytes as base64.
+    /// Converts to JSON: times and durations become strings, bytes base64.
     ///
     /// # Errors
-    /// If JSON cannot say it: a number that is not finite, a map whose keys are no strings, a type; or if it would be
-    /// too large, since values can share parts that JSON repeats.
+    /// If JSON cannot represent the value: a number that is not finite, a map with keys other than strings, a type; or
+    /// if the result would be too large, since values can share parts that JSON repeats.
     pub fn to_json(&self) -> Result<Value, Failure> {
         self.write_json(&Meter::new(u64::MAX))
     }
@@ -79,10 +79,10 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// The same value, no longer bound to what it was read from.
+    /// Returns the value without borrows.
     ///
     /// # Errors
-    /// If the tree does not hold what its schema says.
+    /// If the tree does not match its schema.
     pub fn into_owned(self) -> Result<Val<'static>, Failure> {
         Ok(match self {
             Self::Null => Val::Null,
@@ -128,7 +128,7 @@ fn string<'a>(text: &'a Str, schema: Schema<'a>) -> Result<Val<'a>, Failure> {
     })
 }
 
-/// An object under construction may only hold objects that were named by where they stand.
+/// Converts an object under construction; each nested object must be named by its path.
 fn built_json(built: &Built<'_>, meter: &Meter<'_>) -> Result<Value, Failure> {
     let mut object = Object::with_capacity(built.fields.len());
     for (name, value) in &built.fields {

@@ -1,4 +1,4 @@
-//! Values printed in the language's own notation, for tests, messages and audits.
+//! Display of CEL values in the language's notation, for tests, messages and audits.
 
 use std::fmt;
 

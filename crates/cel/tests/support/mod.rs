@@ -1,4 +1,4 @@
-//! The surroundings that tables and other tests run in.
+//! Environments for table tests and other tests.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ pub struct Surroundings {
     authorizer: bool,
 }
 
-/// The variables of one run.
 pub struct Bound<'a>(&'a Surroundings);
 
 impl Surroundings {
@@ -38,7 +37,7 @@ impl<'a> Variables<'a> for Bound<'a> {
     }
 }
 
-/// Allows to get and to create pods, and whatever the service account `default:robot` asks for.
+/// Allows to get and create pods, and everything for the service account `default:robot`.
 struct Clerk;
 
 impl Authorizer for Clerk {
@@ -80,17 +79,17 @@ const EVERYTHING: [Library; 23] = [
     Library::Bind,
 ];
 
-/// The surroundings of a name, as rows ask for them.
+/// Returns the environment with the given name in the rows.
 pub fn surroundings(name: &str) -> Surroundings {
     let plain = |env: Env| Surroundings { env, values: Vec::new(), schema: None, host: None, authorizer: false };
     match name {
-        // Every library, the language's own rules: lists may mix types.
+        // Every library with the language's own rules: lists may mix types.
         "all" => plain(Env::new(Strictness::Plain).with_libraries(&EVERYTHING)),
-        // What the server has.
+        // The environment of the server.
         "kubernetes" => plain(EnvSet::default().new),
         // Variables of each type, known to the checker.
         "typed" => typed(Env::new(Strictness::Plain).with_libraries(&EVERYTHING)),
-        // A policy: the object is of any type.
+        // A policy: the object has dynamic type.
         "policy" => policy(Host::ValidatingPolicy),
         "mutation" => policy(Host::MutatingPolicy),
         "authorization" => host(
@@ -119,7 +118,7 @@ pub fn surroundings(name: &str) -> Surroundings {
                 ("device.allowMultipleAllocations", "false"),
             ],
         ),
-        // A policy about pods, as its status shows what is wrong with it.
+        // A policy on pods, whose type errors are reported in its status.
         "pods" => {
             let kind = GroupVersionKind { group: "".into(), version: "v1".into(), kind: "Pod".into() };
             let schema = api::catalogue::schema(&kind).expect("pods are built in");
@@ -129,7 +128,7 @@ pub fn surroundings(name: &str) -> Surroundings {
         }
         // The rules of a CRD, whose schema is below.
         "crd" => crd(SCHEMA, OBJECT),
-        // A CRD with the fields that the documentation's examples speak of.
+        // A CRD with the fields of the examples in the documentation.
         "documented" => crd(DOCUMENTED, DOCUMENTED_OBJECT),
         other => panic!("no surroundings are called {other}"),
     }
@@ -208,7 +207,7 @@ fn json(text: &str) -> Value {
     machinery::json::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Fields of every type that a schema can give, with limits and without.
+/// Fields of every type that a schema can have, with and without limits.
 const SCHEMA: &str = r#"{"type": "object", "properties": {"spec": {"type": "object", "required": ["name"], "properties": {
     "name": {"type": "string", "maxLength": 10},
     "free": {"type": "string"},

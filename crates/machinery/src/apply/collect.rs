@@ -1,17 +1,16 @@
-//! The fields that an object sets: what an applier owns.
+//! The field set of an applied configuration: the fields that an applier owns.
 
 use super::fieldset::{Entry, FieldSet};
 use super::path::Element;
 use super::typed::{Atom, Fields, Items, Node};
 use crate::{Object, Schema, Value};
 
-/// The set of every leaf and item that a value mentions. The value must have passed
-/// [`validate`](super::validate::validate).
+/// Returns every leaf and item of a value. The value must have passed [`validate`](super::validate::validate).
 pub fn field_set(schema: Schema<'_>, value: &Value) -> FieldSet {
     below(Node::root(schema), value).unwrap_or_default()
 }
 
-/// What is below a value; [`None`] if it is a leaf.
+/// Returns the fields below a value; [`None`] if the value is a leaf.
 fn below(node: Node<'_>, value: &Value) -> Option<FieldSet> {
     match (node.atom(value), value) {
         (Atom::Scalar(_), _) => None,
@@ -41,7 +40,7 @@ fn fields_of(fields: Fields<'_>, object: &Object) -> FieldSet {
 fn items_of(list: Items<'_>, items: &[Value]) -> FieldSet {
     let Ok(index) = list.index(items) else { return FieldSet::default() };
     let mut entries = Vec::with_capacity(items.len());
-    // Of items with the same key it is only known that they are there.
+    // Items with duplicate keys are members of the set, without the fields below them.
     for alike in index.sorted().chunk_by(|a, b| index.order(*a, *b).is_eq()) {
         let below = match alike {
             [at] => below(list.item, &items[*at]).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What changed between two objects, as field sets.
+//! Comparison of two objects; the result is three field sets.
 
 use std::cmp::Ordering;
 
@@ -7,30 +7,30 @@ use super::path::Element;
 use super::typed::{Atom, Fields, Index, Items, Node, filled_list, filled_map, order_keys, same};
 use crate::{Schema, Value};
 
-/// The fields in which two objects differ. No path is in more than one of the sets.
+/// The fields in which two objects differ. The three sets are disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Only in the former.
+    /// Fields that only the old object has.
     pub removed: FieldSet,
-    /// In both, with different values.
+    /// Fields that both objects have, with different values.
     pub modified: FieldSet,
-    /// Only in the latter.
+    /// Fields that only the new object has.
     pub added: FieldSet,
 }
 
-/// Compares two objects of one type, which have passed [`validate`](super::validate::validate) with duplicates allowed.
+/// Compares two objects of one type, which must have passed [`validate`](super::validate::validate) with duplicates
+/// allowed.
 pub fn compare(schema: Schema<'_>, old: &Value, new: &Value) -> Comparison {
     let found = both(Node::root(schema), old, new);
     Comparison { removed: found.removed.below, modified: found.modified.below, added: found.added.below }
 }
 
 impl Comparison {
-    /// Whether nothing changed.
     pub const fn is_same(&self) -> bool {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// The comparison without these fields and all below them.
+    /// Returns the comparison without `fields` and everything below them.
     #[must_use]
     pub fn without(&self, fields: &FieldSet) -> Self {
         Self {
@@ -41,14 +41,14 @@ impl Comparison {
     }
 }
 
-/// What one of the three sets holds at a place and below it.
+/// The part of one of the three sets at a node and below it.
 #[derive(Default)]
 struct Branch {
     member: bool,
     below: FieldSet,
 }
 
-/// The difference at a place and below it.
+/// The difference at a node and below it.
 #[derive(Default)]
 struct Diff {
     removed: Branch,
@@ -56,7 +56,7 @@ struct Diff {
     added: Branch,
 }
 
-/// The children of a place, of which only those with a difference are kept.
+/// The children of a node; only children with a difference are kept.
 #[derive(Default)]
 struct Children {
     removed: Vec<Entry>,
@@ -117,7 +117,8 @@ fn both(node: Node<'_>, old: &Value, new: &Value) -> Diff {
         let atom = if new.is_null() && node.takes_any_kind() { was } else { is };
         return as_kind(atom, old, new);
     }
-    // The kind changed: what was below is gone, what is below is new, and the value itself is modified where either is a leaf.
+    // The kind changed: the old children are removed, the new children are added, and the value itself is modified if
+    // either side is a leaf.
     let mut diff = as_kind(was, old, new);
     let other = as_kind(is, old, new);
     diff.removed.join(&other.removed);
@@ -158,7 +159,7 @@ fn maps(fields: Fields<'_>, old: &Value, new: &Value) -> Diff {
         let new = if order.is_ge() { news.next() } else { None };
         let key = old.or(new).map_or("", |(key, _)| key);
         let diff = match (old, new) {
-            // Most fields are equal scalars: they need no type.
+            // Most fields are equal scalars, which can be compared without their type.
             (Some((_, old)), Some((_, new))) if is_scalar(old) && old == new => continue,
             (Some((_, old)), Some((_, new))) => both(fields.child_or_deduced(key).node, old, new),
             (old, new) => one(fields.child_or_deduced(key).node, old.map(|it| it.1), new.map(|it| it.1)),
@@ -171,7 +172,7 @@ const fn is_scalar(value: &Value) -> bool {
     matches!(value, Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::String(_))
 }
 
-/// The difference where only one side has a value.
+/// Returns the difference if only one side has a value.
 fn one(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Diff {
     let whole = |value| Branch { member: true, below: whole(node, value) };
     Diff {
@@ -181,7 +182,7 @@ fn one(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Diff {
     }
 }
 
-/// Everything below a value that the other side lacks: unlike in the set of an applier, each container is a member.
+/// Returns everything below a value that the other side lacks. Unlike in an applier's set, each container is a member.
 fn whole(node: Node<'_>, value: &Value) -> FieldSet {
     match node.atom(value) {
         Atom::Map(fields) if !fields.atomic => {
@@ -237,7 +238,7 @@ fn pick<'v>(items: &'v [Value], positions: &[usize]) -> Vec<&'v Value> {
     positions.iter().map(|at| &items[*at]).collect()
 }
 
-/// The difference between the items that have one key. Where there are several, they are compared as one value.
+/// Returns the difference between the items that share one key. Several items are compared as one value.
 fn alike(list: Items<'_>, old: &[&Value], new: &[&Value]) -> Diff {
     match (old, new) {
         ([old], [new]) => both(list.item, old, new),

@@ -1,4 +1,4 @@
-//! Fields that an applier wants to change and others own.
+//! Apply conflicts: fields that an applier wants to change and other managers own.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use super::managers::{Operation, Owner};
 use super::path::Element;
 use crate::go;
 
-/// Why an apply was refused: others own what it would change. Never empty.
+/// The conflicts that made an apply fail with 409. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflicts(Vec<Conflict>);
 
-/// A field, and the owner that an applier would take it from.
+/// A field and the manager that owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     owner: String,
     path: Vec<Element>,
 }
 
-/// One conflict as a cause of a `Status`, whose reason is `FieldManagerConflict`.
+/// One conflict as a cause of a `Status`; the cause's reason is `FieldManagerConflict`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// `conflict with "kubectl" using apps/v1`
@@ -28,7 +28,7 @@ pub struct Cause {
 }
 
 impl Conflicts {
-    /// All that `owned` says owners would lose; [`None`] if that is nothing.
+    /// Builds the conflicts from the fields that each owner would lose; [`None`] if no owner would lose any.
     pub(super) fn of<'a>(owned: impl IntoIterator<Item = (&'a Owner, FieldSet)>) -> Option<Self> {
         let mut owned: Vec<_> = owned.into_iter().filter(|(_, fields)| !fields.is_empty()).collect();
         owned.sort_by_cached_key(|(owner, _)| owner.identifier());
@@ -42,19 +42,19 @@ impl Conflicts {
         (!conflicts.is_empty()).then_some(Self(conflicts))
     }
 
-    /// The conflicts, by owner.
+    /// Returns the conflicts, sorted by owner.
     pub fn list(&self) -> &[Conflict] {
         &self.0
     }
 
-    /// The conflicts as the causes of a `Status`.
+    /// Returns the conflicts as the causes of a `Status`.
     pub fn causes(&self) -> impl Iterator<Item = Cause> {
         self.0
             .iter()
             .map(|conflict| Cause { message: format!("conflict with {}", conflict.owner), field: conflict.field() })
     }
 
-    /// The conflicts about fields that are not in a set; [`None`] if there are none.
+    /// Returns the conflicts on fields outside `allowed`; [`None`] if none remain.
     pub(super) fn outside(self, allowed: &FieldSet) -> Option<Self> {
         let left: Vec<_> = self.0.into_iter().filter(|conflict| !allowed.has(&conflict.path)).collect();
         (!left.is_empty()).then_some(Self(left))
@@ -62,12 +62,12 @@ impl Conflicts {
 }
 
 impl Conflict {
-    /// The owner as messages show it: `"kubectl" using apps/v1`.
+    /// Returns the owner as printed in messages: `"kubectl" using apps/v1`.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// The field as messages show it: `.spec.replicas`.
+    /// Returns the field as printed in messages: `.spec.replicas`.
     pub fn field(&self) -> String {
         self.path.iter().map(ToString::to_string).collect()
     }

@@ -1,33 +1,31 @@
-//! The JSON form of a field set: the `fieldsV1` of a managed fields entry.
+//! FieldsV1: the JSON form of a field set in a `managedFields` entry.
 
 use super::fieldset::{Entry, FieldSet};
 use super::gotext;
 use super::path::{Element, ElementError};
 use crate::{Object, Str, Value};
 
-/// Why a value is no field set.
+/// A value is not a valid FieldsV1 field set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldsError {
-    /// A node is not an object.
     #[error("a field set must be an object, not {0}")]
     NotAnObject(&'static str),
-    /// A key of a node is not a path element.
     #[error("parsing key as path element: {0}")]
     Element(#[from] ElementError),
 }
 
 impl FieldSet {
-    /// Reads the JSON form. Elements of kinds that a later version may know are passed over.
+    /// Parses the JSON form. Path elements of unknown kinds are skipped, since a later version may define them.
     pub fn from_value(value: &Value) -> Result<Self, FieldsError> {
         Ok(read(value)?.1)
     }
 
-    /// The JSON form as a tree, whose keys are in the order of their text.
+    /// Returns the JSON form as a tree, with keys sorted by their text.
     pub fn to_value(&self) -> Value {
         Value::Object(self.to_object(false))
     }
 
-    /// The JSON form as upstream prints it: keys in the order of the elements they stand for.
+    /// Returns the JSON form as upstream prints it, with keys in the order of the path elements they represent.
     pub fn to_json(&self) -> String {
         let mut out = String::new();
         let mut key = String::new();
@@ -80,7 +78,7 @@ fn text(element: &Element) -> Str {
     text.into()
 }
 
-/// Whether the path to this node is a member, and what is below it. A node with nothing below it is a member.
+/// Returns whether the path to this node is a member, and the set below it. A node without children is a member.
 fn read(value: &Value) -> Result<(bool, FieldSet), FieldsError> {
     let object = match value {
         Value::Object(object) => object,
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_written_as_they_were_read() {
+    fn fields_v1_round_trips_unchanged() {
         for text in [
             "{}",
             r#"{"f:data":{".":{},"f:a":{},"f:b":{"f:c":{}}},"f:type":{}}"#,
@@ -138,19 +136,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_nothing_below_is_a_member_and_unknown_elements_are_passed_over() {
+    fn empty_nodes_are_members_and_unknown_elements_are_skipped() {
         assert_eq!(read_json(r#"{"f:a":null,"z:new":{"f:b":{}}}"#).unwrap().to_json(), r#"{"f:a":{}}"#);
         assert_eq!(read_json(r#"{"f:a":{"z:new":{}}}"#).unwrap().to_json(), r#"{"f:a":{}}"#);
     }
 
     #[test]
-    fn one_key_spelt_in_two_ways_is_one_element() {
+    fn differently_spelled_equal_keys_are_one_element() {
         let set = read_json(r#"{"k:{\"a\":1,\"b\":2}":{"f:x":{}},"k:{\"b\":2,\"a\":1}":{"f:y":{}}}"#).unwrap();
         assert_eq!(set.to_json(), r#"{"k:{\"a\":1,\"b\":2}":{"f:x":{},"f:y":{}}}"#);
     }
 
     #[test]
-    fn what_is_no_set_is_an_error() {
+    fn invalid_fields_v1_is_rejected() {
         assert_eq!(read_json("[]"), Err(FieldsError::NotAnObject("array")));
         assert!(read_json(r#"{"f:a":1}"#).is_err());
         assert!(read_json(r#"{"a":{}}"#).is_err());
@@ -176,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_set_survives_its_json(paths in prop::collection::vec(prop::collection::vec(some_element(), 1..4), 0..8)) {
+        fn any_set_round_trips_through_json(paths in prop::collection::vec(prop::collection::vec(some_element(), 1..4), 0..8)) {
             let set = paths.into_iter().fold(FieldSet::default(), |all, path| all.union(&FieldSet::of(path)));
             let text = set.to_json();
             prop_assert_eq!(&FieldSet::from_value(&json::parse(text.as_bytes()).unwrap()).unwrap(), &set);

@@ -1,8 +1,8 @@
-//! Sets of field paths: who owns what, and what changed.
+//! Sets of field paths, for ownership and for changes.
 //!
-//! A set is a tree of sorted vectors, one per level, so every operation is a merge walk. Nodes are shared: a subtree
-//! that an operation leaves alone is passed on by counting a reference. A node is never empty, and an entry is a
-//! member, has members below it, or both; so two equal sets have one form.
+//! A set is a tree of sorted vectors, one per level, so every operation is a merge walk. Nodes are shared: an operation
+//! passes on an unchanged subtree by incrementing a reference count. A node is never empty, and an entry is a member,
+//! has members below it, or both. Equal sets therefore have the same representation.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,28 +10,26 @@ use std::sync::Arc;
 
 use super::path::Element;
 
-/// A set of field paths. The path of no steps, the whole object, is never in one.
+/// A set of field paths. It never contains the empty path, which denotes the entire object.
 #[derive(Clone, Default)]
 pub struct FieldSet {
     entries: Option<Arc<[Entry]>>,
 }
 
-/// One step below a node, and what the set holds there.
+/// One path element below a node, and the part of the set there.
 #[derive(Clone, PartialEq)]
 pub(super) struct Entry {
-    /// The step.
     pub(super) element: Element,
     /// Whether the path that ends here is in the set.
     pub(super) member: bool,
-    /// The paths that go on from here.
+    /// The rest of the longer paths.
     pub(super) below: FieldSet,
 }
 
 impl FieldSet {
-    /// The set of no path.
     pub const EMPTY: Self = Self { entries: None };
 
-    /// The set of one path.
+    /// Returns the set with one path.
     pub fn of(path: impl IntoIterator<Item = Element, IntoIter: DoubleEndedIterator>) -> Self {
         let mut set = Self::default();
         for (depth, element) in path.into_iter().rev().enumerate() {
@@ -40,36 +38,35 @@ impl FieldSet {
         set
     }
 
-    /// The set of paths of plain fields: `FieldSet::of_fields(&["status", "metadata.labels"])`.
+    /// Returns the set of dotted paths of plain fields: `FieldSet::of_fields(&["status", "metadata.labels"])`.
     pub fn of_fields(paths: &[&str]) -> Self {
         let sets = paths.iter().map(|path| Self::of(path.split('.').map(Element::field)));
         sets.fold(Self::default(), |all, set| all.union(&set))
     }
 
-    /// The node of these entries, which are sorted and each a member or not empty below.
+    /// Builds a node. The entries must be sorted, and each must be a member or have members below it.
     pub(super) fn from_sorted(entries: Vec<Entry>) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| a.element < b.element), "entries are sorted and distinct");
         debug_assert!(entries.iter().all(|entry| entry.member || !entry.below.is_empty()), "no entry is empty");
         Self { entries: (!entries.is_empty()).then(|| entries.into()) }
     }
 
-    /// The entries of this node, sorted.
+    /// Returns the entries of this node, sorted by element.
     pub(super) fn entries(&self) -> &[Entry] {
         self.entries.as_deref().unwrap_or_default()
     }
 
-    /// The entry of a step, if there is one.
     pub(super) fn entry(&self, element: &Element) -> Option<&Entry> {
         self.find(|have| have.cmp(element))
     }
 
-    /// The entry for which `order`, given an element, says equal.
+    /// Finds by binary search the entry whose element `order` reports as equal.
     pub(super) fn find(&self, order: impl Fn(&Element) -> Ordering) -> Option<&Entry> {
         let entries = self.entries();
         entries.binary_search_by(|entry| order(&entry.element)).ok().map(|at| &entries[at])
     }
 
-    /// Whether both are one node in memory, which says that they are equal but not that they differ.
+    /// Whether both sets are one node in memory. `true` implies equality; `false` does not imply a difference.
     pub(super) fn is_shared_with(&self, other: &Self) -> bool {
         match (&self.entries, &other.entries) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -77,17 +74,15 @@ impl FieldSet {
         }
     }
 
-    /// Whether no path is in the set.
     pub const fn is_empty(&self) -> bool {
         self.entries.is_none()
     }
 
-    /// How many paths are in the set.
+    /// Returns the number of paths in the set.
     pub fn len(&self) -> usize {
         self.entries().iter().map(|entry| usize::from(entry.member) + entry.below.len()).sum()
     }
 
-    /// Whether a path is in the set.
     pub fn has(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
@@ -96,7 +91,7 @@ impl FieldSet {
         }
     }
 
-    /// The paths in either set.
+    /// Returns the paths that are in either set.
     pub fn union(&self, other: &Self) -> Self {
         if other.is_empty() || self.is_shared_with(other) {
             return self.clone();
@@ -122,18 +117,18 @@ impl FieldSet {
         Self::from_sorted(out)
     }
 
-    /// The paths in both sets.
+    /// Returns the paths that are in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         self.combine(other, |_| None, |a, b| (a.member && b.member, a.below.intersection(&b.below)))
     }
 
-    /// The paths in this set that are not in the other. A path stays though one above it goes, and the reverse.
+    /// Returns the paths of this set that are not in `other`. Removing a path keeps its descendants and ancestors.
     pub fn difference(&self, other: &Self) -> Self {
         let unmatched = |entry: &Entry| Some((entry.member, entry.below.clone()));
         self.combine(other, unmatched, |a, b| (a.member && !b.member, a.below.difference(&b.below)))
     }
 
-    /// The paths in this set that are neither in the other nor below one that is.
+    /// Returns the paths of this set that are neither in `other` nor below a member of `other`.
     pub fn recursive_difference(&self, other: &Self) -> Self {
         let unmatched = |entry: &Entry| Some((entry.member, entry.below.clone()));
         self.combine(other, unmatched, |a, b| {
@@ -141,7 +136,7 @@ impl FieldSet {
         })
     }
 
-    /// The paths in this set that no other path of it goes on from.
+    /// Returns the paths of this set that are not a prefix of another path of the set.
     pub fn leaves(&self) -> Self {
         let entries = self.entries().iter().map(|entry| Entry {
             element: entry.element.clone(),
@@ -151,7 +146,7 @@ impl FieldSet {
         Self::from_sorted(entries.collect())
     }
 
-    /// Calls `each` with every path: of each node its members first, then what is below them.
+    /// Calls `each` with every path; at each node the members come first, then the paths below them.
     pub fn for_each(&self, mut each: impl FnMut(&[&Element])) {
         fn walk<'a>(set: &'a FieldSet, path: &mut Vec<&'a Element>, each: &mut dyn FnMut(&[&Element])) {
             for entry in set.entries().iter().filter(|entry| entry.member) {
@@ -168,7 +163,7 @@ impl FieldSet {
         walk(self, &mut Vec::new(), &mut each);
     }
 
-    /// The set with each entry that has something below it turned into what `change` says; [`None`] leaves it alone.
+    /// Replaces each entry that has children with the result of `change`; [`None`] keeps the entry.
     pub(super) fn map_below(&self, change: impl Fn(&Entry) -> Option<(bool, Self)>) -> Self {
         let unmatched = |entry: &Entry| {
             let changed = if entry.below.is_empty() { None } else { change(entry) };
@@ -177,8 +172,8 @@ impl FieldSet {
         self.combine(&Self::EMPTY, unmatched, |entry, _| (entry.member, entry.below.clone()))
     }
 
-    /// Walks both sets. What only this one has goes through `unmatched`, what both have through `matched`; each says
-    /// whether the path is a member and what is below it. Where nothing changes the node is shared.
+    /// Walks both sets. Entries that only this set has are passed to `unmatched`, entries that both have to `matched`.
+    /// Both return whether the path is a member and the set below it. Unchanged nodes are shared.
     fn combine(
         &self,
         other: &Self,
@@ -216,7 +211,7 @@ impl PartialEq for FieldSet {
 
 impl Eq for FieldSet {}
 
-/// One path a line, as messages show them.
+/// One path per line, as printed in messages.
 impl fmt::Display for FieldSet {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
@@ -239,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// A path of one-letter fields: `"ab"` is `.a.b`.
+    /// Returns a path of one-letter fields: `"ab"` is `.a.b`.
     fn path(text: &str) -> Vec<Element> {
         text.chars().map(|c| Element::field(c.to_string())).collect()
     }
@@ -275,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_level_come_before_what_is_below_them() {
+    fn members_of_a_level_come_before_their_descendants() {
         assert_eq!(set(&["ab", "a", "c", "b"]).to_string(), ".a\n.b\n.c\n.a.b");
     }
 
     #[test]
-    fn what_an_operation_leaves_alone_is_shared() {
+    fn unchanged_subtrees_are_shared() {
         let all = set(&["ab", "ac", "b"]);
         assert!(all.difference(&set(&["x", "axe"])).is_shared_with(&all));
         let less = all.difference(&set(&["b"]));
@@ -289,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn operations_agree_with_those_of_plain_sets(a in some_paths(), b in some_paths()) {
+        fn operations_agree_with_plain_sets(a in some_paths(), b in some_paths()) {
             let (x, y) = (built(&a), built(&b));
             prop_assert_eq!(paths(&x.union(&y)), a.union(&b).cloned().collect());
             prop_assert_eq!(paths(&x.intersection(&y)), a.intersection(&b).cloned().collect());
@@ -306,7 +301,7 @@ mod tests {
         }
 
         #[test]
-        fn equal_sets_have_one_form_however_they_came_about(a in some_paths(), b in some_paths()) {
+        fn equal_sets_have_the_same_representation(a in some_paths(), b in some_paths()) {
             let (x, y) = (built(&a), built(&b));
             prop_assert_eq!(x.union(&y), y.union(&x));
             prop_assert_eq!(x.union(&x), x.clone());

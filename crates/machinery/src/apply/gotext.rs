@@ -1,4 +1,4 @@
-//! Texts as Go writes them: strings in JSON, quoted strings and values in messages.
+//! Go's text forms: JSON strings, quoted strings, and values in messages.
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ pub(super) fn write_json(out: &mut String, value: &Value) {
     }
 }
 
-/// Writes a JSON string; `html` asks for the escapes that make it safe inside a web page.
+/// Writes a JSON string; `html` enables Go's HTML escapes.
 pub(super) fn write_json_string(out: &mut String, text: &str, html: bool) {
     out.push('"');
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&')) {
@@ -61,26 +61,27 @@ pub(super) fn write_json_string(out: &mut String, text: &str, html: bool) {
     out.push('"');
 }
 
-/// Whether Go calls a character printable: a letter, mark, number, punctuation, symbol, or the ASCII space.
+/// Reports whether Go's `strconv.IsPrint` accepts a character: letters, marks, numbers, punctuation, symbols and the
+/// ASCII space.
 pub(super) fn is_print(c: char) -> bool {
     matches!(c, '"' | '\\') || go::quote(c.encode_utf8(&mut [0; 4]))[1..].starts_with(c)
 }
 
-/// A value as `%v` prints what Go decodes from it: `map[a:1 b:[x y]]`.
+/// Formats a value like Go's `%v` of the decoded JSON: `map[a:1 b:[x y]]`.
 pub(super) fn plain(value: &Value) -> String {
     let mut out = String::new();
     write_plain(&mut out, value);
     out
 }
 
-/// A value as `%#v` prints what Go decodes from it: `map[string]interface {}{"a":1}`.
+/// Formats a value like Go's `%#v` of the decoded JSON: `map[string]interface {}{"a":1}`.
 pub(super) fn syntax(value: &Value) -> String {
     let mut out = String::new();
     write_syntax(&mut out, value);
     out
 }
 
-/// What `%T` calls a value that Go decoded from JSON.
+/// Returns the type that Go's `%T` prints for the decoded JSON.
 pub(super) const fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -163,20 +164,20 @@ mod tests {
     use crate::value;
 
     #[test]
-    fn printable_is_what_go_prints() {
+    fn is_print_agrees_with_go() {
         assert!("a \"\\é日e\u{301}".chars().all(is_print));
         assert!(!"\0\n\x7f\u{a0}\u{200b}\u{e000}".chars().any(is_print));
     }
 
     #[test]
-    fn json_is_safe_inside_a_web_page() {
+    fn json_strings_are_html_escaped() {
         let mut out = String::new();
         write_json(&mut out, &value!({"a<b": ["&", "\u{2028}", "\u{8}", 1, (Value::Float(2.5)), null, true]}));
         assert_eq!(out, "{\"a\\u003cb\":[\"\\u0026\",\"\\u2028\",\"\\u0008\",1,2.5,null,true]}");
     }
 
     #[test]
-    fn values_are_shown_as_go_shows_them() {
+    fn values_are_formatted_like_go() {
         let value = value!({"b": [1, "x", null], "a": {"c": true}});
         assert_eq!(plain(&value), "map[a:map[c:true] b:[1 x <nil>]]");
         assert_eq!(

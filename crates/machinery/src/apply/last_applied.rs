@@ -1,4 +1,4 @@
-//! Living with kubectl's client-side apply, which keeps what it applied last in an annotation.
+//! The last-applied-configuration annotation: compatibility with kubectl's client-side apply.
 
 use super::collect::field_set;
 use super::compare::compare;
@@ -7,15 +7,16 @@ use super::gotext;
 use super::validate::{Duplicates, validate};
 use crate::{Schema, Value, json};
 
-/// The manager that kubectl applies as; only for it does the annotation count.
+/// The field manager of `kubectl apply --server-side`; the annotation is honored only for this manager.
 pub(super) const KUBECTL: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// How large all annotations of an object may be together: 256 KiB.
+/// Maximum total size of an object's annotations in bytes.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// The fields that client-side apply set and nobody changed since: server-side apply may take them without a conflict.
+/// Returns the fields that client-side apply set and that are unchanged since. Server-side apply takes them over
+/// without a conflict.
 pub(super) fn unchanged_fields(schema: Schema<'_>, api_version: &str, live: &Value) -> Option<FieldSet> {
     let text = annotation(live)?;
     let applied = json::parse(text.as_bytes()).ok()?;
@@ -28,8 +29,8 @@ pub(super) fn unchanged_fields(schema: Schema<'_>, api_version: &str, live: &Val
     Some(fields.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
 }
 
-/// Where an object has the annotation, makes it say what was applied now, so that client-side apply can be taken up
-/// again.
+/// Updates the annotation, if the object has one, to the configuration applied now, so that a later client-side apply
+/// computes a correct diff.
 pub(super) fn refresh(object: &mut Value, config: &Value) {
     if annotation(object).is_none() {
         return;

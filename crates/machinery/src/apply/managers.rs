@@ -1,4 +1,4 @@
-//! Who owns which fields: the `managedFields` of an object, read, written and kept in bounds.
+//! Field managers: parsing, writing and limiting the `managedFields` of an object.
 
 use super::fields_v1::FieldsError;
 use super::fieldset::FieldSet;
@@ -7,69 +7,62 @@ use crate::field;
 use crate::time::Time;
 use crate::{Object, Path, Str, Value, go};
 
-/// How many owners by update an object has at most; older ones are put together.
+/// Maximum number of `Update` entries in an object; older entries are merged.
 pub const MAX_UPDATERS: usize = 10;
 
-/// How long the name of a manager may be.
+/// Maximum length of a manager name in bytes.
 pub const MAX_MANAGER_NAME: usize = 128;
 
-/// The name under which the oldest updates are put together.
+/// The manager name of the entry into which the oldest updates are merged.
 const ANCIENT: &str = "ancient-changes";
 
-/// How an owner came by its fields.
+/// The operation through which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// By server-side apply: it states all it wants.
+    /// Server-side apply: the manager states all fields it wants.
     Apply,
-    /// By any other write: it owns what it changed last.
+    /// Any other write: the manager owns the fields it changed last.
     Update,
 }
 
 /// One entry of `managedFields`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The name of the manager.
     pub manager: Str,
-    /// How it came by its fields.
     pub operation: Operation,
-    /// The version of the API that its fields are named in.
+    /// The `apiVersion` of `fields`.
     pub api_version: Str,
-    /// The subresource it wrote to; empty for the object itself.
+    /// Empty for the main resource.
     pub subresource: Str,
-    /// When its fields last changed, as it is written.
+    /// Time of the last change to `fields`, as serialized.
     pub time: Option<Str>,
-    /// What it owns.
     pub fields: FieldSet,
 }
 
-/// The owners of an object's fields, each at most once.
+/// The `managedFields` of an object. Each owner has at most one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners(pub(super) Vec<Owner>);
 
-/// Why a value is no list of owners.
+/// A `managedFields` value is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnersError {
-    /// Not a list, or an entry that is not an object.
+    /// The value is not a list, or an entry is not an object.
     #[error("managedFields must be a list of objects")]
     NotAList,
-    /// Neither `Apply` nor `Update`.
     #[error("operation must be `Apply` or `Update`")]
     Operation,
-    /// No API version.
     #[error("apiVersion must not be empty")]
     NoVersion,
-    /// No type of fields.
     #[error("missing fieldsType in managed fields entry {0}")]
     NoFieldsType(usize),
-    /// A type of fields that is not `FieldsV1`.
+    /// The `fieldsType` is not `FieldsV1`.
     #[error("invalid fieldsType {} in managed fields entry {}", go::quote(.0), .1)]
     FieldsType(String, usize),
-    /// Fields that are no set.
     #[error("error decoding set: {0}")]
     Fields(#[from] FieldsError),
 }
 
-/// Checks the name of a manager, found at `path`, and tells everything that is wrong with it.
+/// Validates the manager name found at `path`; returns all errors.
 pub fn validate_manager_name(path: &Path<'_>, name: &str) -> Vec<field::Error> {
     let long = (name.len() > MAX_MANAGER_NAME).then(|| field::Error::too_long(path, MAX_MANAGER_NAME));
     let unprintable = name.char_indices().filter(|(_, c)| !gotext::is_print(*c)).map(|(at, c)| {
@@ -79,7 +72,6 @@ pub fn validate_manager_name(path: &Path<'_>, name: &str) -> Vec<field::Error> {
 }
 
 impl Operation {
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
@@ -89,8 +81,8 @@ impl Operation {
 }
 
 impl Owner {
-    /// Whether both are entries of one owner: an applier is one whatever versions it applies, an updater is another
-    /// in each version.
+    /// Whether both entries belong to one owner. An applier is the same owner in all versions; an updater is a separate
+    /// owner per version.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.operation == other.operation
             && self.manager == other.manager
@@ -98,7 +90,7 @@ impl Owner {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// What tells owners apart, as upstream writes it; messages and the oldest updates are ordered by it.
+    /// Returns upstream's manager identifier. Messages and the merging of the oldest updates are ordered by it.
     pub(super) fn identifier(&self) -> String {
         let version = if self.operation == Operation::Apply { "" } else { self.api_version.as_str() };
         let parts = [
@@ -167,12 +159,12 @@ impl Owner {
 }
 
 impl Owners {
-    /// Reads the `managedFields` of an object; of entries of one owner the last counts.
+    /// Parses the `managedFields` of an object. Later entries of the same owner override earlier ones.
     pub fn of(object: &Value) -> Result<Self, OwnersError> {
         object.at(&["metadata", "managedFields"]).map_or(Ok(Self::default()), Self::from_value)
     }
 
-    /// Reads a `managedFields` list.
+    /// Parses a `managedFields` list.
     pub fn from_value(value: &Value) -> Result<Self, OwnersError> {
         let entries = match value {
             Value::Null => return Ok(Self::default()),
@@ -186,7 +178,7 @@ impl Owners {
         Ok(owners)
     }
 
-    /// The `managedFields` list, sorted as it is stored: appliers first, then by time, name, version and subresource.
+    /// Returns the `managedFields` list in storage order: appliers first, then by time, name, version and subresource.
     pub fn to_value(&self) -> Value {
         let mut owners: Vec<_> = self.0.iter().map(|owner| (owner.seconds(), owner)).collect();
         owners.sort_by(|(a_time, a), (b_time, b)| {
@@ -196,12 +188,12 @@ impl Owners {
         Value::Array(owners.into_iter().map(|(_, owner)| owner.to_value()).collect())
     }
 
-    /// The owners, in no particular order.
+    /// Returns the owners in unspecified order.
     pub fn list(&self) -> &[Owner] {
         &self.0
     }
 
-    /// Writes the list into an object, or removes it if there is no owner.
+    /// Writes `managedFields` into an object; removes the field if there are no owners.
     pub fn write(&self, object: &mut Value) {
         if self.0.is_empty() {
             clear(object);
@@ -210,12 +202,12 @@ impl Owners {
         }
     }
 
-    /// The entry of an owner.
+    /// Returns the index of the owner's entry.
     pub(super) fn find(&self, owner: &Owner) -> Option<usize> {
         self.0.iter().position(|have| have.is(owner))
     }
 
-    /// Sets the entry of an owner.
+    /// Replaces or adds the owner's entry.
     pub(super) fn put(&mut self, owner: Owner) {
         match self.find(&owner) {
             Some(at) => self.0[at] = owner,
@@ -223,7 +215,7 @@ impl Owners {
         }
     }
 
-    /// Puts the oldest updaters of each version together until no more than [`MAX_UPDATERS`] are left.
+    /// Merges the oldest updaters of each version until at most [`MAX_UPDATERS`] remain.
     pub(super) fn cap_updaters(&mut self) {
         let updaters = self.0.iter().filter(|owner| owner.operation == Operation::Update);
         let mut updaters: Vec<Owner> = updaters.cloned().collect();
@@ -254,7 +246,6 @@ impl Owners {
     }
 }
 
-/// Sets the `managedFields` of an object.
 pub(super) fn set_owners(object: &mut Value, owners: Value) {
     let Value::Object(object) = object else { return };
     let metadata = object.get_or_insert_with("metadata", Value::object);
@@ -266,7 +257,6 @@ pub(super) fn set_owners(object: &mut Value, owners: Value) {
     }
 }
 
-/// Removes the `managedFields` of an object.
 pub(super) fn clear(object: &mut Value) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.remove("managedFields");

@@ -1,10 +1,10 @@
-//! Merging what an applier wants into what there is.
+//! Merging an applied configuration into the live object.
 
 use super::typed::{Atom, Fields, Index, Items, Node, filled_list, filled_map, order_keys, same};
 use crate::{Object, Schema, Str, Value};
 
-/// Merges `config` into `live`: leaves are replaced, containers are merged, nothing is removed. Lists of keyed items
-/// take the order of `config` for the items that both have. Both must have passed
+/// Merges `config` into `live`: leaves are replaced, containers are merged, nothing is removed. In lists of keyed items
+/// the items that both sides have take the order of `config`. Both values must have passed
 /// [`validate`](super::validate::validate), `config` without duplicates.
 pub fn merge(schema: Schema<'_>, live: &mut Value, config: &Value) {
     node(Node::root(schema), live, config);
@@ -70,7 +70,7 @@ fn items(list: Items<'_>, live: &mut Value, config: &[Value]) {
     };
     let plan = match (list.index(&existing), list.index(config)) {
         (Ok(have), Ok(want)) => plan(&pair(&have, existing.len(), &want, config.len()), config.len()),
-        // Neither can be: both sides were validated.
+        // Unreachable: both sides were validated.
         _ => Vec::new(),
     };
     let mut existing: Vec<Option<Value>> = existing.into_iter().map(Some).collect();
@@ -89,7 +89,7 @@ fn items(list: Items<'_>, live: &mut Value, config: &[Value]) {
     *live = Value::Array(merged.collect());
 }
 
-/// Where an item of the merged list comes from.
+/// The origin of an item of the merged list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Live(usize),
@@ -97,13 +97,13 @@ enum Source {
     Both(usize, usize),
 }
 
-/// Which items of two lists have the same key.
+/// The items with equal keys in the live and the applied list.
 struct Pairs {
-    /// For each live item, the wanted one.
+    /// For each live item, the index of the applied item.
     wanted: Vec<Option<usize>>,
-    /// For each wanted item, the live one: none if there is none, or if there are several, which are not merged with.
+    /// For each applied item, the index of the live item; [`None`] if there is none, or several, which are not merged.
     live: Vec<Option<usize>>,
-    /// For each wanted item, whether there is any live one.
+    /// For each applied item, whether any live item has its key.
     shared: Vec<bool>,
 }
 
@@ -124,8 +124,8 @@ fn pair(have: &Index<'_>, have_len: usize, want: &Index<'_>, want_len: usize) ->
     pairs
 }
 
-/// The order of the merged list: live items keep their places, except that those which are wanted too follow the
-/// order in which they are wanted, and new items come where they stand among those.
+/// Returns the order of the merged list. Live items keep their positions, except that the items of both lists follow
+/// the order of the applied list. New items are placed at their position among these.
 fn plan(pairs: &Pairs, want_len: usize) -> Vec<Source> {
     let have_len = pairs.wanted.len();
     let mut plan = Vec::with_capacity(have_len.max(want_len));

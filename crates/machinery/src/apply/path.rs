@@ -1,4 +1,4 @@
-//! One step of a field path, as `managedFields` spells it: `f:name`, `k:{"name":"a"}`, `v:"a"`, `i:0`.
+//! A path element of a field path as spelled in `managedFields`: `f:name`, `k:{"name":"a"}`, `v:"a"`, `i:0`.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,52 +7,50 @@ use std::sync::Arc;
 use super::gotext;
 use crate::{Str, Value, go, json};
 
-/// How a child is picked from what holds it.
+/// A path element: selects a child of an object or list.
 ///
-/// Ordered as `managedFields` orders them: fields, then keyed items, then set items, then positions.
+/// Ordered as in `managedFields`: fields, then keyed items, then set items, then indexes.
 #[derive(Clone, Debug)]
 pub enum Element {
     /// A field of an object, or an entry of a map.
     Field(Str),
-    /// The item of a list whose fields have these values; sorted by name.
+    /// The list item whose key fields have these values; sorted by field name.
     Key(Arc<[(Str, Value)]>),
-    /// The item of a set that has this value.
+    /// The item of a set with this value.
     Value(Box<Value>),
-    /// The item of a list at this position.
+    /// The list item at this index.
     Index(i64),
 }
 
-/// Why a text is no path element.
+/// A text is not a valid path element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElementError {
-    /// Too short to say what it is.
     #[error("key must be 2 characters long:")]
     Short,
-    /// No colon after the letter that says what it is.
     #[error("missing colon: {0}")]
     NoColon(String),
-    /// Not JSON after `v:`, or no JSON object after `k:`.
+    /// Invalid JSON after `v:`, or not a JSON object after `k:`.
     #[error("invalid JSON in path element {0}")]
     Json(String),
-    /// No number after `i:`.
+    /// Not an integer after `i:`.
     #[error("strconv.Atoi: parsing {0}: invalid syntax")]
     Index(String),
 }
 
 impl Element {
-    /// The field `name`.
     pub fn field(name: impl Into<Str>) -> Self {
         Self::Field(name.into())
     }
 
-    /// The item with these values in its key fields.
+    /// Returns the element of the list item whose key fields have these values.
     pub fn key(fields: impl IntoIterator<Item = (Str, Value)>) -> Self {
         let mut fields: Vec<_> = fields.into_iter().collect();
         fields.sort_by(|a, b| a.0.cmp(&b.0));
         Self::Key(fields.into())
     }
 
-    /// Reads the form that `managedFields` uses. [`None`] is an element of a kind that a later version may know.
+    /// Parses the form used in `managedFields`. Returns [`None`] for an unknown kind of element, which a later version
+    /// may define.
     pub fn parse(text: &str) -> Result<Option<Self>, ElementError> {
         let (&[kind, colon], Some(rest)) =
             (text.as_bytes().first_chunk::<2>().ok_or(ElementError::Short)?, text.get(2..))
@@ -78,7 +76,7 @@ impl Element {
         }))
     }
 
-    /// Writes the form that `managedFields` uses.
+    /// Writes the form used in `managedFields`.
     pub fn write(&self, out: &mut String) {
         match self {
             Self::Field(name) => {
@@ -118,7 +116,7 @@ impl Element {
     }
 }
 
-/// Reads a key as nearly every one is written, sorted and without escapes, at a fraction of what a JSON decoder costs.
+/// Parses a key that is sorted and has no escapes, which nearly all keys are, at a fraction of a JSON decoder's cost.
 fn plain_key(text: &str) -> Option<Arc<[(Str, Value)]>> {
     let mut rest = text.strip_prefix('{')?.strip_suffix('}')?;
     let mut fields: Vec<(Str, Value)> = Vec::with_capacity(2);
@@ -184,7 +182,7 @@ impl PartialEq for Element {
 
 impl Eq for Element {}
 
-/// As messages show it: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
+/// The form used in messages: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
 impl fmt::Display for Element {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -196,7 +194,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// Writes the key of a list item as messages show it.
+/// Writes the key of a list item in the form used in messages.
 pub(super) fn write_key<'a>(
     out: &mut fmt::Formatter<'_>,
     fields: impl Iterator<Item = (&'a str, &'a Value)>,
@@ -208,7 +206,7 @@ pub(super) fn write_key<'a>(
     out.write_str("]")
 }
 
-/// A value inside a path of a message.
+/// Formats a value inside a path of a message.
 pub(super) fn show(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -221,7 +219,7 @@ pub(super) fn show(value: &Value) -> String {
     }
 }
 
-/// The order of values in keys and sets: numbers, strings, booleans, lists, maps, null; `1` and `1.0` are the same.
+/// Orders values in keys and sets: numbers, strings, booleans, lists, maps, null; `1` and `1.0` are equal.
 pub(super) fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a.as_bytes().cmp(b.as_bytes()),
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_read_write_and_show() {
+    fn elements_parse_serialize_and_display() {
         check("f:name", ".name");
         check("f:a.b/c", ".a.b/c");
         check(r#"k:{"port":80,"protocol":"TCP"}"#, r#"[port=80,protocol="TCP"]"#);
@@ -279,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_a_key_are_sorted_whatever_order_they_came_in() {
+    fn key_fields_are_sorted() {
         let element = Element::parse(r#"k:{"protocol":"TCP","port":80}"#).unwrap().unwrap();
         assert_eq!(element.to_string(), r#"[port=80,protocol="TCP"]"#);
         assert_eq!(element, Element::key([("protocol".into(), value!("TCP")), ("port".into(), value!(80))]));
     }
 
     #[test]
-    fn a_key_reads_the_same_whether_it_is_plain_or_not() {
+    fn plain_key_parser_agrees_with_json_decoder() {
         #[track_caller]
         fn check(text: &str, plain: bool) {
             let fields = plain_key(text);
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_unknown_kinds_are_passed_over_and_malformed_ones_are_errors() {
+    fn unknown_element_kinds_are_skipped_and_malformed_elements_are_errors() {
         assert_eq!(Element::parse("z:new"), Ok(None));
         for text in ["", "f", "fname", "é", "v:{", "k:1", "k:", "i:x"] {
             assert!(Element::parse(text).is_err(), "{text}");
@@ -349,13 +347,13 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_the_same_however_it_is_written() {
+    fn equal_numbers_compare_equal_in_any_notation() {
         assert_eq!(order(&value!(1), &Value::Float(1.0)), Ordering::Equal);
         assert_eq!(order(&value!(2), &Value::Float(1.5)), Ordering::Greater);
     }
 
     #[test]
-    fn an_element_stays_small() {
+    fn element_size_stays_small() {
         assert_eq!(size_of::<Element>(), 24);
     }
 }

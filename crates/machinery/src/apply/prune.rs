@@ -1,4 +1,4 @@
-//! Taking away what an applier wanted before and no longer does.
+//! Pruning: removes the fields that an applier applied before and no longer applies.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use super::typed::{Atom, Node};
 use super::write::{Error, Versions};
 use crate::{Schema, Str, Value};
 
-/// Removes from `merged` what `last` owned, unless some owner still does: among them the applier, with what it wants
-/// now. What nobody owned stays, even inside what goes.
+/// Removes from `merged` the fields that `last` owned and that no owner, including the applier with its new
+/// configuration, owns now. Fields that never had an owner stay, even inside a removed container.
 pub(super) fn prune(
     versions: &dyn Versions,
     api_version: &str,
@@ -22,7 +22,7 @@ pub(super) fn prune(
     applied: &FieldSet,
     last: &Owner,
 ) -> Result<Value, Error> {
-    // The set of a config has every container of what it has, so nothing of it can go with something above it.
+    // A configuration's field set contains every container of its fields, so no field can be removed with an ancestor.
     if last.fields.is_empty() || last.api_version == api_version && last.fields.difference(applied).is_empty() {
         return Ok(merged);
     }
@@ -43,8 +43,8 @@ pub(super) fn prune(
     Ok(convert(versions, &result, api_version)?.into_owned())
 }
 
-/// [`prune`] where everything is in one version, which nearly always is so: what has to go is found by one walk over
-/// the sets, without making the objects that upstream makes on the way.
+/// Implements [`prune`] for the common case that all owners use one version. One walk over the sets finds the fields to
+/// remove, without upstream's intermediate objects.
 fn prune_one_version(schema: Schema<'_>, mut merged: Value, owners: &Owners, last: &Owner) -> Value {
     let owned = owners.list().iter().fold(FieldSet::EMPTY, |all, owner| all.union(&owner.fields));
     let all = field_set(schema, &merged);
@@ -53,16 +53,16 @@ fn prune_one_version(schema: Schema<'_>, mut merged: Value, owners: &Owners, las
     merged
 }
 
-/// What became of the containers above a field.
+/// The ownership of the containers above a field.
 #[derive(Clone, Copy, Default)]
 struct Fate {
-    /// One was owned before.
+    /// An ancestor was owned before.
     left: bool,
-    /// One was owned before and is owned by nobody now.
+    /// An ancestor was owned before and has no owner now.
     gone: bool,
 }
 
-/// The fields of `last` that are in `all` and go, or something above them does.
+/// Returns the fields of `last` within `all` that are removed themselves or with an ancestor.
 fn dropped(node: Option<Node<'_>>, all: &FieldSet, last: &FieldSet, owned: &FieldSet, above: Fate) -> FieldSet {
     let atom = node.map(Node::declared);
     let mut entries = Vec::new();
@@ -76,7 +76,7 @@ fn dropped(node: Option<Node<'_>>, all: &FieldSet, last: &FieldSet, owned: &Fiel
             (Some(Atom::List(list)), Element::Key(_)) => (Some(list.item), false),
             _ => (None, false),
         };
-        // A named field counts as a member of each set that has something below it.
+        // A named field is an implicit member of each set that has members below it.
         let has = |entry: &Entry| entry.member || named && !entry.below.is_empty();
         let left = above.left || has(was);
         let gone = above.gone || left && has(is) && !owner.is_some_and(has);
@@ -93,7 +93,7 @@ fn dropped(node: Option<Node<'_>>, all: &FieldSet, last: &FieldSet, owned: &Fiel
     FieldSet::from_sorted(entries)
 }
 
-/// Puts back what any owner owns, in the version it named it in.
+/// Restores the fields that any owner owns, in the version in which the owner owns them.
 fn add_back_owned(
     versions: &dyn Versions,
     owners: &Owners,
@@ -119,7 +119,8 @@ fn kept_set(schema: Schema<'_>, pruned: &Value, owned: &FieldSet) -> FieldSet {
     pruned.union(&with_named_fields(schema, owned))
 }
 
-/// What is owned in each version; that of the pruned object first, since it may lack what conversion needs.
+/// Returns the owned fields per version. The version of the pruned object comes first, since that object may lack
+/// fields that conversion needs.
 fn owned_by_version(owners: &Owners, first_version: &str) -> Vec<(Str, FieldSet)> {
     let mut by_version: Vec<(Str, FieldSet)> = Vec::new();
     for owner in owners.list() {
@@ -132,7 +133,7 @@ fn owned_by_version(owners: &Owners, first_version: &str) -> Vec<(Str, FieldSet)
     by_version
 }
 
-/// The object in another version, or itself if it is in that version.
+/// Returns the object converted to `api_version`, or borrowed if it already has that version.
 pub(super) fn convert<'a>(
     versions: &dyn Versions,
     object: &'a Value,

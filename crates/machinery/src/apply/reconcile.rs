@@ -1,17 +1,16 @@
-//! Field sets seen through a type: named fields made members, and sets written under an older type brought up to date.
+//! Field sets under a schema: adds implicit named fields and adapts sets written under an older schema.
 
 use super::fieldset::{Entry, FieldSet};
 use super::path::Element;
 use super::typed::{Atom, Node};
 use crate::Schema;
 
-/// The set with every named field on the way to a member made a member too. Keys of maps and items of lists are not.
+/// Adds every named field on the path to a member to the set. Map keys and list items are not added.
 pub(super) fn with_named_fields(schema: Schema<'_>, set: &FieldSet) -> FieldSet {
     named(Some(Node::root(schema)), set)
 }
 
-/// The set under the type as it is now: where a list or map has become one value, whoever owned anything in it owns
-/// all of it.
+/// Adapts the set to the current schema: if a list or map has become atomic, an owner of any part of it owns all of it.
 pub fn reconcile(schema: Schema<'_>, set: &FieldSet) -> FieldSet {
     settle(Node::root(schema), set)
 }

@@ -1,18 +1,18 @@
-//! Taking the fields of a set out of an object, or everything else.
+//! Removal and extraction of the fields of a set from an object.
 
 use super::fieldset::FieldSet;
 use super::typed::{Atom, Fields, Items, Node};
 use crate::{Object, Schema, Value};
 
-/// Removes the fields and items of a set. A container of which nothing is left becomes `null`; one that is a single
-/// value goes when anything in it does.
+/// Removes the fields and items of a set. A container that becomes empty is set to `null`. An atomic container is
+/// removed if any part of it is in the set.
 pub fn remove(schema: Schema<'_>, value: &mut Value, fields: &FieldSet) {
     if !fields.is_empty() {
         remove_at(Node::root(schema), value, fields);
     }
 }
 
-/// The fields and items of a set, and nothing else.
+/// Returns a copy with only the fields and items of the set.
 pub fn extract(schema: Schema<'_>, value: &Value, fields: &FieldSet) -> Value {
     extract_at(Node::root(schema), value, fields).unwrap_or_default()
 }

@@ -1,24 +1,24 @@
-//! Owners of replicas, seen from the `scale` subresource and from the object that is scaled.
+//! Translation of replicas ownership between the `scale` subresource and its parent object.
 
 use super::fieldset::FieldSet;
 use super::managers::{Operation, Owner, Owners};
 use super::path::Element;
 use crate::Str;
 
-/// The version that `scale` objects of every kind have.
+/// The version of the `scale` objects of every kind.
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// In each version of a kind, the path of the field that `scale` sets; none in versions that cannot be scaled.
+/// The path of the replicas field per version of a kind; [`None`] for versions without `scale`.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicasPaths(pub Vec<(String, Option<Vec<Element>>)>);
 
 impl ReplicasPaths {
-    /// The one path that most kinds have in the one version that they have: `.spec.replicas`.
+    /// Returns the paths of a kind with one version and the common path `.spec.replicas`.
     pub fn spec_replicas(api_version: &str) -> Self {
         Self(vec![(api_version.to_owned(), Some(replicas_in_scale()))])
     }
 
-    /// From the steps to the field in each version, as in `["spec", "replicas"]`.
+    /// Builds the paths from field names per version, such as `["spec", "replicas"]`.
     pub fn of_steps<'s>(versions: impl IntoIterator<Item = (String, Option<&'s [Str]>)>) -> Self {
         let path = |steps: &[Str]| steps.iter().map(|step| Element::field(step.clone())).collect();
         Self(versions.into_iter().map(|(version, steps)| (version, steps.map(path))).collect())
@@ -29,7 +29,7 @@ impl ReplicasPaths {
     }
 }
 
-/// The owners of an object's replicas, as owners of the replicas of its `scale`.
+/// Translates the owners of the parent's replicas field to owners of the replicas of its `scale`.
 pub fn owners_of_scale(parent: &Owners, paths: &ReplicasPaths) -> Owners {
     let owners = parent.list().iter().filter(|owner| {
         let path = paths.of(&owner.api_version).flatten();
@@ -43,8 +43,8 @@ pub fn owners_of_scale(parent: &Owners, paths: &ReplicasPaths) -> Owners {
     Owners(owners.collect())
 }
 
-/// The owners of an object after a write to its `scale`, whose owners are `scale`. `api_version` is that of the
-/// object. Entries in versions that are not known any more are dropped.
+/// Returns the parent's owners after a write to its `scale`, whose owners are `scale`. `api_version` is the version of
+/// the parent. Entries in unknown versions are dropped.
 pub fn owners_after_scale(parent: &Owners, scale: &Owners, api_version: &str, paths: &ReplicasPaths) -> Owners {
     let mut result = Owners::default();
     for owner in parent.list() {
@@ -64,7 +64,7 @@ pub fn owners_after_scale(parent: &Owners, scale: &Owners, api_version: &str, pa
         if parent.list().iter().any(|before| same_owner(before, owner) && owns_replicas(before, paths)) {
             continue;
         }
-        // An owner that first shows up by way of `scale` has no time, as upstream has it.
+        // As upstream, an owner that appears first through `scale` has no time.
         let fields = replicas.clone();
         let mut owner = Owner { api_version: api_version.into(), fields, time: None, ..owner.clone() };
         if let Some(at) = result.find(&owner) {
@@ -84,7 +84,8 @@ fn owns_replicas(owner: &Owner, paths: &ReplicasPaths) -> bool {
     paths.of(&owner.api_version).flatten().is_some_and(|path| owner.fields.has(path))
 }
 
-/// Whether an owner of an object and one of its `scale` are one, though their versions differ by nature.
+/// Whether an owner of the parent and an owner of its `scale` are the same, ignoring their necessarily different
+/// versions.
 fn same_owner(of_object: &Owner, of_scale: &Owner) -> bool {
     let known = of_scale.operation == Operation::Apply || of_scale.api_version == SCALE_VERSION;
     known

@@ -1,4 +1,4 @@
-//! How server-side apply sees a value of a type: as one leaf, as a map of children, or as a list of keyed items.
+//! Server-side apply's view of a typed value: a leaf, a map of children, or a list of keyed items.
 
 use std::cmp::Ordering;
 
@@ -6,42 +6,37 @@ use super::path::{Element, order, write_key};
 use crate::schema::{Field, List, ListKind, Shape, Struct};
 use crate::{Schema, Str, Value, go};
 
-/// A type at a place of a walk.
+/// The type at a node of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Node<'a> {
-    /// A described type. `open`: something above it keeps unknown fields, and so does it.
+    /// A type with a schema. `open`: the type or an ancestor preserves unknown fields.
     Typed { schema: Schema<'a>, open: bool },
-    /// Known only by its values: maps have children, lists are leaves.
+    /// A type deduced from the value: maps have children, lists are leaves.
     Deduced,
-    /// A leaf, whatever its value.
+    /// A leaf for any value.
     Untyped,
 }
 
-/// What a node is, given the value found there.
+/// The kind of a node, given its value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Atom<'a> {
-    /// One value.
     Scalar(Scalar),
-    /// A list.
     List(Items<'a>),
     /// A map, or an object with named fields.
     Map(Fields<'a>),
 }
 
-/// Which scalars a leaf takes.
+/// The scalar type of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scalar {
     Numeric,
     String,
     Boolean,
-    /// Any of them.
     Any,
 }
 
-/// A list type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Items<'a> {
-    /// The type of an item.
     pub(super) item: Node<'a>,
     kind: ItemsKind<'a>,
 }
@@ -53,33 +48,28 @@ enum ItemsKind<'a> {
     Keyed(&'a [Str]),
 }
 
-/// A map type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
-    /// Whether it is one value.
     pub(super) atomic: bool,
     named: Option<Schema<'a>>,
     other: Option<Node<'a>>,
     open: bool,
 }
 
-/// A child of a map type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child<'a> {
-    /// Its type.
     pub(super) node: Node<'a>,
-    /// Whether it is a field that the type names, rather than a key of a map.
+    /// Whether the child is a field declared by the type, as opposed to a map key.
     pub(super) named: bool,
 }
 
 impl<'a> Node<'a> {
-    /// The root of a walk.
     pub(super) const fn root(schema: Schema<'a>) -> Self {
         Self::Typed { schema, open: false }
     }
 
-    /// What this node is where `value` stands. Only types that take several kinds of values ask it; `null` counts as
-    /// a map there.
+    /// Returns the kind of this node. `value` matters only for types that allow several kinds of values; there `null`
+    /// counts as a map.
     pub(super) fn atom(self, value: &Value) -> Atom<'a> {
         match self {
             Self::Typed { schema, open } => typed_atom(schema, open, value),
@@ -98,12 +88,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What this node is as far as its type alone says.
+    /// Returns the kind that the type alone determines.
     pub(super) fn declared(self) -> Atom<'a> {
         self.atom(&Value::Null)
     }
 
-    /// Whether what this node is depends on the value: two values may then differ in kind.
+    /// Whether the kind of this node depends on the value, so that two values may differ in kind.
     pub(super) fn takes_any_kind(self) -> bool {
         match self {
             Self::Typed { schema, .. } => matches!(schema.shape(), Shape::Any | Shape::Either(_) | Shape::RawExtension),
@@ -135,7 +125,7 @@ fn typed_atom<'a>(schema: Schema<'a>, open: bool, value: &Value) -> Atom<'a> {
         }
         Shape::Struct(Struct { atomic, open: own, .. }) => {
             let open = open || *own;
-            // An object of which nothing is said is free-form.
+            // An object type without declarations is free-form.
             let other = (open || says_nothing(schema)).then_some(Node::Deduced);
             Atom::Map(Fields { atomic: *atomic, named: Some(schema), other, open })
         }
@@ -145,12 +135,11 @@ fn typed_atom<'a>(schema: Schema<'a>, open: bool, value: &Value) -> Atom<'a> {
 impl<'a> Items<'a> {
     const LEAF: Self = Self { item: Node::Untyped, kind: ItemsKind::Atomic };
 
-    /// Whether the list is one value.
     pub(super) const fn is_atomic(self) -> bool {
         matches!(self.kind, ItemsKind::Atomic)
     }
 
-    /// What tells the items of a list apart.
+    /// Builds the index of item keys; fails at the first item without a key.
     pub(super) fn index<'v>(self, items: &'v [Value]) -> Result<Index<'v>, BadItem>
     where
         'a: 'v,
@@ -159,7 +148,7 @@ impl<'a> Items<'a> {
         bad.map_or(Ok(index), Err)
     }
 
-    /// What tells the items of a list apart, up to the first that has no key.
+    /// Builds the index of item keys up to the first item without a key, which is returned too.
     pub(super) fn index_until_bad<'v>(self, items: &'v [Value]) -> (Index<'v>, Option<BadItem>)
     where
         'a: 'v,
@@ -200,7 +189,7 @@ impl<'a> Items<'a> {
         };
         for name in names {
             let Some(value) = object.get(name).or_else(|| self.default_of(name)) else {
-                // Upstream names the first that is missing in the order of the declaration.
+                // Upstream reports the first missing key field in declaration order.
                 let missing = |name: &&Str| !object.contains_key(name) && self.default_of(name).is_none();
                 let name = declared.iter().find(missing).map_or(*name, Str::as_str);
                 return Err(format!(
@@ -241,7 +230,7 @@ impl<'a> Fields<'a> {
         Self { atomic: false, named: None, other: Some(Node::Deduced), open: false }
     }
 
-    /// The type under a key; [`None`] if the type has no such field.
+    /// Returns the type of a key; [`None`] if the type does not declare it.
     pub(super) fn child(self, key: &str) -> Option<Child<'a>> {
         let Some(own) = self.named else { return self.other.map(|node| Child { node, named: false }) };
         if let Some(schema) = own.envelope(key) {
@@ -253,18 +242,18 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The type under a key, where a walk has no use for an error.
+    /// Returns the type of a key, deduced if the type does not declare it.
     pub(super) fn child_or_deduced(self, key: &str) -> Child<'a> {
         self.child(key).unwrap_or(Child { node: Node::Deduced, named: false })
     }
 
-    /// Whether the type says nothing of its children at all.
+    /// Whether the type declares nothing about its children.
     pub(super) fn is_free_form(self) -> bool {
         matches!(self.other, Some(Node::Deduced)) && self.named.is_none_or(says_nothing)
     }
 }
 
-/// Whether a type names no field, not even those that every object has.
+/// Whether a type declares no fields, not even the common fields of all objects.
 fn says_nothing(schema: Schema<'_>) -> bool {
     match schema.shape() {
         Shape::Struct(Struct { fields, .. }) => fields.is_empty() && schema.envelope("metadata").is_none(),
@@ -272,32 +261,30 @@ fn says_nothing(schema: Schema<'_>) -> bool {
     }
 }
 
-/// An item that has no key.
+/// A list item without a valid key.
 #[derive(Clone, Debug)]
 pub(super) struct BadItem {
-    /// Its position.
     pub(super) at: usize,
-    /// What is wrong with it.
     pub(super) what: String,
 }
 
 /// The keys of a list's items, by reference.
 pub(super) struct Index<'v> {
-    /// The names of the key fields, sorted; none for a set.
+    /// The names of the key fields, sorted; empty for a set.
     names: Vec<&'v str>,
-    /// For each item the values of its key fields, or itself for a set.
+    /// The values of each item's key fields; for a set, the item itself.
     values: Vec<&'v Value>,
     len: usize,
 }
 
 impl<'v> Index<'v> {
-    /// The key of the item at a position: the values of its key fields, or itself.
+    /// Returns the key of the item at an index: the values of its key fields, or the item itself for a set.
     pub(super) fn key(&self, at: usize) -> &[&'v Value] {
         let width = self.names.len().max(1);
         &self.values[at * width..(at + 1) * width]
     }
 
-    /// Positions in the order of their keys, those with the same key in the order of the list.
+    /// Returns the indexes sorted by key; equal keys keep list order.
     pub(super) fn sorted(&self) -> Vec<usize> {
         let mut positions: Vec<usize> = (0..self.len).collect();
         if !positions.is_sorted_by(|a, b| self.order(*a, *b).is_le()) {
@@ -306,12 +293,12 @@ impl<'v> Index<'v> {
         positions
     }
 
-    /// How the keys of two positions compare.
+    /// Compares the keys of two items.
     pub(super) fn order(&self, a: usize, b: usize) -> Ordering {
         order_keys(self.key(a), self.key(b))
     }
 
-    /// How an element of a set compares with the key of the item at a position.
+    /// Compares an element of a field set with the key of the item at `at`.
     pub(super) fn order_element(&self, element: &Element, at: usize) -> Ordering {
         match element {
             Element::Field(_) => Ordering::Less,
@@ -329,7 +316,7 @@ impl<'v> Index<'v> {
         }
     }
 
-    /// The key of the item at a position as an element of a field set.
+    /// Returns the key of the item at `at` as an element of a field set.
     pub(super) fn element(&self, at: usize) -> Element {
         let key = self.key(at);
         if self.names.is_empty() {
@@ -338,18 +325,18 @@ impl<'v> Index<'v> {
         Element::Key(self.names.iter().zip(key).map(|(name, value)| (Str::from(*name), (*value).clone())).collect())
     }
 
-    /// The key of the item at a position as messages show it.
+    /// Returns the key of the item at `at` in the form used in messages.
     pub(super) fn show(&self, at: usize) -> Shown<'_, 'v> {
         Shown { index: self, at }
     }
 }
 
-/// How the keys of items of two lists of one type compare.
+/// Compares the keys of items of two lists of one type.
 pub(super) fn order_keys(a: &[&Value], b: &[&Value]) -> Ordering {
     a.iter().zip(b).map(|(a, b)| order(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-/// Shows the key of an item.
+/// Displays the key of an item.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'i, 'v> {
     index: &'i Index<'v>,
@@ -366,7 +353,7 @@ impl std::fmt::Display for Shown<'_, '_> {
     }
 }
 
-/// Whether two values mean the same: `1` and `1.0` do.
+/// Whether two values are equal; `1` equals `1.0`.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Int(_), Value::Float(_)) | (Value::Float(_), Value::Int(_)) => a.as_float() == b.as_float(),
@@ -378,12 +365,12 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The entries of an object; none if the value is no object or empty.
+/// Returns the entries of an object; [`None`] if the value is not an object or is empty.
 pub(super) fn filled_map(value: Option<&Value>) -> Option<&crate::Object> {
     value.and_then(Value::as_object).filter(|object| !object.is_empty())
 }
 
-/// The items of a list; none if the value is no list or empty.
+/// Returns the items of a list; [`None`] if the value is not a list or is empty.
 pub(super) fn filled_list(value: Option<&Value>) -> Option<&[Value]> {
     value.and_then(Value::as_array).filter(|items| !items.is_empty())
 }

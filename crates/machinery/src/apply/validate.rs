@@ -1,4 +1,4 @@
-//! Whether a value fits its type, as far as server-side apply must know before it can walk it.
+//! Type validation that server-side apply needs before it walks a value.
 
 use std::fmt;
 
@@ -6,32 +6,28 @@ use super::gotext;
 use super::typed::{Atom, Fields, Index, Items, Node, Scalar, Shown};
 use crate::{Schema, Value};
 
-/// How deep a value may nest: more than JSON is read, little enough for any stack.
+/// Maximum nesting depth: above the depth limit of the JSON parser, and small enough for any stack.
 const MAX_DEPTH: usize = 200;
 
-/// Everything about a value that does not fit its type.
+/// All violations of a type by a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violations(Vec<Violation>);
 
-/// One thing that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where it is: `.spec.ports[name="a"].port`.
+    /// For example `.spec.ports[name="a"].port`.
     pub path: String,
-    /// What is wrong.
     pub message: String,
 }
 
-/// Whether several items of a list may have the same key. An object that is stored may hold such; a new one may not.
+/// Whether list items may share a key. Stored objects may contain such items; new objects may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplicates {
-    /// They are left alone.
     Allowed,
-    /// They are violations.
     Refused,
 }
 
-/// Checks a value against its type.
+/// Validates a value against its type; returns all violations.
 pub fn validate(schema: Schema<'_>, value: &Value, duplicates: Duplicates) -> Result<(), Violations> {
     let mut walk = Walk { duplicates, found: Vec::new() };
     walk.node(Node::root(schema), value, &Trail::Root, 0);
@@ -39,7 +35,7 @@ pub fn validate(schema: Schema<'_>, value: &Value, duplicates: Duplicates) -> Re
 }
 
 impl Violations {
-    /// What was found, in the order of the walk.
+    /// Returns the violations in the order of the walk.
     pub fn list(&self) -> &[Violation] {
         &self.0
     }
@@ -66,7 +62,7 @@ impl fmt::Display for Violations {
 
 impl std::error::Error for Violations {}
 
-/// The way from the root, on the stack; printed only when something is wrong.
+/// The path from the root, kept on the stack; formatted only when a violation is reported.
 enum Trail<'a> {
     Root,
     Field(&'a Trail<'a>, &'a str),
@@ -128,7 +124,7 @@ impl Walk {
             }
             return;
         }
-        // An item without a key ends the walk of its list, but those before it are looked at first.
+        // An item without a key ends the walk of its list after the items before it are validated.
         let (index, bad) = list.index_until_bad(items);
         let repeated = self.repeated(&index);
         for (at, item) in items.iter().enumerate().take(bad.as_ref().map_or(items.len(), |bad| bad.at)) {
@@ -142,7 +138,7 @@ impl Walk {
         }
     }
 
-    /// The positions whose key an earlier one has, ascending; none where that is allowed.
+    /// Returns the indexes of items whose key an earlier item has, ascending; empty if duplicates are allowed.
     fn repeated(&self, index: &Index<'_>) -> Vec<usize> {
         if self.duplicates == Duplicates::Allowed {
             return Vec::new();

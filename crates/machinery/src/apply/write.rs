@@ -1,4 +1,4 @@
-//! One write to one object: its merge, if it is an apply, and the owners of its fields afterwards.
+//! One write to one object: the merge of an apply, and the resulting `managedFields`.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -17,10 +17,10 @@ use super::validate::{Duplicates, Violations, validate};
 use crate::time::Time;
 use crate::{Schema, Str, Value};
 
-/// The owner of what there was before anyone applied, in an object whose owners were not kept.
+/// The manager that owns the existing fields of an object without `managedFields` when it is first applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Fields that nobody owns, because they say which object it is or are the server's.
+/// Fields without an owner: they identify the object or are set by the server.
 static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_fields(&[
         "apiVersion",
@@ -38,28 +38,25 @@ static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     ])
 });
 
-/// The versions of a kind.
 pub trait Versions {
-    /// What objects look like in a version; [`None`] if there is no such version any more.
+    /// Returns the schema of a version; [`None`] if the version no longer exists.
     fn schema(&self, api_version: &str) -> Option<Schema<'_>>;
 
-    /// An object in another of the versions that [`schema`](Self::schema) knows; the error is for people.
+    /// Converts an object to another version that [`schema`](Self::schema) knows. The error is a message for the
+    /// client.
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String>;
 
-    /// The fields that a write of this kind does not set whatever it says, such as `status` of the object itself.
+    /// Returns the fields that a write of this kind ignores, such as `status` in writes to the main resource.
     fn reset_fields(&self, api_version: &str) -> FieldSet;
 
-    /// The object of which nothing is set: what a new object is compared with. [`zero`](super::zero::zero) for a
-    /// built-in kind, `apiVersion` and `kind` alone for a custom one.
+    /// Returns the object without set fields, with which a new object is compared: [`zero`](super::zero::zero) for a
+    /// built-in kind, only `apiVersion` and `kind` for a custom one.
     fn empty(&self, api_version: &str) -> Value;
 }
 
-/// A kind that has one version.
 #[derive(Clone, Debug)]
 pub struct OneVersion<'a> {
-    /// The version.
     pub api_version: &'a str,
-    /// What objects look like in it.
     pub schema: Schema<'a>,
     /// See [`Versions::reset_fields`].
     pub reset_fields: FieldSet,
@@ -85,83 +82,73 @@ impl Versions for OneVersion<'_> {
     }
 }
 
-/// One write: who, when, to what.
+/// One write to an object by a field manager.
 #[derive(Clone, Copy)]
 pub struct Write<'a> {
-    /// The versions of the kind of the object.
     pub versions: &'a dyn Versions,
-    /// The version that the objects of this write are in.
+    /// The version of the objects in this write.
     pub api_version: &'a str,
-    /// The kind.
     pub kind: &'a str,
-    /// The subresource that is written to; empty for the object itself.
+    /// Empty for the main resource.
     pub subresource: &'a str,
-    /// The name of who writes.
     pub manager: &'a str,
-    /// When.
     pub now: Time,
 }
 
-/// What came of an apply.
+/// The result of an apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
-    /// The merged object with its owners. Defaults are still to be put in.
+    /// The merged object with `managedFields`. Defaults are not applied yet.
     pub object: Value,
-    /// Whether anything but the owners differs from the object that was there.
+    /// Whether anything except `managedFields` differs from the live object.
     pub changed: bool,
 }
 
-/// Why a write could not be made. Only [`Error::Conflict`] and the bad requests are the applier's to mend.
+/// A write failed. Only [`Error::Conflict`] and the 400 errors are caused by the client.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// Others own what would change: 409.
+    /// Other managers own fields that would change: 409.
     #[error(transparent)]
     Conflict(Conflicts),
-    /// The object is not of the kind that is written to: 400.
+    /// The object has a different kind than the resource: 400.
     #[error("invalid object type: {0}")]
     WrongType(String),
-    /// An applied object names owners: 400.
+    /// The applied object sets `managedFields`: 400.
     #[error("metadata.managedFields must be nil")]
     NamesOwners,
-    /// The version that is written to is not known.
     #[error("no corresponding type for {0}")]
     NoVersion(String),
-    /// The owners of the stored object cannot be read.
+    /// The `managedFields` of the stored object are invalid.
     #[error("failed to decode managed fields: {0}")]
     Owners(#[source] OwnersError),
-    /// The applied object does not fit its type.
+    /// The applied object does not match its schema.
     #[error("failed to create typed patch object ({object}): {violations}")]
     Patch {
-        /// Which object.
+        /// Namespace, name and kind for the message.
         object: String,
-        /// Everything that does not fit.
         violations: Violations,
     },
-    /// The stored object does not fit its type.
+    /// The stored object does not match its schema.
     #[error("failed to create typed live object ({object}): {violations}")]
     Live {
-        /// Which object.
+        /// Namespace, name and kind for the message.
         object: String,
-        /// Everything that does not fit.
         violations: Violations,
     },
-    /// The written object, or the stored one, does not fit its type.
+    /// The written or the stored object does not match its schema.
     #[error("failed to convert {which} object ({object}) to smd typed: {violations}")]
     Typed {
         /// `new` or `live`.
         which: &'static str,
-        /// Which object.
         object: String,
-        /// Everything that does not fit.
         violations: Violations,
     },
-    /// An object cannot be had in another version.
     #[error("failed to convert object: {0}")]
     Convert(String),
 }
 
 impl Write<'_> {
-    /// Applies `config` to `live`, or creates the object if there is none.
+    /// Applies `config` to `live`; without `live` the object is created.
     pub fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> Result<Applied, Error> {
         let kind = group_version_kind(config);
         if config.str_at(&["apiVersion"]) != Some(self.api_version) || config.str_at(&["kind"]) != Some(self.kind) {
@@ -198,8 +185,8 @@ impl Write<'_> {
         Ok(Applied { object, changed })
     }
 
-    /// Settles the owners of an object that is about to be written as `new`, by anything but an apply. Without `live`
-    /// it is created.
+    /// Updates the `managedFields` of an object that is about to be written as `new` by any operation except apply.
+    /// Without `live` the object is created.
     pub fn update(&self, live: Option<&Value>, mut new: Value) -> Result<Value, Error> {
         let owners = self.inherited_owners(live, &new);
         clear(&mut new);
@@ -207,7 +194,7 @@ impl Write<'_> {
         Ok(new)
     }
 
-    /// [`update`](Self::update), for the server: where owners cannot be settled the object keeps those it had.
+    /// Calls [`update`](Self::update); if it fails, the object keeps the `managedFields` it had.
     pub fn update_or_keep(&self, live: Option<&Value>, mut new: Value) -> Value {
         let owners = self.inherited_owners(live, &new);
         clear(&mut new);
@@ -222,10 +209,10 @@ impl Write<'_> {
         new
     }
 
-    /// The owners after an update to `new`, which names none.
+    /// Returns the owners after an update to `new`, which has no `managedFields`.
     fn updated_owners(&self, owners: Owners, live: Option<&Value>, new: &Value) -> Result<Owners, Error> {
         let exists = live.is_some_and(|live| live.str_at(&["metadata", "uid"]).is_some_and(|uid| !uid.is_empty()));
-        // An object whose owners are not kept stays so until someone applies.
+        // An object without managedFields is not tracked until the first apply.
         if owners.0.is_empty() && exists {
             return Ok(owners);
         }
@@ -233,8 +220,8 @@ impl Write<'_> {
         self.take_changes(owners, &live, new)
     }
 
-    /// The owners that an update starts from. A client may change them, or do away with them by an empty list or a
-    /// list of one empty entry; one that does not know them, or writes nonsense, leaves them as they are.
+    /// Returns the owners that an update starts from. A client may change them, or reset them with an empty list or a
+    /// list of one empty entry. Missing or invalid `managedFields` leave the live owners unchanged.
     fn inherited_owners(&self, live: Option<&Value>, new: &Value) -> Owners {
         let of_live = || live.and_then(|live| Owners::of(live).ok()).unwrap_or_default();
         if !self.subresource.is_empty() {
@@ -288,7 +275,7 @@ impl Write<'_> {
             merged = prune(self.versions, self.api_version, merged, &owners, &fields, last)?;
         }
         let changed = !same(live, &merged);
-        // Nobody loses anything where nothing changes, or where nobody else owns anything.
+        // Without a change, or without other owners, no owner can lose a field.
         if changed && owners.0.iter().any(|other| !other.is(&owner)) {
             self.settle(&mut owners, Some(&owner), live, &merged, force)?;
         }
@@ -306,7 +293,7 @@ impl Write<'_> {
         Ok((merged, changed, owners))
     }
 
-    /// Makes this writer the owner of what differs between `live` and `new`.
+    /// Makes this manager the owner of all fields that differ between `live` and `new`.
     fn take_changes(&self, mut owners: Owners, live: &Value, new: &Value) -> Result<Owners, Error> {
         let schema = self.schema()?;
         for (which, object) in [("new", new), ("live", live)] {
@@ -331,8 +318,8 @@ impl Write<'_> {
         Ok(owners)
     }
 
-    /// Takes from all owners but `applier` what changes between `live` and `new`. Owners in versions that are gone are
-    /// dropped, and so are those that are left with nothing.
+    /// Removes the fields that change between `live` and `new` from all owners except `applier`. Owners in versions
+    /// that no longer exist are dropped, and so are owners without remaining fields.
     fn settle(
         &self,
         owners: &mut Owners,
@@ -367,7 +354,7 @@ impl Write<'_> {
         Ok(by_version.swap_remove(0).1.comparison)
     }
 
-    /// What changes between two objects in a version.
+    /// Returns the changes between two objects, compared in a version.
     fn changes(&self, api_version: &str, live: &Value, new: &Value) -> Result<Changes, Error> {
         let Some(schema) = self.versions.schema(api_version) else { return Ok(Changes::default()) };
         let (live, new) = if api_version == self.api_version {
@@ -380,7 +367,7 @@ impl Write<'_> {
         Ok(Changes { comparison, set })
     }
 
-    /// Brings all sets up to the types as they are now, and drops owners in versions that are gone.
+    /// Adapts all sets to the current schemas, and drops owners in versions that no longer exist.
     fn reconcile_all(&self, owners: &mut Owners) {
         owners.0.retain_mut(|owner| match self.versions.schema(&owner.api_version) {
             Some(schema) => {
@@ -408,14 +395,14 @@ impl Write<'_> {
     }
 }
 
-/// What changed, and the fields in which something new stands.
+/// The comparison of two objects, and the fields that have a new value.
 #[derive(Default)]
 struct Changes {
     comparison: Comparison,
     set: FieldSet,
 }
 
-/// Where nothing but times of owners would change, keeps the times that were: a write that changes nothing is none.
+/// Keeps the old times if only times in `managedFields` would change, so that the write is a no-op.
 pub fn keep_times(old: &Value, new: &mut Value) {
     let at = &["metadata", "managedFields"];
     let (Some(Value::Array(before)), Some(Value::Array(after))) = (old.at(at), new.at(at)) else { return };
@@ -439,7 +426,7 @@ pub fn keep_times(old: &Value, new: &mut Value) {
     }
 }
 
-/// Whether a list of owners asks to forget them: empty, or of one entry of which nothing is set.
+/// Whether `managedFields` requests a reset: an empty list, or one empty entry.
 fn is_reset(owners: &Value) -> bool {
     match owners.as_array() {
         Some([]) => true,
@@ -448,7 +435,7 @@ fn is_reset(owners: &Value) -> bool {
     }
 }
 
-/// A copy that leaves out the owners, which are often the larger half of an object.
+/// Copies an object without `managedFields`, which are often more than half of it.
 fn without_owners(object: &Value) -> Value {
     let Value::Object(fields) = object else { return object.clone() };
     let fields = fields.iter().map(|(name, value)| match value {
@@ -461,7 +448,7 @@ fn without_owners(object: &Value) -> Value {
     Value::Object(fields.collect())
 }
 
-/// Which object it is, as messages show it: `namespace/name; group/version, Kind=Kind`.
+/// Describes an object as in messages: `namespace/name; group/version, Kind=Kind`.
 fn describe(object: &Value) -> String {
     let text = |key| object.str_at(&["metadata", key]).unwrap_or_default();
     format!("{}/{}; {}", text("namespace"), text("name"), group_version_kind(object))

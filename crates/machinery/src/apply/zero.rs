@@ -1,10 +1,10 @@
-//! The empty object of a type, as Go writes it: what the first version of an object is compared with.
+//! The zero value of a type as Go serializes it, with which a new object is compared.
 
 use crate::schema::{Field, Omit, Shape, Struct};
 use crate::{Object, Schema, Value};
 
-/// The object of which nothing is set. Fields that Go always writes are there, so nobody comes to own them by
-/// creating an object.
+/// Returns the object without set fields. It contains the fields that Go always serializes, so that creating an object
+/// does not make the manager own them.
 pub fn zero(schema: Schema<'_>) -> Value {
     match schema.shape() {
         Shape::Bool => Value::Bool(false),
@@ -19,13 +19,13 @@ pub fn zero(schema: Schema<'_>) -> Value {
     }
 }
 
-/// What Go writes for a field that is not set, if it writes it.
+/// Returns Go's serialization of an unset field; [`None`] if Go omits the field.
 fn written(schema: Schema<'_>, field: &Field) -> Option<Value> {
     let ty = schema.other(field.ty);
     match field.omit {
         Omit::Never if field.pointer => Some(Value::Null),
         Omit::Never => Some(zero(ty)),
-        // `omitempty` knows no empty struct, and these are structs in Go.
+        // `omitempty` never omits structs, and these types are structs in Go.
         Omit::Empty if !field.pointer => match ty.shape() {
             Shape::Struct(_)
             | Shape::Time

@@ -1,4 +1,4 @@
-//! A tree as a source of serde's data.
+//! serde deserializer that reads from a tree.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{Deserializer, EnumAccess, IntoDeserializer, Unexpected, VariantAccess, Visitor};
@@ -74,7 +74,6 @@ impl<'de> Deserializer<'de> for &'de Value {
     }
 }
 
-/// The name of a variant, and what it holds.
 struct Variant<'de> {
     name: &'de str,
     value: Option<&'de Value>,

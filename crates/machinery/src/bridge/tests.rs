@@ -58,14 +58,14 @@ fn pod() -> (Pod, Value) {
 }
 
 #[test]
-fn structs_and_trees_become_each_other() {
+fn structs_and_trees_round_trip() {
     let (typed, tree) = pod();
     assert_eq!(to_value(&typed).unwrap(), tree);
     assert_eq!(from_value::<Pod>(&tree).unwrap(), typed);
 }
 
 #[test]
-fn null_is_none_and_untagged_types_find_themselves() {
+fn null_is_none_and_untagged_enums_are_resolved() {
     assert_eq!(from_value::<Option<i32>>(&Value::Null).unwrap(), None);
     assert_eq!(from_value::<Option<i32>>(&value!(1)).unwrap(), Some(1));
     assert_eq!(from_value::<IntOrString>(&value!(80)).unwrap(), IntOrString::Int(80));
@@ -74,7 +74,7 @@ fn null_is_none_and_untagged_types_find_themselves() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error() {
+fn mismatched_types_are_errors() {
     let error = |value: Value| from_value::<Vec<i32>>(&value).unwrap_err().to_string();
     assert_eq!(error(value!("x")), "invalid type: string \"x\", expected a sequence");
     assert_eq!(error(value!([1, true])), "invalid type: boolean `true`, expected i32");

@@ -1,4 +1,4 @@
-//! A tree as a target of serde's data.
+//! serde serializer that builds a tree.
 
 use serde::ser::{
     Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
@@ -8,16 +8,15 @@ use serde::ser::{
 use super::Error;
 use crate::{Object, Str, Value};
 
-/// Makes one value.
 pub struct TreeSerializer;
 
-/// A list that grows; the name of its variant if it is in one.
+/// A list under construction, with the name of its enum variant if any.
 pub struct Items {
     items: Vec<Value>,
     variant: Option<&'static str>,
 }
 
-/// An object that grows; the name of its variant if it is in one.
+/// An object under construction, with the name of its enum variant if any.
 pub struct Entries {
     entries: Vec<(Str, Value)>,
     key: Option<Str>,
@@ -60,7 +59,7 @@ impl Serializer for TreeSerializer {
         self.serialize_f64(it.into())
     }
 
-    /// JSON has no number that is not finite; `null` is what serde's JSON makes of it.
+    /// Turns non-finite numbers, which JSON lacks, into `null`, as serde_json does.
     fn serialize_f64(self, it: f64) -> Result<Value, Error> {
         Ok(if it.is_finite() { Value::Float(it) } else { Value::Null })
     }
@@ -239,7 +238,7 @@ impl SerializeMap for Entries {
     }
 }
 
-/// `{variant: value}` for what a variant holds.
+/// Wraps a value as `{variant: value}` if there is a variant.
 fn named(variant: Option<&'static str>, value: Value) -> Value {
     match variant {
         Some(variant) => Value::Object(Object::from_iter([(Str::const_new(variant), value)])),

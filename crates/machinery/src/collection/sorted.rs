@@ -1,17 +1,18 @@
-//! A sorted set in two levels of shared chunks: cloning shares them all, writing copies one chunk and the list of chunks.
+//! A sorted set in two levels of shared chunks: a clone shares all chunks, a write copies one chunk and the list of
+//! chunks.
 //!
-//! Two levels are enough for what one process watches: of 100,000 objects the list is some 1,500 pointers, which are
-//! copied only while a clone is held.
+//! Two levels suffice for the objects that one process watches: for 100,000 objects the list has some 1,500 pointers,
+//! which are copied only while a clone exists.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Items of a chunk before it splits.
+/// Maximum number of items in a chunk; a larger chunk is split.
 const CHUNK_MAX: usize = 128;
-/// Below this, a chunk joins its neighbour where both fit.
+/// A chunk with fewer items is merged with its neighbor if both fit into one.
 const CHUNK_MIN: usize = CHUNK_MAX / 4;
 
-/// Something that can be kept in order; equal items replace each other.
+/// An item with a total order; inserting an equal item replaces the old one.
 pub trait Ordered: Clone {
     fn order(&self, other: &Self) -> Ordering;
 }
@@ -22,7 +23,6 @@ pub struct Sorted<E> {
     len: usize,
 }
 
-/// The items of some chunks in order.
 pub struct Iter<'a, E> {
     chunk: std::slice::Iter<'a, E>,
     rest: std::slice::Iter<'a, Arc<Vec<E>>>,
@@ -52,13 +52,14 @@ impl<E: Ordered> Sorted<E> {
         self.len
     }
 
-    /// The item for which `probe` says `Equal`; `probe` gives the item's order relative to the one sought.
+    /// Returns the item for which `probe` returns `Equal`; `probe` compares an item with the searched one.
     pub fn find(&self, probe: impl Fn(&E) -> Ordering) -> Option<&E> {
         let chunk = &self.chunks[self.chunk_of(&probe)?];
         chunk.binary_search_by(&probe).ok().map(|at| &chunk[at])
     }
 
-    /// The items in order, from the first for which `before` does not hold; it must hold for a prefix of the order.
+    /// Returns the items in order, from the first for which `before` is false. `before` must be true for a prefix of
+    /// the order.
     pub fn iter_from(&self, before: impl Fn(&E) -> bool) -> Iter<'_, E> {
         let skipped = self.chunks.partition_point(|chunk| chunk.last().is_some_and(&before));
         let (first, rest) = match &self.chunks[skipped..] {
@@ -84,7 +85,7 @@ impl<E: Ordered> Sorted<E> {
         chunk.insert(place, item);
         self.len += 1;
         if chunk.len() > CHUNK_MAX {
-            // A list arrives in order: splitting in halves would leave all chunks half empty.
+            // A list is inserted in order: splitting in halves would leave all chunks half empty.
             let appended = last && place + 1 == chunk.len();
             let right = chunk.split_off(if appended { CHUNK_MAX } else { CHUNK_MAX / 2 });
             chunks.insert(at + 1, Arc::new(right));
@@ -92,7 +93,7 @@ impl<E: Ordered> Sorted<E> {
         None
     }
 
-    /// Changes an item in a way that leaves it where it is. False if there is none.
+    /// Changes an item without changing its order. Returns false if there is no such item.
     pub fn update(&mut self, probe: impl Fn(&E) -> Ordering, change: impl FnOnce(&mut E)) -> bool {
         let Some(at) = self.chunk_of(&probe) else { return false };
         let Ok(place) = self.chunks[at].binary_search_by(&probe) else { return false };
@@ -115,7 +116,7 @@ impl<E: Ordered> Sorted<E> {
         Some(removed)
     }
 
-    /// The chunk in which an item must be if it is there: the last that does not start after it.
+    /// Returns the only chunk that can contain the item: the last one that does not start after it.
     fn chunk_of(&self, probe: impl Fn(&E) -> Ordering) -> Option<usize> {
         let after = self.chunks.partition_point(|chunk| chunk.first().is_some_and(|first| probe(first).is_le()));
         after.checked_sub(1)

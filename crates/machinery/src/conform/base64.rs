@@ -1,4 +1,4 @@
-//! Base64 as Go reads it: padded, line breaks skipped, errors that name the byte.
+//! Base64 as Go decodes it: padded, line breaks skipped, errors that name the byte.
 
 use ::base64::Engine;
 use ::base64::alphabet;
@@ -7,7 +7,7 @@ use ::base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use super::Error;
 use crate::Str;
 
-/// Go ignores bits that no byte needs.
+/// Go ignores the unused trailing bits of the last digit.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -15,7 +15,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// The text that Go prints for the bytes in `text`; none if that is `text` itself.
+/// Returns Go's encoding of the bytes in `text`; [`None`] if that equals `text`.
 pub fn canonical(text: &str) -> Result<Option<Str>, Error> {
     let read = scan(text.as_bytes()).map_err(|at| Error::Base64 { at })?;
     if !read.line_breaks && read.spare_bits == 0 {
@@ -28,11 +28,11 @@ pub fn canonical(text: &str) -> Result<Option<Str>, Error> {
 
 struct Read {
     line_breaks: bool,
-    /// What the last digit says beyond the last byte.
+    /// The bits of the last digit beyond the last byte.
     spare_bits: u8,
 }
 
-/// Goes over digits in groups of four, the last of which may end in padding. The error is where Go sees it.
+/// Scans digits in groups of four, the last of which may be padded. The error is the offset that Go reports.
 fn scan(text: &[u8]) -> Result<Read, usize> {
     let mut read = Read { line_breaks: false, spare_bits: 0 };
     let mut digits = 0;
@@ -56,11 +56,11 @@ fn scan(text: &[u8]) -> Result<Read, usize> {
             }
         }
     }
-    // Go counts back from the end by the digits of the unfinished group.
+    // Go reports the end minus the number of digits of the unfinished group.
     if digits % 4 == 0 { Ok(read) } else { Err(text.len() - digits % 4) }
 }
 
-/// What follows the first `=` at `at`, after `digits` digits of its group.
+/// Validates the text from the first `=` at `at`, after `digits` digits of its group.
 fn padding(text: &[u8], at: usize, digits: usize) -> Result<(), usize> {
     let skip = |mut at: usize| {
         while text.get(at).is_some_and(|byte| is_line_break(*byte)) {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_canonical_stays_and_what_is_not_becomes_so() {
+    fn base64_is_made_canonical() {
         let check =
             |text: &str, expect: Option<&str>| assert_eq!(canonical(text).unwrap().as_deref(), expect, "{text:?}");
         check("", None);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_byte_that_go_names() {
+    fn base64_errors_name_the_same_byte_as_go() {
         let check = |text: &str, at: usize| assert_eq!(canonical(text), Err(Error::Base64 { at }), "{text:?}");
         check("Not Valid!", 3);
         check("YWJjZ", 4);

@@ -1,10 +1,10 @@
-//! What is left of empty lists and maps that Go has stored as protobuf: the encoding cannot tell them from none.
+//! Empty lists and maps after Go has stored them as protobuf, which cannot distinguish them from absent ones.
 
 use crate::Value;
 use crate::schema::{Omit, Schema, Shape};
 
-/// Makes of empty lists and maps what Go prints after it has stored and read them: `null` where the field is always
-/// printed, nothing where it is not. The tree fits the type.
+/// Replaces empty lists and maps with what Go encodes after storing and reading them: `null` if the field is always
+/// encoded, otherwise nothing. The tree must match the type.
 pub fn forget_empty(value: &mut Value, schema: Schema<'_>) {
     match (schema.shape(), value) {
         (Shape::Struct(shape), Value::Object(object)) => {

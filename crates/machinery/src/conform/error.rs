@@ -1,50 +1,45 @@
-//! What Go's decoder says, and where.
+//! Errors of Go's JSON decoder, with their paths.
 
 use crate::json::format_float;
 use crate::schema::{Field, Schema};
 use crate::{Value, quantity, time};
 
-/// Why a tree is no value of a type, in the words of Go's decoder.
+/// A tree does not match a type; the messages are those of Go's decoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A value of another kind than the field.
+    /// A field's value has the wrong type.
     #[error("json: cannot unmarshal {found} into Go struct field {strukt}.{path} of type {wanted}")]
     Field {
-        /// The value: `string`, or `number 1.5` if it is a number that does not fit.
+        /// The value: `string`, or `number 1.5` for a number that does not fit.
         found: String,
-        /// The innermost Go struct on the way.
+        /// The innermost Go struct on the path.
         strukt: String,
-        /// The JSON names on the way, with those of inlined Go structs, without indexes.
+        /// The JSON names on the path, including those of inlined Go structs, without indexes.
         path: String,
-        /// The Go type of the field.
         wanted: String,
     },
-    /// The whole tree is of another kind than the type.
+    /// The root value has the wrong type.
     #[error("json: cannot unmarshal {found} into Go value of type {wanted}")]
     Whole {
-        /// The value.
         found: String,
         /// The Go type.
         wanted: String,
     },
-    /// Not base64.
     #[error("illegal base64 data at input byte {at}")]
     Base64 {
-        /// The first byte that cannot be.
+        /// The offset of the first invalid byte.
         at: usize,
     },
-    /// Not a quantity.
     #[error(transparent)]
     Quantity(#[from] quantity::Error),
-    /// Not a time.
     #[error(transparent)]
     Time(#[from] time::Error),
-    /// Neither `true`, nor `false`, nor a schema.
     #[error("boolean or JSON schema expected")]
     BooleanOrSchema,
 }
 
-/// Where a walk is: grows on the stack, and prints as upstream prints paths of unknown fields and of wrong values.
+/// A path element of a walk, linked to its parent on the stack. Prints upstream's paths of unknown fields and of wrong
+/// values.
 pub struct Frame<'a> {
     parent: Option<&'a Frame<'a>>,
     step: Step<'a>,
@@ -74,7 +69,7 @@ impl<'a> Frame<'a> {
         self.step(Step::Field { field, owner })
     }
 
-    /// With indexes and keys: `spec.containers[0].name`.
+    /// Returns the path with indexes and keys: `spec.containers[0].name`.
     pub fn path(&self) -> String {
         let mut out = self.parent.map(Frame::path).unwrap_or_default();
         let name = match &self.step {
@@ -90,12 +85,12 @@ impl<'a> Frame<'a> {
         out
     }
 
-    /// A value of another kind than the type.
+    /// Returns the error for a value of the wrong type.
     pub fn kind(&self, value: &Value, schema: Schema<'_>) -> Error {
         self.mismatch(value.kind().to_owned(), &schema.ty().name)
     }
 
-    /// A number that is none of the type's.
+    /// Returns the error for a number that the type cannot represent.
     pub fn number(&self, value: &Value, schema: Schema<'_>) -> Error {
         self.mismatch(literal(value), &schema.ty().name)
     }
@@ -119,7 +114,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Field names alone, those of inlined Go structs among them.
+    /// Returns the field names only, including those of inlined Go structs.
     fn names(&self) -> String {
         let mut out = self.parent.map(Frame::names).unwrap_or_default();
         if let Step::Field { field, .. } = &self.step {
@@ -134,12 +129,12 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A number as it was probably written: the tree does not keep the text.
-// DEVIATION: upstream quotes the literal (`1.50`, `1e3`); we quote the number it stands for.
+/// Returns a number as it was probably written; the tree does not preserve the text.
+// DEVIATION: upstream prints the literal (`1.50`, `1e3`); Knarr prints the parsed number.
 pub fn literal(value: &Value) -> String {
     match value {
         Value::Int(int) => format!("number {int}"),
-        // From 2^53 on a float is likelier to have been an integer that does not fit 64 bits.
+        // From 2^53 on a float was more likely an integer that does not fit 64 bits.
         Value::Float(float) if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 => {
             format!("number {float:.1}")
         }

@@ -1,4 +1,4 @@
-//! Types that decode themselves upstream: int-or-string, quantities, times.
+//! Types with their own Go decoder: int-or-string, quantities, times.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::Error;
 use super::error::{Frame, literal};
 use crate::{Str, Value, json, quantity, time};
 
-/// Anything that is no string must be an integer of 32 bits.
+/// Accepts strings and 32-bit integers.
 pub fn int_or_string(value: &Value, at: &Frame<'_>) -> Result<(), Error> {
     match value {
         Value::String(_) => Ok(()),
@@ -15,7 +15,7 @@ pub fn int_or_string(value: &Value, at: &Frame<'_>) -> Result<(), Error> {
     }
 }
 
-/// Reads the JSON text, whatever it is, so that only what is no number fails.
+/// Parses the JSON text of any value, as upstream does, so that only text that is not a number fails.
 pub fn quantity(value: &mut Value) -> Result<(), Error> {
     if let Value::String(text) = value {
         return replace(text, quantity::canonical);
@@ -24,12 +24,12 @@ pub fn quantity(value: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// To the second, in UTC.
+/// Normalizes a time to seconds in UTC.
 pub fn time(value: &mut Value, at: &Frame<'_>) -> Result<(), Error> {
     point(value, at, time::canonical)
 }
 
-/// To the microsecond, in UTC.
+/// Normalizes a time to microseconds in UTC.
 pub fn micro_time(value: &mut Value, at: &Frame<'_>) -> Result<(), Error> {
     point(value, at, time::canonical_micro)
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::schema::{Patch, Type, TypeId, Types};
 use crate::value;
 
-/// Types after Go's: `type Pod struct { TypeMeta; Metadata Meta; Spec Spec; … }`.
+/// Types modeled on Go's: `type Pod struct { TypeMeta; Metadata Meta; Spec Spec; … }`.
 struct World {
     types: Types,
     pod: TypeId,
@@ -103,7 +103,7 @@ fn world() -> World {
     World { types, pod, props }
 }
 
-/// A type that contains itself through values of two types, as JSON schemas do.
+/// Returns a type that contains itself through values of two types, as JSON schemas do.
 fn props(types: &mut Types, string: TypeId, boolean: TypeId) -> TypeId {
     let schema = types.add(Type::new("", Shape::Any));
     let or_bool = types
@@ -126,7 +126,7 @@ fn props(types: &mut Types, string: TypeId, boolean: TypeId) -> TypeId {
 }
 
 #[test]
-fn empty_lists_and_maps_are_forgotten_when_stored() {
+fn empty_lists_and_maps_are_dropped_when_stored() {
     let world = world();
     let check = |mut tree: Value, expect: Value| {
         forget_empty(&mut tree, world.types.schema(world.pod));
@@ -160,7 +160,7 @@ fn fails(spec: Value, error: &str) {
 }
 
 #[test]
-fn go_prints_what_it_always_prints_and_leaves_out_the_rest() {
+fn fields_are_omitted_and_added_as_go_encodes_them() {
     let (empty, _) = run(value!({})).unwrap();
     assert_eq!(empty, value!({"metadata": {}, "spec": {"containers": null}, "status": {}}));
     check(
@@ -212,7 +212,7 @@ fn scalars_take_their_canonical_form() {
 }
 
 #[test]
-fn unknown_fields_go_and_are_told_by_their_paths() {
+fn unknown_fields_are_removed_and_reported_by_path() {
     let (tree, unknown) = run(value!({
         "Kind": "x", "metadata": {"bogus": 1, "labels": {"any": "x"}}, "zzz": {},
         "spec": {"containers": [{"name": "a"}, {"name": "b", "x": 1, "": 2}]}
@@ -235,7 +235,7 @@ fn at_most_a_hundred_unknown_fields_are_listed() {
 }
 
 #[test]
-fn wrong_values_are_refused_in_the_words_of_go() {
+fn wrong_values_fail_with_gos_messages() {
     let into = |found: &str, strukt: &str, ty: &str| {
         format!("json: cannot unmarshal {found} into Go struct field {strukt} of type {ty}")
     };
@@ -255,7 +255,7 @@ fn wrong_values_are_refused_in_the_words_of_go() {
 }
 
 #[test]
-fn a_type_that_decodes_itself_has_the_last_word() {
+fn errors_of_types_with_own_decoders_take_precedence() {
     let spec = value!({"containers": [{"limits": {"cpu": "x"}, "name": 1}], "at": 5, "replicas": "x"});
     fails(spec, "json: cannot unmarshal number into Go struct field Spec.spec.at of type string");
     let spec = value!({"containers": [{"limits": {"cpu": "x"}, "name": 1}], "a": 1});
@@ -268,7 +268,7 @@ fn a_type_that_decodes_itself_has_the_last_word() {
 }
 
 #[test]
-fn zero_is_zero_of_every_type() {
+fn is_zero_accepts_the_zero_value_of_every_type() {
     let world = world();
     let pod = world.types.schema(world.pod);
     assert!(is_zero(&zero(pod), pod));
@@ -278,7 +278,7 @@ fn zero_is_zero_of_every_type() {
 }
 
 #[test]
-fn what_may_be_of_two_types_is_taken_as_it_comes() {
+fn either_types_accept_both_forms() {
     let world = world();
     let check = |mut tree: Value, expect: Result<Value, &str>| {
         let result = conform(&mut tree, world.types.schema(world.props));

@@ -1,24 +1,24 @@
-//! The zero value of a type as Go prints it, and when Go leaves it out.
+//! Go's zero values: their encoding, and the rules by which Go omits them.
 
 use crate::schema::{Field, Omit, Schema, Shape};
 use crate::{Object, Value};
 
-/// Deeper than structs are nested in each other without a pointer between them. A type that contains itself has no
-/// zero value in Go, and must not hang us.
+/// Maximum depth of structs nested by value, above that of any real type. A type that contains itself has no zero
+/// value in Go, and must not recurse forever here.
 const DEPTH_MAX: usize = 8;
 
-/// What Go prints for the zero value of a type that is no pointer.
+/// Returns Go's encoding of the zero value of a non-pointer type.
 pub fn zero(schema: Schema<'_>) -> Value {
     zero_at(schema, DEPTH_MAX)
 }
 
-/// Whether `value` is the zero value of its type, in any of its forms: a struct is if each of its fields is.
+/// Whether `value` is the zero value of its type in any form. A struct is zero if each of its fields is.
 pub fn is_zero(value: &Value, schema: Schema<'_>) -> bool {
     match (schema.shape(), value) {
         (_, Value::Null) => true,
         (Shape::Struct(_), Value::Object(object)) => object.iter().all(|(key, value)| {
             schema.field(key).is_some_and(|(field, ty)| {
-                // A pointer that is set is not zero, whatever it points to.
+                // A non-nil pointer is not zero, even if its target is.
                 if field.pointer { value.is_null() } else { is_zero(value, ty) }
             })
         }),
@@ -28,12 +28,12 @@ pub fn is_zero(value: &Value, schema: Schema<'_>) -> bool {
     }
 }
 
-/// What a field that is absent is printed as; none if it is left out.
+/// Returns Go's encoding of an absent field; [`None`] if Go omits it.
 pub(super) fn absent(field: &Field, ty: Schema<'_>) -> Option<Value> {
     absent_at(field, ty, DEPTH_MAX)
 }
 
-/// What `omitempty` leaves out, of anything but a struct.
+/// Whether `omitempty` omits the value; not valid for structs.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) | Value::Int(0) => true,
@@ -45,7 +45,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// What is a struct to Go, which `omitempty` never leaves out.
+/// Whether the type is a struct in Go, which `omitempty` never omits.
 pub(super) const fn is_go_struct(shape: &Shape) -> bool {
     match shape {
         Shape::Any

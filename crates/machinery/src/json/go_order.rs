@@ -1,7 +1,7 @@
-//! Tree to bytes in the order of Go's types: what upstream's JSON serializer writes.
+//! JSON serializer with the field order of Go's types, as in upstream's JSON serializer.
 //!
-//! A struct is written field by field as Go declares them, a map and an object without a type sorted by key. The tree
-//! is sorted, so that the order is in the schema: [`Struct::order`].
+//! Struct fields are written in Go's declaration order, maps and untyped objects sorted by key. The tree itself is
+//! sorted, so the order comes from the schema: [`Struct::order`].
 
 use super::write::{self, go_string};
 use crate::apply::Element;
@@ -11,25 +11,25 @@ use crate::{Object, Value};
 /// Finds the schema of a built-in kind by `apiVersion` and `kind`.
 pub type Kinds = fn(&str, &str) -> Option<Schema<'static>>;
 
-/// Writes objects as upstream's JSON serializer does.
+/// Serializes objects like upstream's JSON serializer.
 #[derive(Clone, Copy, Debug)]
 pub struct Encoder {
     kinds: Kinds,
 }
 
 impl Encoder {
-    /// An encoder that finds the types of objects by `kinds`.
+    /// Creates an encoder that finds the types of objects with `kinds`.
     pub const fn new(kinds: Kinds) -> Self {
         Self { kinds }
     }
 
-    /// Appends an object on one line, in the order of its own kind; sorted if that is not built in, as upstream writes a
-    /// custom resource.
+    /// Appends an object on one line in the field order of its kind. A kind that is not built in is sorted by key, as
+    /// upstream writes custom resources.
     pub fn write(self, object: &Value, out: &mut Vec<u8>) {
         self.write_without(object, &[], out);
     }
 
-    /// The same without some fields of the object's metadata.
+    /// Appends an object without the `hidden` fields of its metadata.
     pub fn write_without(self, object: &Value, hidden: &[&str], out: &mut Vec<u8>) {
         let Value::Object(fields) = object else { return self.untyped(object, out) };
         let schema = self.schema_of(fields);
@@ -86,8 +86,8 @@ impl Encoder {
                 let id = if matches!(value, Value::Object(_)) { either.object } else { either.other };
                 self.typed(value, schema.other(id), out);
             }
-            // DEVIATION: the content of a RawExtension is written in the order of its kind, or sorted; upstream keeps the
-            // order in which a client sent it.
+            // DEVIATION: the content of a RawExtension is written in the field order of its kind, or sorted; upstream
+            // keeps the order in which the client sent it.
             (Shape::RawExtension, value) => self.write(value, out),
             (Shape::FieldsV1, Value::Object(object)) => field_set(object, out),
             _ => self.untyped(value, out),
@@ -119,7 +119,7 @@ fn write_items(items: &[Value], out: &mut Vec<u8>, mut write: impl FnMut(&Value,
     out.push(b']');
 }
 
-/// An object that is being written.
+/// An object under construction.
 struct Entries<'o> {
     out: &'o mut Vec<u8>,
     first: bool,
@@ -131,7 +131,7 @@ impl<'o> Entries<'o> {
         Self { out, first: true }
     }
 
-    /// Begins an entry, and gives where its value goes.
+    /// Starts an entry and returns the buffer for its value.
     fn key(&mut self, key: &str) -> &mut Vec<u8> {
         if !std::mem::take(&mut self.first) {
             self.out.push(b',');
@@ -146,7 +146,7 @@ impl<'o> Entries<'o> {
     }
 }
 
-/// Visits the entries of an object in the order in which Go writes them, with their types.
+/// Visits the entries of an object with their types, in Go's order.
 fn visit<'v, 's>(
     object: &'v Object,
     schema: Option<Schema<'s>>,
@@ -166,14 +166,14 @@ fn visit<'v, 's>(
     }
 }
 
-/// Visits the entries of an object in the order of a struct's fields, each with the index of its field; entries without
+/// Visits the entries of an object in the order of a struct's fields, each with the index of its field. Entries without
 /// a field come last.
 fn visit_fields<'v>(object: &'v Object, shape: &Struct, mut each: impl FnMut(&'v str, &'v Value, Option<usize>)) {
-    /// No Go type of the API has more fields.
+    /// Maximum number of fields of a Go type in the API.
     const FIELDS_MAX: usize = 64;
     const UNKNOWN: u16 = u16::MAX;
     let entries = object.entries();
-    // The place in Go's order, the field and the entry in one number, which sorts by the place.
+    // Each number packs the position in Go's order, the field and the entry, so that it sorts by position.
     let mut places = [0_u64; FIELDS_MAX];
     let Some(places) = places.get_mut(..entries.len()) else {
         return object.iter().for_each(|(key, value)| each(key, value, shape.find(0, key)));
@@ -188,7 +188,7 @@ fn visit_fields<'v>(object: &'v Object, shape: &Struct, mut each: impl FnMut(&'v
             None => (UNKNOWN, 0),
         };
         let packed = u64::from(place) << 32 | field << 16 | at as u64;
-        // Few entries, and many already in order: moving the larger ones up is the fastest sort.
+        // Insertion sort: the fastest for few entries that are mostly in order.
         let mut to = at;
         while to > 0 && places[to - 1] > packed {
             places[to] = places[to - 1];
@@ -203,7 +203,8 @@ fn visit_fields<'v>(object: &'v Object, shape: &Struct, mut each: impl FnMut(&'v
     }
 }
 
-/// Writes a set of field paths in the order of its elements, which is not that of their text: `80` is before `443`.
+/// Writes a field set in the order of its path elements, which differs from the order of their text: `80` precedes
+/// `443`.
 fn field_set(object: &Object, out: &mut Vec<u8>) {
     let mut entries = Entries::open(out);
     let mut write = |key: &str, below: &Value| {
@@ -220,7 +221,7 @@ fn field_set(object: &Object, out: &mut Vec<u8>) {
     entries.close();
 }
 
-/// The entries of a set in the order of their elements, `.` first; none if that is the order of their text.
+/// Returns the entries of a field set sorted by path element, `.` first; [`None`] if the text order is the same.
 fn by_element(object: &Object) -> Option<Vec<(Option<Element>, &str, &Value)>> {
     if object.keys().all(sorts_as_text) {
         return None;
@@ -232,8 +233,8 @@ fn by_element(object: &Object) -> Option<Vec<(Option<Element>, &str, &Value)>> {
     Some(entries)
 }
 
-/// Whether the text of a path element has its place among others like it: a field, or strings without anything that
-/// sorts before the quote behind them or is escaped.
+/// Whether the text of a path element sorts like the element: a field, or strings without escapes and without
+/// characters that sort before the closing quote.
 fn sorts_as_text(key: &str) -> bool {
     match key.as_bytes() {
         [b'f', ..] | [b'.'] => true,
@@ -246,7 +247,7 @@ fn sorts_as_text(key: &str) -> bool {
     }
 }
 
-/// Indents JSON by two spaces, as Go's `MarshalIndent` does.
+/// Indents JSON by two spaces like Go's `MarshalIndent`.
 pub fn indent(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     let (mut depth, mut rest) = (0_usize, json);
@@ -291,7 +292,7 @@ fn break_line(depth: usize, out: &mut Vec<u8>) {
     out.extend(std::iter::repeat_n(b' ', 2 * depth));
 }
 
-/// Where a string ends whose opening quote was read: behind its closing quote.
+/// Returns the offset behind the closing quote of a string; `text` starts behind the opening quote.
 pub(super) fn string_end(text: &[u8]) -> usize {
     let mut at = 0;
     while let Some(byte) = text.get(at) {

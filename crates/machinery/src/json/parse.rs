@@ -1,10 +1,10 @@
-//! Bytes to tree in one pass, with the errors that Go's decoder gives.
+//! JSON parser: builds a tree in one pass, with the errors of Go's decoder.
 //!
-//! Written here because no published parser builds this tree without a second one or a visitor between (which costs
-//! half as much time again), tells repeated keys with their path, and words its errors as clients of Kubernetes know them.
+//! No published parser builds this tree without an intermediate tree or a visitor (which takes 50% longer), reports
+//! duplicate keys with their path, and has the error messages that Kubernetes clients know.
 //!
-//! Entries and items of unfinished lists and objects wait on two stacks; what ends takes its own off the top into a
-//! vector of exactly its size. A tree so has no spare room, and growing costs nothing.
+//! Entries and items of unfinished objects and lists are kept on two stacks. A finished container moves its part off
+//! the top into a vector of exactly its size. A tree therefore has no spare capacity, and growing costs nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use super::Error;
 use crate::{Object, Path, Str, Value};
 
-/// How many lists and objects may stand inside each other.
+/// Maximum nesting depth of lists and objects.
 const DEPTH_MAX: usize = 127;
 
 pub(super) struct Parser<'a> {
@@ -23,14 +23,14 @@ pub(super) struct Parser<'a> {
     repeated: Vec<String>,
 }
 
-/// Somebody who is shown the keys of a text in their order.
+/// Receives the keys of a text in their order.
 pub(super) trait Visitor {
-    /// Comes upon a key, which stands `again` in its object or for the first time; whether to go on into its value.
+    /// Handles a key; `again` is true for a duplicate key. Returns whether to visit the key's value.
     fn enters(&mut self, path: &Path<'_>, again: bool) -> bool;
 }
 
 impl<'a> Parser<'a> {
-    /// Shows the keys of the next value.
+    /// Visits the keys of the next value.
     pub(super) fn visit(&mut self, path: &Path<'_>, visitor: &mut dyn Visitor) -> Result<(), Error> {
         let (open, close) = match self.peek() {
             Some(b'{') => (b'{', b'}'),
@@ -47,7 +47,7 @@ impl<'a> Parser<'a> {
             } else {
                 let key = self.string()?;
                 let again = !seen.insert(key.clone());
-                // The colon.
+                // Skip the colon.
                 self.peek();
                 self.at += 1;
                 let inner = path.field(&key);
@@ -67,12 +67,12 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn new(text: &'a str) -> Self {
-        /// As many as most objects have open at once.
+        /// The number of open entries that suffices for most objects.
         const LIKELY: usize = 32;
         Self { text, at: 0, entries: Vec::with_capacity(LIKELY), items: Vec::new(), repeated: Vec::new() }
     }
 
-    /// The next value; none if nothing but white space is left.
+    /// Returns the next value; [`None`] if only white space is left.
     pub(super) fn next(&mut self) -> Result<Option<Value>, Error> {
         match self.peek() {
             None => Ok(None),
@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Makes sure that nothing but white space is left, and gives the paths of repeated keys.
+    /// Fails unless only white space is left; returns the paths of duplicate keys.
     pub(super) fn end(mut self) -> Result<Vec<String>, Error> {
         match self.peek() {
             None => Ok(self.repeated),
@@ -250,7 +250,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Passes over what stands for itself in a string.
+    /// Skips the unescaped characters of a string.
     fn plain(&mut self) {
         let bytes = self.text.as_bytes();
         while let Some(eight) = bytes[self.at..].first_chunk() {
@@ -284,7 +284,7 @@ impl<'a> Parser<'a> {
         Ok(char)
     }
 
-    /// What follows `\u`. Half of a pair without the other becomes U+FFFD, as it does in Go.
+    /// Parses the digits after `\u`. A lone surrogate becomes U+FFFD, as in Go.
     fn unicode(&mut self) -> Result<char, Error> {
         let first = self.hex()?;
         if let Some(char) = char::from_u32(first) {
@@ -315,7 +315,7 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    /// The next byte that is no white space.
+    /// Skips white space and returns the next byte without consuming it.
     fn peek(&mut self) -> Option<u8> {
         loop {
             match self.here() {
@@ -338,20 +338,20 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Takes what was pushed since `start` off a stack.
+/// Removes the elements pushed since `start` from a stack.
 fn take<T>(stack: &mut Vec<T>, start: usize) -> Vec<T> {
     let mut top = stack.split_off(start);
     if start == 0 {
-        // The whole stack was handed over, with its room to grow.
+        // The entire stack was moved, including its spare capacity.
         top.shrink_to_fit();
     }
     top
 }
 
-/// Takes the entries that were pushed since `start` off a stack, sorted by key. Nothing is taken if a key is repeated, or
-/// if there are many.
+/// Removes the entries pushed since `start` from a stack, sorted by key. Leaves the stack unchanged if a key is
+/// repeated or there are many entries.
 ///
-/// Stored objects are in the order of Go's types, so that nearly every object comes here: sorting numbers and moving each
+/// Stored objects are in Go's field order, so nearly every object takes this path. Sorting numbers and moving each
 /// entry once is faster than sorting the entries.
 fn take_sorted(stack: &mut Vec<(Str, Value)>, start: usize) -> Option<Vec<(Str, Value)>> {
     const FEW: usize = 48;
@@ -378,7 +378,7 @@ fn take_sorted(stack: &mut Vec<(Str, Value)>, start: usize) -> Option<Vec<(Str, 
     Some(sorted)
 }
 
-/// The first eight bytes of a key as a number that sorts as they do.
+/// Returns the first eight bytes of a key as a number with the same sort order.
 fn first_bytes(key: &str) -> u64 {
     let mut bytes = [0; 8];
     let len = key.len().min(bytes.len());
@@ -386,8 +386,8 @@ fn first_bytes(key: &str) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Marks the first of eight bytes that is a quote, a backslash or a control character by its highest bit. Marks above
-/// the first one mean nothing: a borrow may have carried into them.
+/// Marks the first of eight bytes that is a quote, a backslash or a control character by its highest bit. Higher marks
+/// are meaningless: a borrow may have carried into them.
 pub(super) const fn special(eight: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;

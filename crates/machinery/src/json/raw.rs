@@ -1,37 +1,36 @@
-//! The entries of an object in its JSON, for those who insert bytes into it.
+//! Byte offsets of the entries of a serialized JSON object, for code that inserts bytes into it.
 
 use super::go_order::string_end;
 
-/// The entries of an object in JSON as the encoders write it: without white space. Of any other text it gives the
-/// entries up to where that is not so.
+/// Iterator over the entries of an object in compact JSON, as the encoders write it. The iteration ends at the first
+/// text that is not compact JSON.
 #[derive(Clone, Debug)]
 pub struct RawEntries<'a> {
     json: &'a [u8],
-    /// Where the object begins, and after the first entry where the value of the last entry does.
+    /// The offset of the object; after the first entry, the offset of the last entry's value.
     at: usize,
     is_open: bool,
 }
 
-/// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEntry<'a> {
-    /// The key as it is written, without its quotes.
+    /// The key without quotes, still escaped.
     pub key: &'a [u8],
-    /// Where the opening quote of the key is.
+    /// The offset of the key's opening quote.
     pub start: usize,
-    /// Where the value begins.
+    /// The offset of the value.
     pub value: usize,
 }
 
 impl<'a> RawEntries<'a> {
-    /// The entries of the object that begins at `at`.
+    /// Iterates over the object at offset `at`.
     pub const fn new(json: &'a [u8], at: usize) -> Self {
         Self { json, at, is_open: false }
     }
 }
 
 impl RawEntry<'_> {
-    /// Where the value ends in the text that has this entry.
+    /// Returns the end offset of the value in the text that contains this entry.
     pub fn end(&self, json: &[u8]) -> Option<usize> {
         value_end(json, self.value)
     }
@@ -55,7 +54,7 @@ impl<'a> Iterator for RawEntries<'a> {
     }
 }
 
-/// Where the value ends that begins at `at`.
+/// Returns the end offset of the value at `at`.
 fn value_end(json: &[u8], at: usize) -> Option<usize> {
     let (mut end, mut depth) = (at, 0_usize);
     loop {
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_found_with_the_bounds_of_their_values() {
+    fn entries_are_found_with_the_offsets_of_their_values() {
         let json = br#"{"a":"x\",}","b":{"c":[{"d":1},[]],"e":"]"},"f":-1.5,"g":null,"h":[]}"#;
         let found: Vec<_> = RawEntries::new(json, 0)
             .map(|entry| {
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_encoders_do_not_write_ends_the_entries() {
+    fn text_that_is_not_compact_json_ends_the_iteration() {
         for json in ["", "{", "{}", "[1]", r#"{ "a":1}"#, r#"{"a" :1}"#, r#"{"a"#, r#"{1:2}"#] {
             assert_eq!(RawEntries::new(json.as_bytes(), 0).next(), None, "{json}");
         }

@@ -1,4 +1,4 @@
-//! Tree to bytes on one line: every object that is stored or sent passes here.
+//! Compact JSON serializer, used for every object that is stored or sent.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use super::format_float;
 use super::parse::special;
 use crate::Value;
 
-/// Writes a value behind what is there.
+/// Appends a value.
 pub(super) fn value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
@@ -40,18 +40,18 @@ pub(super) fn value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a string in quotes. Nearly none has anything in it that must be escaped.
+/// Writes a quoted string. Almost no string needs escapes.
 pub(super) fn string(text: &str, out: &mut Vec<u8>) {
     quote(text, out, escaped);
 }
 
-/// Writes a string in quotes as Go's encoder does by default: with escapes for `<`, `>` and `&`, which HTML would
-/// interpret, and for U+2028 and U+2029, which end a line in JavaScript.
+/// Writes a quoted string like Go's encoder does by default: escapes `<`, `>` and `&` for HTML, and U+2028 and U+2029,
+/// which are line terminators in JavaScript.
 pub(super) fn go_string(text: &str, out: &mut Vec<u8>) {
     quote(text, out, escaped_by_go);
 }
 
-/// Writes a string in quotes; `next` finds the first byte that must be escaped.
+/// Writes a quoted string; `next` finds the first byte that must be escaped.
 #[inline]
 fn quote(text: &str, out: &mut Vec<u8>, next: impl Fn(&[u8]) -> Option<usize>) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -84,7 +84,7 @@ fn quote(text: &str, out: &mut Vec<u8>, next: impl Fn(&[u8]) -> Option<usize>) {
     out.push(b'"');
 }
 
-/// Where the next byte is that does not stand for itself.
+/// Returns the offset of the next byte that must be escaped.
 fn escaped(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(eight) = bytes[at..].first_chunk() {
@@ -98,10 +98,10 @@ fn escaped(bytes: &[u8]) -> Option<usize> {
     Some(at + rest)
 }
 
-/// What U+2028 and U+2029 begin with.
+/// The first UTF-8 byte of U+2028 and U+2029.
 const SEPARATOR: u8 = 0xe2;
 
-/// Where the next byte is that Go's encoder escapes.
+/// Returns the offset of the next byte that Go's encoder escapes.
 fn escaped_by_go(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -114,7 +114,7 @@ fn escaped_by_go(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the next byte is that Go's encoder escapes, or that may begin what it escapes.
+/// Returns the offset of the next byte that Go's encoder escapes, or that may start a sequence it escapes.
 fn suspect(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(eight) = bytes[at..].first_chunk() {
@@ -128,7 +128,7 @@ fn suspect(bytes: &[u8]) -> Option<usize> {
     bytes[at..].iter().position(special).map(|rest| at + rest)
 }
 
-/// Marks the first of eight bytes that [`suspect`] looks for by its highest bit. Marks above the first one mean nothing.
+/// Marks the first of eight bytes that [`suspect`] searches for by its highest bit. Higher marks are meaningless.
 const fn special_to_go(eight: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_escaped_as_go_escapes_them() {
+    fn strings_are_escaped_like_go() {
         let check = |text: &str, expect: &str| {
             let mut out = Vec::new();
             go_string(text, &mut out);
@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_go_escapes_is_read_as_it_was(text in any::<String>(), ascii in "[\\x00-\\x7f]{0,40}") {
+        fn go_escapes_round_trip(text in any::<String>(), ascii in "[\\x00-\\x7f]{0,40}") {
             for text in [text, ascii] {
                 let mut out = Vec::new();
                 go_string(&text, &mut out);
@@ -191,7 +191,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_what_others_write(tree in any_value()) {
+        fn writer_agrees_with_serde_json(tree in any_value()) {
             let mut out = Vec::new();
             value(&tree, &mut out);
             prop_assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&tree).unwrap());

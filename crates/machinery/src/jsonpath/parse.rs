@@ -1,11 +1,11 @@
-//! Text to path.
+//! JSONPath parser.
 
 use super::{Operator, ParseError, Slice, Step};
 use crate::{Str, Value};
 
-/// Longer than any path in use; bounds the work of whoever reads one.
+/// Maximum length of a path in bytes: longer than any path in use; bounds the parsing work.
 const TEXT_BYTES_MAX: usize = 4096;
-/// How deeply filters and unions may stand inside each other.
+/// Maximum nesting depth of filters and unions.
 const DEPTH_MAX: usize = 8;
 
 pub(super) fn parse(text: &str) -> Result<Vec<Step>, ParseError> {
@@ -80,7 +80,7 @@ fn step<'a>(first: char, text: &'a str, depth: usize, steps: &mut Vec<Step>) -> 
     }
 }
 
-/// A field name up to a character that cannot belong to one, unless a backslash stands before it.
+/// Parses a field name up to a character that cannot belong to one, unless that is escaped with a backslash.
 fn field(text: &str) -> (Step, &str) {
     let mut name = Str::default();
     let mut escaped = false;
@@ -151,7 +151,7 @@ fn slice(text: &str) -> Result<Slice, ParseError> {
     }
 }
 
-/// The text after `[?(`: a comparison or a path, then `)]`. A parenthesis inside quotes does not end it.
+/// Parses the text after `[?(`: a comparison or a path, then `)]`. A parenthesis inside quotes does not end it.
 fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
     let mut quote = None;
     let mut before = ' ';
@@ -186,7 +186,7 @@ fn filter_step(text: &str, depth: usize) -> Result<(Step, &str), ParseError> {
     Ok((Step::Filter { left: steps(left, depth + 1)?, operator, right: steps(right, depth + 1)? }, after))
 }
 
-/// The text after an opening quote up to the closing one.
+/// Parses the text after an opening quote up to the closing one.
 fn quoted(quote: char, text: &str) -> Result<(Str, &str), ParseError> {
     let mut out = Str::default();
     let mut chars = text.char_indices();

@@ -1,21 +1,19 @@
-//! Selectors as objects of the API: `matchLabels` and `matchExpressions`.
+//! `LabelSelector` objects: `matchLabels` and `matchExpressions`.
 
 use super::{Operator, Requirement, Selector};
 use crate::field::{self, Error, Errors};
 use crate::{Object, Path, Str, Value, go, names};
 
-/// Why an object is not a label selector.
+/// An object is not a valid `LabelSelector`.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SelectorError {
-    /// An operator of an expression is none of the known ones.
     #[error("{} is not a valid label selector operator", go::quote(.0))]
     Operator(String),
-    /// A key or a value is not right.
     #[error("{}", field::aggregate(.0).unwrap_or_default())]
     Invalid(Errors),
 }
 
-/// The selector that an object of type `LabelSelector` describes. None matches nothing, an empty one everything.
+/// Converts a `LabelSelector` object. [`None`] matches nothing, an empty object everything.
 pub fn from_object(object: Option<&Value>) -> Result<Selector, SelectorError> {
     let Some(object) = object.filter(|object| !object.is_null()) else { return Ok(Selector::Nothing) };
     let mut requirements = Vec::new();
@@ -40,7 +38,7 @@ pub fn from_object(object: Option<&Value>) -> Result<Selector, SelectorError> {
     Ok(Selector::new(requirements))
 }
 
-/// What is wrong with an object of type `LabelSelector`.
+/// Validates a `LabelSelector` object.
 pub fn validate_object(object: &Value, path: &Path, errors: &mut Errors) {
     if let Some(labels) = object.get("matchLabels").and_then(Value::as_object) {
         crate::meta::validate_labels(labels, &path.field("matchLabels"), errors);
@@ -51,7 +49,7 @@ pub fn validate_object(object: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// A selector as commands print it: `<none>` for one that does not restrict anything.
+/// Formats a selector for command output: `<none>` if it is empty.
 pub fn format_selector(object: Option<&Value>) -> String {
     match from_object(object).map(|selector| selector.to_string()) {
         Err(_) => "<error>".to_owned(),
@@ -60,7 +58,7 @@ pub fn format_selector(object: Option<&Value>) -> String {
     }
 }
 
-/// Labels as commands print them: `a=1,b=2`, or `<none>`.
+/// Formats labels for command output: `a=1,b=2`, or `<none>`.
 pub fn format_labels(labels: Option<&Value>) -> String {
     let labels = labels.and_then(Value::as_object).into_iter().flat_map(Object::iter);
     let labels: Vec<_> = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();

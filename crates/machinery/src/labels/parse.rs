@@ -1,4 +1,4 @@
-//! The text form of label selectors: `app=web,tier in (front,back),!canary`.
+//! Parser of the text form of label selectors: `app=web,tier in (front,back),!canary`.
 
 use std::collections::BTreeSet;
 
@@ -6,26 +6,24 @@ use super::{Operator, Requirement, Selector};
 use crate::field::{self, Error};
 use crate::{Path, Str, names};
 
-/// Why a text is not a label selector.
+/// A text is not a valid label selector.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Something other than a requirement, a comma or the end.
+    /// A token that is not a requirement, a comma or the end.
     #[error("found '{found}', expected: {expected}")]
     Unexpected {
-        /// What stands there.
         found: String,
-        /// What could stand there.
+        /// The tokens that are valid here.
         expected: &'static str,
     },
-    /// A requirement that breaks off or goes wrong.
+    /// An incomplete or malformed requirement.
     #[error("unable to parse requirement: found '{found}'{expected}")]
     Requirement {
-        /// What stands there.
         found: String,
-        /// What could stand there, with what joins it to the message.
+        /// The expected tokens, including the text that joins them to the message.
         expected: &'static str,
     },
-    /// A requirement whose key or values are not right.
+    /// A requirement with an invalid key or value.
     #[error("unable to parse requirement: {}", field::aggregate(.0).unwrap_or_default())]
     Invalid(field::Errors),
 }
@@ -71,7 +69,7 @@ enum Token<'a> {
     NotEquals,
     Greater,
     Less,
-    /// A key, a value, or one of the operators `in` and `notin`: which it is depends on where it stands.
+    /// A key, a value, or one of the operators `in` and `notin`, depending on its position.
     Word(&'a str),
 }
 
@@ -119,7 +117,7 @@ impl<'a> Lexer<'a> {
         }
         let end = self.rest.find(['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n', '\0']);
         let (word, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
-        // A zero byte ends the word it stands in, and where a word would begin it ends the text.
+        // A zero byte ends a word; at the start of a word it ends the text.
         self.rest = rest.strip_prefix('\0').unwrap_or(rest);
         if word.is_empty() { Token::End } else { Token::Word(word) }
     }
@@ -189,7 +187,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Values in parentheses, any of which may be empty.
+    /// Parses values in parentheses, any of which may be empty.
     fn values(&mut self) -> Result<Vec<Str>, ParseError> {
         match self.take() {
             Token::Open => {}

@@ -30,7 +30,7 @@ fn selectors_are_printed_sorted_by_key_with_sorted_values() {
 }
 
 #[test]
-fn what_is_no_selector_is_told_in_the_words_of_kubernetes() {
+fn invalid_selectors_fail_with_upstreams_messages() {
     let check = |text: &str, error: &str| assert_eq!(Selector::parse(text).unwrap_err().to_string(), error, "{text}");
     check("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt");
     check("a !b", "unable to parse requirement: found '!', expected: in, notin, =, ==, !=, gt, lt");
@@ -101,7 +101,7 @@ fn selector_objects_become_selectors() {
 }
 
 #[test]
-fn what_is_wrong_with_a_selector_object_is_told_by_field() {
+fn invalid_selector_objects_report_errors_by_field() {
     let object = value!({"matchExpressions": [
         {"key": "a", "operator": "In"},
         {"key": "a", "operator": "Exists", "values": ["b"]},
@@ -122,7 +122,7 @@ fn what_is_wrong_with_a_selector_object_is_told_by_field() {
 
 type Labels = BTreeMap<String, String>;
 
-/// What a requirement means, said once more in the simplest way.
+/// Implements a requirement independently, as a reference.
 fn naive(requirement: &Requirement, labels: &Labels) -> bool {
     let Some(label) = labels.get(requirement.key()) else {
         return matches!(requirement.operator(), Operator::NotEquals | Operator::NotIn | Operator::DoesNotExist);
@@ -151,8 +151,8 @@ fn any_requirement() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back(text in prop::collection::vec(any_requirement(), 0..5)) {
-        // A negative bound is an integer but no label value.
+    fn printed_selectors_parse_back(text in prop::collection::vec(any_requirement(), 0..5)) {
+        // A negative bound is an integer but not a valid label value.
         if let Ok(selector) = Selector::parse(&text.join(", ")) {
             let again = Selector::parse(&selector.to_string()).unwrap();
             prop_assert_eq!(again.to_string(), selector.to_string());
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn matching_agrees_with_its_definition(
+    fn matching_agrees_with_the_reference_implementation(
         text in prop::collection::vec(any_requirement(), 0..4),
         labels in prop::collection::btree_map("[abc]", "[01a]{0,2}", 0..4),
     ) {

@@ -15,7 +15,7 @@ fn updated(object: &Value, old: &Value) -> Vec<String> {
 }
 
 #[test]
-fn metadata_is_read_where_it_is_and_absent_where_not() {
+fn missing_metadata_reads_as_absent() {
     let pod = value!({"metadata": {
         "name": "a", "generation": 3, "labels": {"l": "1"}, "annotations": null, "finalizers": ["f"],
         "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -32,7 +32,7 @@ fn metadata_is_read_where_it_is_and_absent_where_not() {
 }
 
 #[test]
-fn metadata_is_written_and_leaves_no_empty_maps() {
+fn metadata_writes_leave_no_empty_maps() {
     let mut pod = value!({"metadata": null});
     let mut meta = MetaMut::of(&mut pod).unwrap();
     meta.set_label("a", "1");
@@ -58,7 +58,7 @@ fn metadata_is_written_and_leaves_no_empty_maps() {
 }
 
 #[test]
-fn a_made_up_name_keeps_room_for_its_suffix() {
+fn generated_names_are_truncated_to_fit_the_suffix() {
     assert_eq!(generate_name("web-", "abcde"), "web-abcde");
     assert_eq!(generate_name(&"x".repeat(100), "abcde").len(), 63);
     assert_eq!(generate_name(&"é".repeat(40), "abcde").len(), 63);
@@ -68,7 +68,7 @@ fn a_made_up_name_keeps_room_for_its_suffix() {
 }
 
 #[test]
-fn the_server_sets_what_it_alone_decides() {
+fn server_sets_uid_and_timestamps_on_create_and_keeps_them_on_update() {
     let mut object = value!({"metadata": {"generateName": "a-", "uid": "mine", "deletionTimestamp": "x"}});
     prepare_create(&mut object, "u", Time::from_unix(0, 0), "bcdfg");
     let created = value!({"metadata": {
@@ -82,7 +82,7 @@ fn the_server_sets_what_it_alone_decides() {
 }
 
 #[test]
-fn names_and_namespaces_are_checked_on_create() {
+fn names_and_namespaces_are_validated_on_create() {
     let check = |metadata: Value, scope: Scope, expect: &[&str]| {
         assert_eq!(created(&value!({"metadata": metadata}), scope), expect);
     };
@@ -104,7 +104,7 @@ fn names_and_namespaces_are_checked_on_create() {
 }
 
 #[test]
-fn the_beginning_of_a_name_may_end_in_a_dash() {
+fn generate_name_may_end_in_a_dash() {
     assert!(name_is_dns_label("a-", NamePart::Prefix).is_empty());
     assert!(!name_is_dns_label("a-", NamePart::Whole).is_empty());
     assert!(name_is_dns_label("-", NamePart::Prefix).is_empty());
@@ -113,14 +113,14 @@ fn the_beginning_of_a_name_may_end_in_a_dash() {
 }
 
 #[test]
-fn annotations_are_limited_in_all() {
+fn total_size_of_annotations_is_limited() {
     let long = "x".repeat(256 << 10);
     let object = value!({"metadata": {"name": "a", "annotations": {"A/b": long}}});
     assert_eq!(created(&object, Scope::Cluster), ["metadata.annotations: Too long: may not be more than 262144 bytes"]);
 }
 
 #[test]
-fn one_owner_at_most_is_the_controller() {
+fn at_most_one_owner_is_the_controller() {
     let object = value!({"metadata": {"name": "a", "ownerReferences": [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "1", "controller": true},
         {"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "2", "controller": true},
@@ -139,7 +139,7 @@ fn one_owner_at_most_is_the_controller() {
 }
 
 #[test]
-fn finalizers_do_not_contradict_each_other() {
+fn orphan_and_foreground_finalizers_are_mutually_exclusive() {
     let object = value!({"metadata": {"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}});
     assert_eq!(
         created(&object, Scope::Cluster),
@@ -165,7 +165,7 @@ fn managed_fields_name_an_operation_and_a_printable_manager() {
 }
 
 #[test]
-fn what_identifies_an_object_does_not_change() {
+fn identity_fields_are_immutable() {
     let old = value!({"metadata": {
         "name": "a", "namespace": "n", "uid": "1", "resourceVersion": "1", "generation": 2,
         "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]

@@ -1,4 +1,4 @@
-//! The rules that the metadata of every object obeys.
+//! Validation of ObjectMeta.
 
 use std::collections::BTreeSet;
 
@@ -6,50 +6,47 @@ use super::{FINALIZER_DELETE_DEPENDENTS, FINALIZER_ORPHAN_DEPENDENTS, Meta, Owne
 use crate::field::{BadValue, Error, Errors};
 use crate::{Object, Path, Value, go, names};
 
-/// Whether objects of a kind live in namespaces.
+/// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// In a namespace.
     Namespaced,
-    /// In none.
     Cluster,
 }
 
-/// What a rule for names is asked about.
+/// The part of a name that a name rule validates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamePart {
-    /// A whole name.
     Whole,
-    /// The beginning of one: `generateName`.
+    /// The prefix of a generated name: `generateName`.
     Prefix,
 }
 
-/// A kind's rule for names: what is wrong with one.
+/// A kind's name validation; returns error messages.
 pub type NameRule = fn(&str, NamePart) -> Vec<String>;
 
-/// All keys and values of annotations together may have so many bytes.
+/// Maximum total bytes of all annotation keys and values.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 const FIELD_MANAGER_BYTES_MAX: usize = 128;
 const SUBRESOURCE_BYTES_MAX: usize = 256;
 const CONDITION_REASON_BYTES_MAX: usize = 1 << 10;
 const CONDITION_MESSAGE_BYTES_MAX: usize = 32 << 10;
 
-/// The rule of most kinds: a DNS subdomain.
+/// Requires a DNS subdomain: the rule of most kinds.
 pub fn name_is_dns_subdomain(name: &str, part: NamePart) -> Vec<String> {
     names::dns1123_subdomain(&completed(name, part))
 }
 
-/// The rule of namespaces and of kinds whose names become host names: a DNS label.
+/// Requires a DNS label: the rule of namespaces and of kinds whose names become host names.
 pub fn name_is_dns_label(name: &str, part: NamePart) -> Vec<String> {
     names::dns1123_label(&completed(name, part))
 }
 
-/// The rule of services: a DNS label that starts with a letter.
+/// Requires a DNS label that starts with a letter: the rule of Services.
 pub fn name_is_dns1035_label(name: &str, part: NamePart) -> Vec<String> {
     names::dns1035_label(&completed(name, part))
 }
 
-/// The rule of RBAC's kinds: whatever can stand in a URL.
+/// Requires a valid URL path segment: the rule of RBAC kinds.
 pub fn name_is_path_segment(name: &str, part: NamePart) -> Vec<String> {
     match part {
         NamePart::Whole => names::path_segment(name),
@@ -57,7 +54,7 @@ pub fn name_is_path_segment(name: &str, part: NamePart) -> Vec<String> {
     }
 }
 
-/// What is wrong with the metadata of an object to be created. Its name has been made if it is to be made up.
+/// Validates the metadata of a new object, after name generation.
 pub fn validate_create(object: &Value, scope: Scope, rule: NameRule, path: &Path, errors: &mut Errors) {
     let meta = Meta::of(object);
     for wrong in Some(meta.generate_name())
@@ -83,7 +80,7 @@ pub fn validate_create(object: &Value, scope: Scope, rule: NameRule, path: &Path
     validate_managed_fields(meta.managed_fields(), &path.field("managedFields"), errors);
 }
 
-/// What is wrong with the metadata of an object that takes the place of `old`.
+/// Validates the metadata of an object that replaces `old`.
 pub fn validate_update(object: &Value, old: &Value, path: &Path, errors: &mut Errors) {
     let (meta, old) = (Meta::of(object), Meta::of(old));
     if old.is_deleting() {
@@ -105,7 +102,6 @@ pub fn validate_update(object: &Value, old: &Value, path: &Path, errors: &mut Er
     validate_managed_fields(meta.managed_fields(), &path.field("managedFields"), errors);
 }
 
-/// What is wrong with labels.
 pub fn validate_labels(labels: &Object, path: &Path, errors: &mut Errors) {
     for (key, value) in labels.iter() {
         for wrong in names::qualified_name(key) {
@@ -118,7 +114,6 @@ pub fn validate_labels(labels: &Object, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with annotations.
 pub fn validate_annotations(annotations: &Object, path: &Path, errors: &mut Errors) {
     let mut bytes = 0;
     for (key, value) in annotations.iter() {
@@ -132,7 +127,6 @@ pub fn validate_annotations(annotations: &Object, path: &Path, errors: &mut Erro
     }
 }
 
-/// What is wrong with the finalizers.
 pub fn validate_finalizers(meta: Meta<'_>, path: &Path, errors: &mut Errors) {
     let has = |name: &str| meta.finalizers().any(|finalizer| finalizer == name);
     for finalizer in meta.finalizers() {
@@ -148,7 +142,7 @@ pub fn validate_finalizers(meta: Meta<'_>, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the owners. One of them at most manages the object.
+/// Validates `ownerReferences`. At most one owner may be the controller.
 pub fn validate_owner_references(meta: Meta<'_>, path: &Path, errors: &mut Errors) {
     let mut first: Option<String> = None;
     for owner in meta.owner_references() {
@@ -170,7 +164,6 @@ pub fn validate_owner_references(meta: Meta<'_>, path: &Path, errors: &mut Error
     }
 }
 
-/// What is wrong with the entries of `managedFields`.
 pub fn validate_managed_fields(entries: &[Value], path: &Path, errors: &mut Errors) {
     for (at, entry) in entries.iter().enumerate() {
         let path = path.index(at);
@@ -188,7 +181,6 @@ pub fn validate_managed_fields(entries: &[Value], path: &Path, errors: &mut Erro
     }
 }
 
-/// What is wrong with the name of a field manager.
 pub fn validate_field_manager(manager: &str, path: &Path, errors: &mut Errors) {
     if manager.len() > FIELD_MANAGER_BYTES_MAX {
         errors.push(Error::too_long(path, FIELD_MANAGER_BYTES_MAX));
@@ -199,7 +191,7 @@ pub fn validate_field_manager(manager: &str, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a list of conditions, such as many a status has.
+/// Validates a list of status conditions.
 pub fn validate_conditions(conditions: &[Value], path: &Path, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (at, condition) in conditions.iter().enumerate() {
@@ -212,7 +204,7 @@ pub fn validate_conditions(conditions: &[Value], path: &Path, errors: &mut Error
     }
 }
 
-/// Kubernetes checks the beginning of a name as if it went on: a dash at its end is not the end of the name.
+/// Masks a trailing dash of a `generateName`, as upstream's `maskTrailingDash`: the generated suffix follows it.
 fn completed(name: &str, part: NamePart) -> String {
     match name.strip_suffix('-') {
         Some(rest) if part == NamePart::Prefix => {
@@ -248,7 +240,7 @@ fn validate_maps_and_owners(meta: Meta<'_>, path: &Path, errors: &mut Errors) {
 }
 
 fn validate_owner(owner: OwnerReference<'_>, path: &Path, errors: &mut Errors) {
-    // More than one slash is no group and version at all.
+    // An apiVersion with more than one slash has no group and version.
     let (group, version) = match owner.api_version().split_once('/') {
         Some((_, rest)) if rest.contains('/') => ("", ""),
         Some((group, version)) => (group, version),
@@ -268,7 +260,7 @@ fn validate_owner(owner: OwnerReference<'_>, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// An owner as Go writes it: in the order of the type's fields.
+/// Formats an owner reference like Go: fields in declaration order.
 fn owner_json(owner: OwnerReference<'_>) -> String {
     let mut fields = Vec::new();
     for (name, always) in [

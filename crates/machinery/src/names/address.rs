@@ -1,9 +1,9 @@
-//! IP addresses and prefixes, with the leniency of older versions of Go that stored objects rely on.
+//! IP addresses and CIDRs, with the leniency of older Go versions that stored objects rely on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Reads an address. Leading zeros in the numbers of an IPv4 address are ignored, and an IPv4 address in the form of
-/// an IPv6 one (`::ffff:10.0.0.1`) is the IPv4 address.
+/// Parses an address. Leading zeros in an IPv4 address are ignored, and an IPv4-mapped IPv6 address (`::ffff:10.0.0.1`)
+/// becomes the IPv4 address.
 pub fn parse_ip(value: &str) -> Option<IpAddr> {
     if !value.contains(':') {
         return parse_ipv4(value).map(IpAddr::V4);
@@ -15,7 +15,7 @@ pub fn parse_ip(value: &str) -> Option<IpAddr> {
     Some(ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4))
 }
 
-/// Reads a prefix: the address as it was written, and the number of leading bits.
+/// Parses a CIDR; returns the address as written and the prefix length.
 pub fn parse_cidr(value: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = value.split_once('/')?;
     let ip = parse_ip(address)?;
@@ -27,22 +27,18 @@ pub fn parse_cidr(value: &str) -> Option<(IpAddr, u8)> {
     (bits <= if written_as_v6 { 128 } else { 32 }).then_some((ip, bits))
 }
 
-/// An IP address.
 pub fn ip(value: &str) -> Vec<String> {
     expect(parse_ip(value).is_some(), "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
 }
 
-/// An IPv4 address.
 pub fn ipv4(value: &str) -> Vec<String> {
     expect(matches!(parse_ip(value), Some(IpAddr::V4(_))), "must be a valid IPv4 address")
 }
 
-/// An IPv6 address.
 pub fn ipv6(value: &str) -> Vec<String> {
     expect(matches!(parse_ip(value), Some(IpAddr::V6(_))), "must be a valid IPv6 address")
 }
 
-/// An IP prefix.
 pub fn cidr(value: &str) -> Vec<String> {
     expect(parse_cidr(value).is_some(), "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
 }

@@ -13,7 +13,7 @@ fn check(rule: Rule, value: &str, wrong: &[&str]) {
 }
 
 #[test]
-fn names_that_are_right_have_nothing_wrong() {
+fn valid_names_have_no_errors() {
     check(dns1123_label, "a-1", &[]);
     check(dns1123_subdomain, "1.a-b.c", &[]);
     check(dns1035_label, "a-1", &[]);
@@ -34,7 +34,7 @@ fn names_that_are_right_have_nothing_wrong() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_the_regular_expression() {
+fn invalid_names_report_the_regular_expression() {
     check(
         dns1123_label,
         "A",
@@ -69,7 +69,7 @@ fn what_is_wrong_is_told_with_the_regular_expression() {
 }
 
 #[test]
-fn lengths_are_counted_in_the_unit_that_each_rule_names() {
+fn lengths_are_reported_in_the_unit_of_each_rule() {
     let long = "a".repeat(254);
     check(dns1123_label, &long, &["must be no more than 63 characters"]);
     check(dns1123_subdomain, &long, &["must be no more than 253 characters"]);
@@ -111,9 +111,9 @@ proptest! {
     }
 }
 
-/// What a kube-apiserver found wrong with names, recorded: one of the rules here must find it in the same words.
+/// Every recorded kube-apiserver error about a name must be reproduced by one of these rules with the same message.
 #[test]
-fn recorded_findings_about_names_are_found_again() {
+fn recorded_name_errors_are_reproduced() {
     let shared = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
     let Ok(files) = std::fs::read_dir(shared.join("golden")) else {
         println!("no recorded answers at {}: skipped", shared.display());
@@ -152,7 +152,7 @@ fn recorded_findings_about_names_are_found_again() {
     assert!(missed.is_empty());
 }
 
-/// Collects value and detail of each finding that quotes a rule of this module.
+/// Collects value and detail of each error that quotes a rule of this module.
 fn each_finding(value: &Value, findings: &mut BTreeSet<(String, String)>) {
     let message = value.str_at(&["message"]).filter(|_| value.get("field").is_some());
     if let Some(rest) = message.and_then(|message| message.strip_prefix("Invalid value: ")) {

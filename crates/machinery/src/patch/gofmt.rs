@@ -1,16 +1,16 @@
-//! Trees as Go's `fmt` prints them, because the messages of Kubernetes quote them that way.
+//! Go's `fmt` output of trees, which upstream's patch messages contain.
 
 use std::fmt;
 
 use crate::Value;
 
-/// `map[a:1 b:[x y] c:<nil>]`, the verb `%v`.
+/// The verb `%v`: `map[a:1 b:[x y] c:<nil>]`.
 pub(super) struct Plain<'a>(pub &'a Value);
 
-/// The verb `%s`: strings as they are, `%!s(int64=1)` for what is not one.
+/// The verb `%s`: strings unchanged, `%!s(int64=1)` for other values.
 pub(super) struct AsString<'a>(pub &'a Value);
 
-/// What `reflect.TypeOf` calls a decoded value.
+/// Returns the name of `reflect.TypeOf` for a decoded value.
 pub(super) const fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
@@ -74,7 +74,7 @@ fn container(
     out.write_str("]")
 }
 
-/// `%v` of a float: shortest digits, an exponent of at least two digits below 1e-4 and from 1e21 on.
+/// Formats a float like `%v`: shortest digits; below 1e-4 and from 1e21 on an exponent of at least two digits.
 fn shortest(float: f64) -> String {
     let size = float.abs();
     if size == 0.0 || (1e-4..1e21).contains(&size) {
@@ -94,7 +94,7 @@ mod tests {
     use crate::json;
 
     #[test]
-    fn values_print_as_go_prints_them() {
+    fn values_are_formatted_like_go() {
         let check = |json: &str, plain: &str, string: &str| {
             let value = json::parse(json.as_bytes()).unwrap();
             assert_eq!((Plain(&value).to_string(), AsString(&value).to_string()), (plain.into(), string.into()));

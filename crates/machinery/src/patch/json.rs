@@ -1,12 +1,11 @@
-//! JSON Patch (RFC 6902) with the liberties of the library that Kubernetes uses.
+//! JSON Patch (RFC 6902) with the extensions of the library that Kubernetes uses.
 //!
-//! The `json-patch` crate works on `serde_json::Value`: using it would mean converting the object there and back, which
-//! costs more than the patch, and it is strict where Kubernetes is not. What Kubernetes allows beyond the RFC: negative
-//! indexes count from the end of a list; `replace` sets a key that is absent; `test` for `null` holds where there is
-//! nothing, and `copy` from there copies `null`; a missing `value` is `null`; a pointer's text before its first `/` is
-//! ignored.
+//! The `json-patch` crate works on `serde_json::Value`: converting the object there and back costs more than the patch,
+//! and the crate is stricter than Kubernetes. Kubernetes' extensions: negative indexes count from the end of a list;
+//! `replace` sets an absent key; `test` for `null` holds for an absent value, and `copy` of an absent value copies
+//! `null`; a missing `value` is `null`; a pointer's text before its first `/` is ignored.
 //!
-//! A patch may be hostile: its operations, what they copy, how deep they nest and the work they cause are bounded.
+//! A patch may be hostile: the number of operations, the copied bytes, the nesting depth and the work are bounded.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,127 +16,103 @@ use crate::{Object, Str, Value, json};
 #[cfg(test)]
 mod tests;
 
-/// The most operations that a patch may have.
+/// Maximum number of operations in a patch.
 pub const OPERATIONS_MAX: usize = 10_000;
 
-/// The most bytes of JSON that the `copy` operations of a patch may add up to: 3 MiB.
+/// Maximum total bytes of JSON that the `copy` operations of a patch may add: 3 MiB.
 pub const COPIED_MAX: usize = 3 << 20;
 
-/// The most entries that the operations of a patch may shift or look at: about a second of work. Reached only by
+/// Maximum number of entries that the operations of a patch may move or read: about a second of work. Reached only by
 /// thousands of operations on lists or objects with tens of thousands of entries.
-// DEVIATION: upstream lets such a patch run for as long as it takes.
+// DEVIATION: upstream does not limit the running time of such a patch.
 const WORK_MAX: usize = 1 << 28;
 
-/// A sequence of operations.
 #[derive(Clone, Debug, Default)]
 pub struct Patch {
     operations: Vec<Operation>,
     unknown: Vec<String>,
 }
 
-/// Why a tree is not a patch, or why a patch does not apply.
+/// A tree is not a JSON patch, or the patch does not apply.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not a list.
     #[error("json: cannot unmarshal {0} into Go value of type []handlers.jsonPatchOp")]
     NotAList(&'static str),
-    /// One of its entries is not an object.
     #[error("json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp")]
     NotAnOperation {
-        /// Which entry.
         index: usize,
-        /// What it is instead.
+        /// The JSON type of the entry.
         found: &'static str,
     },
-    /// A field of an operation is not a string.
     #[error("json: cannot unmarshal {found} into Go struct field jsonPatchOp.{field} of type string")]
     NotAString {
-        /// Which operation.
         index: usize,
-        /// Which field.
         field: &'static str,
-        /// What it is instead.
+        /// The JSON type of the field.
         found: &'static str,
     },
-    /// It has more than [`OPERATIONS_MAX`] operations.
+    /// The patch has more than [`OPERATIONS_MAX`] operations.
     #[error("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {0}")]
     TooMany(usize),
-    /// An operation does not apply to the tree.
     #[error("operation {index} ({op} {path:?}) does not apply")]
     Failed {
-        /// Which operation.
         index: usize,
-        /// Its kind.
         op: Op,
-        /// Its path.
         path: Str,
-        /// What is wrong with it.
         #[source]
         fault: Fault,
     },
 }
 
-/// What is wrong with an operation on a tree.
+/// The reason why an operation does not apply to a tree.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// There is no such operation.
     #[error("Unexpected kind: {0}")]
     Unknown(Str),
-    /// A pointer is not given.
     #[error("operation missing {0} field: missing value")]
     NoPointer(&'static str),
-    /// What a pointer leads through is not there, or is no list or object.
+    /// A value on the path of a pointer does not exist, or is not a list or object.
     #[error("doc is missing {role}: {pointer:?}: missing value")]
     Absent {
-        /// What the pointer is for: `path`, `from path` or `destination path`.
+        /// The role of the pointer: `path`, `from path` or `destination path`.
         role: &'static str,
-        /// The pointer.
         pointer: Str,
     },
-    /// There is no such key to remove.
     #[error("Unable to remove nonexistent key: {0}: missing value")]
     NoKey(Str),
-    /// There is no such entry in a list.
     #[error("Unable to access invalid index: {0}: invalid index referenced")]
     NoIndex(i64),
-    /// An entry of a list is asked for by something that is not a number.
     #[error("value was not a proper array index: '{0}'")]
     NotAnIndex(Str),
-    /// The value is not the one tested for.
     #[error("testing value {0} failed: test failed")]
     Test(Str),
-    /// The whole would be replaced by a scalar.
+    /// The document would be replaced by a scalar.
     #[error("replace operation value must be object or array")]
     Scalar,
-    /// Too much has been copied.
+    /// The copies exceed [`COPIED_MAX`].
     #[error(
         "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {COPIED_MAX}"
     )]
     Copied(usize),
-    /// The result would be nested too deeply.
+    /// The result would exceed [`DEPTH_MAX`].
     #[error("the result would be nested more than {DEPTH_MAX} levels deep")]
     Depth,
-    /// The patch causes too much work.
+    /// The operations exceed `WORK_MAX`.
     #[error("the operations so far have moved too many entries")]
     Work,
 }
 
-/// The kind of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Sets a key, or inserts into a list.
     Add,
-    /// Removes what is there.
     Remove,
-    /// Sets what is there.
     Replace,
-    /// Removes here and adds there.
     Move,
-    /// Adds there what is here.
     Copy,
-    /// Goes on only if this is the value.
+    /// Fails unless the value at the path is the given one.
     Test,
-    /// None of these.
+    /// An unknown operation.
     Other(Str),
 }
 
@@ -150,7 +125,7 @@ struct Operation {
 }
 
 impl Patch {
-    /// Reads the operations of a patch.
+    /// Parses the operations of a patch.
     pub fn new(patch: Value) -> Result<Self, Error> {
         let items = match patch {
             Value::Array(items) => items,
@@ -171,12 +146,12 @@ impl Patch {
         Ok(read)
     }
 
-    /// The paths of the fields that no operation has: `[0].vaule`.
+    /// Returns the paths of unknown fields of operations: `[0].vaule`.
     pub fn unknown_fields(&self) -> &[String] {
         &self.unknown
     }
 
-    /// Changes `current` by all operations, or by none.
+    /// Applies all operations to `current`, or none.
     pub fn apply(self, current: Value) -> Result<Value, Error> {
         let mut document = Document { root: current, copied: 0, work: 0 };
         for (index, operation) in self.operations.into_iter().enumerate() {
@@ -228,7 +203,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// A tree that is being changed, and what the changes have cost.
+/// A tree under modification, with the cost of the modifications so far.
 struct Document {
     root: Value,
     copied: usize,
@@ -308,7 +283,7 @@ impl Document {
         Ok(())
     }
 
-    // DEVIATION: strings and numbers are compared as values; upstream compares how they are written.
+    // DEVIATION: strings and numbers are compared as values; upstream compares their text.
     fn test(&mut self, pointer: &str, value: &Value) -> Result<(), Fault> {
         let found = if pointer.is_empty() { &self.root } else { self.read(pointer, "path")? };
         if found == value { Ok(()) } else { Err(Fault::Test(pointer.into())) }
@@ -322,7 +297,7 @@ impl Document {
         if self.copied > COPIED_MAX { Err(Fault::Copied(self.copied)) } else { Ok(value) }
     }
 
-    /// What a pointer leads to; `null` for a key that is absent.
+    /// Returns the value at a pointer; `null` for an absent key.
     fn read(&mut self, pointer: &str, role: &'static str) -> Result<&Value, Fault> {
         let place = Place::find(&mut self.root, pointer, role)?;
         match place.holder {
@@ -335,7 +310,7 @@ impl Document {
     }
 }
 
-/// Where a pointer leads: a list or an object, and the last token.
+/// The target of a pointer: a list or an object, and the last token.
 struct Place<'t, 'p> {
     holder: Holder<'t>,
     key: Cow<'p, str>,
@@ -391,11 +366,11 @@ fn unescape(token: &str) -> Cow<'_, str> {
     if !token.contains('~') {
         return token.into();
     }
-    // `~01` is `~1` and not `/`: slashes first, and a tilde that an escape left behind starts no other.
+    // `~01` is `~1` and not `/`: slashes are replaced first, and the resulting tilde does not start another escape.
     token.replace("~1", "/").replace("~0", "~").into()
 }
 
-/// The place that `key` names among `len`; a negative one counts from the end.
+/// Returns the index that `key` denotes in a list of `len` items; a negative one counts from the end.
 fn index(key: &str, len: usize) -> Result<usize, Fault> {
     let given: i64 = key.parse().map_err(|_| Fault::NotAnIndex(key.into()))?;
     let len = i64::try_from(len).expect("a list in memory has fewer than 2^63 entries");

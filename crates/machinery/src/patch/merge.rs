@@ -1,11 +1,11 @@
-//! JSON Merge Patch (RFC 7386): applying one, making one from two trees, and from three as `kubectl apply` does.
+//! JSON Merge Patch (RFC 7386): application, two-way diff, and three-way diff as in `kubectl apply`.
 
 use crate::patch::Changes;
 use crate::{Object, Str, Value};
 
-/// Changes `current` by `patch`.
+/// Applies `patch` to `current`.
 ///
-/// As in Kubernetes, the objects inside a list lose their nulls too where the list replaces anything but an object.
+/// As in Kubernetes, nulls are also removed from objects inside a list, unless the list replaces an object.
 pub fn apply(current: Value, patch: Value) -> Value {
     match (current, patch) {
         (Value::Object(mut current), Value::Object(patch)) => {
@@ -20,8 +20,7 @@ pub fn apply(current: Value, patch: Value) -> Value {
     }
 }
 
-/// The patch that makes `to` out of `from`, as small as can be. A null in an object of `to` cannot be expressed: it
-/// reads as a removal.
+/// Returns the minimal patch from `from` to `to`. A null in an object of `to` cannot be expressed: it means removal.
 pub fn diff(from: &Value, to: &Value) -> Value {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => Value::Object(difference(from, to)),
@@ -29,18 +28,18 @@ pub fn diff(from: &Value, to: &Value) -> Value {
     }
 }
 
-/// The patch that brings `current` to what `modified` says: what `modified` adds or changes is set, what was in
-/// `original` and is no longer in `modified` is removed, and what only `current` has stays.
+/// Returns the patch that brings `current` to `modified`: fields that `modified` adds or changes are set, fields that
+/// `original` has and `modified` lacks are removed, and fields that only `current` has stay.
 ///
-/// Upstream looks for conflicts between its two halves; there are none, since a field that `modified` lacks is only in
-/// the one and a field that it has only in the other.
+/// Upstream checks its two partial patches for conflicts. There are none: a field that `modified` lacks occurs only in
+/// the deletions, a field that it has only in the changes.
 pub fn three_way(original: &Object, modified: &Object, current: &Object) -> Object {
     let mut patch = removals(difference(original, modified));
     merge(&mut patch, settings(difference(current, modified)));
     patch
 }
 
-/// Takes the nulls out of every object in a tree; those that stand in a list themselves stay.
+/// Removes the nulls from every object in a tree; direct items of lists stay.
 pub(super) fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(object) => object.retain(|_, value| {
@@ -84,7 +83,7 @@ fn difference(from: &Object, to: &Object) -> Object {
     patch.into_iter().collect()
 }
 
-/// The nulls of a patch and the way to them.
+/// Returns only the nulls of a patch, with the objects that contain them.
 fn removals(patch: Object) -> Object {
     let kept = patch.into_iter().filter_map(|(key, value)| match value {
         Value::Null => Some((key, Value::Null)),
@@ -94,7 +93,7 @@ fn removals(patch: Object) -> Object {
     kept.collect()
 }
 
-/// What a patch sets. An empty object is a value of its own, not the lack of changes inside one.
+/// Returns only the non-null values of a patch. An empty object is a value, not the absence of changes.
 fn settings(patch: Object) -> Object {
     let kept = patch.into_iter().filter_map(|(key, value)| match value {
         Value::Null => None,
@@ -117,7 +116,7 @@ mod tests {
     use crate::value;
 
     #[test]
-    fn the_examples_of_rfc_7386() {
+    fn rfc_7386_examples() {
         let check = |current: &str, patch: &str, expect: &str| {
             assert_eq!(apply(read(current), read(patch)), read(expect), "{current} + {patch}");
         };
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_inside_lists_go_unless_the_list_takes_the_place_of_an_object() {
+    fn nulls_inside_lists_are_removed_unless_the_list_replaces_an_object() {
         let check = |current: &str, patch: &str, expect: &str| {
             assert_eq!(apply(read(current), read(patch)), read(expect), "{current} + {patch}");
         };
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_holds_only_what_differs() {
+    fn a_patch_contains_only_differences() {
         let check = |from: &str, to: &str, expect: &str| assert_eq!(diff(&read(from), &read(to)), read(expect));
         check("{a: 1, b: {c: 2, d: 3}}", "{a: 1, b: {c: 2, d: 4}}", "{b: {d: 4}}");
         check("{a: 1, b: {c: 2}}", "{b: {c: 2}}", "{a: null}");
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn three_trees_make_one_patch() {
+    fn three_way_patch_examples() {
         let check = |original: &str, modified: &str, current: &str, expect: &str| {
             let object = |text: &str| read(text).as_object().cloned().unwrap();
             let patch = three_way(&object(original), &object(modified), &object(current));
@@ -196,15 +195,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_difference_of_two_trees_leads_from_one_to_the_other(from in any_value(), to in without_nulls()) {
+        fn applying_a_diff_gives_the_target(from in any_value(), to in without_nulls()) {
             let patch = diff(&from, &to);
             prop_assert_eq!(apply(from, patch), to);
         }
 
         #[test]
-        fn a_patch_applied_twice_is_applied_once(current in any_value(), patch in any_value()) {
+        fn applying_a_patch_is_idempotent(current in any_value(), patch in any_value()) {
             let once = apply(current, patch.clone());
-            // Lists that take the place of an object keep their nulls the first time only.
+            // A list that replaces an object keeps its nulls the first time only.
             let mut twice = apply(once.clone(), patch);
             let mut once = once;
             discard_nulls(&mut once);
@@ -213,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn a_three_way_merge_sets_removes_and_keeps(
+        fn three_way_merge_sets_removes_and_keeps_fields(
             original in without_nulls(), modified in without_nulls(), current in without_nulls(),
         ) {
             let (Value::Object(original), Value::Object(modified), Value::Object(current)) = (original, modified, current)

@@ -1,20 +1,18 @@
-//! How the tests of patches write trees: YAML's flow style, `{containers: [{name: a}], $patch: delete}`.
+//! Test notation for trees: YAML flow style, `{containers: [{name: a}], $patch: delete}`.
 
 use proptest::prelude::*;
 
 use crate::{Object, Str, Value, yaml};
 
-/// Reads a tree.
 pub fn read(text: &str) -> Value {
     yaml::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Reads a tree that is an object.
 pub fn object(text: &str) -> Object {
     read(text).as_object().cloned().unwrap_or_else(|| panic!("not an object: {text}"))
 }
 
-/// Any small tree, of few enough keys that two of them often meet.
+/// Generates small trees with so few keys that two of them often share some.
 pub fn any_value() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),

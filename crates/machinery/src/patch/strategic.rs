@@ -6,13 +6,13 @@
 //! | `$patch: replace` or `delete` in an object | the object becomes the rest of the patch, or empty |
 //! | `$patch: delete` in an item of a merged list | the item with its merge key is removed |
 //! | `$patch: replace` as an item of a merged list | the list becomes the other items |
-//! | `$retainKeys: [a, b]` | all fields but these are removed |
-//! | `$setElementOrder/list: […]` | the order of the items that it names |
+//! | `$retainKeys: [a, b]` | all fields except these are removed |
+//! | `$setElementOrder/list: […]` | the order of the listed items |
 //! | `$deleteFromPrimitiveList/list: […]` | these scalars are removed from the list |
 //!
-//! Fields that the schema does not know are merged as a JSON merge patch would. What is new comes without directives
-//! and nulls.
-// DEVIATION: upstream refuses to merge two objects of which it does not know the type (such as raw extensions).
+//! Fields that the schema does not declare are merged as in a JSON merge patch. Added values contain no directives and
+//! no nulls.
+// DEVIATION: upstream rejects merging two objects of unknown type (such as raw extensions).
 
 mod conflict;
 mod diff;
@@ -33,108 +33,96 @@ use crate::{Object, Path, Str, Value};
 
 pub use restore::{Mistyped, check_types, quoted};
 
-/// Why a strategic merge patch cannot be applied or made. Reads as upstream's message, which does not say where.
+/// A strategic merge patch cannot be applied or created. Displays upstream's message, which has no path.
 #[derive(Debug, thiserror::Error)]
 #[error("{fault}")]
 pub struct Error {
-    /// The field it is about.
     pub path: String,
-    /// What is wrong there.
     pub fault: Fault,
 }
 
-/// What is wrong with a strategic merge patch or with an object it is for.
+/// The reason why a strategic merge patch, or the object it is for, is invalid.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// An item of a merged list lacks the field that tells it apart.
     #[error("map: {map} does not contain declared merge key: {key}")]
     NoMergeKey {
-        /// The item, as Go prints it.
+        /// The item as printed by Go.
         map: String,
-        /// The field.
         key: Str,
     },
-    /// A list of objects is to be merged, but nothing tells its items apart.
+    /// A list of objects with the merge strategy has no merge key.
     #[error("cannot merge lists without merge key for struct")]
     NoMergeKeyDeclared,
-    /// A list or an object stands where a scalar is compared.
+    /// A merge key or set item is a list or an object.
     #[error("cannot tell items apart by a {0}")]
     NotComparable(&'static str),
-    /// `$patch` is none of its values.
     #[error("unknown patch type: {directive} in map: {map}")]
     UnknownDirective {
-        /// Its value, as Go prints it.
+        /// The value as printed by Go.
         directive: String,
-        /// Where it is, as Go prints it.
+        /// The object as printed by Go.
         map: String,
     },
-    /// `$patch: merge` in an item.
+    /// `$patch: merge` in a list item.
     #[error("merging lists cannot yet be specified in the patch")]
     MergeDirective,
-    /// A directive is no string where two objects with directives are compared.
+    /// A directive is not a string where two objects with directives are compared.
     #[error("invalid value for special key: $patch")]
     BadDirective,
-    /// `$retainKeys` is no list of names, or the patch has a field that is not in it.
+    /// `$retainKeys` is not a list of names, or the patch has a field that is not in it.
     #[error("invalid patch format of retainKeys")]
     RetainKeys,
-    /// Two patches that are to be one retain different fields.
+    /// Two patches that are merged into one retain different fields.
     #[error("{0} and {1} are not deep equal: this may happen when calculating the 3-way diff patch")]
     RetainKeysDiffer(String, String),
-    /// `$deleteFromPrimitiveList` without the name of a list, or not a list.
+    /// `$deleteFromPrimitiveList` has no list name, or is not a list.
     #[error("invalid patch format of primitive list")]
     DeleteFromPrimitiveList,
-    /// `$setElementOrder` without the name of a list, or two that differ.
+    /// `$setElementOrder` has no list name, or two of them differ.
     #[error("invalid patch format of setElementOrder list")]
     SetElementOrder,
-    /// The items of a patch are in another order than its `$setElementOrder` says, or not all of them are there.
+    /// The items of a patch have a different order than its `$setElementOrder`, or some are missing in it.
     #[error("the order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n")]
     Order {
-        /// The items, as Go prints them.
+        /// The items as printed by Go.
         patch: String,
-        /// The order, as Go prints it.
+        /// The order as printed by Go.
         order: String,
     },
-    /// There is no such field to order.
     #[error("unable to find api field in struct {ty} for the json field {field:?}")]
     UnknownField {
         /// The Go type.
         ty: Str,
-        /// The field.
         field: Str,
     },
-    /// A value is of the wrong type.
     #[error("expected a {expected}, but received a {found}")]
     Type {
-        /// What should be there, in Go's words.
+        /// The expected Go type.
         expected: &'static str,
-        /// What is there, in Go's words.
+        /// The found Go type.
         found: &'static str,
     },
-    /// A list to be merged has items of more than one type.
     #[error("list element types are not identical: {0}")]
     MixedTypes(String),
-    /// A list to be merged has lists for items.
     #[error("lists of lists are not supported")]
     ListOfLists,
-    /// A list to be put in order is empty.
     #[error("no elements in any of the given slices")]
     NoElements,
-    /// The fields that a patch changes have been changed by somebody else.
+    /// Fields that the patch changes were changed concurrently.
     #[error("patch:\n{patch}\nconflicts with changes made from original to current:\n{changed}\n")]
     Conflict {
-        /// The patch.
         patch: Value,
-        /// What has become of the original since.
+        /// The changes from the original to the current object.
         changed: Value,
     },
 }
 
-/// What to do about fields that were changed since the original, and not to what the patch makes of them.
+/// The handling of fields that differ from the original and from the patch's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
-    /// They become what the patch says.
+    /// The patch's values win.
     Overwrite,
-    /// The patch is not made.
+    /// Creating the patch fails.
     Refuse,
 }
 
@@ -146,19 +134,19 @@ const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 const LIST: &str = "[]interface {}";
 const OBJECT: &str = "map[string]interface {}";
 
-/// Changes `current`, of type `schema`, by `patch`.
+/// Applies `patch` to `current`, which is of type `schema`.
 pub fn apply(current: Object, patch: Object, schema: Schema<'_>) -> Result<Object, Error> {
     merge::objects(current, patch, Spot::root(schema), merge::Onto::Object)
 }
 
-/// The patch that makes `modified` out of `original`.
+/// Returns the patch from `original` to `modified`.
 pub fn create_two_way(original: &Object, modified: &Object, schema: Schema<'_>) -> Result<Object, Error> {
     let options = diff::Options { order: true, changes: true, deletions: true };
     diff::objects(original, modified, Spot::root(schema), options)
 }
 
-/// The patch that brings `current` to what `modified` says: what `modified` adds or changes is set, what was in
-/// `original` and is no longer in `modified` is removed, and what only `current` has stays.
+/// Returns the patch that brings `current` to `modified`: fields that `modified` adds or changes are set, fields that
+/// `original` has and `modified` lacks are removed, and fields that only `current` has stay.
 pub fn create_three_way(
     original: &Object,
     modified: &Object,
@@ -182,14 +170,14 @@ pub fn create_three_way(
     Ok(patch)
 }
 
-/// Where a walk is, and what is known of the type there: nothing below a field that the schema does not have.
+/// The position of a walk and its type; below a field that the schema does not declare the type is unknown.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     schema: Option<Schema<'a>>,
     path: &'a Path<'a>,
 }
 
-/// How a field is patched, and its type.
+/// The patch strategy and the type of a field.
 #[derive(Clone, Copy)]
 struct Strategy<'a> {
     patch: &'a schema::Patch,
@@ -210,7 +198,7 @@ impl<'a> Spot<'a> {
         }
     }
 
-    /// Like [`Spot::strategy`], but a struct must have the field.
+    /// Returns the strategy of a field like [`Spot::strategy`], but fails if a struct does not declare the field.
     fn known_strategy(self, key: &str) -> Result<Strategy<'a>, Error> {
         match self.schema {
             Some(schema) if matches!(schema.shape(), Shape::Struct(_)) && schema.field(key).is_none() => {
@@ -251,7 +239,7 @@ impl Fault {
     }
 }
 
-/// The directive of an object, if it has one that is a string.
+/// Returns the `$patch` directive of an object, if it is a string.
 fn directive(value: &Value) -> Option<&str> {
     value.get(DIRECTIVE).and_then(Value::as_str)
 }

@@ -1,8 +1,8 @@
-//! Bytes to tree.
+//! Protobuf decoder: bytes to tree.
 //!
-//! The fields of a message may come in any order, and one that is a message may come in pieces. So a first pass puts
-//! what it finds into one slot for each field of the struct, and a second one goes along the fields, which are sorted
-//! by JSON name, and makes the object in order. Slots of all levels share one stack.
+//! The fields of a message may be in any order, and an embedded message may be split into several pieces. A first pass
+//! puts the data into one slot per field of the struct. A second pass walks the fields, which are sorted by JSON name,
+//! and builds the object in order. The slots of all levels share one stack.
 
 mod special;
 
@@ -13,17 +13,17 @@ use crate::{GroupVersionKind, Object, Path, Schema, Str, Value, json};
 
 pub use special::NO_TIME;
 
-/// Reads the message of an object, which is not in an envelope. Objects inside of it must be JSON.
+/// Decodes the message of an object without an envelope. Embedded objects must be JSON.
 pub fn decode(bytes: &[u8], schema: Schema<'_>) -> Result<Value, Error> {
     decode_with(bytes, schema, &|_| None)
 }
 
-/// Reads the message of an object, which is not in an envelope. Objects inside of it may be protobuf too.
+/// Decodes the message of an object without an envelope. Embedded objects may be protobuf too.
 pub fn decode_with(bytes: &[u8], schema: Schema<'_>, kinds: &Kinds<'_>) -> Result<Value, Error> {
     Decoder { slots: Vec::with_capacity(128), kinds }.message(bytes, schema, At { path: &Path::ROOT, depth: 0 })
 }
 
-/// Reads an object in its envelope that stands `depth` levels inside another one.
+/// Decodes an object in its envelope that is embedded `depth` levels deep in another one.
 pub fn object(bytes: &[u8], kinds: &Kinds<'_>, path: &Path<'_>, depth: usize) -> Result<Value, Error> {
     let fail = |problem| Error::new(path, problem);
     let envelope = Envelope::decode(bytes)?;
@@ -41,11 +41,11 @@ pub fn object(bytes: &[u8], kinds: &Kinds<'_>, path: &Path<'_>, depth: usize) ->
     Ok(object)
 }
 
-/// Where the decoder is.
+/// The position of the decoder.
 #[derive(Clone, Copy)]
 struct At<'p> {
     path: &'p Path<'p>,
-    /// How many lists and objects it is in.
+    /// The number of enclosing lists and objects.
     depth: usize,
 }
 
@@ -54,18 +54,18 @@ struct Decoder<'a, 'k, 's> {
     kinds: &'k Kinds<'s>,
 }
 
-/// What was found of a field.
+/// The data found for a field.
 #[derive(Default)]
 enum Slot<'a> {
     #[default]
     Absent,
-    /// All of it, or the items so far of a list.
+    /// The complete value, or the items of a list so far.
     Value(Value),
-    /// The entries so far of a map.
+    /// The entries of a map so far.
     Entries(Vec<(Str, Value)>),
-    /// A message that is not read yet.
+    /// A message that is not decoded yet.
     Message(&'a [u8]),
-    /// A message that came in pieces, which mean the same one after another.
+    /// The concatenated pieces of a split message.
     Pieces(Vec<u8>),
 }
 
@@ -78,12 +78,12 @@ struct Frame<'s> {
 }
 
 impl<'a> Decoder<'a, '_, '_> {
-    /// Reads a value that is a message of its own.
+    /// Decodes a value that is a message.
     fn message(&mut self, bytes: &'a [u8], schema: Schema<'_>, at: At<'_>) -> Result<Value, Error> {
         match schema.shape() {
             Shape::Struct(shape) => self.structure(bytes, schema, shape, at),
             Shape::Either(either) => self.either(bytes, schema, either, at),
-            // A list that is a message is one with a name.
+            // A list encoded as a message is a named list type in Go.
             Shape::List(_) => self.wrapped(bytes, schema, at),
             Shape::RawExtension | Shape::FieldsV1 | Shape::Any => special::embedded(bytes, self.kinds, at),
             shape => special::scalar(bytes, shape).map_err(|problem| Error::new(at.path, problem)),
@@ -122,7 +122,7 @@ impl<'a> Decoder<'a, '_, '_> {
         Ok(Value::Object(Object::from_sorted(entries)))
     }
 
-    /// Puts what a message says into the slots of its struct.
+    /// Puts the fields of a message into the slots of its struct.
     fn scan(&mut self, bytes: &'a [u8], message: &Message, frame: Frame<'_>, at: At<'_>) -> Result<(), Error> {
         let fail = |problem| Error::new(at.path, problem);
         let mut reader = Reader::new(bytes);
@@ -175,7 +175,7 @@ impl<'a> Decoder<'a, '_, '_> {
         }
     }
 
-    /// Appends what may be one item, or several numbers in one field.
+    /// Appends one item, or several packed numbers.
     fn list(
         &mut self,
         reader: &mut Reader<'a>,
@@ -212,7 +212,7 @@ impl<'a> Decoder<'a, '_, '_> {
         Ok(())
     }
 
-    /// Appends an entry of a map, which is a message of a key and a value.
+    /// Appends a map entry, which is a message of a key and a value.
     fn entry(
         &mut self,
         reader: &mut Reader<'a>,
@@ -254,7 +254,7 @@ impl<'a> Decoder<'a, '_, '_> {
         Ok(())
     }
 
-    /// Reads a list that has a name in Go: a message with the items under number 1.
+    /// Decodes a named list type of Go: a message with the items in field 1.
     fn wrapped(&mut self, bytes: &'a [u8], schema: Schema<'_>, at: At<'_>) -> Result<Value, Error> {
         let fail = |problem| Error::new(at.path, problem);
         let item = schema.item().expect("only lists are wrapped");
@@ -270,7 +270,7 @@ impl<'a> Decoder<'a, '_, '_> {
         Ok(Value::Array(std::mem::take(self.slots.pop().expect("the slot pushed above").items())))
     }
 
-    /// Reads an object, or what stands in its place: the one that Go would print.
+    /// Decodes a value of one of two types; of two present values, the one that Go prints.
     fn either(
         &mut self,
         bytes: &'a [u8],
@@ -298,7 +298,7 @@ impl<'a> Decoder<'a, '_, '_> {
         }
         let (list, object) = (self.slots.pop(), self.slots.pop().unwrap_or_default());
         match (object, list) {
-            // Of a list and an object at once Go prints the list, of a boolean and an object the object.
+            // If both are present, Go prints the list rather than the object, and the object rather than the boolean.
             (_, Some(Slot::Value(list @ Value::Array(_)))) => Ok(list),
             (Slot::Message(bytes), _) => self.message(bytes, schema.other(either.object), at),
             (Slot::Pieces(bytes), _) => {
@@ -312,7 +312,7 @@ impl<'a> Decoder<'a, '_, '_> {
 }
 
 impl<'a> Slot<'a> {
-    /// Takes in a message, or a further piece of one.
+    /// Adds a message, or another piece of one.
     fn join(&mut self, bytes: &'a [u8], shape: &Shape) {
         *self = match std::mem::take(self) {
             Self::Message(first) if !matches!(shape, Shape::Time | Shape::MicroTime) => {
@@ -344,7 +344,7 @@ impl<'a> Slot<'a> {
 }
 
 impl At<'_> {
-    /// One list or object further in.
+    /// Descends one level; fails at [`DEPTH_MAX`].
     fn deeper(self) -> Result<Self, Error> {
         if self.depth == DEPTH_MAX {
             return Err(Error::new(self.path, Problem::Depth));
@@ -357,7 +357,7 @@ impl At<'_> {
     }
 }
 
-/// Numbers are mostly 1, 2, 3 …, so that the number says the place.
+/// Finds a field by number. Numbers are mostly 1, 2, 3 …, so the number predicts the index.
 #[inline]
 fn find(message: &Message, number: u32) -> Option<&Wire> {
     let guess = message.fields.get(number as usize - 1);
@@ -370,7 +370,7 @@ fn find(message: &Message, number: u32) -> Option<&Wire> {
     }
 }
 
-/// Reads a value that is not a message; none if the type is one.
+/// Decodes a value that is not a message; [`None`] if the type is a message.
 #[inline]
 fn plain(reader: &mut Reader<'_>, wire_type: u8, shape: &Shape) -> Result<Option<Value>, Problem> {
     Ok(Some(match shape {
@@ -405,11 +405,11 @@ fn plain(reader: &mut Reader<'_>, wire_type: u8, shape: &Shape) -> Result<Option
 enum Zero {
     Nothing,
     Value(Value),
-    /// What an empty message means.
+    /// The zero value of an empty message.
     Message,
 }
 
-/// What Go prints for a field that was not there.
+/// Returns Go's output for an absent field.
 fn zero(field: &Field, shape: &Shape) -> Zero {
     if field.pointer {
         return if field.omit == Omit::Never { Zero::Value(Value::Null) } else { Zero::Nothing };
@@ -424,12 +424,12 @@ fn zero(field: &Field, shape: &Shape) -> Zero {
     if field.omit == Omit::Never { Zero::Value(value) } else { Zero::Nothing }
 }
 
-/// Whether Go leaves this value of a field out.
+/// Whether Go omits this value of a field.
 fn omitted(field: &Field, shape: &Shape, value: &Value) -> bool {
     match field.omit {
         _ if field.pointer => false,
         Omit::Never => false,
-        // To `omitempty` nothing is empty that is a struct in Go, whatever it looks like in JSON.
+        // `omitempty` never omits a Go struct, regardless of its JSON form.
         Omit::Empty => {
             let scalar = matches!(shape, Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Double | Shape::String);
             (scalar || matches!(shape, Shape::Bytes | Shape::List(_) | Shape::Map(_))) && is_empty(value)

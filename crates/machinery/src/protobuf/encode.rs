@@ -1,6 +1,6 @@
-//! Tree to bytes.
+//! Protobuf encoder: tree to bytes.
 //!
-//! What a tree says beyond its schema is not encoded, and `null` is absence, as both are to Go.
+//! As in Go, fields that the schema does not declare are not encoded, and `null` is absence.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -13,7 +13,7 @@ use crate::schema::{Either, Field, Map, Message, Shape, Struct, Wire};
 use crate::time::Time;
 use crate::{Object, Path, Schema, Value, json, quantity};
 
-/// Appends the message of an object, without an envelope.
+/// Appends the message of an object without an envelope.
 pub fn encode(value: &Value, schema: Schema<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
     let start = out.len();
     let mut encoder = Encoder { out, found: Vec::with_capacity(128) };
@@ -24,7 +24,7 @@ pub fn encode(value: &Value, schema: Schema<'_>, out: &mut Vec<u8>) -> Result<()
     done
 }
 
-/// As lenient as Go: the bits after the last byte may be anything.
+/// As lenient as Go: the bits after the last byte are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -34,7 +34,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 struct Encoder<'v, 'o> {
     out: &'o mut Vec<u8>,
-    /// For each field of the structs that are being written, its value.
+    /// The value of each field of the structs that are being encoded.
     found: Vec<Option<&'v Value>>,
 }
 
@@ -47,7 +47,7 @@ struct Frame<'s> {
 }
 
 impl<'v> Encoder<'v, '_> {
-    /// Writes what stands inside the message of a value; of an absent one, what stands in a message of zeros.
+    /// Writes the content of a value's message; for an absent value, the content of a zero message.
     fn body(&mut self, value: Option<&'v Value>, schema: Schema<'_>, path: &Path<'_>) -> Result<(), Error> {
         let fail = |problem| Error::new(path, problem);
         match schema.shape() {
@@ -144,7 +144,7 @@ impl<'v> Encoder<'v, '_> {
         }
     }
 
-    /// Writes one value that is no list and no map, even if it is zero.
+    /// Writes a value that is not a list or map, even if it is zero.
     fn one(&mut self, number: u32, value: Option<&'v Value>, schema: Schema<'_>, path: &Path<'_>) -> Result<(), Error> {
         let value = value.filter(|value| !value.is_null());
         match (schema.shape(), value) {
@@ -227,7 +227,7 @@ impl<'v> Encoder<'v, '_> {
         match (value, other.shape()) {
             (None | Some(Value::Bool(_)), Shape::Bool) => self.one(either.numbers.1, value, other, path),
             (Some(Value::Object(_)), Shape::Bool) => {
-                // A schema for more properties implies that they are allowed.
+                // A schema for additional properties implies that they are allowed.
                 put_number(self.out, either.numbers.1, 1);
                 self.one(either.numbers.0, value, object, path)
             }
@@ -284,7 +284,7 @@ fn int32(it: i64) -> Result<i32, Problem> {
     i32::try_from(it).map_err(|_| Problem::Range(it))
 }
 
-/// Go's decoder passes over line ends.
+/// Decodes base64; line breaks are skipped, as in Go's decoder.
 fn unbase64(text: &str) -> Result<Vec<u8>, base64::DecodeError> {
     if text.contains(['\r', '\n']) { BASE64.decode(text.replace(['\r', '\n'], "")) } else { BASE64.decode(text) }
 }

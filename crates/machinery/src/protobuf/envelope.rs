@@ -1,34 +1,31 @@
-//! The envelope of every object on the wire: four bytes and a message that says what is inside.
+//! The protobuf envelope of an object (`runtime.Unknown`): four magic bytes and a message with the object's type.
 
 use super::wire::{BYTES, Reader, close, expect, put_bytes, put_tag};
 use super::{Error, Problem};
 use crate::Path;
 
-/// What the bytes of every object start with.
+/// The first bytes of every object.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// What an object is, and its message (upstream's `runtime.Unknown`).
+/// The type of an object, and its message (upstream's `runtime.Unknown`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Envelope<'a> {
     /// `apps/v1`
     pub api_version: &'a str,
     /// `Deployment`
     pub kind: &'a str,
-    /// The message.
     pub raw: &'a [u8],
-    /// How the message is packed; empty if it is not.
+    /// The compression of the message; empty if not compressed.
     pub content_encoding: &'a str,
-    /// What the message is; empty for protobuf.
+    /// The media type of the message; empty for protobuf.
     pub content_type: &'a str,
 }
 
 impl<'a> Envelope<'a> {
-    /// Whether bytes look like an object in an envelope.
     pub fn is_in(bytes: &[u8]) -> bool {
         bytes.starts_with(MAGIC)
     }
 
-    /// Opens the envelope of an object.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Error> {
         let at = |field: &'static str| move |problem| Error::new(&Path::of(field), problem);
         let root = at("");
@@ -56,7 +53,7 @@ impl<'a> Envelope<'a> {
         Ok(envelope)
     }
 
-    /// Appends the bytes of an object in its envelope.
+    /// Appends the magic bytes and the envelope.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.reserve(self.raw.len() + self.api_version.len() + self.kind.len() + 32);
         out.extend_from_slice(MAGIC);
@@ -66,7 +63,7 @@ impl<'a> Envelope<'a> {
         put_bytes(out, 1, self.api_version.as_bytes());
         put_bytes(out, 2, self.kind.as_bytes());
         close(out, start);
-        // An absent message and an empty one are the same in Go, except that it writes the empty one.
+        // Go writes an empty message, which is equivalent to an absent one.
         put_bytes(out, 2, self.raw);
         put_bytes(out, 3, self.content_encoding.as_bytes());
         put_bytes(out, 4, self.content_type.as_bytes());
@@ -88,7 +85,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// What is not UTF-8 names no kind and no encoding, and neither does the empty string.
+/// Returns the text; empty if it is not UTF-8, which names no kind or encoding.
 fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap_or_default()
 }

@@ -31,7 +31,7 @@ fn structure(rows: &[Row], wire: impl Fn(u16, &str) -> Wire) -> Shape {
     Shape::Struct(Struct { fields: fields.collect(), message: Message { fields: numbers.into() }, ..Struct::default() })
 }
 
-/// One type of each shape, and a struct of a field of each of them.
+/// One type of each shape, and a struct with a field of each type.
 struct Zoo {
     types: Types,
     every: TypeId,
@@ -98,7 +98,7 @@ fn zoo() -> Zoo {
     Zoo { types, every, lean, inline, tree }
 }
 
-/// A volume: a name, and under number 2 a message of sources that JSON shows beside the name.
+/// Returns a volume type: a name, and in field 2 a message of sources that JSON inlines.
 fn inlined(types: &mut Types, string: TypeId, int32: TypeId) -> TypeId {
     let mut shape =
         structure(&[("name", 1, string, ""), ("path", 0, string, "*?"), ("size", 0, int32, "?")], |at, _| {
@@ -110,7 +110,7 @@ fn inlined(types: &mut Types, string: TypeId, int32: TypeId) -> TypeId {
     types.add(Type::new("v1.Volume", shape))
 }
 
-/// A struct that may hold itself, or a boolean or a list of itself in its place.
+/// Returns a struct that may contain itself, or a boolean or a list of itself in its place.
 fn recursive(types: &mut Types, string: TypeId) -> TypeId {
     let tree = types.add(Type::new("v1.Tree", Shape::Any));
     let bool = types.add(Type::new("bool", Shape::Bool));
@@ -159,15 +159,15 @@ const ZEROS: &str = r#"{"bool":false,"bytes":null,"data":null,"double":0,"extra"
     "pointer":null,"port":0,"quantity":"0","raw":null,"string":"","strings":null,"time":null,"verbs":null}"#;
 
 #[test]
-fn an_empty_message_is_all_zeros_as_go_prints_them() {
+fn an_empty_message_decodes_to_gos_zero_values() {
     let zoo = zoo();
     zoo.decodes(zoo.every, b"", ZEROS);
-    // To `omitempty` nothing is empty that is a struct in Go.
+    // `omitempty` never omits a Go struct.
     zoo.decodes(zoo.lean, b"", r#"{"inner":{"a":""},"micro":null,"port":0,"quantity":"0","raw":null}"#);
 }
 
 #[test]
-fn go_writes_every_scalar_and_struct_that_is_no_pointer() {
+fn non_pointer_scalars_and_structs_are_always_encoded() {
     let zoo = zoo();
     let zeros = b"\x0a\0\x18\0\x20\0\x28\0\x31\0\0\0\0\0\0\0\0\x3a\0\x42\0\x4a\x03\x0a\x010\
         \x52\x06\x08\0\x10\0\x1a\0\x5a\0\xa2\x01\x02\x0a\0";
@@ -177,7 +177,7 @@ fn go_writes_every_scalar_and_struct_that_is_no_pointer() {
 }
 
 #[test]
-fn every_type_has_its_form() {
+fn every_type_round_trips() {
     let zoo = zoo();
     let json = r#"{"bool":true,"bytes":"aGk=","data":{"k":"aGk=","l":""},"double":1.5,"extra":{"e":["x"],"f":[]},
         "fields":{"f:a":{}},"inner":{"a":"x","b":0},"inners":[{"a":""},{"a":"y","b":-1}],"int32":-1,
@@ -205,7 +205,7 @@ fn every_type_has_its_form() {
 }
 
 #[test]
-fn quantities_are_canonical_and_times_are_cut_to_their_precision() {
+fn quantities_are_canonical_and_times_are_truncated() {
     let zoo = zoo();
     zoo.decodes(
         zoo.lean,
@@ -223,7 +223,7 @@ fn quantities_are_canonical_and_times_are_cut_to_their_precision() {
 }
 
 #[test]
-fn inlined_structs_are_messages_of_their_own() {
+fn inlined_structs_are_separate_messages() {
     let zoo = zoo();
     zoo.encodes(zoo.inline, r#"{"name":"v","path":"/x","size":7}"#, b"\x0a\x01v\x12\x06\x0a\x02/x\x18\x07");
     zoo.encodes(zoo.inline, r#"{"name":"v"}"#, b"\x0a\x01v\x12\x02\x18\0");
@@ -232,7 +232,7 @@ fn inlined_structs_are_messages_of_their_own() {
 }
 
 #[test]
-fn an_object_or_what_stands_in_its_place() {
+fn either_types_decode_and_encode_both_forms() {
     let zoo = zoo();
     for (json, bytes) in [
         (r#"{"more":true}"#, &b"\x1a\x02\x08\x01"[..]),
@@ -250,7 +250,7 @@ fn an_object_or_what_stands_in_its_place() {
 }
 
 impl Zoo {
-    /// Like [`Zoo::encodes`], less the empty name that the root itself always has.
+    /// Works like [`Zoo::encodes`], without the empty name that the root always has.
     #[track_caller]
     fn encodes_tree(&self, json: &str, bytes: &[u8]) {
         self.encodes(self.tree, json, &[b"\x0a\0", bytes].concat());
@@ -258,7 +258,7 @@ impl Zoo {
 }
 
 #[test]
-fn a_message_in_pieces_is_one_message() {
+fn split_messages_are_joined() {
     let zoo = zoo();
     zoo.decodes(
         zoo.tree,
@@ -266,7 +266,7 @@ fn a_message_in_pieces_is_one_message() {
         r#"{"child":{"name":"a","child":{"name":"bb"}}}"#,
     );
     zoo.decodes(zoo.inline, b"\x12\x04\x0a\x02/x\x12\x02\x18\x07", r#"{"name":"","path":"/x","size":7}"#);
-    // A message that came in pieces at every level costs no more than its bytes.
+    // A message that is split at every level costs no more than its bytes.
     let mut bytes = b"\x0a\x01x".to_vec();
     for _ in 0..60 {
         let mut outer = vec![0x12];
@@ -279,7 +279,7 @@ fn a_message_in_pieces_is_one_message() {
 }
 
 #[test]
-fn unknown_fields_are_passed_over_and_numbers_may_be_packed() {
+fn unknown_fields_are_skipped_and_packed_numbers_are_accepted() {
     let zoo = zoo();
     let unknown =
         b"\xf8\x01\x07\xf9\x01\0\0\0\0\0\0\0\0\xfa\x01\x02xx\xfd\x01\0\0\0\0\xfb\x01\x08\x01\xfb\x01\xfc\x01\xfc\x01";
@@ -295,7 +295,7 @@ fn text_that_is_not_utf8_is_replaced_byte_by_byte() {
 }
 
 #[test]
-fn objects_inside_of_objects_may_be_protobuf() {
+fn embedded_objects_may_be_protobuf() {
     let zoo = zoo();
     let kind = GroupVersionKind::of("", "v1", "Every");
     let kinds = |asked: &GroupVersionKind| (*asked == kind).then(|| zoo.types.schema(zoo.every));
@@ -316,7 +316,7 @@ fn objects_inside_of_objects_may_be_protobuf() {
 }
 
 #[test]
-fn envelopes_open_as_they_were_closed() {
+fn envelopes_round_trip() {
     let envelope =
         Envelope { api_version: "apps/v1", kind: "Deployment", raw: b"xyz", content_encoding: "", content_type: "" };
     let mut bytes = Vec::new();
@@ -331,7 +331,7 @@ fn envelopes_open_as_they_were_closed() {
 }
 
 #[test]
-fn bytes_that_are_no_message_are_errors_that_name_the_field() {
+fn malformed_bytes_fail_with_the_field_path() {
     let zoo = zoo();
     zoo.refuses(zoo.every, b"\x0a", "string: the message ends too early");
     zoo.refuses(zoo.every, b"\x0a\x05ab", "string: the message ends too early");
@@ -370,7 +370,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn trees_that_do_not_fit_are_errors_that_name_the_field() {
+fn mistyped_trees_fail_with_the_field_path() {
     let zoo = zoo();
     zoo.rejects(zoo.every, "[]", "array where v1.Every is expected");
     zoo.rejects(zoo.every, r#"{"string":1}"#, "string: number where string is expected");

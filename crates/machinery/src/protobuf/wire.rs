@@ -1,30 +1,27 @@
-//! The bytes of protobuf: variable-length numbers, and fields that are told apart by number and wire type.
+//! Protobuf wire format: varints, and fields identified by number and wire type.
 
 use super::Problem;
 
-/// A variable-length number.
 pub const VARINT: u8 = 0;
-/// Eight bytes.
+/// Eight bytes, little-endian.
 pub const FIXED64: u8 = 1;
-/// A length and so many bytes.
+/// A length followed by that number of bytes.
 pub const BYTES: u8 = 2;
 const GROUP: u8 = 3;
 const GROUP_END: u8 = 4;
 const FIXED32: u8 = 5;
 
-/// Reads a message from front to back.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// From the start.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// The number and wire type of the next field, if there is one.
+    /// Reads the number and wire type of the next field; [`None`] at the end.
     #[inline]
     pub fn field(&mut self) -> Result<Option<(u32, u8)>, Problem> {
         if self.rest.is_empty() {
@@ -32,7 +29,7 @@ impl<'a> Reader<'a> {
         }
         let tag = self.varint()?;
         let wire = (tag & 7) as u8;
-        // Go keeps 32 bits of the number and takes a negative one for illegal.
+        // Go keeps 32 bits of the number and rejects a negative one.
         let number = (tag >> 3) as u32;
         match wire {
             _ if number == 0 || number > i32::MAX as u32 => Err(Problem::Tag),
@@ -41,7 +38,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A variable-length number. What does not fit 64 bits is lost, as it is in Go.
+    /// Reads a varint. Bits beyond 64 are dropped, as in Go.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Problem> {
         if let [byte @ 0..0x80, rest @ ..] = self.rest {
@@ -62,14 +59,13 @@ impl<'a> Reader<'a> {
         Err(if self.rest.len() < 10 { Problem::Truncated } else { Problem::Overlong })
     }
 
-    /// Eight bytes.
     pub fn fixed64(&mut self) -> Result<u64, Problem> {
         let (bytes, rest) = self.rest.split_first_chunk().ok_or(Problem::Truncated)?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*bytes))
     }
 
-    /// A length and so many bytes.
+    /// Reads a length and that number of bytes.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Problem> {
         let length = usize::try_from(self.varint()?).map_err(|_| Problem::Truncated)?;
@@ -78,7 +74,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Leaves out what follows a tag that nobody knows.
+    /// Skips the value of an unknown field.
     pub fn skip(&mut self, wire: u8) -> Result<(), Problem> {
         let mut groups = 0_usize;
         let mut wire = wire;
@@ -99,19 +95,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether nothing is left.
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 }
 
-/// Fails unless a known field is encoded as its type is.
+/// Fails unless a known field has the wire type of its type.
 #[inline]
 pub fn expect(expected: u8, found: u8) -> Result<(), Problem> {
     if expected == found { Ok(()) } else { Err(Problem::WireType { expected, found }) }
 }
 
-/// Appends a variable-length number.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -127,7 +121,6 @@ pub fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
-/// Appends a field of bytes.
 #[inline]
 pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_tag(out, number, BYTES);
@@ -135,15 +128,15 @@ pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a field that is a number.
+/// Appends a varint field.
 #[inline]
 pub fn put_number(out: &mut Vec<u8>, number: u32, value: i64) {
     put_tag(out, number, VARINT);
     put_varint(out, value as u64);
 }
 
-/// Puts the length of what follows position `start` before it. Most messages are shorter than 128 bytes, so the
-/// one byte that is enough for those is there already.
+/// Inserts the length of the bytes from `start` on before them. One byte is already reserved, which suffices for
+/// messages shorter than 128 bytes, as most are.
 pub fn close(out: &mut Vec<u8>, start: usize) {
     let length = out.len() - start;
     if length < 0x80 {

@@ -1,8 +1,8 @@
-//! Text to quantity.
+//! Quantity parser.
 
 use super::{BINARY_SUFFIXES, DECIMAL_SUFFIXES, Error, Format, MANTISSA_END, NANO, Quantity};
 
-/// A quantity, and whether upstream would go on showing it as it was written.
+/// A quantity, and whether upstream keeps its original text.
 pub(super) struct Parsed {
     pub(super) quantity: Quantity,
     pub(super) keeps_text: bool,
@@ -11,22 +11,22 @@ pub(super) struct Parsed {
 /// The parts of `-12.50Mi`.
 struct Parts<'a> {
     negative: bool,
-    /// Digits before the point, without leading zeros.
+    /// Digits before the decimal point, without leading zeros.
     whole: &'a str,
-    /// Digits after the point.
+    /// Digits after the decimal point.
     fraction: &'a str,
     /// Whether the number has any digit.
     digits: bool,
     suffix: &'a str,
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix.
 enum Unit {
     Ten { exponent: i32, format: Format },
     Two { exponent: u32 },
 }
 
-/// Upstream takes numbers of up to this many decimal digits by a shorter way, which shows in what it accepts.
+/// Maximum number of decimal digits in upstream's fast path, which accepts different texts than its slow path.
 const SHORT_DIGITS: usize = 18;
 
 pub(super) fn parse(text: &str) -> Result<Parsed, Error> {
@@ -66,7 +66,7 @@ fn split(text: &str) -> Result<Parts<'_>, Error> {
     Ok(Parts { negative, whole: whole.trim_start_matches('0'), fraction, digits, suffix })
 }
 
-/// Splits after the leading bytes, all ASCII, for which `wanted` holds.
+/// Splits after the leading ASCII bytes for which `wanted` returns true.
 fn take(text: &str, wanted: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text.bytes().position(|byte| !wanted(byte)).unwrap_or(text.len());
     text.split_at(end)
@@ -110,7 +110,7 @@ fn looks_canonical(parts: &Parts<'_>, unit: &Unit) -> bool {
             let scale = i64::from(*exponent) - parts.fraction.len() as i64;
             !parts.whole.is_empty() && scale % 3 == 0 && !ends_in_thousands
         }
-        // The low three bits of the number as written: a heuristic of upstream's for "no further suffix fits".
+        // The low three bits of the number as written: upstream's heuristic for "no larger suffix fits".
         Unit::Two { .. } => parts.whole.parse().is_ok_and(|whole: u64| whole & 7 != 0),
     }
 }
@@ -128,7 +128,7 @@ fn binary(parts: &Parts<'_>, exponent: u32) -> Result<Quantity, Error> {
     let leading = digits.iter().take_while(|digit| **digit == 0).count();
     let limit = Quantity::new(i64::MAX, Format::BinarySI);
     let quantity = if digits.len() - leading > parts.fraction.len() + 19 {
-        // More than 19 digits before the point is beyond 2^63, however the rest reads.
+        // More than 19 digits before the decimal point always exceed 2^63.
         limit
     } else {
         let (size, exponent) = round_up(&digits, -(parts.fraction.len() as i64))?;
@@ -139,11 +139,11 @@ fn binary(parts: &Parts<'_>, exponent: u32) -> Result<Quantity, Error> {
     Ok(signed.with_format(if small { Format::DecimalSI } else { Format::BinarySI }))
 }
 
-/// Multiplies a number, most significant digit first, by 2^`times`, which is at most 2^60.
+/// Multiplies a decimal number, most significant digit first, by 2^`times`, at most 2^60.
 fn double(digits: &mut Vec<u8>, times: u32) {
     let mut carry = 0_u64;
     for digit in digits.iter_mut().rev() {
-        // At most 9 × 2^60 + 2^60 + 1, which `u64` holds.
+        // At most 9 × 2^60 + 2^60 + 1, which fits `u64`.
         let product = (u64::from(*digit) << times) + carry;
         *digit = (product % 10) as u8;
         carry = product / 10;
@@ -157,8 +157,8 @@ fn double(digits: &mut Vec<u8>, times: u32) {
     digits.splice(0..0, lead);
 }
 
-/// The number `digits` × 10^`exponent` without what is finer than nano, which is rounded up.
-// DEVIATION: more than 36 significant digits are refused; upstream takes any number of them.
+/// Returns `digits` × 10^`exponent`; digits below nano are rounded up.
+// DEVIATION: more than 36 significant digits are rejected; upstream accepts any number of digits.
 fn round_up(digits: &[u8], exponent: i64) -> Result<(u128, i64), Error> {
     let leading = digits.iter().take_while(|digit| **digit == 0).count();
     let digits = &digits[leading..];
@@ -171,7 +171,7 @@ fn round_up(digits: &[u8], exponent: i64) -> Result<(u128, i64), Error> {
     }
     let up = dropped.iter().any(|digit| *digit != 0);
     if up && exponent > NANO.into() {
-        // The zeros just taken off stand between the last digit and the one that is rounded.
+        // The zeros just removed are between the last digit and the rounded one.
         let zeros = usize::try_from(exponent - i64::from(NANO)).map_err(|_| Error::Numeric)?;
         kept = &digits[..kept.len() + zeros];
         exponent = NANO.into();

@@ -8,7 +8,7 @@ fn quantity(text: &str) -> Quantity {
 }
 
 #[test]
-fn the_canonical_form_loses_nothing_and_has_the_largest_suffix() {
+fn canonical_form_is_exact_and_has_the_largest_suffix() {
     let check = |text: &str, expect: &str| assert_eq!(canonical(text), Ok(Cow::Borrowed(expect)), "{text}");
     check("0", "0");
     check("0.0", "0");
@@ -52,7 +52,7 @@ fn the_canonical_form_loses_nothing_and_has_the_largest_suffix() {
 }
 
 #[test]
-fn what_looks_canonical_at_a_glance_stays_as_it_was_written() {
+fn texts_that_pass_upstreams_quick_check_are_unchanged() {
     for text in ["1.500", "1.001", "+1", "007", "1.", "1e+3", "001Ki", "1.234567"] {
         assert_eq!(canonical(text), Ok(Cow::Borrowed(text)));
         assert_ne!(quantity(text).to_string(), text);
@@ -60,7 +60,7 @@ fn what_looks_canonical_at_a_glance_stays_as_it_was_written() {
 }
 
 #[test]
-fn texts_without_a_number_are_read_as_upstream_reads_them() {
+fn texts_without_a_number_parse_like_upstream() {
     let check =
         |text: &str, expect: Result<&str, Error>| assert_eq!(canonical(text), expect.map(Cow::Borrowed), "{text}");
     check("", Err(Error::Format));
@@ -98,7 +98,7 @@ fn numbers_and_null_are_quantities_in_json() {
 }
 
 #[test]
-fn whole_numbers_are_rounded_away_from_zero_and_end_at_64_bits() {
+fn whole_numbers_round_away_from_zero_and_saturate_at_64_bits() {
     let check = |text: &str, value: i64, milli: i64| {
         assert_eq!((quantity(text).value(), quantity(text).milli_value()), (value, milli), "{text}");
     };
@@ -117,7 +117,7 @@ fn whole_numbers_are_rounded_away_from_zero_and_end_at_64_bits() {
 }
 
 #[test]
-fn sums_keep_the_notation_of_the_left_side_unless_it_is_nothing() {
+fn sums_keep_the_notation_of_the_left_side_unless_it_is_zero() {
     let check = |left: &str, right: &str, sum: &str, difference: &str| {
         assert_eq!(quantity(left).add(quantity(right)).to_string(), sum, "{left} + {right}");
         assert_eq!(quantity(left).sub(quantity(right)).to_string(), difference, "{left} - {right}");
@@ -131,7 +131,7 @@ fn sums_keep_the_notation_of_the_left_side_unless_it_is_nothing() {
 }
 
 #[test]
-fn amounts_beyond_what_is_exact_are_rounded_away_from_zero() {
+fn amounts_beyond_36_digits_are_rounded_away_from_zero() {
     let huge = quantity("1e2147483647");
     assert!(huge.add(quantity("1n")) > huge);
     assert_eq!(huge.sub(quantity("1n")), huge);
@@ -149,13 +149,13 @@ fn any_quantity() -> impl Strategy<Value = Quantity> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back_and_settles(quantity in any_quantity()) {
+    fn printed_quantities_parse_back_and_reach_a_fixed_point(quantity in any_quantity()) {
         let text = quantity.to_string();
         let again: Quantity = text.parse().unwrap();
-        // Reading a binary suffix ends at 63 bits.
+        // Parsing a binary suffix saturates at 63 bits.
         let limit = Quantity::new(i64::MAX, Format::BinarySI);
         prop_assert_eq!(again, if text.ends_with('i') { quantity.clamp(limit.neg(), limit) } else { quantity });
-        // A binary amount without a suffix reads as a decimal one, and then prints as one for good.
+        // A binary amount without a suffix parses as a decimal one, and from then on prints as decimal.
         let settled = again.to_string();
         prop_assert_eq!(canonical(&settled).unwrap(), settled.as_str());
         if quantity.format() != Format::BinarySI {
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_fail_otherwise_than_by_an_error(text in "[-+0-9.eEinumkKMGTPi é]{0,60}") {
+    fn parser_never_panics(text in "[-+0-9.eEinumkKMGTPi é]{0,60}") {
         if let Ok(canonical) = canonical(&text) {
             prop_assert_eq!(canonical.parse::<Quantity>().unwrap(), text.trim().parse().unwrap());
         }

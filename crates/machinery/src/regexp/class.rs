@@ -1,23 +1,23 @@
-//! Classes of characters and escaped characters.
+//! Character classes and escaped characters in Go's regular expressions.
 
 use std::fmt::Write;
 
 use super::{Code, Error, consumed, names, next};
 
-/// A bracketed class, or one by its name.
+/// A bracketed or named class.
 #[derive(Default)]
 pub(super) struct Class {
     negated: bool,
-    /// In the notation of the `regex` crate.
+    /// In the syntax of the `regex` crate.
     items: String,
 }
 
-/// What is no character of Rust's: half of a pair in UTF-16. No text has any.
+/// UTF-16 surrogates, which are not Rust characters. No text contains any.
 const SURROGATES: std::ops::RangeInclusive<u32> = 0xD800..=0xDFFF;
 const LAST: u32 = 0x10_FFFF;
 const EVERYTHING: &str = r"\x{0}-\x{10FFFF}";
 
-/// Go's classes by their names: the ranges that they have.
+/// Go's named ASCII classes and their ranges.
 const POSIX: &[(&str, &str)] = &[
     ("alnum", "0-9A-Za-z"),
     ("alpha", "A-Za-z"),
@@ -36,7 +36,7 @@ const POSIX: &[(&str, &str)] = &[
 ];
 
 impl Class {
-    /// The class without brackets that an escape such as `\d` or `\pL` stands for.
+    /// Parses an escape that denotes a class, such as `\d` or `\pL`.
     pub(super) fn escaped(text: &str) -> Result<Option<(Self, &str)>, Error> {
         let mut class = Self::default();
         let rest = match class.unicode(text)? {
@@ -46,7 +46,7 @@ impl Class {
         Ok(rest.map(|rest| (class, rest)))
     }
 
-    /// Reads a class from its opening bracket on.
+    /// Parses a class from its opening bracket on.
     pub(super) fn bracketed(whole: &str) -> Result<(Self, &str), Error> {
         let mut class = Self::default();
         let mut text = &whole[1..];
@@ -70,11 +70,11 @@ impl Class {
         Ok((class, &text[1..]))
     }
 
-    /// A character or a range of them.
+    /// Parses a character or a range.
     fn range<'a>(&mut self, text: &'a str, whole: &str) -> Result<&'a str, Error> {
         let (low, mut rest) = class_character(text, whole)?;
         let mut high = low;
-        // A hyphen before the closing bracket is a character.
+        // A hyphen before the closing bracket is a literal.
         if rest.len() >= 2 && rest.starts_with('-') && !rest[1..].starts_with(']') {
             (high, rest) = class_character(&rest[1..], whole)?;
             if high < low {
@@ -92,7 +92,7 @@ impl Class {
         }
     }
 
-    /// `[:alpha:]` and the like.
+    /// Parses a named class such as `[:alpha:]`.
     fn named<'a>(&mut self, text: &'a str) -> Result<Option<&'a str>, Error> {
         let Some(after) = text.strip_prefix("[:").filter(|after| !after.is_empty()) else { return Ok(None) };
         let Some((name, rest)) = after.split_once(":]") else { return Ok(None) };
@@ -106,7 +106,7 @@ impl Class {
         }
     }
 
-    /// `\d`, `\s`, `\w` and their opposites.
+    /// Parses `\d`, `\s`, `\w` and their negations.
     fn perl<'a>(&mut self, text: &'a str) -> Option<&'a str> {
         let (letter, rest) = next(text.strip_prefix('\\')?)?;
         let ranges = match letter {
@@ -124,7 +124,7 @@ impl Class {
         self.items.extend([open, ranges, close]);
     }
 
-    /// `\pL`, `\p{Greek}`, `\P{^Greek}`.
+    /// Parses `\pL`, `\p{Greek}`, `\P{^Greek}`.
     fn unicode<'a>(&mut self, text: &'a str) -> Result<Option<&'a str>, Error> {
         let Some(letter) = text.strip_prefix('\\').and_then(|text| text.chars().next()) else { return Ok(None) };
         if !matches!(letter, 'p' | 'P') {
@@ -132,7 +132,7 @@ impl Class {
         }
         let after = &text[2..];
         let (name, rest) = match next(after) {
-            // Go's decoder of characters says so of a text that is over.
+            // Go's character decoder reports this code at the end of the text.
             None => return Err(Error::new(Code::InvalidCharRange, text)),
             Some(('{', inner)) => match inner.split_once('}') {
                 Some(found) => found,
@@ -144,7 +144,7 @@ impl Class {
         let negated = flipped != (letter == 'P');
         match names::property(plain) {
             None => return Err(Error::new(Code::InvalidCharRange, consumed(text, rest))),
-            // No text has any.
+            // No text contains surrogates.
             Some("gc=Cs") if negated => self.items.push_str(EVERYTHING),
             Some("gc=Cs") => {}
             Some(property) => {
@@ -154,7 +154,7 @@ impl Class {
         Ok(Some(rest))
     }
 
-    /// The class in the notation of the `regex` crate.
+    /// Returns the class in the syntax of the `regex` crate.
     pub(super) fn written(&self, fold: bool) -> String {
         let plain = match (self.items.is_empty(), self.negated) {
             (true, true) => format!("[{EVERYTHING}]"),
@@ -166,7 +166,7 @@ impl Class {
     }
 }
 
-/// A class that no character is in.
+/// Returns an empty class.
 pub(super) fn nothing() -> String {
     format!("[^{EVERYTHING}]")
 }
@@ -179,7 +179,7 @@ fn class_character<'a>(text: &'a str, whole: &str) -> Result<(u32, &'a str), Err
     Ok((character.into(), rest))
 }
 
-/// A character behind a backslash, which may be half of a pair in UTF-16.
+/// Parses a character behind a backslash, which may be a UTF-16 surrogate.
 pub(super) fn escape(text: &str) -> Result<(u32, &str), Error> {
     let Some((letter, after)) = next(&text[1..]) else { return Err(Error::new(Code::TrailingBackslash, "")) };
     let invalid = |rest: &str| Error::new(Code::InvalidEscape, consumed(text, rest));
@@ -198,7 +198,7 @@ pub(super) fn escape(text: &str) -> Result<(u32, &str), Error> {
     Ok((character, after))
 }
 
-/// Up to three digits. One that is not zero and stands alone would refer to a group.
+/// Parses up to three octal digits. A single non-zero digit would be a backreference.
 fn octal(first: char, after: &str) -> Option<(u32, &str)> {
     let more = after.bytes().take(2).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
     if first != '0' && more == 0 {
@@ -208,7 +208,7 @@ fn octal(first: char, after: &str) -> Option<(u32, &str)> {
     Some((digits.fold(0, |number, digit| number * 8 + digit), &after[more..]))
 }
 
-/// Two digits, or any number of them in braces; if not, where the reading stopped.
+/// Parses two hexadecimal digits, or any number of them in braces; the error is the rest at which parsing stopped.
 fn hexadecimal(after: &str) -> Result<(u32, &str), &str> {
     let Some(mut rest) = after.strip_prefix('{') else {
         let Some((high, rest)) = next(after) else { return Err(after) };

@@ -1,11 +1,12 @@
-//! What a fuzz target and the replay of its corpus do with a pattern and, after a zero byte, a text.
+//! Fuzz target of the regexp translator. The input is a pattern and, after a zero byte, a text.
 
 use super::{Code, compile, translate};
 
-/// Little enough for every pattern to be compiled at once.
+/// Small enough that every pattern compiles quickly.
 const BYTES_MAX: usize = 1 << 20;
 
-/// What is a pattern to Go's grammar is one to the engine, unless it is too large; an error shows a part of the pattern.
+/// Checks that the engine accepts every pattern that Go's grammar accepts, unless it is too large, and that errors
+/// quote a part of the pattern.
 pub fn check(input: &[u8]) {
     let Ok(input) = std::str::from_utf8(input) else { return };
     let (pattern, text) = input.split_once('\0').unwrap_or((input, ""));
@@ -26,7 +27,7 @@ pub fn check(input: &[u8]) {
             assert!(translate(pattern).is_err());
         }
     }
-    // What is quoted is found as it is.
+    // A quoted text matches itself.
     if !text.contains(r"\E")
         && let Ok(regex) = compile(&format!(r"\Q{text}\E"), BYTES_MAX)
     {
@@ -40,7 +41,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_corpus_of_patterns_is_read_without_a_finding() {
+    fn corpus_of_patterns_passes() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/regexp");
         let files: Vec<_> = std::fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(!files.is_empty());

@@ -1,6 +1,6 @@
-//! The names of Unicode's categories and scripts that Go knows, in `unicode_names.txt` by their canonical spelling.
+//! The names of Unicode categories and scripts in Go, listed in `unicode_names.txt` in canonical spelling.
 
-/// What a property is called in a pattern of the `regex` crate.
+/// Returns the name of a property in the syntax of the `regex` crate.
 pub(super) fn property(name: &str) -> Option<&'static str> {
     let canonical = canonical(name);
     match canonical.as_str() {
@@ -15,7 +15,7 @@ pub(super) fn property(name: &str) -> Option<&'static str> {
 
 const NAMES: &str = include_str!("unicode_names.txt");
 
-/// A capital, then small letters; spaces, underscores and hyphens do not count.
+/// Normalizes a name: a capital, then lowercase letters; spaces, underscores and hyphens are ignored.
 fn canonical(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for letter in name.chars().filter(|letter| !matches!(letter, '_' | '-' | ' ')) {
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_however_they_are_written() {
+    fn names_are_found_in_any_spelling() {
         for (name, expect) in [
             ("Greek", Some("sc=Greek")),
             ("greek", Some("sc=Greek")),

@@ -1,20 +1,20 @@
-//! The grammar: what follows what, which flags hold where, and what may be repeated.
+//! The grammar of Go's regular expressions: sequence, scope of flags, and repetition.
 
 use super::class::{self, Class};
 use super::{Code, Error, consumed, next};
 
-/// The most that a repetition may ask for, also as the product of those around each other.
+/// Maximum repetition count, also for the product of nested repetitions.
 const REPEAT_MAX: u32 = 1_000;
 
-/// Reads a pattern from left to right.
+/// Parses a pattern from left to right.
 pub(super) struct Parser<'a> {
     whole: &'a str,
     flags: Flags,
-    /// The open groups; the first stands for the whole pattern.
+    /// The open groups; the first represents the entire pattern.
     groups: Vec<Group>,
 }
 
-/// What `(?imsU)` switches.
+/// The flags of `(?imsU)`.
 #[derive(Clone, Copy, Default)]
 struct Flags {
     fold: bool,
@@ -26,9 +26,9 @@ struct Flags {
 /// A group that is not closed yet.
 #[derive(Default)]
 struct Group {
-    /// What holds again after it.
+    /// The flags to restore after the group.
     outside: Flags,
-    /// What was read of the alternatives before this one.
+    /// The previous alternatives of the group.
     alternatives: Node,
     has_alternatives: bool,
     current: Vec<Node>,
@@ -39,17 +39,17 @@ struct Group {
 struct Node {
     text: String,
     kind: Kind,
-    /// How often its most repeated part may occur.
+    /// Maximum number of copies of its most repeated part.
     repeated: u32,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
-    /// A character whose case does not matter.
+    /// A case-insensitive character.
     Folded,
-    /// What a repetition after it applies to as it is.
+    /// A repetition applies to it directly.
     Atom,
-    /// What has to be grouped first.
+    /// Must be grouped before a repetition.
     #[default]
     Sequence,
 }
@@ -61,7 +61,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn parse(mut self) -> Result<String, Error> {
         let mut rest = self.whole;
-        // Where the last repetition began, if there is nothing between it and here.
+        // The start of the last repetition, if nothing follows it yet.
         let mut last_repeat = None;
         while let Some((first, after)) = next(rest) {
             let begin = rest;
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `(?P<name>`, `(?<name>`, `(?flags)` and `(?flags:`.
+    /// Parses `(?P<name>`, `(?<name>`, `(?flags)` and `(?flags:`.
     fn open_with_flags(&mut self, text: &'a str) -> Result<&'a str, Error> {
         let name_at = if text.len() > 4 && text[2..].starts_with("P<") {
             Some(4)
@@ -253,14 +253,14 @@ impl Group {
         self.has_alternatives = true;
     }
 
-    /// All alternatives, not grouped.
+    /// Returns all alternatives, not grouped.
     fn finish(mut self) -> Node {
         self.next_alternative();
         self.alternatives
     }
 }
 
-/// One after another; neighbours whose case does not matter share a group.
+/// Concatenates nodes; adjacent case-insensitive characters share a group.
 fn concatenated(nodes: Vec<Node>) -> Node {
     let mut all = Node { repeated: 1, ..Node::default() };
     let mut folding = false;
@@ -281,7 +281,6 @@ fn concatenated(nodes: Vec<Node>) -> Node {
     all
 }
 
-/// How often.
 #[derive(Clone, Copy)]
 enum Repetition {
     Star,
@@ -291,7 +290,7 @@ enum Repetition {
 }
 
 impl Repetition {
-    /// Reads a repetition. A brace that begins none stands for itself.
+    /// Parses a repetition. A brace that starts none is a literal.
     fn read(text: &str) -> Result<Option<(Self, &str)>, Error> {
         let Some((first, after)) = next(text) else { return Ok(None) };
         Ok(match first {
@@ -307,7 +306,7 @@ impl Repetition {
         })
     }
 
-    /// How often what is repeated may have to be built; nothing if that does not count.
+    /// Returns the number of copies that a counted repetition may need; [`None`] for other repetitions.
     const fn times(self) -> Option<u32> {
         match self {
             Self::Counted { least, most: None } if least > 0 => Some(least),
@@ -332,7 +331,8 @@ impl Repetition {
     }
 }
 
-/// What follows a brace: a repetition, one whose numbers are too large or in the wrong order, or something else.
+/// Parses the text after a brace: a repetition, an invalid one ([`None`] inside) with counts that are too large or in
+/// the wrong order, or something else.
 fn counted(text: &str) -> Option<(Option<Repetition>, &str)> {
     let (least, rest) = number(text)?;
     let (most, rest) = match rest.strip_prefix(',') {
@@ -348,13 +348,13 @@ fn counted(text: &str) -> Option<(Option<Repetition>, &str)> {
     Some((valid.then_some(Repetition::Counted { least, most }), rest))
 }
 
-/// Digits without a zero before them.
+/// Parses digits without a leading zero.
 fn number(text: &str) -> Option<(u32, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at(digits);
     if number.is_empty() || (number.len() > 1 && number.starts_with('0')) {
         return None;
     }
-    // One with more digits is far too large in any case.
+    // A number with more digits is too large in any case.
     Some((number.parse().unwrap_or(u32::MAX), rest))
 }

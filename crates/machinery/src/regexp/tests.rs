@@ -1,7 +1,9 @@
-//! The translator beside Go's own answers.
+//! Tests of the regexp translator against recorded results of Go.
 //!
-//! `go_answers.jsonl` was written by Go 1.27: the texts, then for each pattern either the error, or which of the texts match and where the first
-//! matches in all of them, joined by `|`, are. Its first patterns were chosen, the others drawn at random from pieces of the grammar.
+//! `go_answers.jsonl` was written by Go 1.27: the texts, then for each pattern either the error, or the matching texts
+//! and the positions of the first matches in all texts joined by `|`. Its first patterns were hand-picked, the others
+//! drawn at random from pieces of the grammar. match in all texts, joined by `|`. Its first patterns were hand-picked,
+//! the others drawn at random from pieces of the grammar.
 
 use super::*;
 use crate::json;
@@ -15,7 +17,7 @@ fn strings(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn patterns_mean_what_they_mean_to_go() {
+fn patterns_match_like_in_go() {
     let mut lines = ANSWERS.lines();
     let texts = strings(lines.next().unwrap());
     let joined = texts.join("|");
@@ -39,7 +41,7 @@ fn patterns_mean_what_they_mean_to_go() {
 }
 
 #[test]
-fn a_pattern_that_would_take_too_much_is_refused() {
+fn oversized_patterns_are_rejected() {
     let error = compile(r"(\pL{30}){30}", 1 << 20).unwrap_err();
     assert_eq!(error.to_string(), r"error parsing regexp: expression too large: `(\pL{30}){30}`");
     let deep = format!("{}a{}", "(".repeat(2_000), ")".repeat(2_000));
@@ -48,7 +50,7 @@ fn a_pattern_that_would_take_too_much_is_refused() {
 
 proptest::proptest! {
     #[test]
-    fn what_is_translated_can_be_read(pattern in r"([ab\\\[\]\^\-(){}*+?|.$pdwQEi:,12<>é]|\(\?){0,24}") {
+    fn translated_patterns_compile(pattern in r"([ab\\\[\]\^\-(){}*+?|.$pdwQEi:,12<>é]|\(\?){0,24}") {
         if let Ok(translated) = translate(&pattern) {
             proptest::prop_assert!(Regex::new(&translated).is_ok(), "{pattern:?} became {translated:?}");
         }

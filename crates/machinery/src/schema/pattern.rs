@@ -1,4 +1,4 @@
-//! Regular expressions of schemas.
+//! Regular expressions of CRD schemas (`pattern`).
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use regex::Regex;
 pub use crate::regexp::Error;
 use crate::{Str, regexp};
 
-/// The most memory a compiled pattern may take: far beyond any honest one, and little enough for a thousand of them.
+/// Maximum size of a compiled pattern in bytes: far above any legitimate pattern, and small enough for a thousand of
+/// them.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
-/// A compiled regular expression that remembers how it was written.
+/// A compiled regular expression with its source.
 #[derive(Clone)]
 pub struct Pattern {
     source: Str,
@@ -18,17 +19,16 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Compiles a pattern written for Go's engine.
+    /// Compiles a pattern in Go's syntax.
     pub fn new(source: &str) -> Result<Self, Error> {
         Ok(Self { source: source.into(), regex: regexp::compile(source, COMPILED_BYTES_MAX)? })
     }
 
-    /// The pattern as it was written.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether some part of `text` looks like this.
+    /// Whether any part of `text` matches.
     pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_they_mean_to_go() {
+    fn patterns_match_like_in_go() {
         check(r"^\d+$", &["0123"], &["", "٣", "12a"]);
         check(r"^[\w.-]+$", &["a_b.c-d"], &["é", "a b"]);
         check(r"^\S+\s\S+$", &["a b"], &["ab"]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compile_or_is_too_large_is_refused() {
+    fn invalid_and_oversized_patterns_are_rejected() {
         for bad in ["(", "a**b(", "[z-a]", r"(?=a)", "(a{1000}){1000}", "\\"] {
             assert!(Pattern::new(bad).is_err(), "{bad}");
         }

@@ -1,137 +1,117 @@
-//! Limits that a CRD's schema puts on a value beyond its shape, and the schemas under `allOf`, `anyOf`, `oneOf`, `not`.
+//! Validation rules of a CRD's schema beyond the shape, including `allOf`, `anyOf`, `oneOf` and `not`.
 
 use super::pattern::Pattern;
 use crate::{Str, Value};
 
-/// Limits on a value beyond its shape. Each holds only for values of the JSON type it speaks of.
+/// Limits on a value beyond its shape. Each limit applies only to values of its JSON type.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// The schema names no type: a value of any JSON type has the shape.
+    /// The schema declares no type: values of any JSON type are valid.
     pub untyped: bool,
-    /// Items of a list may have fields that the item's type does not name (`x-kubernetes-preserve-unknown-fields` on
-    /// an array; structs and maps say it by their shape).
+    /// List items may have fields that the item's type does not declare (`x-kubernetes-preserve-unknown-fields` on an
+    /// array; structs and maps have it in their shape).
     pub preserve: bool,
-    /// No key at all is allowed (`additionalProperties: false`).
+    /// No keys are allowed (`additionalProperties: false`).
     pub closed: bool,
-    /// What strings or numbers look like in detail.
     pub format: Option<Format>,
-    /// The only values allowed; none listed allows all.
+    /// The allowed values (`enum`); empty allows all.
     pub values: Box<[Value]>,
-    /// Limits on numbers.
     pub number: NumberRules,
-    /// Limits on strings.
     pub string: StringRules,
-    /// Limits on lists.
     pub list: ListRules,
-    /// Limits on objects.
     pub object: ObjectRules,
-    /// Conditions on the value as a whole.
+    /// `allOf`, `anyOf`, `oneOf` and `not`.
     pub junctors: Option<Box<Junctors>>,
-    /// CEL rules as written; evaluated elsewhere.
+    /// CEL rules in source form; evaluated elsewhere.
     pub validations: Box<[Validation]>,
 }
 
 /// Limits on numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NumberRules {
-    /// The greatest value allowed.
     pub maximum: Option<f64>,
-    /// Whether the maximum itself is too great.
+    /// Whether `maximum` itself is excluded.
     pub exclusive_maximum: bool,
-    /// The least value allowed.
     pub minimum: Option<f64>,
-    /// Whether the minimum itself is too small.
+    /// Whether `minimum` itself is excluded.
     pub exclusive_minimum: bool,
-    /// What values are whole multiples of.
     pub multiple_of: Option<f64>,
 }
 
 /// Limits on strings.
 #[derive(Clone, Debug, Default)]
 pub struct StringRules {
-    /// The most characters allowed.
+    /// `maxLength`, in characters.
     pub characters_max: Option<i64>,
-    /// The fewest characters allowed.
+    /// `minLength`, in characters.
     pub characters_min: Option<i64>,
-    /// What a part of the string must look like.
+    /// Must match a part of the string.
     pub pattern: Option<Pattern>,
 }
 
 /// Limits on lists.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListRules {
-    /// The most items allowed.
     pub items_max: Option<i64>,
-    /// The fewest items allowed.
     pub items_min: Option<i64>,
-    /// Whether all items differ.
     pub unique: bool,
 }
 
 /// Limits on objects.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectRules {
-    /// The most keys allowed.
     pub keys_max: Option<i64>,
-    /// The fewest keys allowed.
     pub keys_min: Option<i64>,
-    /// The keys that must be there, in the schema's order.
+    /// The required keys, in the schema's order.
     pub required: Box<[Str]>,
 }
 
-/// Conditions on a value as a whole.
+/// The logical junctors of a schema.
 #[derive(Clone, Debug, Default)]
 pub struct Junctors {
-    /// All of these hold.
     pub all_of: Box<[Nested]>,
-    /// At least one of these holds.
     pub any_of: Box<[Nested]>,
-    /// Exactly one of these holds.
     pub one_of: Box<[Nested]>,
-    /// This does not hold.
     pub not: Option<Nested>,
 }
 
-/// A schema under a junctor. It restricts values whose shape is said outside, so it has rules but no shape.
+/// A schema under a junctor. It restricts values whose shape is declared outside, so it has rules but no shape.
 #[derive(Clone, Debug, Default)]
 pub struct Nested {
-    /// The JSON type it asks for: only the two branches of an int-or-string do.
+    /// The required JSON type; set only in the two branches of an int-or-string.
     pub json_type: Option<JsonType>,
-    /// Limits on the value.
     pub rules: Rules,
     /// Limits on fields, sorted by name.
     pub properties: Box<[(Str, Nested)]>,
-    /// Limits on items.
+    /// Limits on list items.
     pub items: Option<Box<Nested>>,
 }
 
-/// One rule of `x-kubernetes-validations`, as written.
+/// One rule of `x-kubernetes-validations`, in source form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {
     /// The CEL expression.
     pub rule: Str,
-    /// What to say when it does not hold.
+    /// The error message if the rule is violated.
     pub message: Str,
-    /// A CEL expression that gives what to say.
+    /// A CEL expression that returns the error message.
     pub message_expression: Str,
-    /// The reason of the error.
     pub reason: Option<Str>,
-    /// Which field the error is about, from the value down.
+    /// The field that the error refers to, relative to the value.
     pub field_path: Str,
-    /// Whether the rule is evaluated on create too, with an empty `oldSelf`.
+    /// Whether the rule is also evaluated on create, with an empty `oldSelf`.
     pub optional_old_self: Option<bool>,
 }
 
-/// What strings or numbers look like in detail, by its name in OpenAPI.
+/// An OpenAPI format of strings or numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// As the schema writes it: `date-time`.
+    /// The name in the schema: `date-time`.
     pub name: Str,
-    /// Which it is.
     pub kind: FormatKind,
 }
 
-/// The formats that Kubernetes checks; it ignores others.
+/// The formats that Kubernetes validates; others are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are OpenAPI's")]
 pub enum FormatKind {
@@ -181,15 +161,14 @@ pub enum JsonType {
 }
 
 impl JsonType {
-    /// All of them, sorted by name.
+    /// All types, sorted by name.
     pub const ALL: [Self; 6] = [Self::Array, Self::Boolean, Self::Integer, Self::Number, Self::Object, Self::String];
 
-    /// The type of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 
-    /// Its name in a schema.
+    /// Returns the name in a schema.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Array => "array",
@@ -201,7 +180,7 @@ impl JsonType {
         }
     }
 
-    /// The type a value has; `null` has none.
+    /// Returns the type of a value; [`None`] for `null`.
     pub const fn of(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Null => return None,
@@ -216,7 +195,7 @@ impl JsonType {
 }
 
 impl Format {
-    /// The format `name` of values of type `json_type`, if Kubernetes checks it there.
+    /// Returns the format `name` for values of type `json_type`; [`None`] if Kubernetes does not validate it.
     pub fn named(name: &str, json_type: Option<JsonType>) -> Option<Self> {
         let kind = match json_type {
             Some(JsonType::Integer) => match name {
@@ -237,7 +216,7 @@ impl Format {
 }
 
 fn string_format(name: &str) -> Option<FormatKind> {
-    // Dashes do not count: `date-time` and `datetime` are one.
+    // Dashes are ignored: `date-time` and `datetime` are the same format.
     Some(match name.replace('-', "").as_str() {
         "bsonobjectid" => FormatKind::BsonObjectId,
         "uri" => FormatKind::Uri,

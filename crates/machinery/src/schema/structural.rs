@@ -1,4 +1,4 @@
-//! Types from the OpenAPI v3 schema of a CRD, and what upstream refuses in such a schema.
+//! Structural schemas: types from the OpenAPI v3 schema of a CRD, and the validation of such a schema.
 
 mod build;
 mod completeness;
@@ -22,42 +22,41 @@ pub struct Structural {
 }
 
 impl Structural {
-    /// Makes types of a schema (`openAPIV3Schema`). A schema in which [`check`] finds nothing always succeeds.
+    /// Builds types from a schema (`openAPIV3Schema`). Never fails for a schema without errors in [`check`].
     pub fn new(schema: &Value) -> Result<Self, Error> {
         build::types(schema).map(|(types, root)| Self { types: Arc::new(types), root })
     }
 
-    /// The same, where embedded resources and the whole object have what `envelope` has: `apiVersion`, `kind` and
-    /// `metadata`.
+    /// Builds types from a schema; `envelope` supplies `apiVersion`, `kind` and `metadata` of embedded resources and of
+    /// the root object.
     pub fn enveloped(schema: &Value, envelope: Schema<'static>) -> Result<Self, Error> {
         build::types(schema).map(|(types, root)| Self { types: Arc::new(types.enveloped(envelope)), root })
     }
 
-    /// The type of the whole object.
+    /// Returns the type of the root object.
     pub fn schema(&self) -> Schema<'_> {
         self.types.schema(self.root)
     }
 
-    /// All types, for those who refer to them by number.
     pub fn types(&self) -> &Types {
         &self.types
     }
 
-    /// All types, for those who keep them.
+    /// Returns all types with shared ownership.
     pub fn shared(&self) -> Arc<Types> {
         Arc::clone(&self.types)
     }
 
-    /// The number of the type of the whole object.
+    /// Returns the ID of the type of the root object.
     pub const fn root(&self) -> TypeId {
         self.root
     }
 }
 
-/// Everything upstream would refuse in a schema that stands at `path`: what makes it not structural, defaults that do
-/// not fit their own schema, and misuse of OpenAPI and of the `x-kubernetes-` extensions.
+/// Returns all errors that upstream reports for a schema at `path`: violations of structural rules, defaults that do
+/// not match their own schema, and misuse of OpenAPI and of the `x-kubernetes-` extensions.
 ///
-/// CEL rules are only looked at, not compiled.
+/// CEL rules are inspected but not compiled.
 pub fn check(schema: &Value, path: &Path) -> Errors {
     let mut errors = Errors::new();
     if is_true(schema, "nullable") {
@@ -67,7 +66,7 @@ pub fn check(schema: &Value, path: &Path) -> Errors {
     invariants::check(schema, path, &mut structural);
     completeness::check(schema, path, &mut structural);
     structural.sort_by_cached_key(ToString::to_string);
-    // Defaults are only worth checking against a schema that is sound itself.
+    // Defaults are checked only against a valid structural schema.
     if structural.is_empty()
         && let Ok(types) = Structural::new(schema)
     {
@@ -78,8 +77,8 @@ pub fn check(schema: &Value, path: &Path) -> Errors {
     errors
 }
 
-/// The words of a schema, read without trusting their types: what is not of the type it should be counts as absent,
-/// since decoding has refused it before.
+/// Returns a keyword of a schema. A value of the wrong type counts as absent in this and the following functions, since
+/// decoding has already rejected it.
 fn text<'a>(schema: &'a Value, key: &str) -> Option<&'a str> {
     schema.get(key)?.as_str()
 }
@@ -101,7 +100,7 @@ fn properties(schema: &Value) -> impl ExactSizeIterator<Item = (&str, &Value)> {
     schema.get("properties").and_then(Value::as_object).unwrap_or(&NONE).iter()
 }
 
-/// The schema under `key`, if it is one rather than a boolean or a list.
+/// Returns the schema under `key`; [`None`] if the value is a boolean or a list.
 fn schema_at<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|inner| inner.as_object().is_some())
 }

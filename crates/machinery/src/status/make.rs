@@ -1,4 +1,4 @@
-//! Every `Status` that Kubernetes answers with, in its words.
+//! Constructors of every `Status` that upstream returns, with upstream's messages.
 
 use std::fmt;
 
@@ -7,7 +7,6 @@ use crate::field::{self, Cause};
 use crate::go;
 
 impl<'a> GroupName<'a> {
-    /// A resource or kind of a group.
     pub const fn new(group: &'a str, name: &'a str) -> Self {
         Self { group, name }
     }
@@ -27,7 +26,7 @@ impl fmt::Display for GroupName<'_> {
 }
 
 impl Status {
-    /// The request succeeded and there is nothing more to say.
+    /// Returns a success without details.
     pub const fn success() -> Self {
         Self {
             success: true,
@@ -39,7 +38,7 @@ impl Status {
         }
     }
 
-    /// A failure with these words and this reason, whose code it has.
+    /// Returns a failure with the reason's HTTP status code.
     pub fn failure(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             success: false,
@@ -51,25 +50,24 @@ impl Status {
         }
     }
 
-    /// The same with more to tell.
     #[must_use]
     pub fn with_details(self, details: Details) -> Self {
         Self { details: Some(Box::new(details)), ..self }
     }
 
-    /// There is no such object.
+    /// Returns 404, like upstream's `NewNotFound`.
     pub fn not_found(resource: GroupName<'_>, name: &str) -> Self {
         let message = format!("{resource} {} not found", go::quote(name));
         Self::failure(Reason::NotFound, message).about(resource, name)
     }
 
-    /// There is such an object already.
+    /// Returns 409, like upstream's `NewAlreadyExists`.
     pub fn already_exists(resource: GroupName<'_>, name: &str) -> Self {
         let message = format!("{resource} {} already exists", go::quote(name));
         Self::failure(Reason::AlreadyExists, message).about(resource, name)
     }
 
-    /// No name could be made up that is free.
+    /// Returns 409 for a `generateName` without a free name, like upstream's `NewGenerateNameConflict`.
     pub fn generate_name_conflict(resource: GroupName<'_>, name: &str, retry_after_seconds: u32) -> Self {
         let message = format!(
             "{resource} {} already exists, the server was not able to generate a unique name for the object",
@@ -78,12 +76,12 @@ impl Status {
         Self::failure(Reason::AlreadyExists, message).about(resource, name).retry(retry_after_seconds)
     }
 
-    /// Who the client is cannot be told.
+    /// Returns 401, like upstream's `NewUnauthorized`.
     pub fn unauthorized(message: &str) -> Self {
         Self::failure(Reason::Unauthorized, if message.is_empty() { "not authorized" } else { message })
     }
 
-    /// The client may not do this. Resource and name are empty where the request is about none.
+    /// Returns 403, like upstream's `NewForbidden`. Resource and name are empty for non-resource requests.
     pub fn forbidden(resource: GroupName<'_>, name: &str, cause: impl fmt::Display) -> Self {
         let message = match name {
             _ if resource.is_empty() => format!("forbidden: {cause}"),
@@ -93,28 +91,28 @@ impl Status {
         Self::failure(Reason::Forbidden, message).about(resource, name)
     }
 
-    /// The object is not as the client believed.
+    /// Returns 409 for an outdated object or a failed precondition, like upstream's `NewConflict`.
     pub fn conflict(resource: GroupName<'_>, name: &str, cause: impl fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {cause}", go::quote(name));
         Self::failure(Reason::Conflict, message).about(resource, name)
     }
 
-    /// Somebody else manages fields that the client wants to apply.
+    /// Returns 409 for fields that other managers own, like upstream's `NewApplyConflict`.
     pub fn apply_conflict(causes: Vec<Cause>, message: impl Into<String>) -> Self {
         Self::failure(Reason::Conflict, message).with_details(Details { causes, ..Details::default() })
     }
 
-    /// What it is about existed and does no more.
+    /// Returns 410, like upstream's `NewGone`.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::failure(Reason::Gone, message)
     }
 
-    /// The version that the client asked for is no longer kept.
+    /// Returns 410 for a compacted resource version, like upstream's `NewResourceExpired`.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(Reason::Expired, message)
     }
 
-    /// The object is not valid.
+    /// Returns 422 with one cause per error, like upstream's `NewInvalid`.
     pub fn invalid(kind: GroupName<'_>, name: &str, errors: &[field::Error]) -> Self {
         let message = match field::aggregate(errors) {
             Some(all) => format!("{kind} {} is invalid: {all}", go::quote(name)),
@@ -125,33 +123,33 @@ impl Status {
         status.detailed(|details| details.causes = causes)
     }
 
-    /// The request makes no sense.
+    /// Returns 400, like upstream's `NewBadRequest`.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(Reason::BadRequest, message)
     }
 
-    /// The client asks too much at once and is told when to try again.
+    /// Returns 429 with a retry delay, like upstream's `NewTooManyRequests`.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         Self::failure(Reason::TooManyRequests, message).retry(retry_after_seconds)
     }
 
-    /// The server as a whole is asked too much at once.
+    /// Returns 429 for an overloaded server, like upstream's `NewTooManyRequestsError`.
     pub fn overloaded(message: &str) -> Self {
         Self::failure(Reason::TooManyRequests, format!("Too many requests: {message}"))
     }
 
-    /// The service is not there now.
+    /// Returns 503, like upstream's `NewServiceUnavailable`.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::failure(Reason::ServiceUnavailable, message)
     }
 
-    /// The resource knows no such verb.
+    /// Returns 405, like upstream's `NewMethodNotSupported`.
     pub fn method_not_supported(resource: GroupName<'_>, action: &str) -> Self {
         let message = format!("{action} is not supported on resources of kind {}", go::quote(&resource.to_string()));
         Self::failure(Reason::MethodNotAllowed, message).about(resource, "")
     }
 
-    /// The server could not finish and asks to try again.
+    /// Returns 500 for a request that the client should retry, like upstream's `NewServerTimeout`.
     pub fn server_timeout(resource: GroupName<'_>, operation: &str, retry_after_seconds: u32) -> Self {
         let message = format!(
             "The {operation} operation against {resource} could not be completed at this time, please try again."
@@ -159,31 +157,31 @@ impl Status {
         Self::failure(Reason::ServerTimeout, message).about(resource, operation).retry(retry_after_seconds)
     }
 
-    /// The server gave up waiting; the request may have had an effect.
+    /// Returns 504 for a request that may have had an effect, like upstream's `NewTimeoutError`.
     pub fn timeout(message: &str, retry_after_seconds: u32) -> Self {
         Self::failure(Reason::Timeout, format!("Timeout: {message}")).retry(retry_after_seconds)
     }
 
-    /// Something broke that must not.
+    /// Returns 500, like upstream's `NewInternalError`.
     pub fn internal_error(cause: impl fmt::Display) -> Self {
         let cause = cause.to_string();
         let status = Self::failure(Reason::InternalError, format!("Internal error occurred: {cause}"));
         status.detailed(|details| details.causes = vec![Cause { message: cause, ..Cause::default() }])
     }
 
-    /// The request is too large.
+    /// Returns 413, like upstream's `NewRequestEntityTooLargeError`.
     pub fn request_entity_too_large(message: &str) -> Self {
         Self::failure(Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
     }
 
-    /// None of the encodings that the client accepts can be had.
+    /// Returns 406: the server supports none of the encodings that the client accepts.
     pub fn not_acceptable(accepted: &[impl AsRef<str>]) -> Self {
         let accepted: Vec<_> = accepted.iter().map(AsRef::as_ref).collect();
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(Reason::NotAcceptable, message)
     }
 
-    /// The encoding of the request is not known.
+    /// Returns 415: the server does not support the encoding of the request.
     pub fn unsupported_media_type(accepted: &[impl AsRef<str>]) -> Self {
         let accepted: Vec<_> = accepted.iter().map(AsRef::as_ref).collect();
         let message = format!(
@@ -193,8 +191,8 @@ impl Status {
         Self::failure(Reason::UnsupportedMediaType, message)
     }
 
-    /// What an HTTP status code says on its own, where there is no object to say more. `method` is that of the
-    /// request, `server_message` what the server said instead.
+    /// Returns the generic status of an HTTP status code, for a response without a `Status` object. `method` is the
+    /// method of the request, `server_message` the body of the response.
     pub fn generic(code: u16, method: &str, resource: GroupName<'_>, name: &str, server_message: &str) -> Self {
         let (reason, mut message) = generic_words(code, method, server_message);
         let verb = method.to_lowercase();

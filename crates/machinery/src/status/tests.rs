@@ -5,7 +5,7 @@ use crate::field::Error;
 use crate::{Path, json, value};
 
 #[test]
-fn failures_read_as_kubernetes_words_them() {
+fn failure_messages_match_upstream() {
     let pods = GroupName::new("", "pods");
     let deployments = GroupName::new("apps", "deployments");
     let check = |status: Status, code: u16, reason: &str, message: &str| {
@@ -59,7 +59,7 @@ fn failures_read_as_kubernetes_words_them() {
 }
 
 #[test]
-fn an_invalid_object_has_a_cause_for_each_finding() {
+fn an_invalid_object_has_a_cause_for_each_error() {
     let at = Path::of("spec");
     let errors = [Error::required(&at.field("a"), ""), Error::invalid(&at.field("b"), 1, "no")];
     assert_eq!(
@@ -76,7 +76,7 @@ fn an_invalid_object_has_a_cause_for_each_finding() {
 }
 
 #[test]
-fn success_says_nothing_more() {
+fn success_has_no_message_or_details() {
     assert_eq!(
         Status::success().to_value(),
         value!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success"})
@@ -84,7 +84,7 @@ fn success_says_nothing_more() {
 }
 
 #[test]
-fn a_reason_goes_to_the_wire_and_back() {
+fn reasons_round_trip() {
     for reason in Reason::ALL {
         assert_eq!(Reason::of(reason.name()), *reason);
         assert!((400..600).contains(&reason.code()));
@@ -94,10 +94,10 @@ fn a_reason_goes_to_the_wire_and_back() {
     assert!(!Status::success().is(&Reason::NotFound));
 }
 
-/// What a kube-apiserver answered, recorded: each failure is made again from its parts by the constructor that
-/// belongs to it, and must come out the same.
+/// Rebuilds each recorded kube-apiserver failure from its parts with the matching constructor; the result must be
+/// equal.
 #[test]
-fn recorded_failures_are_made_again_from_their_parts() {
+fn recorded_failures_are_rebuilt_from_their_parts() {
     let shared = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
     let Ok(files) = std::fs::read_dir(shared.join("golden")) else {
         println!("no recorded answers at {}: skipped", shared.display());
@@ -134,8 +134,8 @@ fn each_status(value: &Value, visit: &mut impl FnMut(&Value)) {
     }
 }
 
-/// `None` for a failure whose message does not begin as its reason's constructor begins it: upstream has places that
-/// word their own.
+/// Returns `None` for a failure whose message has a different prefix than the reason's constructor: parts of upstream
+/// use their own messages.
 fn made_again(status: &Status) -> Option<Status> {
     let none = Details::default();
     let details = status.details.as_deref().unwrap_or(&none);
@@ -164,7 +164,7 @@ fn made_again(status: &Status) -> Option<Status> {
     }
 }
 
-/// Takes each cause apart into reason, field and the words that follow the reason's own.
+/// Splits each cause into reason, field and detail, and rebuilds the status.
 fn invalid_again(details: &Details, kind: GroupName<'_>) -> Option<Status> {
     let errors: Vec<_> = details.causes.iter().map(error_of).collect::<Option<_>>()?;
     Some(Status::invalid(kind, &details.name, &errors))

@@ -5,25 +5,22 @@ use std::str::FromStr;
 
 use crate::go;
 
-/// A length of time in nanoseconds, at most some 292 years, possibly negative.
+/// A duration in nanoseconds, at most some 292 years, possibly negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(i64);
 
-/// Why a text is not a duration.
+/// A text is not a valid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// It does not look like one, or is too long to count.
+    /// Malformed or out of range.
     #[error("time: invalid duration {}", go::quote_bytes(.0))]
     Invalid(String),
-    /// A number has no unit.
     #[error("time: missing unit in duration {}", go::quote_bytes(.0))]
     MissingUnit(String),
-    /// A unit is none of the known ones.
     #[error("time: unknown unit {} in duration {}", go::quote_bytes(.unit), go::quote_bytes(.text))]
     UnknownUnit {
-        /// The unit.
         unit: String,
-        /// The whole text.
+        /// The complete text.
         text: String,
     },
 }
@@ -40,22 +37,20 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 impl Duration {
-    /// So many nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// So many seconds, at most what a duration holds.
+    /// Converts seconds, saturating.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// All of it in nanoseconds.
     pub const fn nanos(self) -> i64 {
         self.0
     }
 
-    /// The whole seconds of it; what is left is dropped.
+    /// Returns whole seconds, truncated toward zero.
     pub const fn whole_seconds(self) -> i64 {
         self.0 / 1_000_000_000
     }
@@ -77,7 +72,8 @@ impl FromStr for Duration {
         if rest.is_empty() {
             return Err(invalid());
         }
-        // The most negative duration has no positive counterpart: the sum may go one beyond and is checked at the end.
+        // The most negative duration has no positive counterpart: the sum may exceed the maximum by one, checked at the
+        // end.
         const END: u64 = 1 << 63;
         let mut sum = 0_u64;
         while !rest.is_empty() {
@@ -93,7 +89,7 @@ impl FromStr for Duration {
     }
 }
 
-/// Reads one number and its unit.
+/// Parses one number and its unit.
 fn element<'a>(rest: &'a str, text: &str) -> Result<(u64, &'a str), DurationError> {
     let invalid = || DurationError::Invalid(text.to_owned());
     let digits = |text: &'a str| text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
@@ -120,8 +116,8 @@ fn element<'a>(rest: &'a str, text: &str) -> Result<(u64, &'a str), DurationErro
     if nanos > 1 << 63 { Err(invalid()) } else { Ok((nanos, rest)) }
 }
 
-/// Digits after a point in nanoseconds. Those that 63 bits cannot hold are dropped, and the product is that of floats,
-/// as in Go.
+/// Converts digits after a decimal point to nanoseconds. As in Go, digits that do not fit 63 bits are dropped, and the
+/// product is computed in floating point.
 fn fraction_of(digits: &str, unit: u64) -> u64 {
     let (mut fraction, mut scale) = (0_u64, 1_f64);
     for digit in digits.bytes() {
@@ -160,7 +156,7 @@ impl fmt::Display for Duration {
     }
 }
 
-/// `value` / `unit` without trailing zeros.
+/// Writes `value` / `unit` without trailing zeros.
 fn write_fraction(out: &mut fmt::Formatter<'_>, value: u64, unit: u64, name: &str) -> fmt::Result {
     write!(out, "{}", value / unit)?;
     if !value.is_multiple_of(unit) {

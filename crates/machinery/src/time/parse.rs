@@ -1,37 +1,32 @@
-//! RFC 3339 by the rules of Go's `time.Parse`, which are laxer than the RFC's here and there.
+//! RFC 3339 by the rules of Go's `time.Parse`, which are more lenient than the RFC in some cases.
 
 use super::{DAY_SECONDS, MICROS, Time, days};
 use crate::go;
 
-/// Why a text is not a time.
+/// A text is not a valid time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A part does not look as the layout says.
+    /// A part does not match the layout.
     #[error("parsing time {} as {}: cannot parse {} as {}", go::quote_bytes(.text), go::quote_bytes(.layout), go::quote_bytes(.rest), go::quote_bytes(.part))]
     Syntax {
-        /// The whole text.
         text: String,
-        /// The whole layout.
         layout: &'static str,
-        /// The text from the part on.
+        /// The text from the mismatch on.
         rest: String,
-        /// The part of the layout.
+        /// The mismatched part of the layout.
         part: &'static str,
     },
-    /// A part has a value that no time has.
     #[error("parsing time {}: {part} out of range", go::quote_bytes(.text))]
     Range {
-        /// The whole text.
         text: String,
-        /// What the part is.
+        /// The name of the part, such as `month`.
         part: &'static str,
     },
-    /// There is more after the time.
+    /// Text follows the time.
     #[error("parsing time {}: extra text: {}", go::quote_bytes(.text), go::quote_bytes(.extra))]
     Extra {
-        /// The whole text.
         text: String,
-        /// What is too much.
+        /// The text after the time.
         extra: String,
     },
 }
@@ -103,7 +98,7 @@ impl<'a> Cursor<'a> {
         Ok(number)
     }
 
-    /// A fraction that the layout does not ask for is taken all the same, after a point or a comma.
+    /// Parses a fraction after a point or comma, which is accepted even if the layout has none.
     fn optional_fraction(&mut self) -> u32 {
         let Some(fraction) = self.rest.strip_prefix(['.', ',']) else { return 0 };
         let length = fraction.bytes().take_while(u8::is_ascii_digit).count();
@@ -140,7 +135,7 @@ impl<'a> Cursor<'a> {
         }
         let (hours, minutes) =
             (i64::from(a - b'0') * 10 + i64::from(b - b'0'), i64::from(c - b'0') * 10 + i64::from(d - b'0'));
-        // Some people write offsets of 24 hours or 60 minutes, and Go lets them.
+        // Go accepts offsets of 24 hours or 60 minutes, which some clients write.
         self.in_range(0..=24, hours, "time zone offset hour")?;
         self.in_range(0..=60, minutes, "time zone offset minute")?;
         let sign = match sign {
@@ -161,7 +156,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Digits after a point as nanoseconds: those beyond the ninth are dropped.
+/// Converts digits after a decimal point to nanoseconds; digits beyond the ninth are dropped.
 fn nanos(digits: &[u8]) -> u32 {
     let padded = digits.iter().copied().chain(std::iter::repeat(b'0'));
     padded.take(9).fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0'))

@@ -23,7 +23,7 @@ fn micro_times_have_six_digits() {
 }
 
 #[test]
-fn what_is_no_time_is_told_in_the_words_of_go() {
+fn invalid_times_fail_with_gos_messages() {
     let check = |text: &str, expect: &str| assert_eq!(canonical(text).unwrap_err().to_string(), expect);
     let layout = r#""2006-01-02T15:04:05Z07:00""#;
     check("x", &format!(r#"parsing time "x" as {layout}: cannot parse "x" as "2006""#));
@@ -56,7 +56,7 @@ fn what_is_no_time_is_told_in_the_words_of_go() {
 }
 
 #[test]
-fn durations_are_printed_and_read_as_go_does() {
+fn durations_print_and_parse_like_go() {
     let check = |text: &str, nanos: i64, printed: &str| {
         assert_eq!(text.parse(), Ok(Duration::from_nanos(nanos)), "{text}");
         assert_eq!(Duration::from_nanos(nanos).to_string(), printed);
@@ -80,7 +80,7 @@ fn durations_are_printed_and_read_as_go_does() {
 }
 
 #[test]
-fn what_is_no_duration_is_told_in_the_words_of_go() {
+fn invalid_durations_fail_with_gos_messages() {
     let check =
         |text: &str, expect: &str| assert_eq!(text.parse::<Duration>().unwrap_err().to_string(), expect, "{text}");
     check("", r#"time: invalid duration """#);
@@ -96,7 +96,7 @@ fn what_is_no_duration_is_told_in_the_words_of_go() {
 }
 
 #[test]
-fn time_and_duration_add_up() {
+fn adding_and_subtracting_durations() {
     let time = Time::from_unix(10, 500_000_000);
     let earlier = time.plus(Duration::from_nanos(-600_000_000));
     assert_eq!((earlier.unix_seconds(), earlier.nanos()), (9, 900_000_000));
@@ -106,26 +106,26 @@ fn time_and_duration_add_up() {
 
 proptest! {
     #[test]
-    fn a_printed_time_reads_back(seconds in -62_167_219_200_i64..=253_402_300_799, micros in 0..1_000_000_u32) {
+    fn printed_times_parse_back(seconds in -62_167_219_200_i64..=253_402_300_799, micros in 0..1_000_000_u32) {
         let time = Time::from_unix(seconds, micros * 1000);
         prop_assert_eq!(Time::parse_micro(&time.micro().to_string()), Ok(time));
         prop_assert_eq!(Time::parse(&time.to_string()), Ok(time.to_seconds()));
     }
 
     #[test]
-    fn the_calendar_agrees_with_another(seconds in -62_167_219_200_i64..=253_402_207_200) {
+    fn calendar_agrees_with_jiff(seconds in -62_167_219_200_i64..=253_402_207_200) {
         let other = jiff::Timestamp::from_second(seconds).unwrap();
         prop_assert_eq!(Time::from_unix(seconds, 0).to_string(), other.to_string());
     }
 
     #[test]
-    fn a_printed_duration_reads_back(nanos: i64) {
+    fn printed_durations_parse_back(nanos: i64) {
         let duration = Duration::from_nanos(nanos);
         prop_assert_eq!(duration.to_string().parse(), Ok(duration));
     }
 
     #[test]
-    fn no_text_makes_the_readers_panic(text in "\\PC{0,40}", time in "[0-9TZ:.,+é-]{0,36}", length in "[0-9.hmnsuµ+-]{0,30}") {
+    fn parsers_never_panic(text in "\\PC{0,40}", time in "[0-9TZ:.,+é-]{0,36}", length in "[0-9.hmnsuµ+-]{0,30}") {
         for text in [&text, &time, &length] {
             let _ = (Time::parse(text), Time::parse_micro(text), text.parse::<Duration>());
         }

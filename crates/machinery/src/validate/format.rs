@@ -1,4 +1,4 @@
-//! The formats of strings that a CRD's schema can ask for.
+//! String formats of CRD schemas.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use regex::Regex;
 use crate::schema::FormatKind;
 use crate::{quantity, time};
 
-/// Whether `text` has the format. Formats of numbers say nothing about strings.
+/// Whether `text` has the format. Formats of numbers accept all strings.
 pub fn is(text: &str, kind: FormatKind) -> bool {
     match kind {
         FormatKind::Int32 | FormatKind::Int64 | FormatKind::Float | FormatKind::Double | FormatKind::Password => true,
@@ -44,7 +44,7 @@ pub fn is(text: &str, kind: FormatKind) -> bool {
     }
 }
 
-/// An absolute path, or anything with a scheme.
+/// Accepts an absolute path, or any text with a scheme.
 fn is_uri(text: &str) -> bool {
     let scheme = text.split_once(':').filter(|(scheme, _)| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -65,7 +65,7 @@ fn is_uri(text: &str) -> bool {
         && !host.contains([' ', '"', '<', '>', '\\', '^', '`', '{', '|', '}'])
 }
 
-/// `local@domain`, alone or after a name in angle brackets.
+/// Accepts `local@domain`, alone or in angle brackets after a name.
 fn is_email(text: &str) -> bool {
     let text = text.trim();
     let address = match text.strip_suffix('>') {
@@ -103,7 +103,7 @@ fn is_cidr(text: &str) -> bool {
     bits.bytes().all(|b| b.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|bits| bits <= bits_max)
 }
 
-/// 6, 8 or 20 octets in pairs, or in fours with dots.
+/// Accepts 6, 8 or 20 octets in pairs, or in groups of four digits with dots.
 fn is_mac(text: &str) -> bool {
     let groups = |separator: char, digits: usize, counts: [usize; 3]| {
         let mut count = 0;
@@ -115,7 +115,7 @@ fn is_mac(text: &str) -> bool {
     groups(':', 2, [6, 8, 20]) || groups('-', 2, [6, 8, 20]) || groups('.', 4, [3, 4, 10])
 }
 
-/// Hexadecimal in groups of 8, 4, 4, 4 and 12 with or without dashes between them.
+/// Accepts hexadecimal digits in groups of 8, 4, 4, 4 and 12, with or without dashes between them.
 fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let mut rest = text.as_bytes();
     for (at, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
@@ -161,7 +161,7 @@ fn is_isbn13(text: &str) -> bool {
     }
 }
 
-/// A number of one of the large issuers whose digits add up (Luhn).
+/// Accepts a number of a large issuer with a valid Luhn checksum.
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let prefix = |length: usize| digits.get(..length).and_then(|text| text.parse::<u32>().ok()).unwrap_or_default();
@@ -189,7 +189,7 @@ fn is_credit_card(text: &str) -> bool {
     issued && sum.is_multiple_of(10)
 }
 
-/// Whether `text` follows a picture of digits (`d`) and optional separators (`?`).
+/// Whether `text` matches a template of digits (`d`) and optional separators (`?`).
 fn looks_like(text: &str, picture: &str) -> bool {
     let mut rest = text.bytes().peekable();
     for place in picture.bytes() {
@@ -218,7 +218,7 @@ fn is_rgb_color(text: &str) -> bool {
     inside.split(',').count() == 3 && inside.split(',').all(part)
 }
 
-/// Not empty, padded, in one line.
+/// Accepts non-empty, padded base64 on one line.
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     !text.is_empty()
@@ -255,7 +255,7 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && hms_fits && (zone == "z" || zone.strip_prefix(['+', '-']).is_some_and(offset))
 }
 
-/// As Go writes them (`1h30m`), or numbers with units spelled out (`2 days`).
+/// Accepts Go durations (`1h30m`), or numbers with units spelled out (`2 days`).
 fn is_duration(text: &str) -> bool {
     text.parse::<time::Duration>().is_ok() || are_spelled_durations(text)
 }
@@ -309,7 +309,7 @@ fn are_spelled_durations(text: &str) -> bool {
     true
 }
 
-/// Lower-case letters, digits and dashes, with no dash at either end.
+/// Accepts lowercase letters, digits and dashes, without a dash at either end.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_names() {
+    fn formats_of_addresses_and_names() {
         check(FormatKind::Ipv4, &["1.2.3.4", "::ffff:1.2.3.4"], &["1.2.3", "01.2.3.4", "::1", ""]);
         check(FormatKind::Ipv6, &["::1", "fe80::1"], &["1.2.3.4", "fe80::1%eth0", ":"]);
         check(FormatKind::Cidr, &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8", "/8"]);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_things() {
+    fn formats_of_identification_numbers() {
         let uuid = "123E4567-e89b-42d3-a456-426614174000";
         check(
             FormatKind::Uuid,
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_bytes_and_times() {
+    fn formats_of_colors_bytes_and_times() {
         check(FormatKind::HexColor, &["#fff", "A0b1C2"], &["#ffff", "#ggg"]);
         check(FormatKind::RgbColor, &["rgb(0, 10,255)"], &["rgb(256,0,0)", "rgb(01,0,0)", "rgb(1,2)"]);
         check(FormatKind::Byte, &["YWI="], &["", "YWI", "Y WI"]);

@@ -1,4 +1,4 @@
-//! `allOf`, `anyOf`, `oneOf` and `not`.
+//! Validation of `allOf`, `anyOf`, `oneOf` and `not`.
 
 use super::Checker;
 use super::node::Node;
@@ -46,7 +46,8 @@ impl Checker<'_> {
         }
     }
 
-    /// How many branches hold, and if none does, the one that came furthest: its findings explain best.
+    /// Returns the number of valid branches and, if there is none, the branch that progressed furthest, whose errors
+    /// are the most useful.
     fn branches(&self, value: &Value, all: &[Nested], path: &Path) -> (usize, Option<Self>) {
         let mut valid = 0;
         let mut best: Option<Self> = None;

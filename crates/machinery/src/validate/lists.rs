@@ -1,4 +1,4 @@
-//! Sets without repetition, maps without two items of one key, and embedded resources that say what they are.
+//! Validation of list types (unique items of sets, unique keys of maps) and of embedded resources.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use crate::field::{Error, Errors};
 use crate::schema::{ListKind, Schema, Shape};
 use crate::{Object, Path, Str, Value};
 
-/// Adds repeated items of sets and maps, and embedded resources without a type, of a value that stands at `base`.
+/// Reports duplicate items of sets and maps, and embedded resources without a type, of a value at `base`.
 pub fn check(value: &Value, schema: Schema<'_>, base: &Path, errors: &mut Errors) {
     walk(value, schema, base, errors);
 }
 
-/// Whether [`check`] finds nothing.
+/// Whether [`check`] reports no errors.
 pub fn are_sound(value: &Value, schema: Schema<'_>) -> bool {
     let mut errors = Errors::new();
     check(value, schema, &Path::ROOT, &mut errors);
     errors.is_empty()
 }
 
-/// The positions of items that occurred before, each value once.
+/// Returns the indexes of items that occurred before, each value once.
 pub fn repeated(items: &[Value]) -> impl Iterator<Item = usize> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     items.iter().enumerate().filter_map(move |(at, item)| {
@@ -28,7 +28,7 @@ pub fn repeated(items: &[Value]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The item of `old` with the same keys as each of `items`.
+/// Returns for each of `items` the item of `old` with the same keys.
 pub fn correlate<'v>(items: &[Value], old: &'v [Value], keys: &[Str]) -> Vec<Option<&'v Value>> {
     let name = |item: &Value| key_of(item, keys).to_string();
     let before: BTreeMap<_, _> = old.iter().map(|item| (name(item), item)).collect();
@@ -79,7 +79,7 @@ fn map_items(items: &[Value], keys: &[Str], path: &Path, errors: &mut Errors) {
     errors.extend(repeated(&names).map(|at| Error::duplicate(&path.index(at), &names[at])));
 }
 
-/// What tells an item of a map: its key fields, as far as it has them.
+/// Returns the key fields that an item of a map has.
 fn key_of(item: &Value, keys: &[Str]) -> Value {
     let present = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
     Value::Object(present.collect::<Object>())

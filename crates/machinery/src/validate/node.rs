@@ -1,4 +1,4 @@
-//! What a value is checked against: a type, or a schema under a junctor.
+//! A node of schema validation: a type, or a schema under a junctor.
 
 use crate::schema::{JsonType, Nested, Rules, Schema, Shape};
 use crate::{Object, Value};
@@ -9,7 +9,7 @@ pub enum Node<'a> {
     Nested(&'a Nested),
 }
 
-/// Whether a type comes from a CRD: those have no Go name.
+/// Whether a type comes from a CRD: such types have no Go name.
 pub fn is_custom(schema: Schema<'_>) -> bool {
     schema.ty().name.is_empty()
 }
@@ -22,7 +22,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The JSON types a value may have; none listed means any.
+    /// Returns the allowed JSON types; empty means any.
     pub fn json_types(self) -> &'static [JsonType] {
         match self {
             Self::Nested(nested) => nested.json_type.map_or(&[], only),
@@ -40,7 +40,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether a scalar has its type's shape, which is all that is asked of it: true of nearly every value.
+    /// Whether a scalar has the shape of its type and no other rules apply, which holds for nearly every value.
     pub fn is_plain(self, value: &Value) -> bool {
         let Self::Type(schema) = self else { return false };
         schema.ty().rules.is_none()
@@ -55,7 +55,7 @@ impl<'a> Node<'a> {
             }
     }
 
-    /// In a built-in type `null` is what Go prints for nothing.
+    /// Whether `null` is valid. In a built-in type `null` is Go's encoding of nil.
     pub fn allows_null(self) -> bool {
         match self {
             Self::Type(schema) => schema.ty().nullable || !is_custom(schema),
@@ -70,7 +70,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Calls `missing` with each field that must be there and is not.
+    /// Calls `missing` with each required field that is absent.
     pub fn required(self, object: &Object, mut missing: impl FnMut(&str)) {
         match (self, self.rules()) {
             (Self::Type(schema), None) if !is_custom(schema) => {

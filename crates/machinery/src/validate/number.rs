@@ -1,4 +1,4 @@
-//! Limits on numbers. Integers are compared as integers, and everything else as floats.
+//! Validation of numbers. Integers are compared as integers, everything else as floats.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,10 @@ use super::{Checker, is_numeric};
 use crate::schema::{FormatKind, JsonType};
 use crate::{Path, Value, go};
 
-/// The greatest integer up to which floats have no gaps: 2^53 - 1.
+/// 2^53 - 1, the largest integer up to which floats represent all integers.
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
-/// Whether a float is an integer to JSON Schema, which forgives the last digits.
+/// Whether a float is an integer in JSON Schema, which tolerates rounding in the last digits.
 pub fn is_whole(float: f64) -> bool {
     float.abs() <= WHOLE_MAX && {
         let off = (float - float.trunc()).abs();
@@ -18,7 +18,7 @@ pub fn is_whole(float: f64) -> bool {
     }
 }
 
-/// Whether two values are the same to an enumeration: numbers by their size, and `null` never.
+/// Whether two values are equal in an enumeration: numbers compare by value, and `null` equals nothing.
 pub fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Null, _) | (_, Value::Null) => false,
@@ -27,7 +27,7 @@ pub fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// What a number has to be.
+/// The required type and format of a number.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     integer: bool,
@@ -44,7 +44,7 @@ impl Checker<'_> {
         self.range("Checked", value, wanted, path);
         let Some(limits) = node.rules().map(|rules| rules.number) else { return };
         if let Some(factor) = limits.multiple_of {
-            // DEVIATION: for a factor below one upstream divides an integer by zero; we divide as floats.
+            // DEVIATION: for a factor below one upstream divides an integer by zero; Knarr divides as floats.
             let limit = self.limit("MultipleOf", value, factor, wanted, path);
             if !is_multiple(value, &limit) {
                 self.invalid(path, value, &format!("should be a multiple of {}", shown(&limit)));
@@ -68,7 +68,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A limit in the form in which `value` is held against it: an integer against the limit's integer part.
+    /// Returns a limit in the form in which `value` is compared with it: an integer is compared with the limit's
+    /// integer part.
     fn limit(&mut self, what: &str, value: &Value, limit: f64, wanted: Wanted<'_>, path: &Path) -> Value {
         let fits = self.range(what, &Value::Float(limit), wanted, path);
         if fits
@@ -82,7 +83,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A number, of the object or of the schema, that its type and format have no room for.
+    /// Reports a number, of the object or of the schema, that exceeds the range of its type and format.
     fn range(&mut self, what: &str, value: &Value, wanted: Wanted<'_>, path: &Path) -> bool {
         let kind = wanted.format.map(|(_, kind)| kind);
         let fits = match (value, wanted.integer) {

@@ -23,7 +23,7 @@ fn float(float: f64) -> Value {
 }
 
 #[test]
-fn types_are_named_as_json_schema_names_them() {
+fn type_errors_use_json_schema_names() {
     let integer = value!({"type": "integer"});
     check(
         integer.clone(),
@@ -61,7 +61,7 @@ fn types_are_named_as_json_schema_names_them() {
 }
 
 #[test]
-fn numbers_have_limits() {
+fn number_limits_are_validated() {
     let between = value!({"type": "integer", "minimum": 1, "maximum": 10});
     check(between.clone(), value!(11), &["spec: Invalid value: 11: spec in body should be less than or equal to 10"]);
     check(between, value!(0), &["spec: Invalid value: 0: spec in body should be greater than or equal to 1"]);
@@ -91,7 +91,7 @@ fn numbers_have_limits() {
 }
 
 #[test]
-fn strings_have_limits_in_characters_and_a_look() {
+fn string_length_pattern_and_format_are_validated() {
     check(value!({"type": "string", "maxLength": 2}), value!("äöü"), &["spec: Too long: may not be more than 2 bytes"]);
     fine(&value!({"type": "string", "maxLength": 3}), &[value!("äöü")]);
     check(
@@ -129,7 +129,7 @@ fn strings_have_limits_in_characters_and_a_look() {
 }
 
 #[test]
-fn lists_and_objects_have_limits_and_paths() {
+fn list_and_object_limits_are_validated_with_paths() {
     let list = value!({"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}});
     check(list.clone(), value!([]), &["spec: Invalid value: 0: spec in body should have at least 1 items"]);
     check(
@@ -159,7 +159,7 @@ fn lists_and_objects_have_limits_and_paths() {
 }
 
 #[test]
-fn junctors_explain_themselves_by_the_branch_that_came_furthest() {
+fn junctors_report_the_branch_that_progressed_furthest() {
     let either = value!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "oneOf": [
         {"required": ["a"]}, {"required": ["b"]},
     ]});
@@ -210,7 +210,7 @@ fn junctors_explain_themselves_by_the_branch_that_came_furthest() {
 }
 
 #[test]
-fn sets_and_maps_have_no_item_twice() {
+fn duplicate_items_of_sets_and_maps_are_rejected() {
     check(
         value!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}),
         value!(["a", "b", "a", "a"]),
@@ -234,7 +234,7 @@ fn sets_and_maps_have_no_item_twice() {
 }
 
 #[test]
-fn an_embedded_resource_says_what_it_is() {
+fn embedded_resources_require_api_version_and_kind() {
     let embedded = value!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
     fine(&embedded, &[value!({"apiVersion": "v1", "kind": "Pod", "any": 1})]);
     check(
@@ -248,7 +248,7 @@ fn an_embedded_resource_says_what_it_is() {
 }
 
 #[test]
-fn what_has_not_changed_is_not_found_wrong_again() {
+fn unchanged_invalid_values_are_not_reported_on_update() {
     let schema = value!({"type": "object", "properties": {
         "a": {"type": "integer"}, "b": {"type": "integer"},
         "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
@@ -265,7 +265,7 @@ fn what_has_not_changed_is_not_found_wrong_again() {
 }
 
 #[test]
-fn a_base_goes_before_every_path_but_not_into_messages() {
+fn base_path_prefixes_fields_but_not_messages() {
     let structural = Structural::new(&value!({"type": "object", "properties": {"a": {"type": "integer"}}})).unwrap();
     let base = Path::of("default");
     let at = |value: Value| validate_at(&value, structural.schema(), &base)[0].to_string();
@@ -277,7 +277,7 @@ fn a_base_goes_before_every_path_but_not_into_messages() {
 }
 
 #[test]
-fn findings_have_an_end() {
+fn number_of_errors_is_limited() {
     let items: Vec<Value> = (0..20_000).map(|_| value!("x")).collect();
     let spec = value!({"type": "array", "items": {"type": "integer"}});
     assert_eq!(findings(spec, &value!({"spec": (items)})).len(), FINDINGS_MAX);

@@ -1,4 +1,4 @@
-//! Builds trees from the events of a YAML parser.
+//! YAML to tree: builds trees from the events of a YAML parser.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,21 +11,21 @@ use super::Error;
 use super::resolve::{Meaning, resolve};
 use crate::{Object, Str, Value};
 
-/// As many as JSON may have.
+/// The limit of the JSON parser.
 const DEPTH_MAX: usize = 127;
 
-/// How many nodes aliases may stand for in one document, longer texts counting as several. Upstream lets the first
-/// 400,000 pass, whatever they consist of.
+/// Maximum number of nodes that aliases may expand to in one document; long texts count as several nodes. Upstream
+/// accepts the first 400,000 nodes of any kind.
 const ALIASED_MAX: usize = 400_000;
 
-/// The documents of a text, one after another.
+/// Iterator over the documents of a text.
 pub struct Documents<'i> {
     parser: Parser<'i, StrInput<'i>>,
-    /// What anchors stand for, by their number.
+    /// The values of anchors, by anchor ID.
     anchors: BTreeMap<usize, Anchor>,
-    /// The nodes that aliases may still stand for.
+    /// The number of nodes that aliases may still expand to.
     left: usize,
-    /// The keys that stand again in the same mapping of the current document.
+    /// The duplicate keys of the current document.
     repeated: Vec<String>,
     ended: bool,
 }
@@ -37,11 +37,11 @@ struct Anchor {
     depth: usize,
 }
 
-/// A mapping while it is read.
+/// A mapping under construction.
 #[derive(Default)]
 struct Mapping {
     entries: Vec<(Str, Value)>,
-    /// Which keys are there, and whether the mapping itself set them rather than a merge.
+    /// The index of each key, and whether the mapping itself set it, as opposed to a merge.
     places: BTreeMap<Str, (usize, bool)>,
 }
 
@@ -52,13 +52,13 @@ impl<'i> Documents<'i> {
             flow_nesting_limit: DEPTH_MAX + 1,
             block_nesting_limit: DEPTH_MAX + 1,
         };
-        // Go's reader passes over the byte order mark.
+        // Go's parser skips the byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let parser = Parser::new_from_str_with_options(text, options);
         Self { parser, anchors: BTreeMap::new(), left: ALIASED_MAX, repeated: Vec::new(), ended: false }
     }
 
-    /// The keys that stand again in the same mapping of the document read last: `line 3: key "a" already set in map`.
+    /// Returns the duplicate keys of the last document: `line 3: key "a" already set in map`.
     pub fn repeated(&self) -> &[String] {
         &self.repeated
     }
@@ -72,7 +72,7 @@ impl<'i> Documents<'i> {
                     self.left = ALIASED_MAX;
                     self.repeated.clear();
                     let value = self.node(0)?;
-                    // The document is whole only once its end is.
+                    // The document is complete only after its end event.
                     self.event()?;
                     return Ok(Some(value));
                 }
@@ -158,7 +158,7 @@ impl<'i> Documents<'i> {
                 continue;
             }
             let key = self.key(event, line)?;
-            // Go's reader names the line on which the second value begins.
+            // Go's parser reports the line on which the second value begins.
             let (event, line) = self.event()?;
             let value = self.value(event, line, depth)?;
             if !mapping.set(&key, value, true) {
@@ -167,7 +167,7 @@ impl<'i> Documents<'i> {
         }
     }
 
-    /// A key as the string that JSON makes of it.
+    /// Returns a key as the string that JSON has for it.
     fn key(&mut self, event: Event<'i>, line: usize) -> Result<Str, Error> {
         if !matches!(event, Event::Scalar(..) | Event::Alias(_)) {
             return Err(Error::Key { line });
@@ -176,7 +176,7 @@ impl<'i> Documents<'i> {
             Value::String(key) => Ok(key),
             Value::Bool(key) => Ok(if key { "true".into() } else { "false".into() }),
             Value::Int(key) => Ok(key.to_string().into()),
-            // Go prints a key with the digits of 32 bits.
+            // Go prints a float key with the digits of a 32-bit float.
             Value::Float(key) => Ok(super::write::go_float(&format!("{:e}", key as f32)).into()),
             Value::Null | Value::Array(_) | Value::Object(_) => Err(Error::Key { line }),
         }
@@ -197,7 +197,8 @@ impl Iterator for Documents<'_> {
 }
 
 impl Mapping {
-    /// Sets a key; false if the mapping itself has set it before. What comes later stays, a merge too.
+    /// Sets a key; returns false if the mapping itself has set it before. The later value counts, even one from a
+    /// merge.
     fn set(&mut self, key: &Str, value: Value, own: bool) -> bool {
         let Some((at, was_own)) = self.places.get_mut(key) else {
             self.places.insert(key.clone(), (self.entries.len(), own));
@@ -210,7 +211,7 @@ impl Mapping {
         first
     }
 
-    /// Takes in a mapping, or several of which the first counts most.
+    /// Merges a mapping, or several, of which earlier ones take precedence.
     fn merge(&mut self, merged: Value) -> Option<()> {
         match merged {
             Value::Object(object) => {
@@ -252,20 +253,20 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Res
         | (Some("float"), meaning @ (Meaning::Float(_) | Meaning::Uint(_)))
         | (Some("timestamp"), meaning @ Meaning::Timestamp) => meaning,
         (Some("null" | "bool" | "int" | "float" | "timestamp"), _) => return Err(wrong()),
-        // Tags that nobody knows say nothing but that this is no plain scalar.
+        // An unknown tag makes the scalar a string.
         _ => return Ok(string()),
     };
     meaning.value(text).ok_or_else(|| Error::NotFinite { line, text: text.to_owned() })
 }
 
-/// The name of a tag that YAML itself defines.
+/// Returns the name of a tag in YAML's own namespace.
 fn core(tag: &Tag) -> Option<Cow<'_, str>> {
     tag.suffix_in_namespace("tag:yaml.org,2002:")
 }
 
-/// How many nodes a value has, and how many lists and objects stand inside each other in it.
+/// Returns the number of nodes in a value, and its nesting depth.
 fn measure(value: &Value) -> (usize, usize) {
-    /// A text of this many bytes weighs as much as a node.
+    /// The number of bytes of text that count as one node.
     const NODE: usize = 32;
     match value {
         Value::String(text) => (1 + text.len() / NODE, 0),

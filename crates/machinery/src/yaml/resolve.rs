@@ -1,27 +1,25 @@
-//! What a plain scalar means: the types of YAML 1.1 as Go's library tells them apart.
+//! Resolution of plain scalars: the types of YAML 1.1 as in Go's library.
 
 use crate::Value;
 
-/// What a text means where nothing says what it is.
+/// The type and value of an untagged plain scalar.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning {
-    /// `null`, `~` or nothing.
+    /// `null`, `~` or the empty text.
     Null,
-    /// `true`, `yes`, `on` and so forth.
+    /// `true`, `yes`, `on` and similar.
     Bool(bool),
-    /// An integer of 64 bits.
     Int(i64),
     /// An integer between 2^63 and 2^64.
     Uint(u64),
     /// Any other number, also `.inf` and `.nan`.
     Float(f64),
-    /// A point in time, which JSON has as the same text.
+    /// A timestamp, which is the same text in JSON.
     Timestamp,
-    /// Only itself.
     Text,
 }
 
-/// Tells what a plain scalar means.
+/// Resolves a plain scalar.
 pub fn resolve(text: &str) -> Meaning {
     if let Some(meaning) = word(text) {
         return meaning;
@@ -34,7 +32,7 @@ pub fn resolve(text: &str) -> Meaning {
     }
 }
 
-/// Whether a text looks like a number of base 60, which older readers would take it for: `1:30`.
+/// Whether a text looks like a base 60 number such as `1:30`, as which older parsers would parse it.
 pub fn is_base60(text: &str) -> bool {
     let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     let mut parts = rest.split(':');
@@ -55,7 +53,7 @@ pub fn is_base60(text: &str) -> bool {
 }
 
 impl Meaning {
-    /// The value in JSON; none for a number that JSON cannot say.
+    /// Returns the JSON value; [`None`] for a number that JSON cannot represent.
     pub fn value(self, text: &str) -> Option<Value> {
         Some(match self {
             Self::Null => Value::Null,
@@ -80,7 +78,7 @@ fn word(text: &str) -> Option<Meaning> {
     })
 }
 
-/// A number without the underscores that may stand between digits.
+/// Parses a number from which the underscores between digits were removed.
 fn number(plain: &str) -> Meaning {
     let (negative, digits) = match plain.as_bytes()[0] {
         b'-' => (true, &plain[1..]),
@@ -98,7 +96,7 @@ fn number(plain: &str) -> Meaning {
     float(plain).map_or(Meaning::Text, Meaning::Float)
 }
 
-/// Digits by Go's prefixes: 0x, 0o or 0, 0b.
+/// Parses digits with Go's prefixes: 0x, 0o or 0, 0b.
 fn magnitude(digits: &str) -> Option<u64> {
     let (base, digits) = match digits.as_bytes() {
         [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
@@ -107,11 +105,11 @@ fn magnitude(digits: &str) -> Option<u64> {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, digits),
     };
-    // Rust would take a second sign.
+    // Rust would accept a second sign.
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, base).ok())?
 }
 
-/// A decimal number with or without a point and an exponent, if it is finite.
+/// Parses a decimal number with or without a point and an exponent; [`None`] if it is not finite.
 fn float(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
@@ -128,7 +126,7 @@ fn float(text: &str) -> Option<f64> {
     fits.then(|| text.parse::<f64>().ok()).flatten().filter(|float| float.is_finite())
 }
 
-/// A date, or a date and a time of day, in the ways that Go's library knows.
+/// Whether a text is a date, or a date and a time of day, in a layout of Go's library.
 fn is_timestamp(text: &str) -> bool {
     timestamp(text).is_some()
 }
@@ -177,7 +175,7 @@ fn is_zone(text: &str) -> bool {
     }
 }
 
-/// One or two digits.
+/// Parses one or two digits.
 fn short(text: &str) -> Option<(u32, &str)> {
     let length = text.bytes().take(2).take_while(u8::is_ascii_digit).count();
     let (digits, rest) = text.split_at(length);

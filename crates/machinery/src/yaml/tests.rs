@@ -27,7 +27,7 @@ fn plain_words_have_the_types_of_yaml_1_1() {
 }
 
 #[test]
-fn numbers_are_read_as_go_reads_them() {
+fn numbers_parse_like_go() {
     reads("[0644, 0o644, 0x1F, 0b101, -0x10, 1_000, +12]", "[420,420,31,5,-16,1000,12]");
     reads("[08, 0, 00, -0]", "[8,0,0,0]");
     reads("[1e3, 1.0, 1.50, .5, 5., 1.5e-7, -1.25]", "[1000,1,1.5,0.5,5,1.5e-7,-1.25]");
@@ -41,7 +41,7 @@ fn timestamps_stay_strings() {
 }
 
 #[test]
-fn tags_say_what_a_scalar_is() {
+fn tags_determine_the_type_of_a_scalar() {
     reads("[!!str 1, !!int '5', !!float 3, !!binary aGk=, !custom x]", r#"["1",5,3,"hi","x"]"#);
     fails("!!int x", "yaml: line 1: cannot decode \"x\" as a !!int");
 }
@@ -55,7 +55,7 @@ fn keys_become_strings() {
 }
 
 #[test]
-fn anchors_stand_for_what_they_name() {
+fn aliases_expand_to_their_anchors() {
     reads("a: &x {b: 1}\nc: *x\n", r#"{"a":{"b":1},"c":{"b":1}}"#);
     reads("a: &x 1\nb: *x\n", r#"{"a":1,"b":1}"#);
     assert!(parse("a: *x").is_err());
@@ -63,7 +63,7 @@ fn anchors_stand_for_what_they_name() {
 }
 
 #[test]
-fn merge_keys_take_in_mappings_and_what_comes_later_stays() {
+fn merge_keys_merge_mappings_and_later_values_win() {
     reads("base: &b {x: 1, z: 2}\nd:\n  <<: *b\n  z: 3\n", r#"{"base":{"x":1,"z":2},"d":{"x":1,"z":3}}"#);
     reads("<<: [{a: 1}, {a: 2, b: 3}]\nc: 4\n", r#"{"a":1,"b":3,"c":4}"#);
     reads("'<<': 1", r#"{"<<":1}"#);
@@ -77,7 +77,7 @@ fn block_scalars_keep_or_fold_their_lines() {
 }
 
 #[test]
-fn documents_come_one_after_another() {
+fn several_documents_are_parsed() {
     let all = |text: &str| parse_all(text).unwrap();
     assert_eq!(all("# nothing\n"), []);
     assert_eq!(
@@ -93,7 +93,7 @@ fn documents_come_one_after_another() {
 }
 
 #[test]
-fn what_cannot_be_json_is_an_error_that_names_the_line() {
+fn values_without_json_form_fail_with_the_line() {
     fails("a: 1\n? [b]\n: 2\n", "yaml: line 2: unsupported map key");
     fails("~: 1", "yaml: line 1: unsupported map key");
     fails("- .inf", "yaml: line 1: unsupported value .inf");
@@ -120,7 +120,7 @@ fn nesting_and_aliases_are_bounded() {
 }
 
 #[test]
-fn what_would_read_back_as_something_else_is_quoted() {
+fn ambiguous_strings_are_quoted() {
     for text in ["yes", "No", "on", "y", "true", "null", "~", "", "0644", "1e3", "1", "-1.5", ".5", "0x1f", "1_000"] {
         writes(text, &format!("\"{text}\"\n"));
     }
@@ -139,7 +139,7 @@ fn what_would_read_back_as_something_else_is_quoted() {
 }
 
 #[test]
-fn text_of_several_lines_is_a_block() {
+fn multiline_text_is_a_block_scalar() {
     writes(value!({"a": "x\ny\n"}), "a: |\n  x\n  y\n");
     writes(value!({"a": "x\ny"}), "a: |-\n  x\n  y\n");
     writes(value!({"a": "x\n\n"}), "a: |+\n  x\n\n");
@@ -173,14 +173,14 @@ fn long_lines_are_folded_at_a_space() {
 }
 
 #[test]
-fn keys_are_in_natural_order() {
+fn keys_are_sorted_naturally() {
     let object = value!({"a10": 1, "a2": 2, "a": 3, "B": 4, "_c": 5, "a-b": 6, "a01": 7, "aB": 8});
     let keys: Vec<String> = to_string(&object).lines().map(|line| line.split(':').next().unwrap().to_owned()).collect();
     assert_eq!(keys, ["_c", "B", "a", "a-b", "a01", "a2", "a10", "aB"]);
 }
 
 #[test]
-fn floats_are_written_as_go_writes_them() {
+fn floats_are_formatted_like_go() {
     let check = |float: f64, text: &str| assert_eq!(to_string(&Value::Float(float)), format!("{text}\n"));
     check(0.1, "0.1");
     check(1.5, "1.5");
@@ -194,7 +194,7 @@ fn floats_are_written_as_go_writes_them() {
 }
 
 #[test]
-fn of_a_key_that_stands_twice_the_last_value_counts_and_it_is_told() {
+fn last_value_of_a_duplicate_key_counts_and_the_key_is_reported() {
     let check = |text: &str, expect: Value, told: &[&str]| {
         let (value, repeated) = parse_strict(text).unwrap();
         assert_eq!(value, expect, "{text}");

@@ -1,7 +1,6 @@
-//! Writes a tree as kubectl prints it.
+//! YAML writer with kubectl's output format.
 //!
-//! Layout, quoting, folding and the order of keys are those of Go's library, since people compare what they see with
-//! what they saved.
+//! Layout, quoting, folding and key order match Go's library, since users compare the output with saved files.
 
 mod order;
 mod scalar;
@@ -10,23 +9,23 @@ use crate::{Object, Value};
 
 use scalar::{Place, Style};
 
-/// Where lines are folded, if there is a space to fold them at.
+/// The column after which lines are folded at a space.
 const WIDTH: usize = 80;
 /// One level of indentation.
 const STEP: usize = 2;
-/// A key longer than this is marked by a question mark.
+/// A longer key is written with a question mark.
 const SIMPLE_KEY_MAX: usize = 128;
 
-/// Writes a document.
+/// Serializes a document.
 pub fn to_string(value: &Value) -> String {
     let mut out = Writer { out: String::with_capacity(256), column: 0 };
     out.root(value);
     out.out
 }
 
-/// Go's shortest notation of a float, `strconv`'s `'g'`, from digits and exponent: `1.5e3` is 1500.
+/// Formats a float in Go's shortest notation, `strconv`'s `'g'`, from digits and exponent: `1.5e3` is 1500.
 pub fn go_float(scientific: &str) -> String {
-    /// From this power of ten on there is an exponent.
+    /// The power of ten from which on an exponent is written.
     const EXPONENT_MIN: i32 = 6;
     let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
@@ -62,7 +61,7 @@ impl Writer {
         }
     }
 
-    /// Writes entries; the first one starts where the line already is.
+    /// Writes entries; the first one continues the current line.
     fn mapping(&mut self, object: &Object, indent: usize) {
         for (at, (key, value)) in order::natural(object).into_iter().enumerate() {
             if at > 0 {
@@ -98,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// Writes items; the first one starts where the line already is.
+    /// Writes items; the first one continues the current line.
     fn sequence(&mut self, items: &[Value], indent: usize) {
         for (at, item) in items.iter().enumerate() {
             if at > 0 {
@@ -109,7 +108,7 @@ impl Writer {
         }
     }
 
-    /// Writes a value that starts in the middle of a line, and ends it.
+    /// Writes a value that starts within a line, and ends the line.
     fn item(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Object(object) if !object.is_empty() => self.mapping(object, indent),
@@ -158,7 +157,7 @@ impl Writer {
         }
     }
 
-    /// Writes text on one line, or on several that break where a single space was.
+    /// Writes text on one line, or on several lines broken at single spaces.
     fn folded(&mut self, text: &str, indent: usize, place: Place, style: Style) {
         let quoted = style != Style::Plain;
         let mut after_space = false;

@@ -1,4 +1,4 @@
-//! Laws that hold for any writes.
+//! Property tests of server-side apply over arbitrary writes.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn items() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The fields of some object.
+/// Generates the fields of an object.
 fn fields() -> impl Strategy<Value = String> {
     let text = || "[a-c]".prop_map(Value::from).boxed();
     let list = |strategy: BoxedStrategy<Value>| prop::collection::vec(strategy, 0..3).prop_map(Value::Array).boxed();
@@ -62,7 +62,7 @@ fn fields() -> impl Strategy<Value = String> {
     part(names, vec![entries("[de]", "[a-c]").boxed(), spec, items().boxed(), tags, any]).prop_map(|it| it.to_string())
 }
 
-/// A config that sets only entries of `data` that start with a letter of its own.
+/// Generates a configuration that sets only entries of `data` whose keys start with `letter`.
 fn disjoint(letter: &'static str) -> impl Strategy<Value = String> {
     entries(letter, "[a-c]").prop_map(|data| value!({"data": data}).to_string())
 }
@@ -73,7 +73,8 @@ fn owners(story: &Story<'_>) -> BTreeMap<String, FieldSet> {
     owners.list().iter().map(|it| (key(it), it.fields.clone())).collect()
 }
 
-/// The object without identity, owners, nulls and what is empty, which apply may leave behind in different forms.
+/// Returns the object without identity, owners, nulls and empty containers, which apply may leave behind in different
+/// forms.
 fn bare(story: &Story<'_>) -> Value {
     fn tidy(value: &mut Value) {
         match value {
@@ -99,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn applying_twice_is_applying_once(before in fields(), other in fields(), config in fields()) {
+    fn apply_is_idempotent(before in fields(), other in fields(), config in fields()) {
         let types = thing();
         let mut story = Story::of(&types);
         story.update("old", &before).force("bob", &other).force("alice", &config);
@@ -110,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn an_applier_that_stops_leaves_only_what_others_own(before in fields(), other in fields(), config in fields()) {
+    fn applying_an_empty_config_keeps_only_fields_of_other_owners(before in fields(), other in fields(), config in fields()) {
         let types = thing();
         let mut without = Story::of(&types);
         without.update("old", &before).force("bob", &other);
@@ -122,7 +123,7 @@ proptest! {
         story.force("alice", "{}");
         let left = field_set(types.schema(), story.object.as_ref().unwrap());
         let kept = left.leaves().intersection(&stated.leaves()).difference(&others);
-        // Leaves that alice stated and nobody else owns are gone; containers may be left empty.
+        // Leaves that alice applied and that have no other owner are removed; containers may be left empty.
         let mut scalars = 0;
         kept.for_each(|path| {
             let shown: String = path.iter().map(ToString::to_string).collect();
@@ -135,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn what_goes_does_not_depend_on_versions(before in fields(), other in fields(), first in fields(), then in fields()) {
+    fn pruning_does_not_depend_on_versions(before in fields(), other in fields(), first in fields(), then in fields()) {
         let types = thing();
         let mut one = Story::of(&types);
         one.update("old", &before).force("bob", &other).force("alice", &first);
@@ -163,7 +164,7 @@ proptest! {
     }
 
     #[test]
-    fn force_takes_all_that_is_stated(before in fields(), other in fields(), config in fields()) {
+    fn force_takes_ownership_of_all_applied_fields(before in fields(), other in fields(), config in fields()) {
         let types = thing();
         let mut story = Story::of(&types);
         story.update("old", &before).force("bob", &other).force("alice", &config);
@@ -178,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_merge_of_maps_is_that_of_plain_maps(live in entries("[a-e]", "[a-c]"), config in entries("[a-e]", "[a-c]")) {
+    fn merging_maps_agrees_with_plain_maps(live in entries("[a-e]", "[a-c]"), config in entries("[a-e]", "[a-c]")) {
         let types = thing();
         let mut merged = value!({"data": (live.clone())});
         machinery::apply::merge(types.schema(), &mut merged, &value!({"data": (config.clone())}));
@@ -190,11 +191,11 @@ proptest! {
     }
 
     #[test]
-    fn what_an_update_changes_it_owns(before in fields(), after in fields()) {
+    fn an_update_owns_the_fields_it_changes(before in fields(), after in fields()) {
         let types = thing();
         let mut story = Story::of(&types);
         story.update("old", &before);
-        // Owners that are not kept are not taken up by an update.
+        // An update does not start to track an object without managedFields.
         prop_assume!(!story.owners().is_empty());
         let old = story.object.clone().unwrap();
         story.update("new", &after);

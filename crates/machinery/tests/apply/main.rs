@@ -1,4 +1,4 @@
-//! Server-side apply: its rules as tables, its laws as properties.
+//! Tests of server-side apply: tables of examples, and property tests.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 

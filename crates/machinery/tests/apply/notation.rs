@@ -1,12 +1,13 @@
-//! Types written down as data: `{"name": "string", "ports": {"$keys": ["port"], "$items": {"port": "int"}}}`.
+//! Test notation for types: `{"name": "string", "ports": {"$keys": ["port"], "$items": {"port": "int"}}}`.
 //!
-//! A text is a scalar or a free form. An object is a struct of the fields it names, unless it has `$items` (a list; `$keys` or
-//! `$set` says how it merges), `$values` (a map), or `$of` (a type with marks: `$atomic`, `$open`, `$default`).
+//! A text is a scalar or a free form. An object is a struct of its fields, unless it has `$items` (a list; `$keys` or
+//! `$set` determines how it is merged), `$values` (a map), or `$of` (a type with marks: `$atomic`, `$open`,
+//! `$default`).
 
 use machinery::schema::{Field, List, ListKind, Map, Omit, Patch, Shape, Struct, Type, TypeId, Types};
 use machinery::{Schema, Value};
 
-/// A type and the set it lives in.
+/// A type and its arena.
 pub struct Notation {
     types: Types,
     root: TypeId,
@@ -19,7 +20,7 @@ impl Notation {
         Self { types, root }
     }
 
-    /// An object kind with these fields beside `apiVersion`, `kind` and `metadata`.
+    /// Returns an object kind with these fields in addition to `apiVersion`, `kind` and `metadata`.
     pub fn kind(fields: &Value) -> Self {
         let mut all = machinery::value!({
             "apiVersion": "string",

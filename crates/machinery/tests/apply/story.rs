@@ -1,4 +1,4 @@
-//! An object and what befalls it, told write by write.
+//! Test driver for server-side apply: an object and a sequence of writes to it.
 
 use machinery::apply::{Error, FieldSet, OneVersion, Operation, Owners, Versions, Write, keep_times};
 use machinery::time::Time;
@@ -6,7 +6,7 @@ use machinery::{Object, Schema, Value, json, value};
 
 use crate::notation::Notation;
 
-/// The versions of the stories: `v1`, and `v2` which is the same.
+/// The versions `v1` and `v2`, which are identical.
 struct Twins<'a>(OneVersion<'a>);
 
 impl Versions for Twins<'_> {
@@ -29,7 +29,7 @@ impl Versions for Twins<'_> {
     }
 }
 
-/// An object of a kind, and a clock that goes on by a second with each write.
+/// An object of a kind, and a clock that advances by a second with each write.
 pub struct Story<'a> {
     notation: &'a Notation,
     pub object: Option<Value>,
@@ -42,7 +42,7 @@ pub fn json(text: &str) -> Value {
     json::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{error:?} in {text}"))
 }
 
-/// The object of the stories with these fields.
+/// Returns the test object with these fields.
 pub fn object(fields: &str) -> Value {
     let mut object = value!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "ns"}});
     merge_fields(object.as_object_mut().unwrap(), json(fields).as_object().unwrap());
@@ -76,7 +76,7 @@ impl<'a> Story<'a> {
         Ok(applied.changed)
     }
 
-    /// Makes someone the owner of a label in another version.
+    /// Adds an owner of a label in another version.
     pub fn add_owner_in_another_version(&mut self) {
         let metadata = self.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
         let labels = metadata.get_or_insert_with("labels", Value::object);
@@ -100,7 +100,7 @@ impl<'a> Story<'a> {
         self
     }
 
-    /// Writes the object as it shall be, as a client does that knows nothing of owners.
+    /// Writes the object as a client does that does not send `managedFields`.
     #[track_caller]
     pub fn update(&mut self, manager: &str, fields: &str) -> &mut Self {
         self.update_object(manager, object(fields))
@@ -134,7 +134,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// What a server does with what a write says: gives it an identity, and keeps it if it is the same.
+    /// Stores the result of a write like a server: sets the UID, and keeps the old object if nothing changed.
     fn store(&mut self, mut new: Value) {
         new.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("uid", "u");
         if let Some(old) = &self.object {
@@ -143,7 +143,7 @@ impl<'a> Story<'a> {
         self.object = Some(new);
     }
 
-    /// The fields of the object beside its identity and owners.
+    /// Asserts the fields of the object without its identity and `managedFields`.
     #[track_caller]
     pub fn expect(&mut self, fields: &str) -> &mut Self {
         let mut have = self.object.clone().expect("there is an object");
@@ -154,7 +154,7 @@ impl<'a> Story<'a> {
         self
     }
 
-    /// The owners, one a line: `alice applied .spec.a .spec.b`, `bob changed .spec.c`.
+    /// Asserts the owners, one per line: `alice applied .spec.a .spec.b`, `bob changed .spec.c`.
     #[track_caller]
     pub fn owned(&mut self, expect: &[&str]) -> &mut Self {
         assert_eq!(self.owners(), expect);

@@ -1,4 +1,4 @@
-//! Walks over values by their types.
+//! Tests of typed operations on values: validate, compare, merge, remove.
 
 use machinery::apply::{Duplicates, compare, extract, field_set, merge, reconcile, remove, validate};
 use machinery::{Value, value};
@@ -6,7 +6,7 @@ use machinery::{Value, value};
 use crate::notation::Notation;
 use crate::story::json;
 
-/// One of everything.
+/// Returns a type with one field of every kind.
 fn everything() -> Notation {
     Notation::new(&value!({
         "text": "string", "count": "int", "share": "number", "on": "bool", "port": "int-or-string", "size": "quantity",
@@ -30,7 +30,7 @@ fn everything() -> Notation {
 }
 
 #[test]
-fn what_does_not_fit_its_type_is_told_as_upstream_tells_it() {
+fn type_violations_match_upstream() {
     #[track_caller]
     fn check(value: &str, expect: &str) {
         let types = everything();
@@ -109,7 +109,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn an_object_sets_its_leaves_its_items_and_its_map_entries() {
+fn field_set_contains_leaves_items_and_map_entries() {
     #[track_caller]
     fn check(value: &str, expect: &str) {
         assert_eq!(field_set(everything().schema(), &json(value)).to_json(), expect);
@@ -148,7 +148,7 @@ fn an_object_sets_its_leaves_its_items_and_its_map_entries() {
 }
 
 #[test]
-fn changes_are_told_apart() {
+fn comparison_separates_added_modified_and_removed_fields() {
     #[track_caller]
     fn check(old: &str, new: &str, removed: &str, modified: &str, added: &str) {
         let types = everything();
@@ -263,7 +263,7 @@ fn merging_replaces_leaves_and_merges_the_rest() {
 }
 
 #[test]
-fn items_that_both_have_follow_the_order_of_the_config() {
+fn common_items_follow_the_order_of_the_config() {
     #[track_caller]
     fn check(live: &str, config: &str, expect: &str) {
         let types = everything();
@@ -287,7 +287,7 @@ fn items_that_both_have_follow_the_order_of_the_config() {
 }
 
 #[test]
-fn duplicates_in_a_stored_list_give_way_to_the_item_that_is_applied() {
+fn stored_duplicates_are_replaced_by_the_applied_item() {
     let types = everything();
     let mut merged = json(r#"{"items": [{"name": "a", "value": "1"}, {"name": "b"}, {"name": "a", "value": "2"}]}"#);
     merge(types.schema(), &mut merged, &json(r#"{"items": [{"name": "a", "args": ["x"]}]}"#));
@@ -339,7 +339,7 @@ fn fields_of_a_set_are_removed_or_kept() {
 }
 
 #[test]
-fn who_owned_part_of_what_is_now_one_value_owns_all_of_it() {
+fn owners_of_a_part_own_a_list_or_map_that_became_atomic() {
     #[track_caller]
     fn check(set: &str, expect: &str) {
         let set = machinery::apply::FieldSet::from_value(&json(set)).unwrap();
@@ -362,8 +362,8 @@ fn who_owned_part_of_what_is_now_one_value_owns_all_of_it() {
 }
 
 #[test]
-fn lists_of_many_keyed_items_take_no_quadratic_time() {
-    // Comparing each with each would be billions of steps in every one of these walks, and a test that does not end.
+fn lists_of_many_keyed_items_do_not_take_quadratic_time() {
+    // A quadratic algorithm would take billions of steps in each of these walks, and the test would not finish.
     let types = everything();
     let list = |from: i64, step: i64| {
         let items = (0..50_000).map(|at| value!({"port": (from + (at * step) % 50_021), "name": "n"}));

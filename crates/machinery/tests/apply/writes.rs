@@ -1,4 +1,4 @@
-//! What writes do to an object and to the owners of its fields.
+//! Tests of apply and update: the resulting object and its `managedFields`.
 
 use machinery::apply::managers::{MAX_UPDATERS, validate_manager_name};
 use machinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
@@ -30,7 +30,7 @@ fn refused(result: Result<bool, Error>) -> String {
 }
 
 #[test]
-fn an_applier_owns_what_it_states() {
+fn an_applier_owns_the_applied_fields() {
     Story::of(&thing())
         .apply("alice", r#"{"spec": {"replicas": 1, "items": [{"name": "x", "value": "1"}]}}"#)
         .expect(r#"{"spec": {"replicas": 1, "items": [{"name": "x", "value": "1"}]}}"#)
@@ -38,7 +38,7 @@ fn an_applier_owns_what_it_states() {
 }
 
 #[test]
-fn what_is_no_longer_stated_goes() {
+fn fields_no_longer_applied_are_removed() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"replicas": 1, "image": "x"}}"#);
@@ -50,7 +50,7 @@ fn what_is_no_longer_stated_goes() {
 }
 
 #[test]
-fn what_another_still_owns_stays() {
+fn fields_with_another_owner_are_kept() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
@@ -61,7 +61,7 @@ fn what_another_still_owns_stays() {
 }
 
 #[test]
-fn what_an_updater_owns_stays_when_its_applier_leaves_it() {
+fn fields_of_an_updater_are_kept_when_the_applier_drops_them() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
@@ -71,7 +71,7 @@ fn what_an_updater_owns_stays_when_its_applier_leaves_it() {
 }
 
 #[test]
-fn what_nobody_owns_stays_even_inside_what_goes() {
+fn unowned_fields_are_kept_even_inside_removed_items() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}], "replicas": 1}}"#);
@@ -84,7 +84,7 @@ fn what_nobody_owns_stays_even_inside_what_goes() {
 }
 
 #[test]
-fn items_are_owned_apart() {
+fn list_items_are_owned_separately() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}]}}"#);
@@ -96,7 +96,7 @@ fn items_are_owned_apart() {
 }
 
 #[test]
-fn a_key_that_is_left_out_has_its_default() {
+fn a_missing_key_field_has_its_default() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"ports": [{"port": 80}]}}"#);
@@ -111,7 +111,7 @@ fn a_key_that_is_left_out_has_its_default() {
 }
 
 #[test]
-fn changing_what_another_owns_is_a_conflict() {
+fn changing_a_field_of_another_owner_is_a_conflict() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x", "items": [{"name": "a", "value": "1"}]}}"#);
@@ -129,7 +129,7 @@ fn changing_what_another_owns_is_a_conflict() {
 }
 
 #[test]
-fn force_takes_what_another_owns() {
+fn force_takes_fields_from_another_owner() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
@@ -139,7 +139,7 @@ fn force_takes_what_another_owns() {
 }
 
 #[test]
-fn sharing_a_value_is_no_conflict_until_it_changes() {
+fn shared_fields_conflict_only_when_changed() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"selector": {"app": "a"}}}"#);
@@ -149,7 +149,7 @@ fn sharing_a_value_is_no_conflict_until_it_changes() {
 }
 
 #[test]
-fn applying_again_changes_nothing_not_even_times() {
+fn reapplying_changes_nothing_not_even_times() {
     let types = thing();
     let mut story = Story::of(&types);
     let config = r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "items": [{"name": "x"}]}}"#;
@@ -165,7 +165,7 @@ fn applying_again_changes_nothing_not_even_times() {
 }
 
 #[test]
-fn an_updater_owns_what_it_changed_last() {
+fn an_updater_owns_the_fields_it_changed_last() {
     let types = thing();
     let mut story = Story::of(&types);
     story.update("alice", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "image": "x"}}"#);
@@ -180,7 +180,7 @@ fn an_updater_owns_what_it_changed_last() {
 }
 
 #[test]
-fn an_owner_is_another_in_another_subresource() {
+fn owners_are_distinct_per_subresource() {
     let types = thing();
     let mut story = Story::of(&types);
     story.update("kubelet", r#"{"spec": {"replicas": 1}}"#);
@@ -200,7 +200,7 @@ fn an_owner_is_another_in_another_subresource() {
 }
 
 #[test]
-fn fields_that_a_write_does_not_set_are_not_owned_by_it() {
+fn reset_fields_are_not_owned() {
     let types = thing();
     let mut story = Story::of(&types);
     story.reset_fields = FieldSet::of_fields(&["status"]);
@@ -211,7 +211,7 @@ fn fields_that_a_write_does_not_set_are_not_owned_by_it() {
 }
 
 #[test]
-fn who_was_there_before_the_first_apply_is_remembered() {
+fn first_apply_adds_the_before_first_apply_owner() {
     let types = thing();
     let mut story = Story::of(&types);
     let mut old = object(r#"{"spec": {"replicas": 1, "image": "x"}}"#);
@@ -224,7 +224,7 @@ fn who_was_there_before_the_first_apply_is_remembered() {
 }
 
 #[test]
-fn an_object_without_owners_stays_so_under_updates() {
+fn updates_do_not_add_owners_to_an_untracked_object() {
     let types = thing();
     let mut story = Story::of(&types);
     story.update("alice", r#"{"spec": {"replicas": 1}}"#);
@@ -239,7 +239,7 @@ fn an_object_without_owners_stays_so_under_updates() {
 }
 
 #[test]
-fn owners_written_by_a_client_count_unless_they_are_nonsense() {
+fn client_supplied_managed_fields_are_used_unless_invalid() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1}}"#);
@@ -269,7 +269,7 @@ fn owners_written_by_a_client_count_unless_they_are_nonsense() {
 }
 
 #[test]
-fn unreadable_owners_of_a_stored_object_stop_an_apply_and_not_an_update() {
+fn invalid_stored_managed_fields_fail_an_apply_but_not_an_update() {
     #[track_caller]
     fn check(owners: &str, expect: &str) {
         let types = thing();
@@ -294,7 +294,7 @@ fn unreadable_owners_of_a_stored_object_stop_an_apply_and_not_an_update() {
 }
 
 #[test]
-fn bad_requests_are_told() {
+fn invalid_apply_requests_are_rejected() {
     let types = thing();
     let mut story = Story::of(&types);
     let other = value!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}});
@@ -311,7 +311,7 @@ fn bad_requests_are_told() {
 }
 
 #[test]
-fn owners_are_stored_appliers_first_then_by_time_and_name() {
+fn owners_are_sorted_appliers_first_then_by_time_and_name() {
     let types = thing();
     let mut story = Story::of(&types);
     story.update("zed", r#"{"spec": {"replicas": 1}}"#);
@@ -335,7 +335,7 @@ fn owners_are_stored_appliers_first_then_by_time_and_name() {
 }
 
 #[test]
-fn the_oldest_updates_are_put_together() {
+fn the_oldest_updates_are_merged() {
     let types = thing();
     let mut story = Story::of(&types);
     story.apply("applier", r#"{"spec": {"image": "x"}}"#);
@@ -366,7 +366,7 @@ fn client_side_applied(spec: &str, last: &str) -> Value {
 }
 
 #[test]
-fn kubectl_takes_over_what_its_client_side_apply_set() {
+fn kubectl_takes_over_fields_of_its_client_side_apply() {
     let types = thing();
     let mut story = Story::of(&types);
     let spec = r#"{"spec": {"replicas": 1, "image": "x"}}"#;
@@ -384,7 +384,7 @@ fn kubectl_takes_over_what_its_client_side_apply_set() {
 }
 
 #[test]
-fn what_changed_since_client_side_apply_is_still_a_conflict() {
+fn fields_changed_since_client_side_apply_still_conflict() {
     let types = thing();
     let mut story = Story::of(&types);
     let last = r#"{"spec": {"replicas": 1, "image": "x"}}"#;
@@ -395,7 +395,7 @@ fn what_changed_since_client_side_apply_is_still_a_conflict() {
 }
 
 #[test]
-fn only_times_that_go_with_a_change_are_kept() {
+fn times_are_updated_only_with_a_change() {
     let old = json(r#"{"metadata": {"managedFields": [{"manager": "a", "time": "1"}]}, "spec": 1}"#);
     let mut same = json(r#"{"metadata": {"managedFields": [{"manager": "a", "time": "2"}]}, "spec": 1}"#);
     keep_times(&old, &mut same);
@@ -412,7 +412,7 @@ fn only_times_that_go_with_a_change_are_kept() {
 }
 
 #[test]
-fn names_of_managers_are_short_and_printable() {
+fn manager_names_are_validated() {
     #[track_caller]
     fn check(name: &str, expect: &[&str]) {
         let found: Vec<_> =
@@ -429,7 +429,7 @@ fn names_of_managers_are_short_and_printable() {
 }
 
 #[test]
-fn replicas_are_owned_through_scale_as_well() {
+fn replicas_ownership_is_translated_through_scale() {
     let parent = Owners::from_value(&json(
         r#"[{"manager": "alice", "operation": "Apply", "apiVersion": "apps/v1", "time": "2020-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}, "f:image": {}}}},
             {"manager": "bob", "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}, "f:paused": {}}}},
@@ -475,7 +475,7 @@ fn replicas_are_owned_through_scale_as_well() {
     );
 }
 
-/// Two versions of a kind: what `v1` calls `.spec.replicas` is `.spec.count` in `v2`.
+/// Two versions of a kind: `.spec.replicas` in `v1` is `.spec.count` in `v2`.
 struct TwoVersions {
     v1: Notation,
     v2: Notation,

@@ -1,4 +1,4 @@
-//! What calls can cost, by the rule of each overload that may be meant.
+//! Cost estimation of calls, by the rule of each candidate overload.
 
 use super::{EntrySize, Estimate, Estimator, Place, SizeEstimate};
 use crate::ast::{Expr, ExprId, Literal};
@@ -8,7 +8,7 @@ use crate::library::format::REGEX_SIZE_MAX;
 use crate::library::{OverloadId, TABLE};
 use crate::types::Type;
 
-/// The estimate of a call itself, and the size of its result if the rule knows it.
+/// The estimate of a call, and the size of its result if the rule determines it.
 struct Charge {
     cost: Estimate,
     size: Option<SizeEstimate>,
@@ -58,14 +58,14 @@ impl Estimator<'_> {
         target_cost.plus(cost.unwrap_or(Estimate::ZERO))
     }
 
-    /// What is found under an index or key lies where the schema says, and is as large as the container's items.
+    /// Estimates an index or key access: the result has the schema and the size of the container's items.
     fn index(&mut self, id: ExprId, container: ExprId) -> Option<SizeEstimate> {
         let place = self.place(container);
         self.nodes[id.index()].place = self.items(place.as_ref());
         self.entry(container).map(|entry| entry.value)
     }
 
-    /// `all` has the receiver first; `costs` are those of the arguments without it.
+    /// Estimates a call. `all` has the receiver first; `costs` are those of the arguments without the receiver.
     fn charge(&mut self, id: ExprId, overload: OverloadId, all: &[ExprId], costs: &[Estimate]) -> Charge {
         let args = sum(costs);
         let rule = TABLE.overload(overload).cost;
@@ -96,7 +96,7 @@ impl Estimator<'_> {
         let scan = |at: usize, factor: f64| size(at).scaled(factor);
         match rule {
             Cost::Fixed(cost) => Charge::of(Estimate::fixed(cost)),
-            // Upstream means to charge what these read, and does not: they are no methods.
+            // Upstream intends to charge for reading but does not, because these are not methods.
             Cost::Scan | Cost::ScanTwice => Charge::of(Estimate::fixed(1)),
             Cost::ScanSame => Charge::sized(scan(0, STRING_FACTOR), size(0)),
             Cost::Traverse => Charge::of(self.traverse(all[0])),
@@ -148,7 +148,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// Each item costs a unit, and a string as much as reading it.
+    /// Estimates a traversal: one unit per item, and the length of a string times its factor.
     fn traverse(&self, list: ExprId) -> Estimate {
         let size = self.size_or_unknown(list);
         let Type::List(item) = self.checked.type_of(list) else { return size.scaled(STRING_FACTOR) };
@@ -179,8 +179,8 @@ impl Estimator<'_> {
     fn replace(&self, all: &[ExprId]) -> Charge {
         let [of, old, new] = [all[0], all[1], all[2]].map(|id| self.size_or_unknown(id));
         let (mut count, mut kept) = (SizeEstimate::fixed(0), SizeEstimate::fixed(0));
-        // The longest result: nothing replaced puts the new text around every character; otherwise the shortest old
-        // text is replaced by the longest new one as often as it fits.
+        // The longest result: replacing the empty text inserts the new text around every character; otherwise the
+        // shortest old text is replaced by the longest new one as often as it fits.
         if old.min == 0 {
             count.max = of.max.saturating_add(1);
             kept.max = of.max;
@@ -200,7 +200,7 @@ impl Estimator<'_> {
         Charge::sized(of.scaled(2.0 * STRING_FACTOR), count.times(new).plus(kept))
     }
 
-    /// Even an empty string is held against the pattern.
+    /// Estimates a match; even an empty string is matched against the pattern.
     fn pattern(&self, all: &[ExprId]) -> Estimate {
         let text = self.size_or_unknown(all[0]).plus(SizeEstimate::fixed(1)).scaled(STRING_FACTOR);
         text.times(self.size_or_unknown(all[1]).scaled(REGEX_FACTOR))
@@ -216,7 +216,7 @@ impl Estimator<'_> {
         Estimate::between(u64::from(max > 0), max).scaled(STRING_FACTOR)
     }
 
-    /// Addresses have 4 or 16 bytes, whatever they are written as.
+    /// Estimates a containment check; addresses have 4 or 16 bytes regardless of their text.
     fn containment(&self, rule: Cost, all: &[ExprId]) -> Estimate {
         let address = SizeEstimate::between(4, 16);
         let mut cost = address.plus(address).scaled(STRING_FACTOR);
@@ -261,7 +261,8 @@ impl Estimator<'_> {
     }
 }
 
-/// A selector is read, and each of its requirements, of two characters at least, becomes a structure and a list.
+/// Estimates the parsing of a selector. Each of its requirements, at least two characters long, becomes a struct and a
+/// list.
 pub fn selector(length: SizeEstimate) -> Estimate {
     let requirements = length.scaled(0.5).scaled((LIST_BASE + STRUCT_BASE) as f64);
     Estimate::fixed(LIST_BASE).plus(length.scaled(STRING_FACTOR)).plus(requirements)

@@ -15,7 +15,7 @@ fn field(name: &'static str, ty: crate::schema::TypeId) -> Field {
     }
 }
 
-/// A struct whose fields Go declares in the order given.
+/// Returns a struct whose Go fields are declared in the given order.
 fn structure(fields: &[(&'static str, crate::schema::TypeId)]) -> Shape {
     let mut sorted: Vec<(u16, Field)> = (0..).zip(fields).map(|(at, (name, ty))| (at, field(name, *ty))).collect();
     sorted.sort_by(|a, b| a.1.name.cmp(&b.1.name));
@@ -66,7 +66,7 @@ fn check(object: &Value, expect: &str) {
 }
 
 #[test]
-fn fields_are_written_in_the_order_of_go_at_every_level() {
+fn fields_are_written_in_go_order_at_every_level() {
     let object = value!({
         "apiVersion": "v1",
         "kind": "Widget",
@@ -98,7 +98,7 @@ fn an_embedded_object_is_written_by_its_own_kind() {
 }
 
 #[test]
-fn what_does_not_fit_its_type_is_written_all_the_same() {
+fn values_of_the_wrong_type_are_still_written() {
     check(
         &value!({"apiVersion": "v1", "kind": "Widget", "metadata": ["b", {"y": 1, "x": 2}], "bogus": {"b": 1, "a": 2}}),
         r#"{"kind":"Widget","apiVersion":"v1","metadata":["b",{"x":2,"y":1}],"bogus":{"a":2,"b":1}}"#,
@@ -106,7 +106,7 @@ fn what_does_not_fit_its_type_is_written_all_the_same() {
 }
 
 #[test]
-fn managed_fields_are_in_the_order_of_their_elements() {
+fn managed_fields_are_sorted_by_path_element() {
     let texts = [
         r#"{"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{}},"k:{\"port\":443,\"protocol\":\"TCP\"}":{}}}"#,
         r#"{"f:finalizers":{".":{},"v:\"a\"":{},"v:\"a!\"":{}},"f:list":{"v:2":{},"v:10":{},"i:0":{}}}"#,

@@ -1,4 +1,4 @@
-//! The examples of the RFC and what Kubernetes allows beyond it.
+//! Tests of JSON Patch: the examples of RFC 6902 and Kubernetes' extensions.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn check(current: &str, patch: &str, expect: &str) {
     }
 }
 
-/// Checks which operation fails and why.
+/// Asserts that the operation at index `at` fails with the error `expect`.
 fn check_fault(current: &str, patch: &str, at: usize, expect: &str) {
     match apply(current, patch) {
         Err(Error::Failed { index, fault, .. }) => {
@@ -27,7 +27,7 @@ fn check_fault(current: &str, patch: &str, at: usize, expect: &str) {
 }
 
 #[test]
-fn the_examples_of_rfc_6902() {
+fn rfc_6902_examples() {
     check("{foo: bar}", "[{op: add, path: /baz, value: qux}]", "{baz: qux, foo: bar}");
     check("{foo: [bar, baz]}", "[{op: add, path: /foo/1, value: qux}]", "{foo: [bar, qux, baz]}");
     check("{baz: qux, foo: bar}", "[{op: remove, path: /baz}]", "{foo: bar}");
@@ -68,7 +68,7 @@ fn the_examples_of_rfc_6902() {
 }
 
 #[test]
-fn pointers_name_keys_as_they_are_escaped() {
+fn pointer_escapes_are_decoded() {
     check("{a/b: 1}", "[{op: replace, path: /a~1b, value: 2}]", "{a/b: 2}");
     check("{a~b: 1}", "[{op: replace, path: /a~0b, value: 2}]", "{a~b: 2}");
     check("{'': 1}", "[{op: replace, path: /, value: 2}]", "{'': 2}");
@@ -84,7 +84,7 @@ fn pointers_name_keys_as_they_are_escaped() {
 }
 
 #[test]
-fn lists_are_counted_from_either_end() {
+fn list_indexes_count_from_either_end() {
     check("[1, 2, 3]", "[{op: remove, path: /-1}]", "[1, 2]");
     check("[1, 2, 3]", "[{op: replace, path: /-3, value: 0}]", "[0, 2, 3]");
     check("[1, 2]", "[{op: add, path: /-1, value: 3}]", "[1, 2, 3]");
@@ -116,7 +116,7 @@ fn lists_are_counted_from_either_end() {
 }
 
 #[test]
-fn absence_is_null() {
+fn absent_values_are_null() {
     check("{}", "[{op: test, path: /a, value: null}]", "{}");
     check("{}", "[{op: test, path: /a}]", "{}");
     check("{a: null}", "[{op: test, path: /a}]", "{a: null}");
@@ -133,7 +133,7 @@ fn absence_is_null() {
 }
 
 #[test]
-fn the_whole_can_be_tested_and_replaced_but_not_added_or_removed() {
+fn document_root_can_be_tested_and_replaced_but_not_added_or_removed() {
     check("{a: 1}", "[{op: test, path: '', value: {a: 1}}]", "{a: 1}");
     check("{a: 1}", "[{op: replace, path: '', value: {b: 2}}]", "{b: 2}");
     check("{a: 1}", "[{op: replace, path: '', value: [2]}]", "[2]");
@@ -145,7 +145,7 @@ fn the_whole_can_be_tested_and_replaced_but_not_added_or_removed() {
 }
 
 #[test]
-fn moving_and_copying_read_before_they_write() {
+fn move_and_copy_read_before_they_write() {
     check("{a: 1}", "[{op: copy, from: /a, path: /b}]", "{a: 1, b: 1}");
     check("{a: {b: 1}}", "[{op: copy, from: /a, path: /a/c}]", "{a: {b: 1, c: {b: 1}}}");
     check("{a: [1, 2]}", "[{op: copy, from: /a/0, path: /a/-}]", "{a: [1, 2, 1]}");
@@ -171,7 +171,7 @@ fn moving_and_copying_read_before_they_write() {
 }
 
 #[test]
-fn later_operations_see_what_earlier_ones_did() {
+fn later_operations_see_the_effects_of_earlier_ones() {
     check("{}", "[{op: add, path: /a, value: {}}, {op: add, path: /a/b, value: 1}]", "{a: {b: 1}}");
     check("{a: 1}", "[{op: remove, path: /a}, {op: test, path: /a, value: null}]", "{}");
     check_fault(
@@ -183,7 +183,7 @@ fn later_operations_see_what_earlier_ones_did() {
 }
 
 #[test]
-fn what_is_not_a_patch_is_refused() {
+fn malformed_patches_are_rejected() {
     let check = |patch: &str, expect: &str| assert_eq!(Patch::new(read(patch)).unwrap_err().to_string(), expect);
     check("{}", "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp");
     check("[1]", "json: cannot unmarshal number into Go value of type handlers.jsonPatchOp");
@@ -206,13 +206,13 @@ fn the_error_names_the_operation_and_its_path() {
 }
 
 #[test]
-fn fields_that_no_operation_has_are_told() {
+fn unknown_fields_of_operations_are_reported() {
     let patch = Patch::new(read("[{op: test, path: /a}, {op: add, path: /a, vaule: 1}]")).unwrap();
     assert_eq!(patch.unknown_fields(), ["[1].vaule"]);
 }
 
 #[test]
-fn more_than_ten_thousand_operations_are_refused() {
+fn more_than_ten_thousand_operations_are_rejected() {
     let test = read("{op: test, path: /a}");
     assert!(Patch::new(Value::Array(vec![test.clone(); OPERATIONS_MAX])).is_ok());
     let error = Patch::new(Value::Array(vec![test; OPERATIONS_MAX + 1])).unwrap_err();
@@ -220,7 +220,7 @@ fn more_than_ten_thousand_operations_are_refused() {
 }
 
 #[test]
-fn copies_are_bounded_by_what_they_add_up_to() {
+fn total_size_of_copies_is_limited() {
     let double = read("[{op: copy, from: /a, path: /b}, {op: copy, from: /b, path: /a/-}]");
     let Value::Array(double) = double else { unreachable!() };
     let patch = Value::Array(double.iter().cloned().cycle().take(200).collect());
@@ -231,7 +231,7 @@ fn copies_are_bounded_by_what_they_add_up_to() {
 }
 
 #[test]
-fn no_sequence_of_operations_nests_deeper_than_the_decoder_would_read() {
+fn nesting_is_limited_to_the_depth_of_the_decoder() {
     let deepen = read("[{op: copy, from: /a, path: /b}, {op: move, from: /b, path: /a/a}]");
     let Value::Array(deepen) = deepen else { unreachable!() };
     let mut pointer = String::new();
@@ -241,7 +241,7 @@ fn no_sequence_of_operations_nests_deeper_than_the_decoder_would_read() {
         patch.push(value_of(&pointer));
     }
     let error = Patch::new(Value::Array(patch)).unwrap().apply(read("{}")).unwrap_err();
-    // The root and the value that is added are a level each.
+    // The root and the added value are one level each.
     const FIRST_TOO_DEEP: usize = DEPTH_MAX - 1;
     assert!(matches!(error, Error::Failed { index: FIRST_TOO_DEEP, fault: Fault::Depth, .. }), "{error:?}");
     let ok = Patch::new(Value::Array(deepen)).unwrap().apply(read("{a: {}}")).unwrap();
@@ -253,14 +253,14 @@ fn value_of(pointer: &str) -> Value {
 }
 
 #[test]
-fn shifting_huge_lists_ends_in_an_error_not_in_hours() {
+fn excessive_list_shifting_is_rejected() {
     let insert = read("{op: add, path: /0, value: 1}");
     let patch = Patch::new(Value::Array(vec![insert; OPERATIONS_MAX])).unwrap();
     let error = patch.apply(Value::Array(vec![Value::Int(0); 300_000])).unwrap_err();
     assert!(matches!(error, Error::Failed { fault: Fault::Work, .. }), "{error:?}");
 }
 
-/// An operation on a tree of [`any_value`], which has few enough keys that many apply.
+/// Generates an operation for a tree of [`any_value`], which has so few keys that many operations apply.
 fn any_operation() -> impl Strategy<Value = Value> {
     let pointer = || "(/([abc]{1,2}|0|1|-|~0|~1)){0,3}";
     let op = prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]);
@@ -270,7 +270,7 @@ fn any_operation() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_patch_applies_as_its_operations_one_by_one_up_to_the_first_that_fails(
+    fn a_patch_applies_like_its_single_operations_up_to_the_first_failure(
         current in any_value(), patch in prop::collection::vec(any_operation(), 0..6),
     ) {
         let mut expect = Ok(current.clone());
@@ -287,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_added_can_be_tested_for_and_removed_again(current in any_value(), value in any_value()) {
+    fn added_values_can_be_tested_and_removed(current in any_value(), value in any_value()) {
         let Value::Object(mut before) = current else { return Ok(()) };
         before.remove("new");
         let steps = crate::value!([

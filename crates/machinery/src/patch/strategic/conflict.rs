@@ -1,4 +1,4 @@
-//! Whether two patches change the same field to different values.
+//! Conflict detection: whether two patches change the same field to different values.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use super::{DIRECTIVE, Error, Spot, is_directive};
 use crate::patch::gofmt;
 use crate::{Object, Str, Value};
 
-/// Whether `left` and `right` disagree on a field that both have.
+/// Whether `left` and `right` have different values for a common field.
 pub(super) fn objects(left: &Object, right: &Object, spot: Spot<'_>) -> Result<bool, Error> {
-    // A directive is about the whole object: it goes with nothing but itself.
+    // A directive applies to the entire object: it conflicts with everything except itself.
     if left.get(DIRECTIVE) != right.get(DIRECTIVE) {
         return Ok(true);
     }
@@ -19,7 +19,7 @@ pub(super) fn objects(left: &Object, right: &Object, spot: Spot<'_>) -> Result<b
         let strategy = spot.strategy(key);
         let at = strategy.at(&path);
         let conflict = match (left, right) {
-            // DEVIATION: upstream sees no conflict between objects that are to be replaced.
+            // DEVIATION: upstream reports no conflict between objects with the replace strategy.
             (Value::Object(_), Value::Object(_)) if strategy.patch.replace => left != right,
             (Value::Array(left), Value::Array(right)) if left.is_empty() && right.is_empty() => false,
             (Value::Array(left), Value::Array(right)) if strategy.patch.merge => {
@@ -42,7 +42,7 @@ fn values(left: &Value, right: &Value, spot: Spot<'_>) -> Result<bool, Error> {
     }
 }
 
-/// Lists that are replaced agree if their items do, one by one; scalars may be in any order.
+/// Compares lists with the replace strategy item by item; the order of scalars does not matter.
 fn replaced_lists(left: &[Value], right: &[Value], spot: Spot<'_>) -> Result<bool, Error> {
     if left.len() != right.len() {
         return Ok(true);
@@ -65,7 +65,7 @@ fn replaced_lists(left: &[Value], right: &[Value], spot: Spot<'_>) -> Result<boo
     Ok(false)
 }
 
-/// Lists that are merged disagree if items with the same key do; scalars never.
+/// Compares the items with equal keys of lists with the merge strategy; scalars never conflict.
 fn merged_lists(left: &[Value], right: &[Value], merge_key: Option<&Str>, spot: Spot<'_>) -> Result<bool, Error> {
     let (Some(merge_key), Kind::Objects) = (merge_key, list::kind(&[left, right], spot)?) else { return Ok(false) };
     let mut by_key: BTreeMap<String, &Value> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Making a patch out of two objects.
+//! Two-way diff: creates a strategic merge patch from two objects.
 
 use std::cmp::Ordering;
 
@@ -7,18 +7,18 @@ use super::{DELETE_FROM_PRIMITIVE_LIST, DIRECTIVE, Error, Fault, RETAIN_KEYS, SE
 use crate::patch::gofmt;
 use crate::{Object, Str, Value};
 
-/// What goes into a patch.
+/// The parts of a patch to create.
 #[derive(Clone, Copy)]
 pub(super) struct Options {
-    /// The order of lists.
+    /// `$setElementOrder` directives.
     pub order: bool,
-    /// What is new or different.
+    /// Added and changed fields.
     pub changes: bool,
-    /// What is gone.
+    /// Removed fields.
     pub deletions: bool,
 }
 
-/// The patch from `original` to `modified`.
+/// Returns the patch from `original` to `modified`.
 pub(super) fn objects(original: &Object, modified: &Object, spot: Spot<'_>, options: Options) -> Result<Object, Error> {
     fields(original, modified, spot, options).map(Vec::into_iter).map(Iterator::collect)
 }
@@ -36,7 +36,7 @@ fn fields(original: &Object, modified: &Object, spot: Spot<'_>, options: Options
                 push_if_changed(&mut patch, key, original.get(key), new, options);
             }
             (Some(_), _) if key == DIRECTIVE => return Err(spot.error(Fault::BadDirective)),
-            // DEVIATION: upstream always writes an object that is to be replaced, even if it is the same.
+            // DEVIATION: upstream always includes an object with the replace strategy, even if it is unchanged.
             (Some(Value::Object(old)), Value::Object(new)) if !strategy.patch.replace => {
                 let inner = object(old, new, strategy, strategy.at(&path), options)?;
                 if !inner.is_empty() {
@@ -62,7 +62,7 @@ fn push_if_changed(patch: &mut Fields, key: &str, old: Option<&Value>, new: &Val
     }
 }
 
-/// The patch between two objects, with a `$retainKeys` if they are to have one.
+/// Returns the patch between two objects, with `$retainKeys` if the strategy requires it.
 fn object(
     original: &Object,
     modified: &Object,
@@ -82,7 +82,7 @@ fn object(
     Ok(patch.into_iter().collect())
 }
 
-/// The difference of two lists: what is set, what is gone from a list of scalars, and the order.
+/// The difference of two lists: added and changed items, items removed from a list of scalars, and the order.
 #[derive(Default)]
 struct Difference {
     set: Vec<Value>,
@@ -162,7 +162,7 @@ fn lists_of_objects(
     Ok(Difference { set, gone: Vec::new(), order })
 }
 
-/// An item of a list of objects, with what it is told apart by.
+/// An item of a list of objects, with its merge key value.
 struct Item<'a> {
     at: usize,
     text: String,
@@ -170,8 +170,8 @@ struct Item<'a> {
     item: &'a Object,
 }
 
-/// The items in the order of their keys as text. Those with the same key come in reverse, as they do from upstream's
-/// sort; it decides which of them are paired.
+/// Returns the items sorted by the text of their keys. Items with the same key are in reverse order, as after
+/// upstream's sort; this determines which of them are paired.
 fn by_key<'a>(items: &'a [Value], merge_key: &Str, spot: Spot<'_>) -> Result<Vec<Item<'a>>, Error> {
     let mut sorted = Vec::with_capacity(items.len());
     for (at, item) in items.iter().enumerate().rev() {
@@ -209,8 +209,8 @@ fn only(item: &Value, merge_key: &Str) -> Value {
     Value::Object([(merge_key.clone(), value)].into_iter().collect())
 }
 
-// DEVIATION: upstream sorts the original list before it looks whether the order has changed, and so misses some changes
-// of order and sees others that are none.
+// DEVIATION: upstream sorts the original list before it checks for a changed order, and so misses some changes of order
+// and reports others that are none.
 fn lists_of_scalars(
     original: &[Value],
     modified: &[Value],

@@ -1,4 +1,4 @@
-//! A small type with every strategy that the built-in types use, for the tests of strategic merge patches.
+//! Test type with every patch strategy of the built-in types.
 //!
 //! | field | strategy |
 //! |---|---|
@@ -11,15 +11,15 @@
 //! | `selector` | replace |
 //! | `args`, `tolerations` | none: replaced |
 //! | `labels`, `limits`, `named` | maps |
-//! | `matrix`, `keyless` | merge, though nothing could |
-//! | `raw` | no type at all |
+//! | `matrix`, `keyless` | merge, although their items cannot be merged |
+//! | `raw` | no type |
 
 use std::sync::LazyLock;
 
 use crate::Schema;
 use crate::schema::{Field, List, ListKind, Map, Omit, Patch, Shape, Struct, Type, TypeId, Types};
 
-/// The type `v1.Thing`.
+/// Returns the type `v1.Thing`.
 pub fn thing() -> Schema<'static> {
     static THING: LazyLock<(Types, TypeId)> = LazyLock::new(|| {
         let mut build = Build(Types::new());

@@ -1,4 +1,4 @@
-//! What holds for every pair and triple of objects of a type.
+//! Property tests of strategic merge patches over pairs and triples of objects of a type.
 
 use proptest::prelude::*;
 
@@ -7,14 +7,15 @@ use super::{OnConflict, apply, create_three_way, create_two_way};
 use crate::schema::{Schema, Shape};
 use crate::{Object, Value};
 
-/// An object of the type, made from a seed by walking the schema. Few names, so that two objects often share them.
+/// Generates an object of the type from a seed by walking the schema. It uses few names, so that two objects often
+/// share them.
 fn generate(schema: Schema<'_>, merge_key: Option<&str>, dice: &mut Dice) -> Value {
     match schema.shape() {
         Shape::Struct(shape) => {
             let mut object = Object::new();
             for field in &shape.fields {
                 let is_key = merge_key == Some(field.name.as_str());
-                // What upstream cannot merge is not generated.
+                // Fields that upstream cannot merge are not generated.
                 if matches!(field.name.as_str(), "matrix" | "keyless") || !(is_key || dice.roll(2) == 0) {
                     continue;
                 }
@@ -67,7 +68,7 @@ fn unique_if_merged(value: Value, merge: bool) -> Value {
     }
 }
 
-/// A deterministic source of choices, from proptest's seed.
+/// A deterministic source of choices, seeded by proptest.
 struct Dice(u64);
 
 impl Dice {
@@ -88,7 +89,7 @@ fn any_thing() -> impl Strategy<Value = Object> {
     })
 }
 
-/// Checks the rules of a three-way merge on every field of an object that is neither a list nor changes its type.
+/// Checks the rules of a three-way merge on every field that is not a list and does not change its type.
 fn check_rules(original: &Value, modified: &Value, current: &Value, merged: &Value, schema: Option<Schema<'_>>) {
     let empty = Object::new();
     let fields = |value: &Value| value.as_object().cloned().unwrap_or_else(|| empty.clone());
@@ -123,19 +124,19 @@ fn names(list: &Value, key: &str) -> Vec<Value> {
 
 proptest! {
     #[test]
-    fn the_patch_between_two_objects_leads_from_one_to_the_other(from in any_thing(), to in any_thing()) {
+    fn applying_a_two_way_patch_gives_the_target(from in any_thing(), to in any_thing()) {
         let patch = create_two_way(&from, &to, thing()).unwrap();
         prop_assert_eq!(Value::Object(apply(from, patch, thing()).unwrap()), Value::Object(to));
     }
 
     #[test]
-    fn there_is_no_patch_between_equals(object in any_thing()) {
+    fn patch_between_equal_objects_is_empty(object in any_thing()) {
         prop_assert!(create_two_way(&object, &object, thing()).unwrap().is_empty());
         prop_assert!(create_three_way(&object, &object, &object, thing(), OnConflict::Refuse).unwrap().is_empty());
     }
 
     #[test]
-    fn a_three_way_merge_sets_removes_and_keeps(
+    fn three_way_merge_sets_removes_and_keeps_fields(
         original in any_thing(), modified in any_thing(), current in any_thing(),
     ) {
         let patch = create_three_way(&original, &modified, &current, thing(), OnConflict::Overwrite).unwrap();
@@ -145,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn a_three_way_merge_of_a_list_goes_by_its_items(
+    fn three_way_merge_of_a_list_works_per_item(
         original in any_thing(), modified in any_thing(), current in any_thing(),
     ) {
         let patch = create_three_way(&original, &modified, &current, thing(), OnConflict::Overwrite).unwrap();
@@ -166,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn a_three_way_patch_applied_twice_is_applied_once(
+    fn applying_a_three_way_patch_is_idempotent(
         original in any_thing(), modified in any_thing(), current in any_thing(),
     ) {
         let patch = create_three_way(&original, &modified, &current, thing(), OnConflict::Overwrite).unwrap();
@@ -177,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn no_object_taken_for_a_patch_makes_it_panic(current in any_thing(), patch in crate::patch::notation::any_value()) {
+    fn arbitrary_objects_as_patches_do_not_panic(current in any_thing(), patch in crate::patch::notation::any_value()) {
         if let Value::Object(patch) = patch {
             let _ = apply(current, patch, thing());
         }

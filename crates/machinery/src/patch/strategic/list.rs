@@ -1,8 +1,9 @@
-//! Merging lists and putting them in order.
+//! List merging and ordering in strategic merge patches.
 //!
-//! A merged list holds the items that the patch names (or its `$setElementOrder`), in the patch's order, and the items
-//! that only the live list has, in theirs. The two are interleaved: a live-only item stands before the first of the
-//! patch's items that followed it in the live list; one that the live list did not have follows nothing.
+//! A merged list contains the items named by the patch (or by its `$setElementOrder`) in the patch's order, and the
+//! items that only the live list has in live order. The two are interleaved: a live-only item precedes the first of the
+//! patch's items that followed it in the live list. An item that the live list did not have counts as following
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +12,13 @@ use super::{DIRECTIVE, Error, Fault, OBJECT, Spot, Strategy, directive};
 use crate::patch::gofmt;
 use crate::{Str, Value};
 
-/// A merged list.
 pub(super) struct Merged {
     pub items: Vec<Value>,
-    /// The live list's order as a `$setElementOrder` sees it.
+    /// The order of the live list as used by `$setElementOrder`.
     live: Vec<Key>,
 }
 
-/// A scalar that tells items apart: the item itself or the value of its merge key. `1` and `1.0` differ.
+/// A scalar that identifies an item: the item itself or the value of its merge key. `1` and `1.0` differ.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Null,
@@ -28,14 +28,14 @@ pub(super) enum Key {
     String(Str),
 }
 
-/// What the items of a list are.
+/// The kind of the items of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Scalars,
     Objects,
 }
 
-/// Merges `patch` into `live`, a list that is to be merged rather than replaced.
+/// Merges `patch` into `live`, a list with the merge strategy.
 pub(super) fn merge(
     live: Vec<Value>,
     patch: Vec<Value>,
@@ -57,7 +57,7 @@ pub(super) fn merge(
     }
 }
 
-/// Merges what there is of `live` and `patch`, and puts the result in `order`. [`None`] if there is neither.
+/// Merges `live` and `patch`, each if present, and sorts the result by `order`. Returns [`None`] if both are absent.
 pub(super) fn merge_in_order(
     live: Option<Vec<Value>>,
     patch: Option<Vec<Value>>,
@@ -91,7 +91,7 @@ pub(super) fn merge_in_order(
     Ok(Some(arrange(found.into_iter().zip(merged.items).collect(), &ranks(wanted), &ranks(merged.live))))
 }
 
-/// Removes the scalars `doomed` from `live`.
+/// Removes the scalars in `doomed` from `live`.
 pub(super) fn delete(live: &mut Vec<Value>, doomed: &[Value], spot: Spot<'_>) -> Result<(), Error> {
     if live.is_empty() && doomed.is_empty() {
         return Ok(());
@@ -104,7 +104,7 @@ pub(super) fn delete(live: &mut Vec<Value>, doomed: &[Value], spot: Spot<'_>) ->
     Ok(())
 }
 
-/// Whether the items of some lists, which must be alike, are scalars or objects.
+/// Returns the kind of the items of some lists; fails if the items differ in type.
 pub(super) fn kind(lists: &[&[Value]], spot: Spot<'_>) -> Result<Kind, Error> {
     let mut items = lists.iter().copied().flatten();
     let first = items.next().ok_or_else(|| spot.error(Fault::NoElements))?;
@@ -118,7 +118,7 @@ pub(super) fn kind(lists: &[&[Value]], spot: Spot<'_>) -> Result<Kind, Error> {
     Ok(if matches!(first, Value::Object(_)) { Kind::Objects } else { Kind::Scalars })
 }
 
-/// The keys of some items: the items themselves, or the values of their merge key.
+/// Returns the keys of some items: the items themselves, or the values of their merge key.
 pub(super) fn keys(items: &[Value], merge_key: Option<&Str>, spot: Spot<'_>) -> Result<Vec<Key>, Error> {
     let scalar = |value| Key::of(value).ok_or_else(|| spot.error(Fault::NotComparable(gofmt::type_name(value))));
     match merge_key {
@@ -127,14 +127,14 @@ pub(super) fn keys(items: &[Value], merge_key: Option<&Str>, spot: Spot<'_>) -> 
     }
 }
 
-/// The value of an item's merge key.
+/// Returns the value of an item's merge key.
 pub(super) fn merge_value<'a>(item: &'a Value, merge_key: &Str, spot: Spot<'_>) -> Result<&'a Value, Error> {
     let Value::Object(object) = item else { return Err(spot.wrong_type(OBJECT, item)) };
     let missing = || Fault::NoMergeKey { map: gofmt::Plain(item).to_string(), key: merge_key.clone() };
     object.get(merge_key).ok_or_else(|| spot.error(missing()))
 }
 
-/// The place of the first of each key.
+/// Returns the index of the first occurrence of each key.
 pub(super) fn ranks(keys: Vec<Key>) -> BTreeMap<Key, usize> {
     let mut ranks = BTreeMap::new();
     for (at, key) in keys.into_iter().enumerate() {
@@ -166,7 +166,7 @@ fn merge_scalars(live: Vec<Value>, patch: Vec<Value>, spot: Spot<'_>) -> Result<
     Ok(Merged { items, live: live_keys })
 }
 
-/// The items of a patch list, by what they ask for.
+/// The items of a patch list, grouped by directive.
 #[derive(Default)]
 struct Items {
     plain: Vec<Value>,
@@ -202,8 +202,8 @@ fn merge_objects(
             merged[at].1 = merge::objects(left, item, Spot { path: &path, ..spot }, onto)?.into();
         } else {
             places.insert(key.clone(), merged.len());
-            // Upstream's new items take the memory of deleted ones, where its $setElementOrder then finds them: part
-            // of the order that its users see.
+            // In upstream, new items reuse the memory of deleted ones, where $setElementOrder finds them. The resulting
+            // order is visible to users.
             if live_keys.len() < live_len {
                 live_keys.push(key.clone());
             }
@@ -234,10 +234,10 @@ fn sort_out(patch: Vec<Value>, merge_key: &Str, spot: Spot<'_>) -> Result<Items,
     Ok(items)
 }
 
-/// Puts the items that are `wanted` in that order, and the others between them as they were in the `live` list.
+/// Sorts the items of `wanted` in that order, and places the others between them as in the `live` list.
 fn arrange(items: Vec<(Key, Value)>, wanted: &BTreeMap<Key, usize>, live: &BTreeMap<Key, usize>) -> Vec<Value> {
     let (mut named, mut others): (Vec<_>, Vec<_>) = items.into_iter().partition(|(key, _)| wanted.contains_key(key));
-    // Directives that are kept for the object stand last, whatever the order.
+    // Directives that are kept for the object come last.
     named.sort_by_key(|(key, item)| (directive(item) == Some("delete"), wanted.get(key)));
     others.sort_by_key(|(key, item)| {
         let place = live.get(key);
@@ -257,7 +257,7 @@ fn arrange(items: Vec<(Key, Value)>, wanted: &BTreeMap<Key, usize>, live: &BTree
     arranged
 }
 
-/// Checks that the items of a patch occur in its `$setElementOrder`, and in that order.
+/// Fails unless the items of a patch occur in its `$setElementOrder`, in the same order.
 fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&Str>, spot: Spot<'_>) -> Result<(), Error> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Merging a patch into an object, or into another patch to make one of two.
+//! Merging a strategic merge patch into an object, or into another patch.
 
 use super::{
     DELETE_FROM_PRIMITIVE_LIST, DIRECTIVE, Error, Fault, LIST, RETAIN_KEYS, SET_ELEMENT_ORDER, Spot, Strategy,
@@ -7,16 +7,15 @@ use super::{
 use crate::patch::{Changes, gofmt, merge::discard_nulls};
 use crate::{Object, Str, Value};
 
-/// What a patch is merged into.
+/// The target of a merge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Onto {
-    /// An object: directives and nulls are carried out.
+    /// An object: directives and nulls are executed.
     Object,
-    /// Another patch: directives and nulls are kept, for the object that both are for.
+    /// Another patch: directives and nulls are kept for the object that both patches are for.
     Patch,
 }
 
-/// Merges `patch` into `left`.
 pub(super) fn objects(mut left: Object, mut patch: Object, spot: Spot<'_>, onto: Onto) -> Result<Object, Error> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -57,7 +56,7 @@ pub(super) fn objects(mut left: Object, mut patch: Object, spot: Spot<'_>, onto:
     Ok(left)
 }
 
-/// A patch, its directives apart from its fields. A field that has been dealt with is [`None`].
+/// A patch with its directives separated from its fields. A processed field is [`None`].
 struct Parts {
     retain_keys: Option<Value>,
     orders: Vec<(Str, Value)>,
@@ -83,7 +82,7 @@ impl Parts {
     }
 }
 
-/// What is to become of a field.
+/// The action for a field.
 enum Outcome {
     Done,
     Add(Value),
@@ -119,7 +118,7 @@ fn field(
     Ok(Outcome::Done)
 }
 
-/// What a value comes to where there is nothing to merge it with; [`None`] if it is a directive itself.
+/// Returns the value to set where there is nothing to merge with; [`None`] if the value is a directive.
 pub(super) fn fresh(mut value: Value, onto: Onto) -> Option<Value> {
     if onto == Onto::Patch {
         return Some(value);
@@ -128,8 +127,8 @@ pub(super) fn fresh(mut value: Value, onto: Onto) -> Option<Value> {
     without_directives(&mut value).then_some(value)
 }
 
-/// Drops the directives from a tree, and says whether the tree itself is to stay.
-// DEVIATION: upstream drops only $patch; the others reach the decoder, which drops or refuses them as unknown fields.
+/// Removes the directives from a tree, and returns whether the tree itself is kept.
+// DEVIATION: upstream removes only $patch; the others reach the decoder, which drops or rejects them as unknown fields.
 fn without_directives(value: &mut Value) -> bool {
     match value {
         Value::Object(object) if object.contains_key(DIRECTIVE) => return false,
@@ -171,7 +170,7 @@ fn retain_keys(
     Ok(())
 }
 
-/// Merges the list that a `$setElementOrder` is for, if the patch has it, and puts the result in order.
+/// Merges the list of a `$setElementOrder`, if the patch has it, and sorts the result.
 fn put_in_order(
     left: &mut Object,
     directive: Str,
@@ -216,7 +215,7 @@ fn put_in_order(
     Ok(())
 }
 
-// DEVIATION: upstream lets a $deleteFromPrimitiveList that is not a list pass, and removes the field if it is null.
+// DEVIATION: upstream ignores a $deleteFromPrimitiveList that is not a list, and removes the field if it is null.
 fn delete_scalars(
     left: &mut Object,
     directive: Str,
@@ -240,7 +239,7 @@ fn delete_scalars(
     Ok(())
 }
 
-/// The list that a directive such as `$setElementOrder/ports` is for.
+/// Returns the name of the list of a directive such as `$setElementOrder/ports`.
 fn list_name<'a>(directive: &'a str, prefix: &str) -> Option<&'a str> {
     directive.strip_prefix(prefix)?.strip_prefix('/')
 }

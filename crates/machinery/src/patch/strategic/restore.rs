@@ -1,30 +1,26 @@
-//! What upstream says of a patched tree that is no value of its type: it converts the tree without decoding it again.
+//! Type errors of patched trees: upstream converts a patched tree to its Go type without decoding it again.
 
 use super::super::gofmt::{Plain, type_name};
 use crate::schema::{Schema, Shape, Struct};
 use crate::{Object, Value};
 
-/// A tree is no value of its type.
+/// A tree does not match its type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mistyped {
-    /// Something else in place of a map.
     #[error("cannot restore map from {0}")]
     Map(&'static str),
-    /// Something else in place of a list.
     #[error("cannot restore slice from {0}")]
     Slice(&'static str),
-    /// Something else in place of an object.
     #[error("cannot restore struct from: {0}")]
     Struct(&'static str),
-    /// A number in place of a string, or one that does not fit.
+    /// A number in place of a string, or a number that does not fit.
     #[error("cannot convert {0} to {1}")]
     Convert(&'static str, String),
-    /// Anything else in place of a scalar.
     #[error("unrecognized type: {0}")]
     Scalar(&'static str),
 }
 
-/// Finds the first value that is not of its type, in the order of the Go types. Types that decode themselves, such as
+/// Returns the first value of the wrong type, in the field order of the Go types. Types with their own decoder, such as
 /// quantities and times, are left to the decoder.
 pub fn check_types(value: &Value, schema: Schema<'_>) -> Result<(), Mistyped> {
     let convert = || Err(Mistyped::Convert(type_name(value), schema.ty().name.to_string()));
@@ -49,7 +45,7 @@ pub fn check_types(value: &Value, schema: Schema<'_>) -> Result<(), Mistyped> {
     }
 }
 
-/// The Go type of a scalar.
+/// Returns the Go type of a scalar.
 fn scalar_type(shape: &Shape) -> Option<&'static str> {
     Some(match shape {
         Shape::String => "string",
@@ -71,7 +67,7 @@ fn is_scalar_of(shape: &Shape, value: &Value) -> bool {
     )
 }
 
-/// A patch as upstream quotes it: `map[metadata:map[labels:a]]`.
+/// Formats a patch as in upstream's messages: `map[metadata:map[labels:a]]`.
 pub fn quoted(patch: &Object) -> String {
     Plain(&Value::Object(patch.clone())).to_string()
 }
@@ -85,7 +81,7 @@ fn check_fields(object: &Object, shape: &Struct, schema: Schema<'_>) -> Result<(
     })
 }
 
-/// What Go's `reflect` calls the kind of a decoded value.
+/// Returns the `reflect.Kind` of a decoded value.
 const fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Array(_) => "slice",

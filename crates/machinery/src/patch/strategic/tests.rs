@@ -1,4 +1,4 @@
-//! Applying patches to objects of a type with every strategy.
+//! Tests of strategic merge patches on a type with every strategy.
 
 mod create;
 
@@ -6,8 +6,8 @@ use super::fixture::thing;
 use super::*;
 use crate::patch::notation::object;
 
-/// Reads a table: the cells of a row stand between `marks`, a long row goes on with a mark in the next line, and a line
-/// that starts with `#` says why.
+/// Parses a table: the cells of a row are separated by `marks`, a long row continues with a mark on the next line, and
+/// a line that starts with `#` is a comment.
 fn rows<const CELLS: usize>(table: &str, marks: [&str; CELLS]) -> Vec<[String; CELLS]> {
     let mut rows: Vec<String> = Vec::new();
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -43,21 +43,21 @@ fn check_under(under: &str, live: &str, patch: &str, expect: &str) {
     }
 }
 
-/// Rows on the `spec` of a thing: live + patch = result.
+/// Checks rows on the `spec` of a thing: live + patch = result.
 fn spec(table: &str) {
     for [live, patch, expect] in rows(table, ["", "+", "="]) {
         check_under("spec", &live, &patch, &expect);
     }
 }
 
-/// Rows on the `metadata` of a thing: live + patch = result.
+/// Checks rows on the `metadata` of a thing: live + patch = result.
 fn meta(table: &str) {
     for [live, patch, expect] in rows(table, ["", "+", "="]) {
         check_under("metadata", &live, &patch, &expect);
     }
 }
 
-/// Rows on the `spec` of a thing that are refused: live + patch ! where: message.
+/// Checks rejected rows on the `spec` of a thing: live + patch ! path: message.
 fn refused(table: &str) {
     for [live, patch, expect] in rows(table, ["", "+", "!"]) {
         let error = patched("spec", &live, &patch).map(|value| panic!("{live} + {patch} = {value}")).unwrap_err();
@@ -99,7 +99,7 @@ fn fields_are_set_added_and_removed_as_in_a_merge_patch() {
 }
 
 #[test]
-fn what_is_new_comes_without_nulls() {
+fn added_values_contain_no_nulls() {
     spec(
         r"
         {} + {strategy: {type: null, rolling: {maxSurge: 1}}} = {strategy: {rolling: {maxSurge: 1}}}
@@ -136,7 +136,7 @@ fn an_object_may_be_replaced_or_emptied() {
 }
 
 #[test]
-fn a_directive_for_what_is_not_there_leaves_nothing() {
+fn a_directive_for_an_absent_object_adds_nothing() {
     spec(
         r"
         {} + {strategy: {$patch: delete}} = {}
@@ -151,7 +151,7 @@ fn a_directive_for_what_is_not_there_leaves_nothing() {
 }
 
 #[test]
-fn an_object_that_is_to_be_replaced_is() {
+fn objects_with_the_replace_strategy_are_replaced() {
     spec(
         r"
         {selector: {matchLabels: {a: b}}} + {selector: {matchLabels: {c: d}}}
@@ -233,7 +233,7 @@ fn lists_of_objects_are_merged_by_their_key() {
     );
 }
 
-/// A row on the order of `containers` by their names: live, patch, result.
+/// Checks the order of `containers` by name: live, patch, result.
 fn order(live: &str, patch: &str, set_order: Option<&str>, expect: &str) {
     let items = |names: &str| {
         let item = |name: &str| match name.strip_prefix('-') {
@@ -246,7 +246,7 @@ fn order(live: &str, patch: &str, set_order: Option<&str>, expect: &str) {
     let lists = format!("{{containers: {}{}}}", items(patch), directive.unwrap_or_default());
     let containers = |names| format!("{{containers: {}}}", items(names));
     check_under("spec", &containers(live), &lists, &containers(expect));
-    // The same of scalars, where it does not need items that are deleted.
+    // Also checks lists of scalars, unless the patch deletes items.
     if !patch.contains('-') {
         let scalars = |names: &str| format!("[{}]", names.split_whitespace().collect::<Vec<_>>().join(", "));
         let directive = set_order.map(|names| format!(", $setElementOrder/finalizers: {}", scalars(names)));
@@ -257,7 +257,7 @@ fn order(live: &str, patch: &str, set_order: Option<&str>, expect: &str) {
 }
 
 #[test]
-fn without_a_set_order_the_patch_decides_and_live_items_keep_their_place() {
+fn without_set_element_order_the_patch_order_wins_and_live_items_keep_their_position() {
     order("a b c", "b", None, "a b c");
     order("a b c", "c a", None, "b c a");
     order("a b c", "a c", None, "a b c");
@@ -281,7 +281,7 @@ fn without_a_set_order_the_patch_decides_and_live_items_keep_their_place() {
 }
 
 #[test]
-fn a_set_order_decides_over_the_patch_and_the_live_list() {
+fn set_element_order_overrides_patch_and_live_order() {
     order("a b c", "b", Some("c b a"), "c b a");
     order("a b c", "b", Some("b a"), "b a c");
     order("a b c", "b", Some("a b"), "a b c");
@@ -307,7 +307,7 @@ fn a_set_order_decides_over_the_patch_and_the_live_list() {
 }
 
 #[test]
-fn a_new_item_that_takes_the_place_of_a_deleted_one_comes_after_the_live_items() {
+fn a_new_item_in_place_of_a_deleted_one_follows_the_live_items() {
     order("a b x", "d -b", Some("a d"), "a x d");
     order("a b x y", "d e -b", Some("a d e"), "a x y d e");
     order("a b c x", "d e -b -c", Some("a d e"), "a x d e");
@@ -316,7 +316,7 @@ fn a_new_item_that_takes_the_place_of_a_deleted_one_comes_after_the_live_items()
 }
 
 #[test]
-fn a_set_order_alone_only_orders() {
+fn set_element_order_without_a_list_only_sorts() {
     spec(
         r"
         {containers: [{name: a, image: x}, {name: b}]} + {$setElementOrder/containers: [{name: b}, {name: a}]}
@@ -342,7 +342,7 @@ fn a_set_order_alone_only_orders() {
 }
 
 #[test]
-fn set_orders_nest() {
+fn set_element_order_directives_nest() {
     spec(
         r"
         {containers: [{name: a, env: [{name: x}, {name: y}]}, {name: b}]}
@@ -401,7 +401,7 @@ fn a_merged_list_may_be_replaced() {
 }
 
 #[test]
-fn sets_of_scalars_are_united() {
+fn sets_of_scalars_are_merged() {
     meta(
         r"
         {finalizers: [a, b]} + {finalizers: [c]} = {finalizers: [c, a, b]}
@@ -480,7 +480,7 @@ fn only_retained_keys_stay() {
 }
 
 #[test]
-fn what_the_schema_does_not_know_is_merged_plainly() {
+fn fields_unknown_to_the_schema_are_merged_as_json() {
     spec(
         r"
         {raw: {a: {b: 1}, l: [1, 2]}} + {raw: {a: {c: 2}, l: [3]}} = {raw: {a: {b: 1, c: 2}, l: [3]}}
@@ -493,7 +493,7 @@ fn what_the_schema_does_not_know_is_merged_plainly() {
 }
 
 #[test]
-fn items_without_their_key_are_refused() {
+fn items_without_their_merge_key_are_rejected() {
     refused(
         r"
         {containers: [{name: a}]} + {containers: [{image: x}]}
@@ -517,7 +517,7 @@ fn items_without_their_key_are_refused() {
 }
 
 #[test]
-fn unknown_directives_are_refused() {
+fn unknown_directives_are_rejected() {
     refused(
         r"
         {strategy: {type: a}} + {strategy: {$patch: jump}}
@@ -537,7 +537,7 @@ fn unknown_directives_are_refused() {
 }
 
 #[test]
-fn malformed_directives_are_refused() {
+fn malformed_directives_are_rejected() {
     refused(
         r#"
         {strategy: {type: a}} + {strategy: {$retainKeys: type}}
@@ -574,7 +574,7 @@ fn malformed_directives_are_refused() {
 }
 
 #[test]
-fn a_patch_that_contradicts_its_own_order_is_refused() {
+fn a_patch_that_contradicts_its_set_element_order_is_rejected() {
     refused(
         r"
         {containers: [{name: a}]} + {$setElementOrder/containers: [{name: a}], containers: [{name: b}]}
@@ -589,7 +589,7 @@ fn a_patch_that_contradicts_its_own_order_is_refused() {
 }
 
 #[test]
-fn lists_that_cannot_be_merged_are_refused() {
+fn unmergeable_lists_are_rejected() {
     refused(
         r"
         {matrix: [[1]]} + {matrix: [[2]]} ! spec.matrix: lists of lists are not supported
@@ -607,9 +607,9 @@ fn lists_that_cannot_be_merged_are_refused() {
     );
 }
 
-/// Every row here would take minutes if it were quadratic.
+/// With a quadratic algorithm every row here would take minutes.
 #[test]
-fn long_lists_are_merged_in_no_time() {
+fn long_lists_are_not_merged_in_quadratic_time() {
     const COUNT: i64 = 100_000;
     let names =
         |range: std::ops::Range<i64>| range.map(|at| crate::value!({"name": (format!("c{at}"))})).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The values whose JSON differs from their message: times, quantities, embedded documents and the like.
+//! Decoding of values whose JSON differs from their message: times, quantities, embedded documents and similar.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,21 +10,21 @@ use crate::schema::Shape;
 use crate::time::Time;
 use crate::{Str, Value, json, quantity};
 
-/// Midnight of 1 January of the year 1, which Go takes for no time at all.
+/// Midnight of 1 January of the year 1, Go's zero time.
 pub const NO_TIME: i64 = -62_135_596_800;
 
-/// Text, in which Go's JSON encoder replaces each byte that is not UTF-8.
+/// Decodes text; as in Go's JSON encoder, each byte that is not UTF-8 is replaced.
 #[inline]
 pub fn text(bytes: &[u8]) -> Str {
     str::from_utf8(bytes).map_or_else(|_| lossy(bytes), Str::from)
 }
 
-/// Bytes, which JSON has in base64.
+/// Returns bytes as base64, their JSON form.
 pub fn base64(bytes: &[u8]) -> Value {
     Value::String(STANDARD.encode(bytes).into())
 }
 
-/// A value that is a message in protobuf and a scalar in JSON.
+/// Decodes a value that is a message in protobuf and a scalar in JSON.
 pub fn scalar(bytes: &[u8], shape: &Shape) -> Result<Value, Problem> {
     match shape {
         Shape::Time => time(bytes),
@@ -35,7 +35,7 @@ pub fn scalar(bytes: &[u8], shape: &Shape) -> Result<Value, Problem> {
     }
 }
 
-/// An embedded document: JSON, or an object in an envelope.
+/// Decodes an embedded document: JSON, or an object in an envelope.
 pub fn embedded(bytes: &[u8], kinds: &Kinds<'_>, at: At<'_>) -> Result<Value, Error> {
     let fail = |problem| Error::new(at.path, problem);
     let raw = single(bytes).map_err(fail)?.unwrap_or_default();
@@ -49,7 +49,7 @@ pub fn embedded(bytes: &[u8], kinds: &Kinds<'_>, at: At<'_>) -> Result<Value, Er
     if is_deeper(&value, DEPTH_MAX - at.depth) { Err(fail(Problem::Depth)) } else { Ok(value) }
 }
 
-/// The bytes under number 1.
+/// Returns the bytes of field 1.
 fn single(bytes: &[u8]) -> Result<Option<&[u8]>, Problem> {
     let (mut reader, mut found) = (Reader::new(bytes), None);
     while let Some((number, wire)) = reader.field()? {
@@ -149,7 +149,7 @@ fn lossy(bytes: &[u8]) -> Str {
     out
 }
 
-/// Whether more than `limit` lists and objects stand inside each other.
+/// Whether lists and objects are nested more than `limit` levels deep.
 fn is_deeper(value: &Value, limit: usize) -> bool {
     match value {
         Value::Array(items) => limit == 0 || items.iter().any(|item| is_deeper(item, limit - 1)),

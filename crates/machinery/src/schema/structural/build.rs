@@ -1,4 +1,4 @@
-//! Types from a schema.
+//! Construction of types from a structural schema.
 
 use super::super::{
     Field, Format, JsonType, Junctors, List, ListKind, ListRules, Map, Nested, NumberRules, ObjectRules, Omit, Patch,
@@ -7,26 +7,23 @@ use super::super::{
 use super::{is_true, list, properties, schema_at, text};
 use crate::{Str, Value};
 
-/// Why a schema makes no types.
+/// A schema cannot be converted to types.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A pattern that does not compile.
     #[error("pattern {pattern:?} is not a regular expression")]
     Pattern {
-        /// As written.
+        /// The source text.
         pattern: String,
-        /// Why.
         source: PatternError,
     },
-    /// More levels than any walk should go down.
     #[error("schema is nested more than {DEPTH_MAX} levels deep")]
     TooDeep,
 }
 
-/// Twice the depth of the JSON a schema comes from, which is the deepest it can honestly be.
+/// Maximum depth: twice the depth limit of the JSON that contains a schema, which no valid schema exceeds.
 const DEPTH_MAX: usize = 256;
 
-/// The words that make rules; a schema without any of them gets none.
+/// The keywords that create rules; a schema without any of them has no rules.
 const RULE_WORDS: [&str; 21] = [
     "format",
     "enum",
@@ -51,12 +48,12 @@ const RULE_WORDS: [&str; 21] = [
     "additionalProperties",
 ];
 
-/// The types that `schema` describes, and which of them is the whole.
+/// Returns the types that `schema` describes, and the ID of the root type.
 pub fn types(schema: &Value) -> Result<(Types, TypeId), Error> {
     let mut builder = Builder { types: Types::new() };
     let mut ty = builder.ty(schema, DEPTH_MAX)?;
     if let Shape::Struct(root) = &mut ty.shape {
-        // The whole object has `apiVersion`, `kind` and `metadata`, whatever the schema says of them.
+        // The root object has `apiVersion`, `kind` and `metadata` regardless of the schema.
         root.embedded = true;
     }
     let root = builder.types.add(ty);
@@ -154,8 +151,8 @@ impl Builder {
         Ok(Shape::Struct(Struct {
             fields: fields.into(),
             atomic,
-            // DEVIATION: next to `properties`, `additionalProperties: true` keeps unknown fields whole; upstream keeps
-            // their names and empties the objects in them.
+            // DEVIATION: next to `properties`, `additionalProperties: true` keeps unknown fields unchanged; upstream
+            // keeps their names and empties the objects in them.
             open: preserve || others.and_then(Value::as_bool) == Some(true),
             embedded: is_true(schema, "x-kubernetes-embedded-resource"),
             ..Struct::default()
@@ -163,7 +160,7 @@ impl Builder {
     }
 }
 
-/// What stands under keys that are allowed but not described: any value, of which objects keep nothing.
+/// Returns the type of values that are allowed but not described: any value, with objects emptied by pruning.
 fn nothing_known() -> Type {
     let rules = Rules { untyped: true, ..Rules::default() };
     Type { rules: Some(Box::new(rules)), ..Type::new("", Shape::Struct(Struct::default())) }
@@ -181,7 +178,7 @@ fn rules(schema: &Value, json_type: Option<JsonType>, depth: usize) -> Result<Ru
         untyped: false,
         preserve: is_true(schema, "x-kubernetes-preserve-unknown-fields"),
         closed: schema.get("additionalProperties").and_then(Value::as_bool) == Some(false),
-        // An int-or-string has two types, and upstream checks no format of such.
+        // An int-or-string has two types; upstream does not validate its format.
         format: text(schema, "format").filter(|_| !int_or_string).and_then(|name| Format::named(name, json_type)),
         values: list(schema, "enum").into(),
         number: NumberRules {

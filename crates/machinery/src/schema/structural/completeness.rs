@@ -1,16 +1,16 @@
-//! What junctors speak of must be described outside of them.
+//! Completeness of structural schemas: every part mentioned in a junctor must be described outside of it.
 
 use super::{list, properties, schema_at};
 use crate::field::{Error, Errors};
 use crate::{Path, Value};
 
-/// Adds each part that only a junctor of the schema at `path` mentions. Like upstream it looks at the junctors of the
-/// whole object, not at those of its parts.
+/// Reports each part that only a junctor of the schema at `path` mentions. Like upstream, it checks the junctors of the
+/// root object only, not those of its parts.
 pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     junctors(schema, schema, path, path, errors);
 }
 
-/// `restriction` at `said` restricts the value that `schema` at `path` describes.
+/// Compares `restriction` at `said` with `schema` at `path`, which describes the same value.
 fn junctors(restriction: &Value, schema: &Value, path: &Path, said: &Path, errors: &mut Errors) {
     if let Some(inner) = schema_at(restriction, "not") {
         nested(inner, schema, path, &said.field("not"), errors);

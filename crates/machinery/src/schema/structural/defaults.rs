@@ -1,11 +1,11 @@
-//! Defaults must be values of their own schema.
+//! Validation of the defaults of a structural schema against the schema itself.
 
 use super::super::{JsonType, Schema, Shape};
 use super::{properties, schema_at, type_name};
 use crate::field::{Error, Errors};
 use crate::{Path, Value, pruning, validate};
 
-/// Adds what is wrong with the defaults in the schema at `path`. `types` was made from it.
+/// Reports invalid defaults in the schema at `path`, from which `types` was built.
 pub fn check(schema: &Value, types: Schema<'_>, path: &Path, errors: &mut Errors) {
     walk(schema, types, path, false, errors);
 }
@@ -16,7 +16,7 @@ fn walk(schema: &Value, types: Schema<'_>, path: &Path, inside_meta: bool, error
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
         one(schema, default, types, &path.field("default"), inside_meta, errors);
     }
-    // Under `additionalProperties` a default has no effect, and upstream does not look at it.
+    // A default under `additionalProperties` has no effect, and upstream does not check it.
     if let (Some(inner), Some(types)) = (schema_at(schema, "items"), types.item()) {
         walk(inner, types, &path.field("items"), inside_meta, errors);
     }

@@ -1,11 +1,11 @@
-//! What makes a schema structural: every part has a type, and junctors restrict values without describing them.
+//! Structural rules: every part has a type, and junctors restrict values without describing them.
 
 use super::super::Pattern;
 use super::{is_true, list, properties, schema_at, text, type_name};
 use crate::field::{Error, Errors};
 use crate::{Path, Value};
 
-/// Words that describe rather than restrict, which a junctor must not contain, with what upstream says of each.
+/// Keywords that describe instead of restrict, which a junctor must not contain, with upstream's messages.
 const DESCRIBING: [(&str, &str); 13] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -29,7 +29,7 @@ enum Level {
     Field,
 }
 
-/// Adds what keeps the schema at `path` from being structural.
+/// Reports violations of the structural rules in the schema at `path`.
 pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     invariants(schema, Level::Root, path, errors);
 }
@@ -108,7 +108,7 @@ fn named_type(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// The fields every object has anyway may be mentioned, but hardly restricted.
+/// Validates the schemas of `apiVersion`, `kind` and `metadata`, which may be declared but hardly restricted.
 fn metadata(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
     let whole = level == Level::Root || is_true(schema, "x-kubernetes-embedded-resource");
     let below = path.field("properties");
@@ -136,7 +136,7 @@ fn metadata(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// The junctors and the pattern of a schema.
+/// Validates the junctors and the pattern of a schema.
 fn restrictions(schema: &Value, skip_any_of: bool, first_all_of_is_type: bool, path: &Path, errors: &mut Errors) {
     let each = |word: &str, types_in_first: bool, errors: &mut Errors| {
         let below = path.field(word);
@@ -191,7 +191,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// Whether `anyOf` is the one form that may name types: an integer or a string.
+/// Whether `anyOf` is the only form that may declare types: an integer or a string.
 fn is_int_or_string(any_of: &[Value]) -> bool {
     let only_type = |schema: &Value, name: &str| {
         schema.as_object().is_some_and(|words| words.len() == 1) && type_name(schema) == name
@@ -199,7 +199,7 @@ fn is_int_or_string(any_of: &[Value]) -> bool {
     matches!(any_of, [integer, string] if only_type(integer, "integer") && only_type(string, "string"))
 }
 
-/// An empty name is missing, any other is wrong.
+/// Returns a "required" error for an empty name, otherwise an "invalid" one.
 pub(super) fn required_or_invalid(path: &Path, name: &str, detail: &str) -> Error {
     if name.is_empty() { Error::required(path, detail) } else { Error::invalid(path, name, detail) }
 }

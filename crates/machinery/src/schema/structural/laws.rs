@@ -1,4 +1,4 @@
-//! Laws that hold for any tree and any schema.
+//! Property tests that hold for any tree and any schema.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn tree() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A schema as a client may send it: mostly sound, some words misplaced.
+/// Generates a schema as a client may send it: mostly valid, with some misplaced keywords.
 fn openapi() -> impl Strategy<Value = Value> {
     let word = |name: &'static str, value: BoxedStrategy<Value>| {
         prop::option::weighted(0.2, value).prop_map(move |value| value.map(|value| (name, value)))
@@ -80,7 +80,7 @@ fn openapi() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Types as the catalogue has them, built bottom up: each refers to types before it.
+/// Generates types like the built-in ones, bottom up: each refers to earlier types.
 fn types() -> impl Strategy<Value = (Types, TypeId)> {
     vec((0_usize..14, vec((0_usize..5, any::<prop::sample::Index>(), 0_usize..3, any::<bool>()), 0..4)), 1..12)
         .prop_map(|recipes| {
@@ -133,7 +133,7 @@ fn types() -> impl Strategy<Value = (Types, TypeId)> {
 
 proptest! {
     #[test]
-    fn conforming_twice_is_conforming_once((types, id) in types(), tree in tree()) {
+    fn conform_is_idempotent((types, id) in types(), tree in tree()) {
         let schema = types.schema(id);
         let mut once = tree;
         if conform(&mut once, schema).is_ok() {
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pruned_tree_has_nothing_unknown(schema in openapi(), tree in tree()) {
+    fn pruning_is_idempotent(schema in openapi(), tree in tree()) {
         if let Ok(structural) = Structural::new(&schema) {
             let mut pruned = tree.clone();
             let gone = prune(&mut pruned, structural.schema());
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn defaulting_twice_is_defaulting_once(schema in openapi(), tree in tree()) {
+    fn defaulting_is_idempotent(schema in openapi(), tree in tree()) {
         if let Ok(structural) = Structural::new(&schema) {
             let mut once = tree;
             default(&mut once, structural.schema());
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn checking_ends_with_findings_and_an_unchanged_object_has_none(schema in openapi(), tree in tree()) {
+    fn validation_terminates_and_an_unchanged_object_has_no_type_errors(schema in openapi(), tree in tree()) {
         super::check(&schema, &Path::ROOT);
         if let Ok(structural) = Structural::new(&schema) {
             validate(&tree, structural.schema());
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn a_schema_without_findings_makes_types(schema in openapi()) {
+    fn a_schema_without_errors_converts_to_types(schema in openapi()) {
         if super::check(&schema, &Path::ROOT).is_empty() {
             prop_assert!(Structural::new(&schema).is_ok());
         }

@@ -1,4 +1,4 @@
-//! What upstream refuses of OpenAPI, and misuse of the `x-kubernetes-` extensions.
+//! Validation of OpenAPI features and `x-kubernetes-` extensions in CRD schemas.
 
 use super::super::JsonType;
 use super::invariants::required_or_invalid;
@@ -6,13 +6,13 @@ use super::{is_true, list, properties, schema_at, text, type_name};
 use crate::field::{BadValue, Error, Errors};
 use crate::{Path, Value};
 
-/// Parts of OpenAPI that a CRD cannot use.
+/// OpenAPI keywords that a CRD cannot use.
 const UNSUPPORTED: [&str; 6] = ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
 
-/// The reasons a CEL rule may give, sorted.
+/// The valid reasons of a CEL rule, sorted.
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// What the surroundings of a schema say about it.
+/// Properties that a schema inherits from its position.
 #[derive(Clone, Copy, Default)]
 struct Context<'a> {
     root: bool,
@@ -20,7 +20,7 @@ struct Context<'a> {
     defaults_forbidden: Option<&'a str>,
 }
 
-/// Adds what is wrong with the schema at `path`, whether or not it is structural.
+/// Reports errors in the schema at `path`, structural or not.
 pub fn check(schema: &Value, path: &Path, errors: &mut Errors) {
     walk(schema, Context { root: true, ..Context::default() }, path, errors);
 }
@@ -144,7 +144,7 @@ fn list_type(schema: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Items of a set are compared as a whole, so they must be atomic.
+/// Validates the items of a set, which are compared as a whole and must therefore be atomic.
 fn set_items(schema: &Value, path: &Path, errors: &mut Errors) {
     let Some(items) = schema_at(schema, "items") else { return };
     let (word, wrong) = match type_name(items) {
@@ -155,7 +155,7 @@ fn set_items(schema: &Value, path: &Path, errors: &mut Errors) {
         _ => return,
     };
     if wrong {
-        // Upstream shows the list type in both cases.
+        // Upstream prints the list type in both cases.
         let shown = items.get("x-kubernetes-list-type").unwrap_or(&Value::Null);
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         errors.push(Error::invalid(&path.field("items").field(word), shown, detail));
@@ -206,7 +206,7 @@ fn list_map(schema: &Value, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Items of sets and maps always exist, and the keys of a map always have a value.
+/// Validates that items of sets and maps are not nullable, and that map keys are required or have a default.
 fn key_properties(schema: &Value, path: &Path, errors: &mut Errors) {
     let Some(kind @ ("set" | "map")) = text(schema, "x-kubernetes-list-type") else { return };
     let Some(items) = schema_at(schema, "items") else { return };

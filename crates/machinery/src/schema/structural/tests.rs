@@ -16,7 +16,7 @@ fn check(spec: Value, expect: &[&str]) {
 }
 
 #[test]
-fn a_schema_becomes_types() {
+fn schemas_convert_to_types() {
     let structural = Structural::new(&value!({"type": "object", "properties": {
         "n": {"type": "integer", "format": "int32", "nullable": true, "default": 1},
         "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
@@ -46,7 +46,7 @@ fn a_schema_becomes_types() {
 }
 
 #[test]
-fn patterns_that_do_not_compile_make_no_types() {
+fn invalid_patterns_fail() {
     let error = Structural::new(&value!({"type": "string", "pattern": "("})).unwrap_err();
     assert_eq!(error.to_string(), "pattern \"(\" is not a regular expression");
 }
@@ -135,7 +135,7 @@ fn defaults_are_values_of_their_schema() {
 }
 
 #[test]
-fn what_upstream_does_not_support_is_forbidden() {
+fn unsupported_openapi_features_are_forbidden() {
     check(
         value!({"type": "object", "$ref": "#/x", "patternProperties": {"a": {}}}),
         &[
@@ -160,7 +160,7 @@ fn what_upstream_does_not_support_is_forbidden() {
 }
 
 #[test]
-fn list_types_fit_their_lists() {
+fn list_types_are_validated() {
     check(
         value!({"type": "object", "x-kubernetes-list-type": "set", "x-kubernetes-map-type": "x"}),
         &[
@@ -191,7 +191,7 @@ fn list_types_fit_their_lists() {
 }
 
 #[test]
-fn cel_rules_are_whole() {
+fn cel_rules_are_validated() {
     check(
         value!({"type": "object", "x-kubernetes-validations": [
             {"rule": " "}, {"rule": "a\nb"}, {"rule": "a", "message": "x\ny", "reason": "Why", "fieldPath": " "},

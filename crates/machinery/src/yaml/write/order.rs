@@ -1,15 +1,16 @@
-//! The order of keys: letters after all else, and numbers inside of keys by their value.
+//! Natural order of YAML keys: letters after other characters, and numbers inside keys by value.
 
 use crate::{Object, Value};
 
-/// The entries in the order in which Go's library prints them.
+/// Returns the entries in the order of Go's library.
 pub fn natural(object: &Object) -> Vec<(&str, &Value)> {
     let entries: Vec<_> = object.iter().collect();
-    // Bytes are mostly in that order already.
+    // Keys sorted by bytes are mostly in this order already.
     if entries.is_sorted_by(|a, b| !is_less(b.0, a.0)) { entries } else { sorted(entries) }
 }
 
-/// Merge sort: the order is not a total one for every set of keys, which the standard library would not forgive.
+/// Sorts by merge sort: the order is not total for every set of keys, and the standard library's sort may panic on such
+/// an order.
 fn sorted<'o>(mut entries: Vec<(&'o str, &'o Value)>) -> Vec<(&'o str, &'o Value)> {
     if entries.len() < 2 {
         return entries;
@@ -39,7 +40,7 @@ fn is_less(a: &str, b: &str) -> bool {
         (true, false) => return false,
         (false, false) => {}
     }
-    // A zero counts only after a digit that is not one: 10 is more than 1, and 01 is not.
+    // A zero counts only after a non-zero digit: 10 is greater than 1, but 01 is not.
     let zero = x == '0' || y == '0';
     let before = a[..same].chars().rev().take_while(char::is_ascii_digit);
     let start = i64::from(zero && before.into_iter().any(|digit| digit != '0'));
@@ -47,7 +48,7 @@ fn is_less(a: &str, b: &str) -> bool {
     (x_number, x_digits, x) < (y_number, y_digits, y)
 }
 
-/// The number that the digits at the start of a text make after `start`, and how many they are.
+/// Returns the number formed by `start` and the leading digits of a text, and the count of these digits.
 fn run(text: &str, start: i64) -> (i64, usize) {
     let digits = text.bytes().take_while(u8::is_ascii_digit);
     digits.fold((start, 0), |(number, count), digit| {

@@ -1,30 +1,28 @@
-//! How a string must be written to read back as the same string.
+//! Scalar style: the notation in which a string parses back as the same string.
 
 use super::super::resolve::{Meaning, is_base60, resolve};
 
-/// A way to write a string.
+/// A YAML scalar style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// As it is.
     Plain,
-    /// Between `'`.
+    /// In single quotes.
     Single,
-    /// Between `"`, with escapes.
+    /// In double quotes, with escapes.
     Double,
     /// After `|`, line by line.
     Literal,
 }
 
-/// What a string is.
+/// The role of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A key, which must stay on its line.
+    /// A key, which must be on one line.
     Key,
-    /// Anything else.
     Value,
 }
 
-/// Chooses as Go's library does: plain where it can be, quoted where it would mean something else.
+/// Chooses the style like Go's library: plain if possible, quoted if the text would parse as something else.
 pub fn style(text: &str, place: Place) -> Style {
     let traits = Traits::of(text);
     if text.contains('\n') {
@@ -57,7 +55,7 @@ pub fn put(out: &mut String, column: &mut usize, it: char, style: Style) {
     *column += out.len() - before;
 }
 
-/// Which ways a string allows.
+/// The styles that a string allows.
 struct Traits {
     plain: bool,
     single: bool,
@@ -100,7 +98,7 @@ impl Traits {
     }
 }
 
-/// What may stand in a document as it is. Go's library does not count tabs, nor what lies beyond 16 bits.
+/// Whether a character needs no escape. As in Go's library, tabs and characters beyond 16 bits do.
 fn is_printable(it: char) -> bool {
     matches!(it, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}') && it != '\u{feff}'
 }

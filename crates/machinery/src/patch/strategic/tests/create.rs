@@ -1,9 +1,9 @@
-//! Making patches from two and from three objects.
+//! Tests of the creation of two-way and three-way strategic merge patches.
 
 use super::*;
 use crate::patch::notation::read;
 
-/// Rows on two-way patches of a `spec`, or of `metadata` if it has finalizers: from -> to : patch.
+/// Checks rows on two-way patches of a `spec`, or of `metadata` if it has finalizers: from -> to : patch.
 fn two_way(table: &str) {
     for [from, to, expect] in rows(table, ["", "->", ":"]) {
         let under = if from.contains("finalizers") { "metadata" } else { "spec" };
@@ -16,7 +16,7 @@ fn two_way(table: &str) {
 }
 
 #[test]
-fn the_patch_between_two_objects_says_what_is_different() {
+fn two_way_patch_contains_the_differences() {
     two_way(
         r"
         {replicas: 1} -> {replicas: 1} : {}
@@ -36,7 +36,7 @@ fn the_patch_between_two_objects_says_what_is_different() {
 }
 
 #[test]
-fn the_patch_between_two_lists_has_their_order() {
+fn two_way_patch_of_lists_contains_their_order() {
     two_way(
         r"
         {containers: [{name: a}]} -> {containers: [{name: a}]} : {}
@@ -66,7 +66,7 @@ fn three_way(original: &str, modified: &str, current: &str, on_conflict: OnConfl
     create_three_way(&object(original), &object(modified), &object(current), thing(), on_conflict)
 }
 
-/// Rows on three-way patches: original -> modified @ current : patch = what it makes of current.
+/// Checks rows on three-way patches: original -> modified @ current : patch = result on current.
 fn three(table: &str) {
     for [original, modified, current, patch, result] in rows(table, ["", "->", "@", ":", "="]) {
         let made = three_way(&original, &modified, &current, OnConflict::Overwrite).unwrap();
@@ -76,7 +76,7 @@ fn three(table: &str) {
 }
 
 #[test]
-fn a_three_way_patch_sets_what_is_modified_and_removes_what_no_longer_is() {
+fn three_way_patch_sets_modified_fields_and_removes_dropped_ones() {
     three(
         r"
         {spec: {replicas: 1}} -> {spec: {replicas: 2}} @ {spec: {replicas: 3, args: [a]}}
@@ -93,7 +93,7 @@ fn a_three_way_patch_sets_what_is_modified_and_removes_what_no_longer_is() {
 }
 
 #[test]
-fn a_three_way_patch_keeps_the_items_that_others_put_there() {
+fn three_way_patch_keeps_items_added_by_others() {
     three(
         r"
         {spec: {containers: [{name: a, image: x}, {name: b}]}} -> {spec: {containers: [{name: a, image: y}]}}
@@ -122,7 +122,7 @@ fn a_three_way_patch_keeps_the_items_that_others_put_there() {
 }
 
 #[test]
-fn a_three_way_patch_may_refuse_to_overwrite() {
+fn three_way_patch_can_fail_on_conflicts() {
     let check = |original: &str, modified: &str, current: &str, conflict: bool| match three_way(
         original,
         modified,
@@ -181,7 +181,7 @@ fn a_three_way_patch_may_refuse_to_overwrite() {
 }
 
 #[test]
-fn a_conflict_shows_both_sides() {
+fn conflict_message_contains_both_sides() {
     let error =
         three_way("{spec: {replicas: 1}}", "{spec: {replicas: 2}}", "{spec: {replicas: 3}}", OnConflict::Refuse);
     assert_eq!(
