@@ -50,7 +50,7 @@ impl Webhook {
         Ok(Self { transport: Https::new(config)?, path: path.map(Uri::from).unwrap_or_default() })
     }
 
-    /// Sends a batch with up to [`ATTEMPTS`] attempts.
+    /// Sends a batch with up to `ATTEMPTS` attempts.
     pub async fn send(&self, events: &[Event], initial_backoff: Duration) -> Result<(), Error> {
         let body = Bytes::from(list_to_json(events));
         let mut backoff = initial_backoff;

@@ -117,7 +117,7 @@ impl Shelf {
         self.len() == 0
     }
 
-    /// Returns up to [`BATCH_MAX`] changes after a revision, oldest first.
+    /// Returns up to `BATCH_MAX` changes after a revision, oldest first.
     pub fn changes_after(&self, revision: Revision) -> Result<Vec<Arc<Change>>, Missed> {
         let inner = self.inner.read().expect("no holder panics");
         if revision < inner.floor {

@@ -102,7 +102,7 @@ async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_proxy_reaches_the_kubelet_and_never_the_api_server_itself() {
+async fn node_proxy_reaches_the_kubelet_and_loopback_addresses_are_rejected() {
     let kubelet = kubelet::start().await;
     let cluster = Cluster::start().await;
     cluster.add_node("one", kubelet.address.port(), &[]).await;

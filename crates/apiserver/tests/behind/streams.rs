@@ -315,7 +315,7 @@ async fn a_followed_log_is_streamed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_exec_attach_and_logs_work() {
+async fn kubectl_exec_and_logs_work() {
     const SPDY: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
     const WEBSOCKET: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true");
     for (features, environment, expect) in

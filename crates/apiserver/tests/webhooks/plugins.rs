@@ -84,7 +84,7 @@ async fn component_statuses_probe_the_components_when_read() {
 }
 
 #[tokio::test]
-async fn dry_run_claims_no_node_port_and_empty_lists_are_omitted() {
+async fn dry_run_claims_no_node_port_and_empty_lists_are_stored_as_null() {
     let cluster = Cluster::start().await;
     let service = value!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
         "spec": {"type": "NodePort", "ports": [{"port": 80}]}});

@@ -146,7 +146,7 @@ fn keys_must_have_names_and_secrets_of_the_right_length() {
 }
 
 #[test]
-fn a_kms_endpoint_and_timeout_must_be_valid() {
+fn kms_provider_fields_are_validated() {
     let check = |provider: &str, expect: &str| {
         check(&rule("secrets", &format!("kms: {{{provider}}}")), &format!("resources[0].providers[0].kms.{expect}"));
     };
