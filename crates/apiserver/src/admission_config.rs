@@ -9,10 +9,10 @@ use registry::admission::configuration::{self, Error as Wrong};
 /// Reasons why the admission configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0} cannot be read")]
+    #[error("failed to read {0}")]
     Read(PathBuf, #[source] std::io::Error),
     /// The configuration of one plugin is invalid.
-    #[error("{file}, plug-in {plugin:?}")]
+    #[error("{file}: the configuration of admission plugin {plugin:?} is invalid")]
     Plugin {
         /// The AdmissionConfiguration file, or the plugin's file that it references.
         file: PathBuf,
@@ -20,7 +20,7 @@ pub enum Error {
         source: Box<Wrong>,
     },
     /// The AdmissionConfiguration file itself is invalid.
-    #[error("{0}")]
+    #[error("the admission configuration {0} is invalid")]
     File(PathBuf, #[source] Box<Wrong>),
 }
 
@@ -88,10 +88,13 @@ mod tests {
         assert_eq!(found["ImagePolicyWebhook"]["imagePolicy"]["kubeConfigFile"], expect.to_str().unwrap().into());
         write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, path: none.yaml}}]"));
         let missing = folder.path().join("none.yaml");
-        assert_eq!(read(&file).unwrap_err().to_string(), format!("{} cannot be read", missing.display()));
+        assert_eq!(read(&file).unwrap_err().to_string(), format!("failed to read {}", missing.display()));
         write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, configuration: {{kind: Nope}}}}]"));
         let error = read(&file).unwrap_err();
-        assert_eq!(error.to_string(), format!("{}, plug-in \"PodSecurity\"", file.display()));
+        assert_eq!(
+            error.to_string(),
+            format!("{}: the configuration of admission plugin \"PodSecurity\" is invalid", file.display())
+        );
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(cause, "no kind \"Nope\" is registered for version \"\"");
     }

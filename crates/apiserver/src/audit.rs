@@ -111,7 +111,7 @@ impl Audit {
             sinks.push(webhook_sink(webhook, &metrics, &mut carriers));
         }
         if config.policy.is_none() && !sinks.is_empty() {
-            tracing::warn!("no audit policy file is given: no events are recorded");
+            tracing::warn!("audit backends are configured without --audit-policy-file; no events are recorded");
         }
         (Self { policy: config.policy, sinks, metrics }, carriers)
     }
@@ -159,7 +159,7 @@ impl Sink {
                 let events = limited(vec![event], self.limits);
                 let mut file = file.lock().expect("no holder panics");
                 let written = events.iter().try_for_each(|event| file.append_line(&line(event, *format)));
-                written.inspect_err(|error| tracing::error!(%error, "an audit event was not written")).is_ok()
+                written.inspect_err(|error| tracing::error!(%error, "failed to write an audit event")).is_ok()
             }
         }
     }
@@ -175,7 +175,7 @@ fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers)
         carriers.tasks.spawn(waiting.run(move |events: Vec<Event>| {
             for event in limited(events, limits) {
                 if let Err(error) = file.append_line(&line(&event, format)) {
-                    tracing::error!(%error, "an audit event was not written");
+                    tracing::error!(%error, "failed to write an audit event");
                     metrics.audit_errors.with(&["log"]).add(1);
                 }
             }
@@ -203,7 +203,7 @@ fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, carriers: &mut Ca
         async move {
             let events = limited(events, limits);
             if let Err(error) = webhook.send(&events, backoff).await {
-                tracing::error!(%error, events = events.len(), "audit events were not sent");
+                tracing::error!(%error, events = events.len(), "failed to send audit events");
                 metrics.audit_errors.with(&["webhook"]).add(events.len() as u64);
             }
         }

@@ -22,7 +22,7 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 /// Creates the missing objects. Retries until the store accepts them.
 pub async fn run(state: &State) {
     while let Err(status) = make_all(state).await {
-        tracing::warn!(message = %status.message, "what a cluster starts with is not made yet");
+        tracing::warn!(message = %status.message, "failed to create the bootstrap objects; retrying");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

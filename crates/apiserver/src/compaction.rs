@@ -25,7 +25,7 @@ pub async fn run(store: Client, interval: Duration) {
         tokio::time::sleep(interval).await;
         match compact(&store, &round).await {
             Ok(next) => round = next,
-            Err(error) => tracing::warn!(%error, "compaction failed and is tried again later"),
+            Err(error) => tracing::warn!(%error, "failed to compact the store; retrying at the next interval"),
         }
     }
 }
@@ -54,7 +54,7 @@ async fn compact(store: &Client, round: &Round) -> Result<Round, ClientError> {
     }
     if round.revision > 0 {
         match store.compact(round.revision).await {
-            Ok(()) => tracing::debug!(revision = round.revision, "compacted"),
+            Ok(()) => tracing::debug!(revision = round.revision, "compacted the store"),
             // Another server has compacted further.
             Err(ClientError::Refused(mvcc::Error::Compacted { .. })) => {}
             Err(error) => return Err(error),

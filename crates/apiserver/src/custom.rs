@@ -65,7 +65,10 @@ async fn settle(state: &State, kind: &Kind, shelf: &Shelf, built_in: &[Arc<Kind>
     let mut served = Rows::new();
     for (entry, definition) in entries.iter().zip(&definitions) {
         if let Err(status) = advance(state, kind, entry, definition, &definitions, rows).await {
-            tracing::debug!(name = entry.name(), message = %status.message, "a definition was not brought on");
+            tracing::debug!(
+                name = entry.name(), message = %status.message,
+                "failed to update the status of a CustomResourceDefinition"
+            );
         }
         if let Some(row) = row(state, entry, definition, rows).await {
             served.insert(entry.name().to_owned(), (entry.revision, row));
@@ -94,7 +97,7 @@ async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> O
     let made = match custom_resource::kind_of(definition) {
         Ok(made) => made,
         Err(error) => {
-            tracing::warn!(name = entry.name(), %error, "a definition cannot be served");
+            tracing::warn!(name = entry.name(), %error, "a CustomResourceDefinition cannot be served");
             return None;
         }
     };

@@ -91,7 +91,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
         until(connection, ending, http1::UpgradeableConnection::graceful_shutdown).await
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "a connection closed with an error");
     }
 }
 

@@ -27,7 +27,10 @@ const RETRY: Duration = Duration::from_secs(1);
 pub async fn run(state: &State, own: SocketAddr) {
     loop {
         if let Err(status) = follow(state, own).await {
-            tracing::warn!(message = %status.message, "the endpoints of the kubernetes service are not kept");
+            tracing::warn!(
+                message = %status.message,
+                "failed to update the endpoints of the kubernetes Service; retrying"
+            );
         }
         tokio::time::sleep(RETRY).await;
     }

@@ -123,7 +123,7 @@ impl Target {
         let (mut sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
         tokio::spawn(async move {
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a backend ended");
+                tracing::debug!(%error, "a connection to a backend closed with an error");
             }
         });
         Ok(sender.send_request(request).await?)
@@ -171,6 +171,6 @@ async fn carry(client: OnUpgrade, backend: OnUpgrade) {
     let (mut client, mut backend) = (TokioIo::new(client), TokioIo::new(backend));
     let carried = copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER_BYTES, BUFFER_BYTES).await;
     if let Err(error) = carried {
-        tracing::debug!(%error, "a stream ended");
+        tracing::debug!(%error, "a proxied stream closed with an error");
     }
 }

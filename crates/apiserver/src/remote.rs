@@ -31,9 +31,9 @@ pub struct Remote {
 /// Reasons why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0} cannot be used")]
+    #[error("the kubeconfig {0} is invalid")]
     Kubeconfig(PathBuf, #[source] Box<KubeconfigError>),
-    #[error("{0} describes no server that can be reached")]
+    #[error("the server in the kubeconfig {0} cannot be used")]
     Transport(PathBuf, #[source] TransportError),
 }
 

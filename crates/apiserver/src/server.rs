@@ -156,7 +156,7 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] tls::Error),
     /// The encryption configuration cannot be used.
-    #[error("values cannot be encrypted at rest")]
+    #[error("failed to set up encryption at rest")]
     Vault(#[from] vault::Error),
     /// A webhook-based plugin is misconfigured.
     #[error(transparent)]
@@ -258,14 +258,17 @@ impl Server {
             if let Some(own) = self.state.advertised
                 && let Err(status) = presence::end(&self.state, own).await
             {
-                tracing::warn!(message = %status.message, "the endpoints of the kubernetes service still show this server");
+                tracing::warn!(
+                    message = %status.message,
+                    "failed to remove this server from the endpoints of the kubernetes Service"
+                );
             }
             self.state.ending.send_replace(true);
             let _ = (&mut self.connections).await;
             std::mem::take(&mut self.audits).finish().await;
         });
         if drained.await.is_err() {
-            tracing::warn!("not everything that was asked is answered; it is dropped");
+            tracing::warn!("requests did not finish before the shutdown timeout; closing their connections");
         }
         self.tasks.shutdown().await;
     }

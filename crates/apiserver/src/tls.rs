@@ -55,18 +55,18 @@ pub struct Sni {
 /// Reasons why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0} cannot be used")]
+    #[error("the file {0} cannot be read or written")]
     File(PathBuf, #[source] io::Error),
-    #[error("--tls-cert-file and --tls-private-key-file go together")]
+    #[error("--tls-cert-file and --tls-private-key-file must be specified together")]
     Half,
     /// The self-signed certificate could not be created.
-    #[error("a certificate cannot be made")]
+    #[error("failed to create the self-signed serving certificate")]
     Make(#[from] rcgen::Error),
     /// Certificate and key do not match.
-    #[error("the certificate cannot be used")]
+    #[error("the serving certificate cannot be used")]
     Rustls(#[from] rustls::Error),
     /// The client CA file cannot be used.
-    #[error("{0} holds no usable authority of clients")]
+    #[error("the client CA file {0} contains no usable CA certificate")]
     Verifier(PathBuf, #[source] rustls::server::VerifierBuilderError),
     /// The TLS settings or a certificate are invalid.
     #[error(transparent)]

@@ -39,13 +39,13 @@ pub struct File {
 /// Reasons why a value cannot be encrypted or decrypted, or a configuration cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the encryption configuration {path} cannot be read")]
+    #[error("failed to read the encryption configuration {path}")]
     File {
         /// Path of the configuration file.
         path: PathBuf,
         source: Arc<std::io::Error>,
     },
-    #[error("the encryption configuration {path} cannot be used")]
+    #[error("the encryption configuration {path} is invalid")]
     Configuration {
         /// Path of the configuration file.
         path: PathBuf,
@@ -129,18 +129,18 @@ impl Vault {
         let rules = match Rules::read(&self.file) {
             Ok(rules) => rules,
             Err(error) => {
-                tracing::error!(%error, "the encryption configuration stays as it is");
+                tracing::error!(%error, "failed to reload the encryption configuration; keeping the previous one");
                 return false;
             }
         };
         for service in rules.services.values() {
             if let Err(error) = service.refresh(&self.keyring).await {
-                tracing::error!(%error, "the encryption configuration stays as it is");
+                tracing::error!(%error, "failed to reload the encryption configuration; keeping the previous one");
                 return false;
             }
         }
         *self.rules.write().expect("no holder panics") = Arc::new(rules);
-        tracing::info!("the encryption configuration was read anew");
+        tracing::info!("reloaded the encryption configuration");
         true
     }
 

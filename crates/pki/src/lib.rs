@@ -57,14 +57,14 @@ pub struct Pair {
 /// Reasons why a certificate cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path} cannot be used")]
+    #[error("failed to read or write {path}")]
     File {
         /// The file or directory.
         path: PathBuf,
         source: std::io::Error,
     },
     /// A key or certificate cannot be created or parsed.
-    #[error("{path} holds no key or certificate")]
+    #[error("{path} contains no valid key or certificate")]
     Content {
         /// The file of the key or certificate.
         path: PathBuf,
@@ -72,14 +72,14 @@ pub enum Error {
     },
     /// The key of a CA is missing: this host is not a server, or has lost the key.
     #[error(
-        "{certificate} is here without its key {key}: on a server restore the key from a backup; any other machine has none"
+        "the CA certificate {certificate} exists without its key {key}; on a server, restore the key from a backup; other nodes have no CA keys"
     )]
     KeyLost {
         certificate: PathBuf,
         /// The expected path of the key.
         key: PathBuf,
     },
-    #[error("{path} holds no certificate")]
+    #[error("{path} contains no valid certificate")]
     Certificate {
         /// The file that cannot be parsed.
         path: PathBuf,

@@ -37,15 +37,15 @@ pub struct Wanted<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     /// The files of the CA cannot be used.
-    #[error("the authority cannot be used")]
+    #[error("the CA cannot be used")]
     Authority(#[from] Error),
     /// The CA has expired.
     #[error("the signer has expired: NotAfter={0}")]
     Expired(Time),
-    #[error("the request cannot be read")]
+    #[error("the certificate request cannot be parsed")]
     Malformed,
     /// The request is not signed by the key it contains.
-    #[error("the request is not signed by the key that it is for")]
+    #[error("the certificate request is not signed by the key it contains")]
     Unproven,
     #[error("unrecognized usage values: {0:?}")]
     Usage(String),

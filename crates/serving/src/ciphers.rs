@@ -43,7 +43,7 @@ pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Resul
             known.ok_or_else(|| TlsError::Ciphers(format!("Cipher suite {name} not supported or doesn't exist")))?;
         match suite {
             Some(suite) => wanted.push(*suite),
-            None => tracing::warn!(name, "a cipher suite is unsound and is not offered"),
+            None => tracing::warn!(name, "an insecure cipher suite in --tls-cipher-suites is not offered"),
         }
     }
     suites.retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));

@@ -64,11 +64,14 @@ impl<T> Reloaded<T> {
         match (self.load)() {
             Ok(value) => {
                 inner.value = Arc::new(value);
-                tracing::info!(files = ?self.files, "changed files were read again");
+                tracing::info!(files = ?self.files, "reloaded changed files");
             }
             Err(error) => {
                 let cause = error.source().map(ToString::to_string).unwrap_or_default();
-                tracing::error!(files = ?self.files, %error, cause, "changed files cannot be used, the old ones count");
+                tracing::error!(
+                    files = ?self.files, %error, cause,
+                    "failed to reload changed files; keeping the previous contents"
+                );
             }
         }
     }

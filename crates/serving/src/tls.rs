@@ -17,7 +17,7 @@ use crate::ciphers;
 /// Reasons why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("{0} holds no usable PEM")]
+    #[error("{0} contains no usable PEM")]
     Pem(PathBuf, #[source] rustls::pki_types::pem::Error),
     /// Certificate and key do not match.
     #[error("the certificate cannot be used")]

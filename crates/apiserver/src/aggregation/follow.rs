@@ -131,7 +131,7 @@ impl Follower {
     /// Registers local APIServices, starts the checks that are due, and updates the conditions.
     async fn settle(&mut self, at: Instant) {
         if let Err(status) = self.register().await {
-            tracing::debug!(message = %status.message, "what is served is not registered yet");
+            tracing::debug!(message = %status.message, "failed to register the local APIServices");
         }
         let entries = self.shelves[0].list("", |_| true);
         let (mut served, mut told) = (Served::new(), Vec::new());
@@ -154,7 +154,10 @@ impl Follower {
         *self.state.aggregation.served.write().expect("no holder panics") = Arc::new(served);
         for (entry, object, availability) in told {
             if let Err(status) = self.tell(entry, &object, &availability).await {
-                tracing::debug!(name = entry.name(), message = %status.message, "an APIService was not brought on");
+                tracing::debug!(
+                    name = entry.name(), message = %status.message,
+                    "failed to update the status of an APIService"
+                );
             }
         }
     }
@@ -231,7 +234,7 @@ impl Follower {
     /// Writes the Available condition to an APIService if it changed.
     async fn tell(&self, entry: &Entry, object: &Value, availability: &Availability) -> Result<(), Status> {
         let Some(next) = availability.told(object, now()) else { return Ok(()) };
-        tracing::info!(name = entry.name(), availability = ?availability, "the availability of an APIService changes");
+        tracing::info!(name = entry.name(), availability = ?availability, "the availability of an APIService changed");
         self.replace(&next, "status").await
     }
 

@@ -29,14 +29,14 @@ pub struct Webhook {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kubeconfig of the webhook is invalid.
-    #[error("the configuration of the audit webhook cannot be used")]
+    #[error("the configuration of the audit webhook is invalid")]
     Config(#[from] KubeconfigError),
-    #[error("the audit webhook cannot be reached")]
+    #[error("failed to connect to the audit webhook")]
     Transport(#[from] TransportError),
     /// The webhook rejected a batch.
-    #[error("the audit webhook answered {0}")]
+    #[error("the audit webhook responded with {0}")]
     Refused(StatusCode),
-    #[error("the audit webhook did not answer in time")]
+    #[error("the request to the audit webhook timed out")]
     Late,
 }
 
@@ -61,7 +61,7 @@ impl Webhook {
                     return Err(Error::Refused(code));
                 }
                 Ok(()) => return Ok(()),
-                Err(error) => tracing::warn!(%error, "audit events are sent again"),
+                Err(error) => tracing::warn!(%error, "failed to send audit events to the webhook; retrying"),
             }
             tokio::time::sleep(backoff).await;
             backoff = next_backoff(backoff);

@@ -42,15 +42,15 @@ struct Keys {
 /// Reasons why an issuer's keys cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
-    #[error("{0} is no URL of a server")]
+    #[error("{0} is not a valid server URL")]
     Url(String),
-    #[error("the server cannot be asked")]
+    #[error("the request to the server failed")]
     Transport(#[from] client::TransportError),
-    #[error("the server did not answer in time")]
+    #[error("the request to the server timed out")]
     Late,
-    #[error("the server answered {0}")]
+    #[error("the server responded with {0}")]
     Refused(http::StatusCode),
-    #[error("the answer cannot be read: {0}")]
+    #[error("the response cannot be parsed: {0}")]
     Body(String),
     #[error(transparent)]
     Discovery(#[from] oidc::DiscoveryError),
@@ -113,7 +113,10 @@ impl Issuer {
             }
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(issuer = %self.authenticator.issuer.url, %error, cause, "an issuer's keys are not known");
+                tracing::warn!(
+                    issuer = %self.authenticator.issuer.url, %error, cause,
+                    "failed to fetch the keys of an OIDC issuer"
+                );
                 None
             }
         }

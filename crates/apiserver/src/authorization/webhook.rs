@@ -49,7 +49,7 @@ impl Authorizer for Webhook {
             Ok(true) => {}
             Ok(false) => return Decision::NoOpinion(String::new()),
             Err(why) => {
-                tracing::warn!(%why, "match conditions of an authorization webhook cannot be evaluated");
+                tracing::warn!(%why, "failed to evaluate the match conditions of an authorization webhook");
                 return self.rules.failure_policy.decision();
             }
         }
@@ -65,7 +65,7 @@ impl Authorizer for Webhook {
         let decided = match asked {
             Ok(decided) => decided,
             Err(why) => {
-                tracing::warn!(%why, "an authorization webhook cannot be asked");
+                tracing::warn!(%why, "failed to call an authorization webhook");
                 return self.rules.failure_policy.decision();
             }
         };

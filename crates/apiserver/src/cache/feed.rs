@@ -21,7 +21,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub async fn run(cache: Arc<Cache>, store: Arc<Store>, layout: Layout) {
     loop {
         if let Err(error) = feed(&cache, &store, &layout).await {
-            tracing::warn!(%error, "the watch of the store ended; reading everything anew");
+            tracing::warn!(%error, "the watch of the store closed; filling the watch cache again");
         }
         cache.fed.store(false, Ordering::Relaxed);
         tokio::time::sleep(RETRY).await;
@@ -127,7 +127,7 @@ fn below<'f>(layout: &Layout, found: &'f Found) -> Option<&'f str> {
 // the list.
 fn entry(shelf: &Shelf, key: &str, found: &Found) -> Option<(Arc<Entry>, Held)> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        tracing::error!(key, %error, "an object in the store cannot be read");
+        tracing::error!(key, %error, "failed to decode an object in the store");
     };
     let value = found.value.as_ref().map_err(|error| unreadable(error)).ok()?.clone()?;
     let read = Entry::read(key, value, found.revision, shelf.selectable());

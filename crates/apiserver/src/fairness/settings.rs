@@ -54,7 +54,7 @@ async fn settle(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
     let (schemas, levels) = (objects(state, schemas), objects(state, levels));
     let Some(done) = state.fairness.reconfigure(&schemas, &levels) else { return };
     for ignored in &done.ignored {
-        tracing::warn!(name = %ignored.name, error = %ignored.error, "a priority level is passed over");
+        tracing::warn!(name = %ignored.name, error = %ignored.error, "a PriorityLevelConfiguration is ignored");
     }
     for condition in &done.conditions {
         let schema = schemas.iter().find(|schema| Meta::of(schema).name() == condition.flow_schema);
@@ -81,7 +81,7 @@ fn log(what: &str, done: Result<(), Status>) {
         Ok(()) => {}
         // Another server wrote the object; the next pass sees its result.
         Err(status) if status.is(&Reason::Conflict) || status.is(&Reason::AlreadyExists) => {}
-        Err(status) => tracing::warn!(what, message = %status.message, "flow control's objects are not kept"),
+        Err(status) => tracing::warn!(what, message = %status.message, "failed to write a flow control object"),
     }
 }
 

@@ -205,7 +205,7 @@ impl Course {
     pub fn panicked(&mut self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
-        tracing::error!(panic = text, audit_id = %self.audit_id, "a request made a handler panic");
+        tracing::error!(panic = text, audit_id = %self.audit_id, "a request handler panicked");
         if let Some(event) = self.trail.take().and_then(|trail| trail.panicked(text, now())) {
             self.state.audit.write(&event);
         }

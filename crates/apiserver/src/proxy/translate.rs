@@ -60,7 +60,7 @@ pub async fn translate(
         let Ok(backend) = backend.await else { return };
         let session = Session::new(TokioIo::new(backend), Side::Client);
         if let Err(error) = carry(socket, session, &options).await {
-            tracing::debug!(%error, "a translated stream ended");
+            tracing::debug!(%error, "a translated stream closed with an error");
         }
     });
     Ok(accepted)

@@ -50,7 +50,10 @@ impl Service {
             let wait = match self.refresh(&keyring).await {
                 Ok(()) => STATUS_INTERVAL,
                 Err(error) => {
-                    tracing::error!(service = %self.name, %error, "the key management service cannot be used");
+                    tracing::error!(
+                        service = %self.name, %error,
+                        "failed to refresh the seed of a KMS plugin; retrying"
+                    );
                     STATUS_RETRY
                 }
             };

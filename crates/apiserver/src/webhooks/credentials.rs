@@ -17,7 +17,7 @@ pub struct Credentials(Kubeconfig);
 /// Reasons why the credentials cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    #[error("the kubeconfig {0} for webhooks cannot be used")]
+    #[error("the kubeconfig {0} for admission webhooks is invalid")]
     Kubeconfig(PathBuf, #[source] Box<KubeconfigError>),
 }
 

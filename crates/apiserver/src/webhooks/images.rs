@@ -30,9 +30,9 @@ pub struct Images {
 #[derive(Debug, thiserror::Error)]
 pub enum ImagesError {
     /// The plugin is enabled without a configuration.
-    #[error("ImagePolicyWebhook needs a configuration: --admission-control-config-file")]
+    #[error("ImagePolicyWebhook requires a configuration in --admission-control-config-file")]
     Missing,
-    #[error("the configuration of ImagePolicyWebhook cannot be used")]
+    #[error("the configuration of ImagePolicyWebhook is invalid")]
     Config(#[from] configuration::Error),
     #[error(transparent)]
     Remote(#[from] remote::Error),

@@ -146,7 +146,7 @@ impl Cluster {
             .env(environment.0, environment.1);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let Ok(mut child) = command.spawn() else {
-            println!("skipped: there is no kubectl on this machine");
+            println!("skipped: kubectl is not installed on this host");
             return None;
         };
         let mut stdin = child.stdin.take().unwrap();

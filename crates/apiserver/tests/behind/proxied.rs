@@ -53,7 +53,7 @@ async fn ask(cluster: &Cluster, method: &str, path: &str, body: &'static str) ->
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
     let Some(ip) = own_address() else {
-        println!("skipped: this machine has no address but its own loopback");
+        println!("skipped: this host has only loopback addresses");
         return;
     };
     let backend = Backend::start(ip, &[], never(), serve).await;

@@ -106,8 +106,8 @@ fn forged_and_invalid_requests_are_rejected() {
     let mut forged = good.clone();
     let at = forged.windows(6).position(|window| window == b"node:n").unwrap();
     forged[at + 5] = b'm';
-    check(&forged, &["client auth"], "the request is not signed by the key that it is for");
-    check(b"nonsense", &["client auth"], "the request cannot be read");
-    check(&[good.as_slice(), &[0]].concat(), &["client auth"], "the request cannot be read");
+    check(&forged, &["client auth"], "the certificate request is not signed by the key it contains");
+    check(b"nonsense", &["client auth"], "the certificate request cannot be parsed");
+    check(&[good.as_slice(), &[0]].concat(), &["client auth"], "the certificate request cannot be parsed");
     check(&good, &["time travel"], "unrecognized usage values: \"time travel\"");
 }
