@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn plugin_names_are_unique() {
+    fn names_are_unique() {
         let names: BTreeSet<_> = ROWS.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), ROWS.len());
     }
