@@ -13,7 +13,7 @@ use crate::authentication::Peer;
 use crate::life;
 use crate::state::State;
 
-/// Returns a transport that sends requests as `user`, or as the user whom the request's credentials identify.
+/// Returns a transport that sends requests as `user`. Without a user, the request's credentials are authenticated.
 pub fn transport(state: Arc<State>, user: Option<User>) -> Arc<dyn Transport> {
     let peer = Peer { user, ..Peer::default() };
     Arc::new(InProcess::new(peer, move |mut request: Request<Bytes>| {

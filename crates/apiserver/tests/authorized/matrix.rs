@@ -433,8 +433,8 @@ fn compared(object: &Value) -> Value {
     object
 }
 
-/// Whether the server writes a key of another kind because of a request: a Service's IPAddress, or the instances of a
-/// CRD.
+/// Whether the server writes a key of another kind because of a request: a Service's IPAddress, or the APIService and
+/// instances of a CRD.
 fn goes_along(kind: &Kind, key: &str) -> bool {
     match kind.kind.as_str() {
         "Service" => key.contains("/ipaddresses/"),

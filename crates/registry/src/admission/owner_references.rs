@@ -27,7 +27,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         let may = |verb: &str, resource: Resource<'_>| {
             view.allows(&auth::Attributes { user: attributes.user, verb, target: auth::Target::Resource(resource) })
         };
-        // Setting owners on create needs no permission, since nothing existing can be deleted.
+        // Setting owners on create needs no delete permission, since no existing object can be deleted.
         let own = Resource {
             group: &kind.group,
             version: &attributes.version.name,
