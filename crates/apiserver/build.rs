@@ -1,4 +1,4 @@
-//! Makes the types and client of the key management protocol from its proto file, without a protoc on the machine.
+//! Build script: generates the KMS v2 gRPC types and client from `proto/kms.proto` without needing protoc.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(["proto/kms.proto"], ["proto"])?;

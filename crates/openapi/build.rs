@@ -1,4 +1,4 @@
-//! Collects what k8s-openapi says about every type and field, for people to read, into one compressed text.
+//! Build script: collects the type and field descriptions of k8s-openapi into one compressed text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use k8s_openapi::schemars::{Schema, SchemaGenerator};
 
-/// Adds kinds to a generator, which follows them to every type they are made of.
+/// Adds kinds to a schema generator, which includes every type they refer to.
 macro_rules! describe {
     ($generator:ident: $($($module:ident)::+: $($kind:ident)+;)+) => {
         $({
@@ -75,7 +75,7 @@ fn main() {
     println!("cargo::rustc-env=FINGERPRINT={:016x}", fingerprint(&text));
 }
 
-/// A line of the type's name and description, then one for each field, indented by a tab.
+/// Writes a line with the type's name and description, then one per field, indented by a tab.
 fn describe_type(name: &str, schema: &Schema, text: &mut String) {
     let words = |said: Option<&str>| said.unwrap_or_default().replace('\\', "\\\\").replace('\n', "\\n");
     let description = words(schema.get("description").and_then(|text| text.as_str()));
@@ -88,7 +88,7 @@ fn describe_type(name: &str, schema: &Schema, text: &mut String) {
     }
 }
 
-/// What documents are made from and by, as one number: a client may keep a document until this changes.
+/// Returns a hash of the inputs of documents: a client can cache a document until this changes.
 fn fingerprint(descriptions: &str) -> u64 {
     let mut hash = fnv(0xcbf2_9ce4_8422_2325, descriptions.as_bytes());
     for source in ["src", "../api/src/catalogue.txt"] {

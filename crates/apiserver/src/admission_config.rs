@@ -1,4 +1,4 @@
-//! `--admission-control-config-file`: the file, the files that it names, and what is wrong with them.
+//! `--admission-control-config-file`: reads the AdmissionConfiguration file and the plugin files it references.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,28 +6,25 @@ use std::path::{Path, PathBuf};
 use machinery::Value;
 use registry::admission::configuration::{self, Error as Wrong};
 
-/// Why plug-ins cannot be configured.
+/// Reasons why the admission configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read.
-    #[error("{0} cannot be read")]
+    #[error("failed to read {0}")]
     Read(PathBuf, #[source] std::io::Error),
-    /// A file says something that cannot be.
-    #[error("{file}, plug-in {plugin:?}")]
+    /// The configuration of one plugin is invalid.
+    #[error("{file}: the configuration of admission plugin {plugin:?} is invalid")]
     Plugin {
-        /// The file.
+        /// The AdmissionConfiguration file, or the plugin's file that it references.
         file: PathBuf,
-        /// The plug-in.
         plugin: String,
-        /// What is wrong.
         source: Box<Wrong>,
     },
-    /// The first file says something that cannot be.
-    #[error("{0}")]
+    /// The AdmissionConfiguration file itself is invalid.
+    #[error("the admission configuration {0} is invalid")]
     File(PathBuf, #[source] Box<Wrong>),
 }
 
-/// The configurations of plug-ins by name. Paths in them are absolute afterwards.
+/// Returns the plugin configurations by plugin name. Paths in them are made absolute.
 pub fn read(file: &Path) -> Result<BTreeMap<String, Value>, Error> {
     let entries = configuration::parse(&text(file)?).map_err(|wrong| Error::File(file.to_owned(), Box::new(wrong)))?;
     let mut found = BTreeMap::new();
@@ -55,12 +52,12 @@ fn named(file: &Path, plugin: &str, source: Wrong) -> Error {
     Error::Plugin { file: file.to_owned(), plugin: plugin.to_owned(), source: Box::new(source) }
 }
 
-/// A path that is relative to the folder of the file that names it.
+/// Resolves `path` relative to the directory of the file that references it.
 fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// The configuration with the path of the kubeconfig in it made absolute.
+/// Makes the kubeconfig path in a plugin configuration absolute.
 fn rooted(mut config: Value, file: &Path) -> Value {
     let holder = match config.get("imagePolicy") {
         Some(_) => config.get_mut("imagePolicy"),
@@ -79,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_lead_to_files_and_every_mistake_names_its_place() {
+    fn referenced_files_are_read_and_errors_name_the_file_and_plugin() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("admission.yaml");
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -91,10 +88,13 @@ mod tests {
         assert_eq!(found["ImagePolicyWebhook"]["imagePolicy"]["kubeConfigFile"], expect.to_str().unwrap().into());
         write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, path: none.yaml}}]"));
         let missing = folder.path().join("none.yaml");
-        assert_eq!(read(&file).unwrap_err().to_string(), format!("{} cannot be read", missing.display()));
+        assert_eq!(read(&file).unwrap_err().to_string(), format!("failed to read {}", missing.display()));
         write("admission.yaml", &format!("{head}plugins: [{{name: PodSecurity, configuration: {{kind: Nope}}}}]"));
         let error = read(&file).unwrap_err();
-        assert_eq!(error.to_string(), format!("{}, plug-in \"PodSecurity\"", file.display()));
+        assert_eq!(
+            error.to_string(),
+            format!("{}: the configuration of admission plugin \"PodSecurity\" is invalid", file.display())
+        );
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(cause, "no kind \"Nope\" is registered for version \"\"");
     }

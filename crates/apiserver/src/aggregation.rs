@@ -1,9 +1,9 @@
-//! Aggregation: versions of groups that other servers serve, behind this one.
+//! API aggregation: APIServices served by extension API servers.
 //!
 //! ```text
-//! APIServices, Services, EndpointSlices ──> follow ──> asks the servers ──> conditions in the APIServices
+//! APIServices, Services, EndpointSlices ──> follow ──> discovery requests ──> conditions in the APIServices
 //!                                              │
-//! requests ──> remote(path) <── remotes ───────┘ ──> proxied, in the name of who asked
+//! requests ──> remote(path) <── remotes ───────┘ ──> proxied with the user's identity in request headers
 //! ```
 
 mod follow;
@@ -30,42 +30,42 @@ use crate::life::Asked;
 use crate::proxy::{ProxyError, Stream, Target, headers};
 use crate::state::State;
 
-/// How servers behind this one know it; given at start.
+/// Client identity and CAs of the aggregation layer, from flags.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// `--proxy-client-cert-file` and `--proxy-client-key-file`.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// `--client-ca-file`: who vouches for clients.
+    /// `--client-ca-file`: the CA of client certificates.
     pub client_ca: Option<PathBuf>,
-    /// `--requestheader-client-ca-file`: who vouches for proxies.
+    /// `--requestheader-client-ca-file`: the CA of front proxies.
     pub proxy_ca: Option<PathBuf>,
 }
 
-/// What others serve.
+/// The registered API group versions that extension API servers serve.
 pub struct Aggregation {
     config: Config,
     served: RwLock<Arc<Served>>,
 }
 
-/// Versions by group and version.
+/// Extension API servers by API group and version.
 type Served = BTreeMap<(String, String), Arc<Behind>>;
 
-/// A version that another server serves, and what it said of it.
+/// A group version that an extension API server serves, with its discovery documents.
 #[derive(Clone, Debug)]
 pub struct Behind {
-    /// What its APIService says.
+    /// The spec of the APIService.
     pub remote: Remote,
-    /// Its resources, if it was asked.
+    /// The APIResourceList; absent until the first successful discovery request.
     pub resources: Option<Value>,
-    /// Where its OpenAPI document is, if it has one.
+    /// The OpenAPI v3 entry point, if the server has one.
     pub openapi: Option<Value>,
-    /// Its document of OpenAPI version 2 and the hash of that, if it has one.
+    /// The OpenAPI v2 document and its hash, if the server has one.
     pub swagger: Option<Arc<(String, Value)>>,
 }
 
 impl Behind {
-    /// Whether the server behind this one says that objects of a resource are in namespaces; `None` if it says nothing of it, or
-    /// has resources of both scopes under that name.
+    /// Whether the extension API server reports the resource as namespaced. `None` if the resource is not listed, or is
+    /// listed with both scopes.
     pub fn is_namespaced(&self, resource: &Resource) -> Option<bool> {
         let listed = self.resources.as_ref()?.get("resources")?.as_array()?;
         let part = format!("{}/{}", resource.plural, resource.subresource);
@@ -79,12 +79,11 @@ impl Behind {
 }
 
 impl Aggregation {
-    /// Nobody serves anything yet.
     pub fn new(config: Config) -> Self {
         Self { config, served: RwLock::default() }
     }
 
-    /// Who serves what a request is about, if not this server.
+    /// Returns the extension API server for a request, or `None` if this server serves the request itself.
     pub fn remote(&self, info: &Info) -> Option<Arc<Behind>> {
         let served = self.served();
         if served.is_empty() {
@@ -101,7 +100,7 @@ impl Aggregation {
         served.get(&key).cloned()
     }
 
-    /// What others serve, for the documents that list everything.
+    /// Passes the group versions of extension API servers to `make`, for discovery and OpenAPI documents.
     pub fn with_foreign<R>(&self, make: impl FnOnce(&[Foreign<'_>]) -> R) -> R {
         let served = self.served();
         let foreign: Vec<Foreign<'_>> = served
@@ -124,20 +123,20 @@ impl Aggregation {
         self.served.read().expect("no holder panics").clone()
     }
 
-    /// How a server behind this one is trusted, and by what it knows this one.
+    /// Returns the TLS configuration for an extension API server: its CA bundle and this server's client certificate.
     fn tls(&self, remote: &Remote) -> Tls {
         let bundle = (!remote.bundle.is_empty()).then(|| Pem::Inline(remote.bundle.clone().into()));
         Tls { certificate_authority: bundle, insecure_skip_verify: remote.insecure, ..self.shown() }
     }
 
-    /// What this server shows, to whoever it is.
+    /// Returns a TLS configuration with only this server's proxy client certificate.
     fn shown(&self) -> Tls {
         let client = self.config.client.clone().map(|(certificate, key)| (Pem::File(certificate), Pem::File(key)));
         Tls { client, ..Tls::default() }
     }
 }
 
-/// Passes a request on to the server behind this one that serves it.
+/// Proxies a request to the extension API server that serves it.
 pub async fn serve(state: &State, behind: &Behind, asked: &Asked, user: &User, stream: Stream) -> Answer {
     if !behind.remote.available {
         return unavailable();
@@ -160,7 +159,7 @@ async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -
         Some(client) => target.switch(request, client).await?,
         None => target.pass(request).await?,
     };
-    // A redirect would make this server's clients show their proofs of identity to somebody else.
+    // Following a redirect would make clients send their credentials to another server.
     if answer.status().is_redirection() && answer.headers().contains_key(LOCATION) {
         let message = "the backend attempted to redirect this request, which is not permitted";
         return Ok(answer::text(502, message));
@@ -168,7 +167,7 @@ async fn pass(target: &Target, asked: &Asked, user: &User, mut stream: Stream) -
     Ok(answer)
 }
 
-/// The way to a server behind this one.
+/// Resolves the connection target of an extension API server.
 fn target(state: &State, remote: &Remote, tls: Tls, path: String) -> Result<Target, Unresolved> {
     let backend = Backend::Service {
         namespace: remote.namespace.clone(),
@@ -190,7 +189,7 @@ fn reached(error: &ProxyError) -> String {
     }
 }
 
-/// The headers of a request that this server makes for itself.
+/// Returns the headers of requests that this server sends on its own behalf.
 fn own_headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     let own = User { groups: vec![auth::user::MASTERS.into()], ..User::default() };

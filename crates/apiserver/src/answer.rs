@@ -1,4 +1,4 @@
-//! What goes back to a client: bodies, statuses, objects in the form that was asked for.
+//! HTTP responses: bodies, Status objects and content negotiation of encoded objects.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,29 +16,27 @@ use machinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 use registry::accept::{Accepted, Encoding, Form};
 use tokio::sync::mpsc;
 
-/// Answers up to so many bytes are sent as they are; upstream's limit.
+/// Responses above this size are compressed; upstream's limit.
 const COMPRESSED_FROM: usize = 128 * 1024;
-/// What a client gets of whom nothing else is known.
+/// The content negotiation result of clients without an Accept header.
 pub const PLAIN: Accepted = Accepted { encoding: Encoding::Json, form: Form::Whole, pretty: false };
 
-/// A response of this server.
 pub type Answer = Response<Body>;
 
-/// The body of a response.
 pub enum Body {
-    /// All of it.
+    /// A complete body.
     Whole(Bytes),
-    /// Piece by piece; the sender waits while the client does not read.
+    /// A streamed body; the sender blocks while the client does not read.
     Stream(mpsc::Receiver<Bytes>),
-    /// The body of somebody else's answer, as it comes.
+    /// The body of a proxied response.
     Foreign(hyper::body::Incoming),
-    /// What was read of a body already, and the rest of it.
+    /// A body of which the first chunk has been read already.
     Begun(Option<Bytes>, Box<Self>),
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    /// Somebody else's answer may break off, and then so must ours.
+    /// A proxied response may break off; the error aborts this response as well.
     type Error = hyper::Error;
 
     fn poll_frame(
@@ -76,22 +74,20 @@ impl http_body::Body for Body {
     }
 }
 
-/// Bytes of a type.
 pub fn bytes(code: u16, media_type: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Body::Whole(body.into()));
     *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    // Upstream forbids caches to keep what an authorizer decided over.
+    // Upstream forbids caching of responses that depend on authorization.
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     answer
 }
 
-/// Plain text.
 pub fn text(code: u16, body: impl Into<String>) -> Answer {
     bytes(code, "text/plain; charset=utf-8", body.into())
 }
 
-/// A failure, or a success that has nothing else to say.
+/// Returns a Status as a response; code 0 becomes 200.
 pub fn status(status: &Status, accepted: Accepted) -> Answer {
     let code = if status.code == 0 { 200 } else { status.code };
     let mut value = status.to_value();
@@ -105,7 +101,7 @@ pub fn status(status: &Status, accepted: Accepted) -> Answer {
     answer
 }
 
-/// An object in the encoding that was asked for. Custom resources have no protobuf form and are given as JSON.
+/// Returns an object in the negotiated encoding. Custom resources have no protobuf form and are returned as JSON.
 pub fn encoded(code: u16, value: &Value, accepted: Accepted, schema: Option<Schema<'_>>) -> Answer {
     let encoding = accepted.encoding;
     match encoding {
@@ -118,14 +114,14 @@ pub fn encoded(code: u16, value: &Value, accepted: Accepted, schema: Option<Sche
     }
 }
 
-/// An object as JSON on one line, without the end of the line.
+/// Returns an object as JSON on one line without a final newline.
 pub fn as_json(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     codec::JSON.write(value, &mut out);
     out
 }
 
-/// JSON that is on one line, as a client wants it: indented, or as a line.
+/// Returns a response from single-line JSON: indented if the client requested `pretty`, otherwise with a final newline.
 pub fn json(code: u16, mut line: Vec<u8>, accepted: Accepted) -> Answer {
     if accepted.pretty {
         line = json::indent(&line);
@@ -135,14 +131,14 @@ pub fn json(code: u16, mut line: Vec<u8>, accepted: Accepted) -> Answer {
     bytes(code, Encoding::Json.media_type(), line)
 }
 
-/// An object as it is, for somebody in this process.
+/// Returns a response that carries the decoded object, for clients in this process.
 pub fn held(code: u16, object: Value) -> Answer {
     let mut answer = bytes(code, Encoding::Json.media_type(), Bytes::new());
     answer.extensions_mut().insert(Answered(object));
     answer
 }
 
-/// An object in its protobuf envelope, if its kind has one.
+/// Returns an object in its protobuf envelope, or `None` if its kind has no protobuf form.
 pub fn as_protobuf(value: &Value, schema: Option<Schema<'_>>) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let schema = match schema {
@@ -153,7 +149,7 @@ pub fn as_protobuf(value: &Value, schema: Option<Schema<'_>>) -> Option<Vec<u8>>
     Some(out)
 }
 
-/// Too many others are being served.
+/// Returns 429 with a Retry-After header.
 pub fn too_many(retry_after_seconds: u32) -> Answer {
     let mut answer = text(429, "Too many requests, please try again later.\n");
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds));
@@ -161,7 +157,7 @@ pub fn too_many(retry_after_seconds: u32) -> Answer {
     answer
 }
 
-/// An answer that is worth it made smaller; to be asked only for clients that can read it.
+/// Compresses a large response with gzip. The caller checks that the client accepts gzip.
 pub async fn compressed(answer: Answer) -> Answer {
     let is_whole = matches!(answer.body(), Body::Whole(bytes) if bytes.len() > COMPRESSED_FROM);
     if !is_whole || answer.headers().contains_key(CONTENT_ENCODING) {
@@ -169,7 +165,7 @@ pub async fn compressed(answer: Answer) -> Answer {
     }
     let (mut parts, body) = answer.into_parts();
     let Body::Whole(bytes) = body else { unreachable!("just looked") };
-    // It takes long: others must not wait for it.
+    // Compression is CPU-bound and must not block the other tasks of this thread.
     let packed = tokio::task::spawn_blocking(move || gzip(&bytes).map_or(Err(bytes), Ok)).await;
     match packed {
         Ok(Ok(packed)) => {
@@ -189,7 +185,7 @@ fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     packed.finish()
 }
 
-/// Adds warnings to an answer, as the headers that kubectl shows.
+/// Adds warnings as `Warning` headers, which kubectl prints.
 pub fn warn(answer: &mut Answer, warnings: &[String]) {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");

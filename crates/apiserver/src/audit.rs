@@ -1,4 +1,4 @@
-//! Where events of the audit log go: a file, standard output, or another server.
+//! Audit backends: log file, standard output and webhook.
 
 mod queue;
 mod webhook;
@@ -21,10 +21,10 @@ use queue::Queue;
 use serving::LogFile;
 pub use webhook::Webhook;
 
-/// What is written down and where; given at start.
+/// Audit policy and backends, from flags.
 #[derive(Default)]
 pub struct Config {
-    /// `--audit-policy-file`, read. Without it nothing is written.
+    /// The parsed `--audit-policy-file`. Without a policy nothing is audited.
     pub policy: Option<Policy>,
     /// `--audit-log-*`
     pub log: Option<LogConfig>,
@@ -32,45 +32,41 @@ pub struct Config {
     pub webhook: Option<WebhookConfig>,
 }
 
-/// A log in a file.
+/// The log backend.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// The file; `-` is standard output.
+    /// `-` is standard output.
     pub path: PathBuf,
-    /// How a line is written.
     pub format: Format,
-    /// How files are kept.
     pub rotation: Rotation,
-    /// Whether requests wait for their events.
+    /// Whether requests wait until their events are written.
     pub mode: Mode,
-    /// How events are gathered, if requests do not wait.
+    /// Batching settings of the batch mode.
     pub batch: batch::Config,
-    /// How large events may be, if that is limited.
+    /// Size limits of events, if truncation is enabled.
     pub limits: Option<Limits>,
 }
 
-/// Another server that is told.
+/// The webhook backend.
 pub struct WebhookConfig {
-    /// How it is reached.
     pub webhook: Webhook,
-    /// Whether requests wait for their events.
+    /// Whether requests wait until their events are written.
     pub mode: Mode,
-    /// How events are gathered.
     pub batch: batch::Config,
-    /// How large events may be, if that is limited.
+    /// Size limits of events, if truncation is enabled.
     pub limits: Option<Limits>,
-    /// How long it waits before it tries again, the first time.
+    /// Delay before the first retry.
     pub initial_backoff: Duration,
 }
 
-/// The audit log of a server.
+/// The audit policy and backends of a server.
 pub struct Audit {
     policy: Option<Policy>,
     sinks: Vec<Sink>,
     metrics: Arc<Metrics>,
 }
 
-/// The tasks that carry events; they end with the value.
+/// The tasks of the asynchronous backends. Dropping the value aborts them.
 #[derive(Default)]
 pub struct Carriers {
     tasks: JoinSet<()>,
@@ -78,14 +74,14 @@ pub struct Carriers {
 }
 
 impl Carriers {
-    /// Waits until every event is where it belongs; none may come after.
+    /// Waits until all queued events are delivered. No event may be written afterwards.
     pub async fn finish(mut self) {
         self.closing.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// An event could not be written, and its request must not go on.
+/// An event could not be written in a blocking-strict mode; the request must be rejected.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("failed to store audit event")]
 pub struct Unwritten;
@@ -98,14 +94,14 @@ struct Sink {
 }
 
 enum Destination {
-    /// Written where it happens.
+    /// Events are written synchronously.
     Log(Format, Mutex<LogFile>),
-    /// Handed to a task.
+    /// Events are queued for a task.
     Queue(Queue),
 }
 
 impl Audit {
-    /// Opens what events go to.
+    /// Opens the backends and starts their tasks.
     pub fn start(config: Config, metrics: Arc<Metrics>) -> (Self, Carriers) {
         let (mut sinks, mut carriers) = (Vec::new(), Carriers::default());
         if let Some(log) = config.log {
@@ -115,27 +111,27 @@ impl Audit {
             sinks.push(webhook_sink(webhook, &metrics, &mut carriers));
         }
         if config.policy.is_none() && !sinks.is_empty() {
-            tracing::warn!("no audit policy file is given: no events are recorded");
+            tracing::warn!("audit backends are configured without --audit-policy-file; no events are recorded");
         }
         (Self { policy: config.policy, sinks, metrics }, carriers)
     }
 
-    /// Whether anything can be written down at all.
+    /// Whether a policy and at least one backend are configured.
     pub fn is_on(&self) -> bool {
         self.policy.is_some() && !self.sinks.is_empty()
     }
 
-    /// What is to be written down about a request; none if nothing is.
+    /// Evaluates the policy for a request. Returns `None` if the level is `None`.
     pub fn verdict(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
         Some(self.policy.as_ref()?.evaluate(attributes)).filter(|verdict| verdict.level != Level::None)
     }
 
-    /// Writes an event; what cannot be written is counted.
+    /// Writes an event. Failures are only counted.
     pub fn write(&self, event: &Event) {
         let _ = self.send(event);
     }
 
-    /// Writes the event of a request's arrival. Fails where the request must not go on without it.
+    /// Writes the RequestReceived event. Fails if the request must be rejected because the event was not written.
     pub fn write_first(&self, event: &Event) -> Result<(), Unwritten> {
         self.send(event).inspect_err(|_| self.metrics.audit_rejected.with(&[]).add(1))
     }
@@ -163,7 +159,7 @@ impl Sink {
                 let events = limited(vec![event], self.limits);
                 let mut file = file.lock().expect("no holder panics");
                 let written = events.iter().try_for_each(|event| file.append_line(&line(event, *format)));
-                written.inspect_err(|error| tracing::error!(%error, "an audit event was not written")).is_ok()
+                written.inspect_err(|error| tracing::error!(%error, "failed to write an audit event")).is_ok()
             }
         }
     }
@@ -179,7 +175,7 @@ fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers)
         carriers.tasks.spawn(waiting.run(move |events: Vec<Event>| {
             for event in limited(events, limits) {
                 if let Err(error) = file.append_line(&line(&event, format)) {
-                    tracing::error!(%error, "an audit event was not written");
+                    tracing::error!(%error, "failed to write an audit event");
                     metrics.audit_errors.with(&["log"]).add(1);
                 }
             }
@@ -192,8 +188,8 @@ fn log_sink(config: &LogConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers)
     Sink { name: "log", mode: config.mode, limits: config.limits, to }
 }
 
-// DEVIATION: in the modes blocking and blocking-strict a webhook is told one event at a time by a task, and a request does not wait
-// for its answer; it counts as told when there is room in the queue.
+// DEVIATION: in the modes blocking and blocking-strict a task sends one event at a time to the webhook, and a request
+// does not wait for the webhook's response. An event counts as written when there is room in the queue.
 fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, carriers: &mut Carriers) -> Sink {
     let batch = match config.mode {
         Mode::Batch => config.batch,
@@ -207,7 +203,7 @@ fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, carriers: &mut Ca
         async move {
             let events = limited(events, limits);
             if let Err(error) = webhook.send(&events, backoff).await {
-                tracing::error!(%error, events = events.len(), "audit events were not sent");
+                tracing::error!(%error, events = events.len(), "failed to send audit events");
                 metrics.audit_errors.with(&["webhook"]).add(events.len() as u64);
             }
         }
@@ -215,7 +211,7 @@ fn webhook_sink(config: WebhookConfig, metrics: &Arc<Metrics>, carriers: &mut Ca
     Sink { name: "webhook", mode: config.mode, limits: None, to: Destination::Queue(queue) }
 }
 
-/// Events cut to size, where that is asked for.
+/// Truncates events to the limits, if there are any.
 fn limited(events: Vec<Event>, limits: Option<Limits>) -> Vec<Event> {
     let Some(limits) = limits else { return events };
     let cut = cut(events, limits);
@@ -225,7 +221,7 @@ fn limited(events: Vec<Event>, limits: Option<Limits>) -> Vec<Event> {
     cut.batches.into_iter().flatten().collect()
 }
 
-/// A user as events show one.
+/// Converts a user to the form of audit events.
 pub fn user_of(user: &auth::User) -> User {
     User { username: user.name.clone(), uid: user.uid.clone(), groups: user.groups.clone(), extra: user.extra.clone() }
 }

@@ -1,4 +1,4 @@
-//! Who asks: each way of proving it is asked in turn.
+//! Authentication: tries the configured authenticators in order.
 
 mod issuers;
 mod webhook;
@@ -27,58 +27,56 @@ use crate::life::Asked;
 use crate::reload::Reloaded;
 use crate::state::{State, now};
 
-/// The ways of proving who one is that are configured.
+/// The configured authenticators.
 #[derive(Default)]
 pub struct Authenticators {
-    /// Tokens that are given at start.
+    /// Static tokens that are configured in the process, not in a file.
     pub tokens: BTreeMap<Str, User>,
-    /// Static tokens of a file: `--token-auth-file`.
+    /// `--token-auth-file`.
     pub token_file: Option<Reloaded<BTreeMap<Str, User>>>,
-    /// Tokens of service accounts.
     pub service_accounts: Option<ServiceAccounts>,
-    /// Whether secrets of the bootstrap kind are tokens.
+    /// Whether Secrets of type bootstrap.kubernetes.io/token authenticate (`--enable-bootstrap-token-auth`).
     pub bootstrap_tokens: bool,
-    /// Whom a proxy in front of the server may speak for.
+    /// Request-header authentication of front proxies (`--requestheader-*`).
     pub request_header: Option<request_header::Config>,
-    /// Issuers outside the cluster: `--oidc-*`, `--authentication-config`.
+    /// OIDC issuers: `--oidc-*`, `--authentication-config`.
     pub issuers: Option<Issuers>,
-    /// Another server that knows whose a token is.
+    /// The TokenReview webhook.
     pub webhook: Option<Webhook>,
-    /// Whether those who prove nothing are let through to authorization.
+    /// Whether requests without credentials are treated as `system:anonymous`.
     pub anonymous: bool,
-    /// If there are any, only for these paths.
+    /// If not empty, anonymous requests are only allowed for these paths.
     pub anonymous_paths: Vec<Str>,
 }
 
-/// What makes and checks the tokens of service accounts.
+/// Issues and verifies service account tokens.
 pub struct ServiceAccounts {
-    /// Signs new tokens.
+    /// The signing key of new tokens.
     pub key: PrivateKey,
-    /// How they are made.
+    /// Issuer, audiences and lifetimes of new tokens.
     pub config: request::Config,
-    /// Checks tokens.
     pub checker: Checker,
-    /// Where others find the keys, if not here.
+    /// The JWKS URI of the discovery document (`--service-account-jwks-uri`).
     pub keys_uri: Str,
 }
 
-/// Who a connection's certificate says is at its other end.
+/// The TLS client identity of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// Whom a verified client certificate names.
+    /// The user of a verified client certificate.
     pub user: Option<User>,
-    /// The common name of a certificate that the authority of front proxies signed.
+    /// The common name of a certificate that the request-header CA signed.
     pub proxy: Option<Str>,
-    /// Whether it showed a certificate that nobody vouches for.
+    /// Whether the client presented a certificate that no configured CA signed.
     pub is_unproved: bool,
-    /// When its certificate expires. From then on it proves nothing, though the connection was made before.
+    /// The certificate's expiry. After that time the certificate is ignored, even on an existing connection.
     pub expires: Option<Time>,
-    /// Where it is.
+    /// The remote address.
     pub address: Option<SocketAddr>,
 }
 
 impl Peer {
-    /// Who it is now: nobody, once its certificate has expired.
+    /// Returns the peer without its certificate identity if the certificate has expired.
     fn current(&self, now: Time) -> Cow<'_, Self> {
         match self.expires {
             Some(end) if now.to_seconds() > end => {
@@ -89,11 +87,12 @@ impl Peer {
     }
 }
 
-/// What is said of a token that nobody knows.
+/// Error message for a token that no authenticator accepts.
 const UNKNOWN_TOKEN: &str = "invalid bearer token";
 
 impl Authenticators {
-    /// Who asks. A wrong proof is refused; none at all is anonymous, where that is allowed. Nobody behind sees what was shown.
+    /// Authenticates a request. Invalid credentials are rejected; missing ones are anonymous where allowed. The
+    /// credentials are removed from the request.
     pub async fn identify(&self, asked: &mut Asked, peer: &Peer, state: &State) -> Result<User, Status> {
         let peer = &*peer.current(now());
         if let (Some(config), Some(proxy)) = (&self.request_header, &peer.proxy)
@@ -126,12 +125,12 @@ impl Authenticators {
             && (self.anonymous_paths.is_empty() || self.anonymous_paths.iter().any(|allowed| allowed == path))
     }
 
-    /// The server's own audiences.
+    /// Returns the API server's audiences.
     pub fn audiences(&self) -> &[Str] {
         self.service_accounts.as_ref().map_or(&[], |accounts| &accounts.config.audiences)
     }
 
-    /// Whose token this is, for one of `audiences`; or why nobody's.
+    /// Authenticates a token for one of `audiences`; otherwise returns the reason of the rejection.
     pub async fn by_token(&self, token: &str, audiences: &[Str], state: &State) -> Result<Answer, String> {
         if let Some(user) = self.static_token(token) {
             return Ok(Answer { user: known(user), audiences: audiences.to_vec() });
@@ -169,13 +168,13 @@ impl Authenticators {
     }
 }
 
-/// The token that a request shows, taken out of its headers.
+/// Removes the bearer token from the request headers and returns it.
 ///
 /// # Errors
-/// The protocols of a WebSocket should hold one and do not.
+/// The Authorization header is not text, or the WebSocket protocol header contains an invalid token.
 fn shown_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
     if let Some(value) = headers.remove(AUTHORIZATION) {
-        // Another scheme proves nothing here, as if it were not there.
+        // Other authentication schemes are ignored.
         return Ok(bearer::from_header(text(&value).ok_or(NoToken)?).map(str::to_owned));
     }
     let shown = |name: &HeaderName| headers.get(name).and_then(text).unwrap_or_default();
@@ -190,11 +189,11 @@ fn shown_token(headers: &mut HeaderMap) -> Result<Option<String>, NoToken> {
     Ok(Some(token))
 }
 
-/// There is no token where there should be one.
+/// The headers should contain a token but do not contain a valid one.
 #[derive(Debug)]
 struct NoToken;
 
-/// Whether what a token is bound to still exists.
+/// Checks that the objects a service account token is bound to still exist.
 fn judge(bound: &bound::Bound, view: &dyn View) -> Result<bound::Verdict, bound::Refusal> {
     let mut objects: [Option<Known>; 4] = [None, None, None, None];
     for lookup in bound.lookups() {
@@ -217,15 +216,15 @@ fn known(mut user: User) -> User {
     user
 }
 
-/// Headers as names and values, without those that are no text: see [`check_readable`].
+/// Returns header names and values. Values that are not text are skipped; see [`check_readable`].
 pub fn pairs(headers: &HeaderMap) -> Vec<(&str, &str)> {
     headers::pairs(bytes(headers))
 }
 
-/// Refuses a request with an impersonation or front-proxy header that cannot be read.
+/// Rejects a request with an impersonation or front-proxy header that is not text.
 ///
 /// # Errors
-/// 400 that names the header.
+/// 400 with the name of the header.
 pub fn check_readable(headers: &HeaderMap, proxies: Option<&request_header::Config>) -> Result<(), Status> {
     let says_who = |name: &str| impersonation::owns(name) || proxies.is_some_and(|config| config.owns(name));
     headers::check(bytes(headers), says_who).map_err(|error| Status::bad_request(error.to_string()))

@@ -1,4 +1,4 @@
-//! Who may do what: the configured authorizers, of which some learn from the store.
+//! Authorization: the configured authorizers, some of which are fed from the watch cache.
 
 mod webhook;
 
@@ -16,51 +16,50 @@ use crate::cache::{Cache, Shelf};
 
 pub use webhook::Webhook;
 
-/// The configured authorizers, in their order.
+/// The configured authorizers in order.
 #[derive(Default)]
 pub struct Authorization {
     modes: Vec<Mode>,
 }
 
 enum Mode {
-    /// Decides by roles and bindings.
     Rbac(Arc<RwLock<Policy>>),
-    /// Decides over kubelets by what their pods need.
+    /// The Node authorizer: kubelets may read what their pods need.
     Node(Arc<RwLock<Node>>),
-    /// Decides by something that never changes.
+    /// An authorizer without state from the watch cache.
     Fixed(Box<dyn Authorizer>),
 }
 
-/// Something that is kept what the objects in the cache say.
+/// State that is derived from objects in the watch cache.
 pub trait Learner: Send + Sync {
-    /// An object is there now.
+    /// An object was created or updated.
     fn set(&self, kind: &Kind, object: &Value);
-    /// An object is gone.
+    /// An object was deleted.
     fn remove(&self, kind: &Kind, namespace: &str, name: &str);
 }
 
 impl Authorization {
-    /// Members of `system:masters` may do everything, whatever is configured.
+    /// Creates an authorizer that allows everything to members of `system:masters`.
     pub fn new() -> Self {
         Self { modes: vec![Mode::Fixed(Box::new(auth::Privileged(auth::user::MASTERS)))] }
     }
 
-    /// Adds an authorizer that never changes.
+    /// Adds an authorizer without state from the watch cache.
     pub fn add(&mut self, authorizer: Box<dyn Authorizer>) {
         self.modes.push(Mode::Fixed(authorizer));
     }
 
-    /// Adds RBAC by a policy that [`follow`] keeps.
+    /// Adds RBAC with a policy that [`follow`] keeps up to date.
     pub fn add_rbac(&mut self, policy: Arc<RwLock<Policy>>) {
         self.modes.push(Mode::Rbac(policy));
     }
 
-    /// Adds the authorizer of kubelets, whose graph [`follow`] keeps.
+    /// Adds the Node authorizer with a graph that [`follow`] keeps up to date.
     pub fn add_node(&mut self, node: Arc<RwLock<Node>>) {
         self.modes.push(Mode::Node(node));
     }
 
-    /// The policy of RBAC, if it is configured.
+    /// Returns the RBAC policy, if RBAC is configured.
     pub fn policy(&self) -> Option<&Arc<RwLock<Policy>>> {
         self.modes.iter().find_map(|mode| match mode {
             Mode::Rbac(policy) => Some(policy),
@@ -109,7 +108,7 @@ impl Learner for RwLock<Policy> {
     }
 }
 
-/// The kinds that say which node needs what.
+/// The kinds from which the Node authorizer builds its graph.
 pub const NODE_KINDS: [&str; 5] =
     ["Pod", "PersistentVolume", "VolumeAttachment", "ResourceSlice", "PodCertificateRequest"];
 
@@ -138,16 +137,16 @@ impl Learner for RwLock<Node> {
     }
 }
 
-/// One kind that is followed.
+/// A kind that is followed.
 struct Followed {
     kind: Arc<Kind>,
     shelf: Arc<Shelf>,
-    /// Everything up to here is known; `None` before the first look.
+    /// The revision up to which changes were applied; `None` before the first pass.
     at: Option<Revision>,
     known: BTreeSet<Str>,
 }
 
-/// Keeps a learner what the objects of these kinds in the cache say, for as long as the process lives.
+/// Keeps `learner` up to date with the cached objects of `kinds` until the process exits.
 pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn Learner>) {
     let follow = |kind: Arc<Kind>| Followed { shelf: cache.shelf(&kind), kind, at: None, known: BTreeSet::new() };
     let mut followed: Vec<Followed> = kinds.into_iter().map(follow).collect();
@@ -165,7 +164,7 @@ pub async fn follow(cache: Arc<Cache>, kinds: Vec<Arc<Kind>>, learner: Arc<dyn L
 }
 
 impl Followed {
-    /// Takes in what changed, or everything if that is no longer told.
+    /// Applies the changes up to `now`, or all objects if the changes are no longer kept.
     fn bring_up(&mut self, now: Revision, learner: &dyn Learner) {
         while let Some(at) = self.at {
             let Ok(changes) = self.shelf.changes_after(at) else { break };

@@ -1,11 +1,11 @@
-//! Where a request of the server's own goes: a URL or a service of the cluster, and the connections to it.
+//! Backends of outgoing requests: a URL or a Service of the cluster, and the connections to it.
 //!
 //! ```text
-//! Backend ─resolve─> Route (address to dial, URL to show, name the certificate must have) ─> Wire, or a pooled POST
+//! Backend ─resolve─> Route (address to dial, URL of the request, TLS server name) ─> Wire, or a pooled POST
 //! ```
 //!
-//! A service is looked up for every request, so that a changed one is followed at once; connections are kept for each
-//! address that was dialed and each way of trusting it.
+//! A Service is resolved for every request, so that changes take effect immediately. Connections are pooled per dialed
+//! address and TLS configuration.
 
 mod pool;
 mod resolve;
@@ -24,65 +24,57 @@ pub(crate) use pool::go_text;
 pub use pool::{CallError, Pools};
 pub use resolve::{Directory, Routing, Unresolved, resolve};
 
-/// Where a request goes.
+/// The target of an outgoing request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// To a server anywhere.
     Url(Uri),
-    /// To a service of the cluster, by HTTPS.
+    /// A Service of the cluster, over HTTPS.
     Service {
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
-        /// One of its ports.
+        /// A port of the Service, not a target port.
         port: u16,
-        /// The path to ask for, empty for `/`.
+        /// The request path; empty means `/`.
         path: String,
     },
 }
 
-/// A backend and whom to trust there.
+/// A backend with its TLS configuration and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Where.
     pub backend: Backend,
-    /// The authority of its certificate (the system's if absent), and the certificate to show.
+    /// The CA bundle (the system's if absent) and the client certificate.
     pub tls: Tls,
-    /// What else to show.
+    /// The Authorization header.
     pub authorization: Option<HeaderValue>,
 }
 
-/// The way to a backend at this moment.
+/// A resolved backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// What is asked for: the URL in messages and in the `Host` header.
+    /// The URL for error messages and the `Host` header.
     pub url: Uri,
-    /// What is connected to, `host:port`.
+    /// The address to connect to, `host:port`.
     pub dial: String,
-    /// The name that the certificate must have.
+    /// The name that the server's certificate must contain.
     pub server_name: String,
 }
 
-/// What is wrong with a description of a backend.
+/// Reasons why a `clientConfig` is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Neither a URL nor a service.
     #[error("exactly one of url or service is required")]
     Neither,
-    /// The URL cannot be used.
     #[error("{0:?} is not an https URL")]
     Url(String),
-    /// The port is none.
     #[error("{0} is not a port")]
     Port(i64),
-    /// The bundle is not base64.
     #[error("caBundle is not base64")]
     Bundle,
 }
 
 impl Destination {
-    /// Reads the `clientConfig` of a webhook, which is shared by admission and conversion.
+    /// Parses the `clientConfig` of an admission or conversion webhook.
     pub fn of(client_config: &Value) -> Result<Self, Malformed> {
         let backend = match (client_config.str_at(&["url"]), client_config.get("service")) {
             (Some(url), None) => Backend::Url(parse_url(url)?),
@@ -99,13 +91,13 @@ impl Destination {
     }
 }
 
-/// Connects to where a route leads. Which protocols are offered inside TLS is in `protocols`, most wanted first.
+/// Connects to a route. `protocols` are offered by ALPN, most preferred first.
 pub async fn connect(route: &Route, tls: &Tls, protocols: &[&[u8]]) -> Result<Wire, BoxError> {
     let connector = connector(route, tls, protocols)?;
     dial(connector, route).await.map(hyper_util::rt::TokioIo::into_inner)
 }
 
-/// What makes connections with this trust to what a route asks for.
+/// Creates a connector with the given TLS configuration.
 fn connector(route: &Route, tls: &Tls, protocols: &[&[u8]]) -> Result<Connector, BoxError> {
     let client =
         tls.client.as_ref().map(|(certificate, key)| client::transport::ClientCertificate { certificate, key });

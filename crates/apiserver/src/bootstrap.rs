@@ -1,4 +1,5 @@
-//! What every cluster starts with: its namespaces, roles and bindings. Only what is missing is made.
+//! Bootstrap objects: namespaces, default RBAC, priority classes and the Service `kubernetes`. Existing objects are
+//! unchanged.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -16,13 +17,12 @@ use crate::startup::Step;
 use crate::state::{State, draw, now};
 use crate::{claims, presence, storage};
 
-/// The namespaces of every cluster.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
-/// Makes what is missing, and tries again until the store has it.
+/// Creates the missing objects. Retries until the store accepts them.
 pub async fn run(state: &State) {
     while let Err(status) = make_all(state).await {
-        tracing::warn!(message = %status.message, "what a cluster starts with is not made yet");
+        tracing::warn!(message = %status.message, "failed to create the bootstrap objects; retrying");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -55,7 +55,7 @@ async fn make_all(state: &State) -> Result<(), Status> {
     Ok(())
 }
 
-/// Creates an object, unless there is one of that name.
+/// Creates an object unless an object of that name exists.
 pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     let gvk = GroupVersionKind::of_object(&object).map_err(Status::internal_error)?;
     let table = state.table();
@@ -79,11 +79,11 @@ pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     let key = state.layout.key(kind, &namespace, &name);
     let mut txn = storage::create(key, storage::encode(&object));
     claims::join(state, &mut txn, &claims, &object);
-    // Another server may have been faster: then it is there.
+    // A conflict is harmless: another API server created the object.
     state.submit(txn).await.map(drop)
 }
 
-/// The priorities of what a cluster cannot do without.
+/// Returns the two system PriorityClasses.
 fn priority_classes() -> [Value; 2] {
     let class = |name: &str, value: i64, description: &str| {
         value!({
@@ -100,7 +100,7 @@ fn priority_classes() -> [Value; 2] {
     ]
 }
 
-/// Where services' addresses come from, as clients see it.
+/// Returns the default ServiceCIDR object.
 fn service_cidr(state: &State) -> Value {
     let cidrs = state.ranges.ranges.iter().map(|(address, bits)| Value::from(format!("{address}/{bits}")));
     value!({
@@ -111,7 +111,7 @@ fn service_cidr(state: &State) -> Value {
     })
 }
 
-/// The service by which pods reach the API: the first address of the range.
+/// Returns the Service `kubernetes`, with the first address of the service range.
 fn own_service(state: &State) -> Value {
     let first = state.ranges.ranges.first().map(|(address, _)| next(*address)).unwrap_or_default();
     let port = state.external_address.rsplit_once(':').and_then(|(_, port)| port.parse::<i64>().ok()).unwrap_or(6443);
@@ -131,7 +131,7 @@ fn own_service(state: &State) -> Value {
     })
 }
 
-/// The address after the first one of a range.
+/// Returns the address after `address`, the base address of a range.
 fn next(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => Ipv4Addr::from(u32::from(address).saturating_add(1)).to_string(),

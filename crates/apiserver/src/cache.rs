@@ -1,13 +1,13 @@
-//! What is in the store, kept in memory for reads and watches: a copy with one writer, the watch of the store.
+//! Watch cache: an in-memory copy of the store for reads and watches. Its only writer is the watch of the store.
 //!
 //! ```text
 //! store ──one watch──> feed ──> Shelf (a kind's objects, sorted; its last changes in order)
-//!                                 │ list: the entries, shared        │ watch: a number, the revision reached
+//!                                 │ list: the entries, shared        │ watch: the revision reached
 //! ```
 //!
-//! An object is its bytes, shared with the store where that is in the process, and the little that selectors need. A
-//! watcher is a position in the changes, so a slow one costs nothing; one that falls behind the oldest change that is
-//! kept is told so.
+//! An entry is the object's bytes (shared with an in-process store) and the fields that selectors need. A watcher is a
+//! position in the changes, so a slow watcher costs nothing. A watcher that falls behind the oldest kept change gets an
+//! error.
 
 mod change;
 mod entry;
@@ -31,34 +31,34 @@ pub use shelf::{Missed, Shelf};
 
 use crate::storage;
 
-/// Objects that are kept as they were read for whoever asks next, at most.
+/// Maximum number of decoded objects that are kept for the next reader.
 const RECENT_MAX: usize = 256;
 
-/// All that is cached.
+/// The watch cache of all kinds.
 pub struct Cache {
     shelves: RwLock<BTreeMap<String, Arc<Shelf>>>,
     reached: watch::Sender<Revision>,
-    /// Whether the store is being watched.
+    /// Whether the watch of the store is running.
     fed: AtomicBool,
-    /// Shelves that were made after the cache was filled, and what is in the store for them is still to be read.
+    /// Prefixes of shelves created after the initial fill, which must still be read from the store.
     unfilled: Mutex<Vec<String>>,
-    /// There are such shelves.
+    /// Notified when `unfilled` gets an entry.
     made: Notify,
-    /// Somebody waits for a revision that no change has brought: the store is to be asked how far it is.
+    /// Notified when a reader waits for a revision that no event has brought: the feed requests the store's progress.
     nudge: Notify,
-    /// Whether anybody in this process wants to be told of objects as they are.
+    /// Whether a client in this process receives decoded objects.
     is_held: AtomicBool,
-    /// The last ones that were read, so that the next who asks need not read them again.
+    /// The most recently decoded objects, so that the next reader need not decode them again.
     recent: Mutex<VecDeque<Held>>,
 }
 
-/// The cache did not get there in time.
+/// The cache did not reach the revision within the timeout.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the watch cache has not reached revision {0} in time")]
 pub struct Behind(pub Revision);
 
 impl Cache {
-    /// An empty cache with a shelf for every kind that is known from the start, and for those that only the server sees.
+    /// Creates an empty cache with a shelf for every built-in kind and for the internal kinds.
     pub fn new(kinds: &[Arc<Kind>], internal: &[Kind]) -> Self {
         let cache = Self {
             shelves: RwLock::default(),
@@ -73,17 +73,17 @@ impl Cache {
         for kind in kinds.iter().map(|kind| &**kind).chain(internal) {
             cache.shelf(kind);
         }
-        // The first filling is of all of them.
+        // The initial fill covers all of these shelves.
         cache.unfilled.lock().expect("no holder panics").clear();
         cache
     }
 
-    /// Whether it has everything and learns of every change.
+    /// Whether the cache is filled and receives every change.
     pub fn is_fed(&self) -> bool {
         self.fed.load(Ordering::Relaxed)
     }
 
-    /// The shelf of a kind; made if there is none, and told what the kind selects by.
+    /// Returns the shelf of a kind with its current selectable fields; creates the shelf if there is none.
     pub fn shelf(&self, kind: &Kind) -> Arc<Shelf> {
         let prefix = storage::prefix(kind);
         if let Some(shelf) = self.shelves.read().expect("no holder panics").get(prefix) {
@@ -98,13 +98,13 @@ impl Cache {
         shelf.clone()
     }
 
-    /// Makes the shelf of a kind anew: it came at run time, and may select by other fields than before.
+    /// Re-creates the shelf of a custom resource, whose selectable fields may have changed.
     pub fn renew(&self, kind: &Kind) -> Arc<Shelf> {
         self.forget(kind);
         self.shelf(kind)
     }
 
-    /// Drops the shelf of a kind that is no longer served. Whoever still watches it learns that no more will come.
+    /// Drops the shelf of a kind that is no longer served and closes its watches.
     pub fn forget(&self, kind: &Kind) {
         let dropped = self.shelves.write().expect("no holder panics").remove(storage::prefix(kind));
         if let Some(shelf) = dropped {
@@ -112,24 +112,24 @@ impl Cache {
         }
     }
 
-    /// From now on somebody in this process wants to be told of objects as they are.
+    /// Declares that a client in this process receives decoded objects.
     pub fn hold(&self) {
         self.is_held.store(true, Ordering::Relaxed);
     }
 
-    /// The object of an entry, kept for a while for whoever asks next.
+    /// Returns the decoded object of an entry and keeps it among the recent objects.
     pub fn known(&self, entry: &Entry) -> Held {
         entry.held_or(|object| self.keep(object.clone()))
     }
 
-    /// Keeps an object that changed for those who are about to be told of it.
+    /// Keeps a changed object if a client in this process receives decoded objects.
     fn changed(&self, object: Held) {
         if self.is_held.load(Ordering::Relaxed) {
             self.keep(object);
         }
     }
 
-    /// Keeps an object until so many others have been kept.
+    /// Keeps a decoded object until [`RECENT_MAX`] others have been kept.
     fn keep(&self, object: Held) {
         let mut recent = self.recent.lock().expect("no holder panics");
         if recent.len() >= RECENT_MAX {
@@ -138,12 +138,12 @@ impl Cache {
         recent.push_back(object);
     }
 
-    /// The revision up to which everything is here.
+    /// Returns the revision up to which all changes are in the cache.
     pub fn reached(&self) -> Revision {
         *self.reached.borrow()
     }
 
-    /// Waits until everything up to `revision` is here.
+    /// Waits until the cache has reached `revision`.
     pub async fn wait(&self, revision: Revision, at_most: Duration) -> Result<(), Behind> {
         if self.reached() >= revision {
             return Ok(());
@@ -157,7 +157,7 @@ impl Cache {
         }
     }
 
-    /// Tells of every revision that is reached.
+    /// Returns a receiver that is notified of every revision reached.
     pub fn follow(&self) -> watch::Receiver<Revision> {
         self.reached.subscribe()
     }

@@ -1,6 +1,7 @@
-//! What objects take that no other may have: addresses and node ports, claimed in the object's own transaction.
+//! Cluster IP and node port allocation: claimed in the transaction that writes the Service.
 //!
-//! A claim is a key that exists. An address is an `IPAddress` object that clients see; a node port is a key of our own.
+//! A claim is a key in the store. A cluster IP is claimed by an `IPAddress` object, which clients see; a node port by
+//! an internal key.
 
 use std::net::IpAddr;
 
@@ -18,7 +19,7 @@ use registry::options::WriteOptions;
 use crate::state::{State, draw, now};
 use crate::storage;
 
-/// The shelf of node ports that are taken; no client sees these objects.
+/// Returns the internal kind of node port claims, which no client sees.
 pub fn port_kind() -> Kind {
     let version = GroupVersion { group: "".into(), version: "v1".into() };
     let keeping = Keeping::Stored { prefix: "ranges/servicenodeports".into(), version, expires: false };
@@ -26,18 +27,18 @@ pub fn port_kind() -> Kind {
     Kind { keeping, scope, ..Kind::stored("", "v1", "RangeAllocation", "servicenodeports") }
 }
 
-/// What a write draws from.
+/// Returns the random source for the allocations of a write.
 pub fn chance(options: &WriteOptions) -> Chance {
     let seed = seed();
     if options.dry_run { Chance::Rehearsal(seed) } else { Chance::Seed(seed) }
 }
 
-/// What draws are made from whose outcome is stored.
+/// Returns a random seed for allocations whose result is stored.
 pub fn seed() -> u64 {
     u64::from_str_radix(&draw().uid[..8], 16).unwrap_or_default()
 }
 
-/// Plans what an object takes, and gives it that. Nothing for a kind that takes nothing.
+/// Plans the allocations of an object and sets them in the object. The plan is empty for kinds without allocations.
 pub fn plan(
     state: &State,
     kind: &Kind,
@@ -52,13 +53,13 @@ pub fn plan(
     })
 }
 
-/// What an object gives back when it goes.
+/// Returns the plan that releases the allocations of a deleted object.
 pub fn releases(kind: &Kind, object: &Value) -> Plan {
     let held = kind.allocates.as_ref().map(|allocates| (allocates.held)(object));
     Plan { claims: Vec::new(), releases: held.unwrap_or_default() }
 }
 
-/// Puts claims and releases into the object's own transaction.
+/// Adds the claims and releases to the transaction of the object.
 pub fn join(state: &State, txn: &mut Txn, plan: &Plan, owner: &Value) {
     for claim in &plan.claims {
         let (key, value) = (key(state, *claim), storage::encode(&object(*claim, owner)));
@@ -80,7 +81,7 @@ fn key(state: &State, claim: Claim) -> Bytes {
     })
 }
 
-/// The object that stands for a claim.
+/// Returns the object that represents a claim.
 fn object(claim: Claim, owner: &Value) -> Value {
     let meta = Meta::of(owner);
     let (namespace, name) = (meta.namespace(), meta.name());
@@ -127,7 +128,7 @@ impl Taken for State {
     }
 }
 
-/// The ranges of flags.
+/// Parses `--service-cluster-ip-range` and `--service-node-port-range`.
 pub fn ranges(cidrs: &[String], ports: &str) -> Result<Config, String> {
     let mut ranges = Vec::new();
     for cidr in cidrs {

@@ -1,4 +1,4 @@
-//! Forgets history that is older than an interval, once for all servers of a store.
+//! Store compaction: drops history older than an interval, coordinated between all API servers of a store.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use bytes::Bytes;
 use mvcc::{Compare, Operation, OperationBody, Put, Range, Relation, Reply, Revision, Span, Target, Txn};
 use store::client::{Client, ClientError};
 
-/// Which server compacts is settled by this key, which upstream's servers use too.
+/// The key by which the servers agree on who compacts; upstream's servers use the same key.
 const KEY: Bytes = Bytes::from_static(b"compact_rev_key");
 
-/// What one server knows of the compactions of all of them.
+/// The state of the previous compaction round.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Round {
-    /// How often anyone has compacted, as the version of the key.
+    /// Total number of compactions by all servers: the version of the key.
     count: i64,
-    /// The store's revision an interval ago.
+    /// The store's revision at the previous round.
     revision: Revision,
 }
 
-/// Compacts for as long as the server runs.
+/// Compacts the store periodically until the server exits.
 pub async fn run(store: Client, interval: Duration) {
     let mut round = Round::default();
     loop {
         tokio::time::sleep(interval).await;
         match compact(&store, &round).await {
             Ok(next) => round = next,
-            Err(error) => tracing::warn!(%error, "compaction failed and is tried again later"),
+            Err(error) => tracing::warn!(%error, "failed to compact the store; retrying at the next interval"),
         }
     }
 }
 
-/// Writes the key if no other server did since, and then forgets what is older than the last look.
+/// Writes the key if no other server has written it since, and then compacts up to the revision of the previous round.
 async fn compact(store: &Client, round: &Round) -> Result<Round, ClientError> {
     let value = Some(Bytes::from(round.revision.to_string()));
     let outcome = store
@@ -54,8 +54,8 @@ async fn compact(store: &Client, round: &Round) -> Result<Round, ClientError> {
     }
     if round.revision > 0 {
         match store.compact(round.revision).await {
-            Ok(()) => tracing::debug!(revision = round.revision, "compacted"),
-            // Somebody else did, further.
+            Ok(()) => tracing::debug!(revision = round.revision, "compacted the store"),
+            // Another server has compacted further.
             Err(ClientError::Refused(mvcc::Error::Compacted { .. })) => {}
             Err(error) => return Err(error),
         }

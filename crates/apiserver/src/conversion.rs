@@ -1,4 +1,5 @@
-//! Objects in the version that a client speaks and in the one that is stored: by functions, or by a definition's webhook.
+//! Version conversion between the stored and the requested API version: built-in functions or a CRD's conversion
+//! webhook.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -16,28 +17,28 @@ use crate::cache::Entry;
 use crate::state::{State, draw};
 use crate::webhooks;
 
-/// How long a conversion webhook may take.
+/// Timeout of a conversion webhook.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether a stored object can be served as it is: it is in the version that is asked for, and what its definition says
-/// now would change nothing about it.
+/// Whether a stored object can be served unchanged: it is stored in the requested version, and its current CRD would
+/// not change anything.
 pub fn is_servable(kind: &Kind, version: &Version, entry: &Entry) -> bool {
     is_stored(kind, version)
         && (!kind.is_custom() || (entry.is_of(&kind.gvk(&version.name).api_version()) && entry.is_fresh(kind)))
 }
 
-/// An object that was read, in a version.
+/// Converts a stored object to a version.
 pub async fn read(state: &State, kind: &Kind, version: &Version, stored: Value) -> Result<Value, Status> {
     served(state, kind, version, refreshed(kind, stored)).await
 }
 
-/// Objects that were read, in a version. Where a webhook converts, it is asked once for all of them.
+/// Converts stored objects to a version. A webhook is called once for all of them.
 pub async fn read_all(state: &State, kind: &Kind, version: &Version, stored: Vec<Value>) -> Result<Vec<Value>, Status> {
     let stored = stored.into_iter().map(|object| refreshed(kind, object)).collect();
     convert_all(state, kind, version, stored, true).await
 }
 
-/// An object that was read, as its definition would have it now.
+/// Applies the current CRD (pruning and defaults) to a stored object.
 pub fn refreshed(kind: &Kind, mut stored: Value) -> Value {
     if kind.is_custom() {
         refresh(&mut stored, kind);
@@ -45,20 +46,20 @@ pub fn refreshed(kind: &Kind, mut stored: Value) -> Value {
     stored
 }
 
-/// Whether what was read is not what would be stored now: it is to be written again though nobody changed it.
+/// Whether the stored form differs from the form that would be stored now, so that a no-op update must write it.
 pub fn is_outdated(kind: &Kind, stored: &Value) -> bool {
     let Some(version) = stored_version(kind).filter(|_| kind.is_custom()) else { return false };
     refreshed(kind, stored.clone()) != *stored
         || stored.str_at(&["apiVersion"]) != Some(kind.gvk(&version.name).api_version().as_str())
 }
 
-/// An object on its way, in a version. What it is in now, it says itself.
+/// Converts an object to a version. Its apiVersion names its current version.
 pub async fn served(state: &State, kind: &Kind, version: &Version, object: Value) -> Result<Value, Status> {
     let mut served = convert_all(state, kind, version, vec![object], false).await?;
     Ok(served.pop().expect("as many come back as were given"))
 }
 
-/// An object as it is to be stored.
+/// Converts an object to the storage version.
 pub async fn kept<'o>(state: &State, kind: &Kind, object: &'o Value) -> Result<Cow<'o, Value>, Status> {
     match stored_version(kind) {
         Some(version) if kind.is_custom() => served(state, kind, version, object.clone()).await.map(Cow::Owned),
@@ -66,8 +67,8 @@ pub async fn kept<'o>(state: &State, kind: &Kind, object: &'o Value) -> Result<C
     }
 }
 
-/// An object that was written, as a read gives it back, where no webhook need be asked: what the stored version does
-/// not have did not last.
+/// Reduces a written object to the form that a read returns, where no webhook is needed: fields that the storage
+/// version does not have are dropped.
 pub fn echoed(object: &mut Value, kind: &Kind, version: &Version) {
     if let Some(stored) = stored_version(kind).filter(|stored| kind.is_custom() && stored.name != version.name) {
         in_version(object, kind, stored);
@@ -89,13 +90,13 @@ async fn convert_all(
     };
     let desired = kind.gvk(&version.name).api_version();
     for at in convert(state, webhook, &desired, &mut objects, many).await? {
-        // What the webhook made is held to the schema of the version, as what a client sends is.
+        // The webhook's result is pruned to the schema of the version, like a client's request.
         pruning::prune(&mut objects[at], version.schema());
     }
     Ok(objects)
 }
 
-/// Brings those that are in another version into the desired one, and says which they were.
+/// Converts the objects that are in another version and returns their indices.
 async fn convert(
     state: &State,
     webhook: &Value,
@@ -131,7 +132,7 @@ async fn ask(state: &State, webhook: &Value, review: Value) -> Result<Value, Str
     answer
 }
 
-/// Upstream gives such a failure no reason.
+/// Returns an internal error without a reason, as upstream does.
 fn failed(message: String) -> Status {
     Status { reason: Reason::Unknown, ..Status::failure(Reason::InternalError, message) }
 }

@@ -1,7 +1,7 @@
-//! Custom resources: keeps the table what the CustomResourceDefinitions say, and the definitions' status true.
+//! CRD controller: updates the kind table from the CustomResourceDefinitions and sets their status.
 //!
-//! One task looks at all definitions whenever one changes. What should be is computed from what is there, so it does
-//! not matter what was missed, or which of several servers does it.
+//! One task reconciles all CRDs whenever one changes. The result depends only on the current objects, so missed events
+//! and concurrent servers do no harm.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::state::{State, now};
 use crate::storage;
 use crate::table::Table;
 
-/// The rows that definitions made, by the name of the definition, with the revision they were made from.
+/// Kinds by CRD name, with the CRD revision they were generated from.
 type Rows = BTreeMap<String, (Revision, Arc<Kind>)>;
 
-/// Follows the definitions for as long as the process lives.
+/// Runs the CRD controller until the process exits.
 pub async fn run(state: Arc<State>) {
     let table = state.table();
     let Some(kind) = table.kind("apiextensions.k8s.io", "customresourcedefinitions").cloned() else {
@@ -54,7 +54,7 @@ pub async fn run(state: Arc<State>) {
     }
 }
 
-/// Whether instances of a kind are being deleted with it: then every change may be the last one.
+/// Whether the instances of a CRD are being deleted with it; then every change may be the last one.
 fn is_emptying(kind: &Kind) -> bool {
     !kind.verbs.contains(&api::kind::Verb::Create)
 }
@@ -65,7 +65,10 @@ async fn settle(state: &State, kind: &Kind, shelf: &Shelf, built_in: &[Arc<Kind>
     let mut served = Rows::new();
     for (entry, definition) in entries.iter().zip(&definitions) {
         if let Err(status) = advance(state, kind, entry, definition, &definitions, rows).await {
-            tracing::debug!(name = entry.name(), message = %status.message, "a definition was not brought on");
+            tracing::debug!(
+                name = entry.name(), message = %status.message,
+                "failed to update the status of a CustomResourceDefinition"
+            );
         }
         if let Some(row) = row(state, entry, definition, rows).await {
             served.insert(entry.name().to_owned(), (entry.revision, row));
@@ -82,7 +85,7 @@ async fn settle(state: &State, kind: &Kind, shelf: &Shelf, built_in: &[Arc<Kind>
     *state.table.write().expect("no holder panics") = Arc::new(Table::new(kinds));
 }
 
-/// The row that a definition makes, if it is to be served; the one from before if nothing changed.
+/// Returns the kind of a CRD if the CRD is established. Reuses the previous kind if the CRD is unchanged.
 async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> Option<Arc<Kind>> {
     if !is_established(definition) {
         return None;
@@ -94,7 +97,7 @@ async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> O
     let made = match custom_resource::kind_of(definition) {
         Ok(made) => made,
         Err(error) => {
-            tracing::warn!(name = entry.name(), %error, "a definition cannot be served");
+            tracing::warn!(name = entry.name(), %error, "a CustomResourceDefinition cannot be served");
             return None;
         }
     };
@@ -108,7 +111,7 @@ async fn row(state: &State, entry: &Entry, definition: &Value, rows: &Rows) -> O
     Some(Arc::new(made))
 }
 
-/// Brings a definition on: its conditions, and the end of its instances if it is being deleted.
+/// Reconciles a CRD: updates its conditions, and deletes its instances if it is being deleted.
 async fn advance(
     state: &State,
     kind: &Kind,
@@ -133,7 +136,7 @@ async fn advance(
     Ok(())
 }
 
-/// Deletes the instances of a definition, and lets it go when there is none.
+/// Deletes the instances of a CRD, and removes the CRD's finalizer when none is left.
 async fn finish(state: &State, kind: &Kind, entry: &Entry, definition: &Value, rows: &Rows) -> Result<(), Status> {
     if !Meta::of(definition).finalizers().any(|name| name == CLEANUP_FINALIZER) {
         return Ok(());
@@ -165,7 +168,7 @@ async fn delete(state: &State, kind: &Kind, instance: &Entry) -> Result<(), Stat
     let key = state.layout.key(kind, instance.namespace(), instance.name());
     let txn = match deletion::plan(kind, &object, &DeleteOptions::default(), now())? {
         Plan::Keep => return Ok(()),
-        // It is marked already and waits for its finalizers.
+        // The instance is marked for deletion already and waits for its finalizers.
         Plan::Mark(_) if Meta::of(&object).is_deleting() => return Ok(()),
         Plan::Mark(marked) => storage::replace(key, storage::encode(&marked), instance.revision),
         Plan::Remove(_) => storage::remove(key, instance.revision),

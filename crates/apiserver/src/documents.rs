@@ -1,4 +1,4 @@
-//! What is no resource: health, version, and the documents that describe the API.
+//! Non-resource endpoints: health, version, metrics, discovery and OpenAPI.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,14 +18,14 @@ use crate::health;
 use crate::life::Asked;
 use crate::state::State;
 
-/// The version of Kubernetes whose behaviour this is.
+/// The Kubernetes version that this server implements.
 pub const VERSION: &str = "v1.36.4";
 
-/// Documents that were asked for, by path and the hash of what they are made from.
+/// Cached OpenAPI documents by path, with the hash of their input.
 #[derive(Default)]
 pub struct Kept(Mutex<BTreeMap<String, (String, Arc<Packed>)>>);
 
-/// The form of an aggregated document in the words of `Accept`.
+/// Media types of aggregated discovery as clients write them in `Accept`.
 const AGGREGATED: [(&str, Aggregated, &str); 2] = [
     (
         "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
@@ -39,7 +39,7 @@ const AGGREGATED: [(&str, Aggregated, &str); 2] = [
     ),
 ];
 
-/// The answer to a path that is no resource; `None` if nothing is there.
+/// Serves a non-resource path. Returns `None` if the path does not exist.
 pub async fn serve(state: &State, asked: &Asked) -> Option<Answer> {
     let path = asked.info.path.trim_end_matches('/');
     if let Some(answer) = health::serve(state, path, asked.uri.query().unwrap_or_default()).await {
@@ -69,7 +69,7 @@ fn with_table<R>(state: &State, make: impl FnOnce(&openapi::Table<'_>) -> R) -> 
     make(&openapi::Table { kinds: &table.kinds, served: &served })
 }
 
-/// Discovery: groups, versions and resources.
+/// Serves discovery: groups, versions and resources.
 fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &str) -> Option<Answer> {
     let aggregated = aggregated(asked);
     let accepted = negotiate(header(asked, &ACCEPT), asked.is_pretty(), FORMS);
@@ -100,7 +100,7 @@ fn described(state: &State, asked: &Asked, table: &openapi::Table<'_>, path: &st
     Some(answer::encoded(200, &document, accepted, None))
 }
 
-/// Which aggregated form is asked for, before any other.
+/// Returns the aggregated discovery form if the client prefers one.
 fn aggregated(asked: &Asked) -> Option<(Aggregated, &'static str)> {
     let compact: String = header(asked, &ACCEPT).chars().filter(|letter| !letter.is_whitespace()).collect();
     compact.split(',').find_map(|clause| {
@@ -110,7 +110,7 @@ fn aggregated(asked: &Asked) -> Option<(Aggregated, &'static str)> {
     })
 }
 
-/// A document that a client may have already.
+/// Serves a document with an ETag; returns 304 if the client has the document already.
 fn tagged(asked: &Asked, document: &Value, accepted: Accepted, media: &'static str) -> Answer {
     let line = answer::as_json(document);
     let tag = format!("\"{}\"", openapi::etag(&line));
@@ -132,7 +132,7 @@ fn stamped(mut answer: Answer, tag: &str) -> Answer {
     answer
 }
 
-/// OpenAPI version 2, as JSON or protobuf.
+/// Serves OpenAPI v2 as JSON or protobuf.
 fn swagger(state: &State, asked: &Asked) -> Answer {
     with_table(state, |table| {
         let protobuf = header(asked, &ACCEPT).contains("com.github.proto-openapi.spec.v2");
@@ -147,7 +147,7 @@ fn swagger(state: &State, asked: &Asked) -> Answer {
     })
 }
 
-/// One document of OpenAPI version 3. With the right hash in the URL it may be kept for good.
+/// Serves an OpenAPI v3 document. With the current hash in the URL the response can be cached forever.
 fn openapi3(state: &State, asked: &Asked, table: &openapi::Table<'_>, document: &str) -> Option<Answer> {
     let hash = v3::document_hash(table, document)?;
     let key = format!("v3/{document}");
@@ -176,21 +176,21 @@ fn packed_answer(asked: &Asked, packed: &Packed, media: &'static str) -> Answer 
 }
 
 impl Kept {
-    /// The document, made anew if what it is made from has changed.
+    /// Returns the cached document; makes it again if the hash has changed.
     fn get(&self, key: &str, hash: String, make: impl FnOnce() -> Packed) -> Arc<Packed> {
         if let Some((have, packed)) = self.0.lock().expect("no holder panics").get(key)
             && *have == hash
         {
             return packed.clone();
         }
-        // Made without the lock: it takes long, and making it twice does no harm.
+        // The document is made without the lock: making it is slow, and making it twice does no harm.
         let packed = Arc::new(make());
         self.0.lock().expect("no holder panics").insert(key.to_owned(), (hash, packed.clone()));
         packed
     }
 }
 
-/// The documents by which others learn to check service account tokens.
+/// Serves the OIDC discovery document and the JWKS of the service account issuer.
 fn issuer(state: &State, path: &str) -> Option<Answer> {
     let accounts = state.authenticators.service_accounts.as_ref()?;
     let keys: Vec<_> = accounts.checker.keys.0.iter().map(|(_, key)| key.clone()).collect();
@@ -211,7 +211,7 @@ fn cached(mut answer: Answer) -> Answer {
     answer
 }
 
-/// JSON that upstream indents for everyone.
+/// Returns JSON that upstream always indents.
 fn indented(line: &[u8]) -> Answer {
     answer::bytes(200, "application/json", json::indent(line))
 }
@@ -224,7 +224,7 @@ fn header<'a>(asked: &'a Asked, name: &http::HeaderName) -> &'a str {
     asked.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// `/`: where one can go from here.
+/// Returns the list of paths that `/` serves.
 fn paths(table: &openapi::Table<'_>) -> Value {
     let mut paths: Vec<String> = vec!["/.well-known/openid-configuration".into(), "/api".into(), "/api/v1".into()];
     paths.push("/apis".into());
@@ -250,7 +250,7 @@ fn paths(table: &openapi::Table<'_>) -> Value {
     Value::Object(document)
 }
 
-/// `/version`, in the order of upstream's type.
+/// Returns the `/version` document with its fields in upstream's order.
 fn version() -> Vec<u8> {
     let fields = [
         ("major", "1"),
@@ -271,7 +271,6 @@ fn version() -> Vec<u8> {
     format!("{{{}}}", fields.join(",")).into_bytes()
 }
 
-/// Everything that is measured.
 fn metrics(text: String) -> Answer {
     answer::bytes(200, "text/plain; version=0.0.4; charset=utf-8", text)
 }

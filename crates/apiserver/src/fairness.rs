@@ -1,5 +1,4 @@
-//! Which requests run now, which wait and which are sent away: the clock, the queues' bells and the seats around
-//! [`flowcontrol`].
+//! API priority and fairness: connects [`flowcontrol`] to the clock, to waiting requests and to their seats.
 
 pub mod settings;
 mod watchers;
@@ -23,7 +22,7 @@ pub use watchers::{Watchers, Watching};
 use crate::life::Asked;
 use crate::state::State;
 
-/// How many requests are served at a time.
+/// Concurrency limits of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// `--enable-priority-and-fairness`
@@ -34,21 +33,21 @@ pub struct Config {
     pub mutating_max: u32,
 }
 
-/// Who is served now.
+/// The admission of requests to seats.
 pub struct Fairness {
     origin: Instant,
     inner: Mutex<Inner>,
-    /// Something is due sooner than the task that waits knows.
+    /// Notified when the next deadline is earlier than the one the timer task waits for.
     sooner: Notify,
-    /// Who will be told of a write.
+    /// Counts the watches that a write has to notify.
     pub watchers: Watchers,
 }
 
 struct Inner {
     control: Control,
-    /// The bells of those who wait.
+    /// The wake-up channels of queued requests.
     waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
-    /// When the task that waits will wake.
+    /// The time at which the timer task wakes.
     wakes_at: Moment,
 }
 
@@ -57,22 +56,21 @@ enum Control {
     Plain(InFlight),
 }
 
-/// What became of a request that wanted a seat.
+/// The result of an admission.
 pub struct Admission {
-    /// What it belongs to, if requests are classified.
+    /// The FlowSchema and priority level, if priority and fairness is enabled.
     pub classification: Option<Arc<Classification>>,
-    /// The seat.
     pub seat: Result<Seat, Rejected>,
 }
 
-/// There was no seat.
+/// The request was rejected with 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// The seconds after which the client may come back.
+    /// Value of the Retry-After header.
     pub retry_after_seconds: u32,
 }
 
-/// The right to run; given back when it is dropped.
+/// Permission to execute a request; released on drop.
 pub struct Seat {
     fairness: Arc<Fairness>,
     held: Option<Held>,
@@ -83,7 +81,7 @@ enum Held {
     Pass(Pass),
 }
 
-/// A place in a queue; given up when it is dropped, because then its client has left.
+/// A position in a queue. Dropping it, as when the client disconnects, removes the request from the queue.
 struct Place<'a> {
     fairness: &'a Arc<Fairness>,
     ticket: Option<Ticket>,
@@ -96,7 +94,6 @@ impl Default for Config {
 }
 
 impl Fairness {
-    /// Nobody is served yet.
     pub fn new(config: Config) -> Arc<Self> {
         let seats = config.read_only_max.saturating_add(config.mutating_max).max(1);
         let control = if config.enabled {
@@ -113,7 +110,7 @@ impl Fairness {
         })
     }
 
-    /// Gives a request a seat, when there is one for it.
+    /// Waits for a seat for the request, or rejects the request.
     pub async fn admit(
         self: &Arc<Self>,
         state: &State,
@@ -160,7 +157,7 @@ impl Fairness {
         Admission { classification: Some(classification), seat }
     }
 
-    /// Takes in a new configuration.
+    /// Applies new FlowSchemas and PriorityLevelConfigurations.
     pub fn reconfigure(&self, schemas: &[Value], levels: &[Value]) -> Option<Reconfigured> {
         let now = self.now();
         let mut inner = self.lock();
@@ -170,7 +167,7 @@ impl Fairness {
         Some(result)
     }
 
-    /// Everything that is measured; the plain limits know only who is served.
+    /// Returns the values for metrics. Without priority and fairness only the requests in flight are known.
     pub fn snapshot(&self) -> Snapshot {
         match &self.lock().control {
             Control::Fair(control) => control.snapshot(),
@@ -183,7 +180,7 @@ impl Fairness {
         }
     }
 
-    /// Does what is due when it is due, for as long as the process lives.
+    /// Runs the timer of the queues until the process exits.
     pub async fn run(self: Arc<Self>) {
         loop {
             let wakes_at = {
@@ -240,7 +237,7 @@ impl Fairness {
                 inner.ring(&admitted);
                 Err(Rejected { retry_after_seconds })
             }
-            // Its turn came in the same instant.
+            // The request was dispatched at the same moment as its timeout.
             Leave::Running => Ok(self.seat(Held::Ticket(ticket))),
             Leave::Gone => Err(Rejected { retry_after_seconds: inflight::RETRY_AFTER_SECONDS }),
         }
@@ -256,7 +253,7 @@ impl Fairness {
         match (&mut inner.control, held) {
             (Control::Fair(control), Held::Ticket(ticket)) => {
                 let admitted = control.finish(ticket, now);
-                // The seats of a write stay taken for as long as its watchers are told.
+                // The seats of a write stay occupied while its watchers are notified.
                 let is_sooner = control.wake_at() < inner.wakes_at;
                 inner.ring(&admitted);
                 drop(inner);
@@ -278,14 +275,14 @@ impl Fairness {
         let Control::Fair(control) = &mut inner.control else { return };
         let admitted = match control.cancel(ticket, now) {
             Leave::Left { admitted, .. } => admitted,
-            // It was called in the same instant: nobody is there to run it.
+            // The request was dispatched at the same moment, but its task no longer exists.
             Leave::Running => control.finish(ticket, now),
             Leave::Gone => Vec::new(),
         };
         inner.ring(&admitted);
     }
 
-    /// How much work a request is.
+    /// Estimates the work of a request in seats.
     fn estimate(&self, state: &State, asked: &Asked) -> Estimate {
         let Some(resource) = &asked.info.resource else { return Estimate::One };
         match asked.info.verb {
@@ -313,11 +310,11 @@ impl Fairness {
 }
 
 impl Inner {
-    /// Calls those whose turn it is.
+    /// Wakes the dispatched requests.
     fn ring(&mut self, tickets: &[Ticket]) {
         for ticket in tickets {
             if let Some(bell) = self.waiting.remove(ticket) {
-                // Whoever does not hear gives its place up itself.
+                // A request that no longer listens releases its position itself.
                 let _ = bell.send(());
             }
         }
@@ -378,7 +375,7 @@ mod tests {
 
     use super::*;
 
-    /// A server with some seats for most users, and queues.
+    /// A server with a few seats and queues for most users.
     fn fairness() -> Arc<Fairness> {
         let fairness = Fairness::new(Config { enabled: true, read_only_max: 100, mutating_max: 0 });
         let (levels, schemas): (Vec<Value>, Vec<Value>) = flowcontrol::bootstrap::objects()
@@ -401,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_is_called_and_whoever_leaves_is_not() {
+    async fn queued_requests_are_dispatched_and_disconnected_ones_are_not() {
         let fairness = fairness();
         let mut seats = Vec::new();
         let mut first = loop {
@@ -423,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_longer_than_a_quarter_of_its_time() {
+    async fn a_request_is_queued_for_at_most_a_quarter_of_its_timeout() {
         let fairness = fairness();
         let mut seats = Vec::new();
         let deadline = || Some(Instant::now() + Duration::from_millis(40));

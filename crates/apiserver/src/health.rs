@@ -1,8 +1,8 @@
-//! `/healthz`, `/livez` and `/readyz` of the API server: upstream's checks, each bound to the part of this server that does the
-//! same.
+//! `/healthz`, `/livez` and `/readyz` of the API server: upstream's checks, each mapped to the equivalent part of this
+//! server.
 //!
-//! Upstream's checks of what does not exist here are absent: repair loops of service addresses and ports (claims are part of a
-//! service's own transaction), leases of server identities, the tracking of legacy tokens, and the reload of the proxy's client
+//! Upstream's checks without an equivalent are absent: repair loops of service IPs and node ports (claims are part of
+//! the Service's transaction), leases of server identities, legacy token tracking, and the reload of the proxy client
 //! certificate (files are read again when they are used).
 
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::answer::{self, Answer};
 use crate::startup::Step;
 use crate::state::State;
 
-/// How long the store may take to answer: upstream's time.
+/// Timeout of the store check; upstream's value.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// For how long its answer counts, so that anonymous requests do not become as many requests to the store.
+/// Time for which a store check is cached, so that anonymous health requests do not become requests to the store.
 const STORE_ANSWER_LIFE: Duration = Duration::from_millis(500);
 
-/// What the checks remember.
+/// The state of the health checks.
 #[derive(Default)]
 pub struct Health {
     slis: Slis,
@@ -32,24 +32,24 @@ struct Check {
     of: Of,
 }
 
-/// What a check observes.
+/// The subject of a health check.
 #[derive(Clone, Copy)]
 enum Of {
-    /// That the server answers.
+    /// The server responds; always succeeds.
     Answers,
-    /// That log lines get out.
+    /// Log lines can be written.
     Log,
-    /// That the store serves linearizable reads.
+    /// The store serves linearizable reads.
     Store,
-    /// The same, for readiness only.
+    /// Like [`Self::Store`], for readiness only.
     StoreForReadiness,
-    /// That the watch cache has everything and learns of every change.
+    /// The watch cache is filled and receives every change.
     Cache,
-    /// The same, for readiness only.
+    /// Like [`Self::Cache`], for readiness only.
     CacheForReadiness,
-    /// That something was done once.
+    /// A startup step has completed.
     Step(Step),
-    /// That the server is not shutting down; for readiness only.
+    /// The server is not shutting down; for readiness only.
     NotShuttingDown,
 }
 
@@ -113,7 +113,7 @@ impl Of {
     }
 }
 
-/// Whether the store serves linearizable reads, which it does only with a quorum.
+/// Checks that the store serves linearizable reads, which require a quorum.
 async fn store(state: &State) -> Result<(), String> {
     let mut last = state.health.store.lock().await;
     if let Some((_, answer)) = last.as_ref().filter(|(at, _)| at.elapsed() < STORE_ANSWER_LIFE) {
@@ -128,7 +128,7 @@ async fn store(state: &State) -> Result<(), String> {
     answer
 }
 
-/// The response to a path; `None` if it is none of these.
+/// Serves a health path. Returns `None` for other paths.
 pub async fn serve(state: &State, path: &str, query: &str) -> Option<Answer> {
     let request = HealthRequest::parse(path, query)?;
     let mut checks: Vec<(&str, Outcome)> = Vec::with_capacity(CHECKS.len());
@@ -140,7 +140,7 @@ pub async fn serve(state: &State, path: &str, query: &str) -> Option<Answer> {
     Some(answer::text(response.code, response.text))
 }
 
-/// `/metrics/slis`.
+/// Returns the metrics of `/metrics/slis`.
 pub fn slis(state: &State) -> String {
     state.health.slis.text()
 }

@@ -1,4 +1,4 @@
-//! The server for those in the same process: the same life of a request, without a connection.
+//! In-process client transport: requests pass through the same handler chain without a connection.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::authentication::Peer;
 use crate::life;
 use crate::state::State;
 
-/// Carries requests to the server as somebody who is known, or as what a header proves.
+/// Returns a transport that sends requests as `user`. Without a user, the request's credentials are authenticated.
 pub fn transport(state: Arc<State>, user: Option<User>) -> Arc<dyn Transport> {
     let peer = Peer { user, ..Peer::default() };
     Arc::new(InProcess::new(peer, move |mut request: Request<Bytes>| {
@@ -23,10 +23,10 @@ pub fn transport(state: Arc<State>, user: Option<User>) -> Arc<dyn Transport> {
     }))
 }
 
-/// A client that may do anything.
+/// Returns a client in the group `system:masters`.
 ///
 /// # Panics
-/// Never: its settings are sound.
+/// Never: the client's settings are valid.
 pub fn admin(state: Arc<State>) -> Client {
     let user = User::authenticated("admin", ["system:masters".into()]);
     Client::new(transport(state, Some(user)), Settings::default()).expect("settings of our own")

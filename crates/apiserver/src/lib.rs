@@ -1,4 +1,4 @@
-//! The API server: HTTP, the life of a request, watch cache and watches, over the store.
+//! The API server: HTTP, the request handler chain, watch cache and watches, over the store.
 
 pub mod admission_config;
 pub mod aggregation;

@@ -1,4 +1,5 @@
-//! The life of a request, in the order in which it happens.
+//! The request handler chain: authentication, audit, impersonation, priority and fairness, authorization, then the
+//! verb.
 
 mod course;
 
@@ -35,44 +36,40 @@ use crate::table::Found;
 use crate::verbs::{self, Call};
 use crate::{aggregation, documents};
 
-/// No body may be larger: upstream's limit.
+/// Maximum size of a request body; upstream's limit.
 const BODY_BYTES_MAX: usize = 3 << 20;
-/// What is read of a body that is too large, at most.
+/// Maximum number of bytes drained from a body that is too large.
 const DRAINED_BYTES_MAX: usize = 16 << 20;
-/// How long is read of a body that nobody wants.
+/// Maximum time for draining an unread body.
 const DRAINED_TIME: Duration = Duration::from_millis(500);
 
-/// What is known of a request before its body is read.
+/// A request without its body.
 pub struct Asked {
-    /// The method.
     pub method: Method,
     /// The URL, as the client wrote it.
     pub uri: Uri,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The query.
     pub query: Query,
-    /// What it is about.
+    /// The parsed URL: verb, resource or path.
     pub info: Info,
-    /// Where it came from, if over a network.
+    /// The client's IP address, if the request came over the network.
     pub from: Option<IpAddr>,
-    /// Whether objects may be told as they are, to somebody in this process.
+    /// Set if the client is in this process and can receive decoded objects.
     pub lean: Option<Lean>,
 }
 
-/// Why a request goes no further.
+/// Reasons to reject a request.
 pub enum Refusal {
-    /// It failed.
     Status(Box<Status>),
-    /// Too many others are there; it may come back after so many seconds.
+    /// 429 with Retry-After in seconds.
     TooMany(u32),
-    /// What happens to it cannot be written down, and must be.
+    /// The audit event could not be written, which the audit mode requires.
     Unwritten,
-    /// There is nothing.
+    /// 404 for a path that does not exist.
     NotFound,
 }
 
-/// Answers a request, whatever becomes of it: a panic in a handler is one request's failure.
+/// Serves a request. A panic in a handler fails only this request.
 pub async fn serve<B>(state: Arc<State>, peer: Peer, mut request: Request<B>) -> Response<Sent>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -99,8 +96,8 @@ where
     course.sends(without_head_body(&asked.method, answer, || Body::Whole(Bytes::new())), stream)
 }
 
-/// Reads what nobody read of a body, for a while: a client that is still sending when its request is refused may not hear the
-/// answer, but only that the request is unwanted.
+/// Reads the unread rest of a body, up to limits. A client that is still sending when its request is rejected may
+/// otherwise see only a reset connection instead of the response.
 async fn drain(body: &mut Outgoing) {
     let mut read = 0;
     while let Some(Ok(frame)) = body.frame().await
@@ -110,7 +107,7 @@ async fn drain(body: &mut Outgoing) {
     }
 }
 
-/// Lets a request live until its deadline. Those that stay open have none.
+/// Runs the request with its deadline. Long-running requests (watch, exec, attach, log, proxy) have none.
 async fn in_time(
     state: &Arc<State>,
     peer: &Peer,
@@ -129,7 +126,7 @@ async fn in_time(
     }
 }
 
-/// The life of a request. Each step may end it.
+/// Runs the handler chain. Each step can reject the request.
 async fn live(
     state: &Arc<State>,
     peer: &Peer,
@@ -137,24 +134,23 @@ async fn live(
     stream: &mut Option<Stream>,
     course: &mut Course,
 ) -> Result<Answer, Refusal> {
-    // Who asks: everything after depends on it.
     let user = match authenticate(state, asked, peer).await {
         Ok(user) => user,
         Err(status) => return Err(course.unauthenticated(asked, status)),
     };
-    // From here on it is written down, under the name that was proved, also if it is refused.
+    // From here on the request is audited under the authenticated name, even if it is rejected.
     course.audit(asked, &user)?;
-    // Authorizers are asked about what the URL says, so it must mean the same to them and to the handlers.
+    // Authorizers decide by the URL, so the URL must mean the same to them and to the handlers.
     check_url(state, &asked.info)?;
-    // Whom they act as counts for all that follows.
+    // The impersonated user applies to all following steps.
     let user = impersonate(state, asked, user, course)?;
-    // A seat before authorization: refusing costs work too.
+    // The seat is taken before authorization, because rejecting a request is work too.
     course.take_seat(asked, &user).await?;
     authorize(state, asked, &user, course)?;
     verb(state, asked, user, stream, course).await
 }
 
-/// Refuses a URL whose form is not that of its kind, or whose method it does not have, before anybody is asked about it.
+/// Rejects a URL whose scope does not match its kind, or whose method is not supported, before any authorizer runs.
 fn check_url(state: &State, info: &Info) -> Result<(), Status> {
     let scope = match (state.aggregation.remote(info), &info.resource) {
         (_, None) => None,
@@ -179,7 +175,7 @@ fn is_cluster_wide(resource: &Resource) -> bool {
     resource.form == UrlForm::Cluster
 }
 
-/// What the request asks for.
+/// Executes the verb of the request.
 async fn verb(
     state: &Arc<State>,
     asked: &Asked,
@@ -204,7 +200,7 @@ async fn verb(
     course.found(asked, &kind, resource);
     let streams = verbs::is_stream(&kind, resource);
     let accepted = match accept(asked, verbs::forms(&kind, resource)) {
-        // Whatever a stream carries, it is not for this server to choose.
+        // Content negotiation does not apply to streams.
         Err(_) if streams => PLAIN,
         accepted => accepted?,
     };
@@ -229,7 +225,7 @@ async fn verb(
     Ok(compress(asked, answer).await)
 }
 
-/// A request of the server's own, by its own name and past the filters: the way of a write that no client asked for.
+/// Executes a write on behalf of the server itself, without the filters.
 pub async fn own(
     state: &Arc<State>,
     method: Method,
@@ -252,7 +248,7 @@ pub async fn own(
     verbs::serve(&call).await
 }
 
-/// How long a request may take: what the client allows, at most what the server does.
+/// Returns the timeout of the request: the client's `timeout` parameter, capped by the server's limit.
 fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
     let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
     let wanted: machinery::time::Duration = text
@@ -262,7 +258,7 @@ fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
     Ok(if wanted.is_zero() { most } else { wanted.min(most) })
 }
 
-/// Who asks, by what they proved.
+/// Authenticates the request.
 async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<User, Status> {
     check_readable(&asked.headers, state.authenticators.request_header.as_ref())?;
     let began = Instant::now();
@@ -271,7 +267,7 @@ async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<U
     found
 }
 
-/// As whom they act.
+/// Returns the impersonated user, or `user` if the request does not impersonate.
 fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut Course) -> Result<User, Status> {
     let Some(wanted) = impersonation::wanted(&pairs(&asked.headers)).map_err(|status| *status)? else {
         return Ok(user);
@@ -285,7 +281,7 @@ fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut Course
     Ok(acted.user)
 }
 
-/// The selectors of a list or watch, by which some may be allowed who may not see everything.
+/// The selectors of a list or watch, which authorizers can take into account.
 struct Selectors {
     fields: Vec<machinery::fields::Requirement>,
     labels: Vec<machinery::labels::Requirement>,
@@ -302,7 +298,7 @@ impl Selectors {
     }
 }
 
-/// A request as the authorizers see it.
+/// Returns the authorization attributes of a request.
 fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> Attributes<'a> {
     let target = match &info.resource {
         None => Target::Path(&info.path),
@@ -311,7 +307,7 @@ fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> A
     Attributes { user, verb: info.verb, target }
 }
 
-/// A resource as the authorizers see it.
+/// Returns the authorization attributes of a resource.
 pub fn target<'a>(
     resource: &'a Resource,
     field_selector: &'a [machinery::fields::Requirement],
@@ -329,7 +325,7 @@ pub fn target<'a>(
     })
 }
 
-/// Refuses what no authorizer allows.
+/// Rejects the request unless an authorizer allows it.
 fn authorize(state: &State, asked: &Asked, user: &User, course: &mut Course) -> Result<(), Status> {
     let selectors = Selectors::of(&asked.info, &asked.query);
     let attributes = attributes(&asked.info, user, &selectors);
@@ -343,7 +339,7 @@ fn authorize(state: &State, asked: &Asked, user: &User, course: &mut Course) -> 
     }
 }
 
-/// Which form of the answer the client wants.
+/// Negotiates the response's content type.
 fn accept(asked: &Asked, forms: &[Form]) -> Result<Accepted, Status> {
     const REPRESENTATIONS: &str = "406: Not Acceptable\n\nAvailable representations: application/json, \
         application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, \
@@ -354,8 +350,8 @@ fn accept(asked: &Asked, forms: &[Form]) -> Result<Accepted, Status> {
     })
 }
 
-/// The whole body, if it is not too large. What is too much is read and dropped for a while, because a client that is
-/// still sending does not hear the answer.
+/// Reads a body of at most [`BODY_BYTES_MAX`] bytes. The rest of a larger body is drained up to limits, because a
+/// client that is still sending does not read the response.
 async fn read(body: &mut Outgoing) -> Result<Bytes, Status> {
     let (mut read, mut whole) = (0, BytesMut::new());
     while let Some(frame) = body.frame().await {
@@ -375,7 +371,7 @@ async fn read(body: &mut Outgoing) -> Result<Bytes, Status> {
     Ok(whole.freeze())
 }
 
-/// Makes a large answer small for clients that can read it so.
+/// Compresses a large response if the client accepts gzip.
 async fn compress(asked: &Asked, answer: Answer) -> Answer {
     let gzip = asked
         .header(ACCEPT_ENCODING)
@@ -384,7 +380,7 @@ async fn compress(asked: &Asked, answer: Answer) -> Answer {
     if gzip { answer::compressed(answer).await } else { answer }
 }
 
-/// The group is there, the resource or version is not.
+/// Returns the 404 for an unknown resource or version in a known group.
 pub fn not_served() -> Status {
     let message = "the server could not find the requested resource";
     Status::failure(Reason::NotFound, message).with_details(Default::default())
@@ -411,7 +407,7 @@ impl From<Status> for Refusal {
 }
 
 impl Asked {
-    /// Reads all but the body.
+    /// Splits a request into its parsed head and its body.
     fn of<B>(request: Request<B>) -> (Self, B) {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
@@ -420,7 +416,7 @@ impl Asked {
         (Self { method: parts.method, uri: parts.uri, headers: parts.headers, query, info, from: None, lean }, body)
     }
 
-    /// Drops headers that were read and that nobody behind may see.
+    /// Removes credential headers that were read and must not be passed on.
     pub fn forget(&mut self, owned: impl Fn(&str) -> bool) {
         let names: Vec<HeaderName> = self.headers.keys().filter(|name| owned(name.as_str())).cloned().collect();
         for name in names {
@@ -428,17 +424,15 @@ impl Asked {
         }
     }
 
-    /// The text of a header, empty if it is not there.
+    /// Returns the text of a header, empty if absent.
     pub fn header(&self, name: impl AsHeaderName) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// What the `Content-Type` says, empty if nothing.
     pub fn content_type(&self) -> &str {
         self.header(CONTENT_TYPE)
     }
 
-    /// The program that asks.
     pub fn user_agent(&self) -> &str {
         self.header(USER_AGENT)
     }
@@ -448,7 +442,6 @@ impl Asked {
         is_pretty(&self.query, self.user_agent())
     }
 
-    /// The name that the URL has, for a resource.
     pub fn resource(&self) -> Option<&Resource> {
         self.info.resource.as_ref()
     }

@@ -1,4 +1,4 @@
-//! The listener and its connections: TLS, then HTTP/1.1 or HTTP/2, until the server ends.
+//! The HTTPS listener: TLS handshake, then HTTP/1.1 or HTTP/2, with graceful shutdown.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,22 +20,22 @@ use crate::patient::Patient;
 use crate::state::{State, now};
 use crate::tls::Tls;
 
-/// Connections at once: far more than a cluster has, and fewer than descriptors.
+/// Maximum number of connections: far more than a cluster has, and fewer than file descriptors.
 const CONNECTIONS_MAX: usize = 1 << 19;
-/// How long a client may take to say who it is.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A client that takes nothing of its answers for so long is cut off.
+/// A connection is closed if its client reads nothing for this time.
 const STALLED: Duration = Duration::from_secs(60);
-/// Headers may take so many bytes; upstream's limit.
+/// Maximum size of request headers in bytes; upstream's limit.
 const HEADER_BYTES_MAX: u32 = 1 << 20;
-/// How long a client may take to send the headers of a request.
+/// Timeout for the headers of a request.
 const HEADER_TIME: Duration = Duration::from_secs(32);
-/// How often the clock is read while a client certificate is waited for to expire.
+/// Interval at which the clock is read while waiting for a client certificate to expire.
 const CLOCK_READ_EVERY: Duration = Duration::from_secs(600);
-/// Requests at once on one connection; upstream's limit.
+/// Maximum number of concurrent HTTP/2 streams per connection; upstream's limit.
 const STREAMS_MAX: u32 = 250;
 
-/// Takes connections until the server ends, and serves those it has to their end.
+/// Accepts connections until shutdown, and then waits for the open ones to finish.
 pub async fn accept(listener: TcpListener, tls: Arc<Tls>, state: Arc<State>) {
     let ending = state.ending();
     serving::accept(listener, CONNECTIONS_MAX, ending, |stream, from, slot| {
@@ -72,7 +72,7 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
         let (state, peer) = (state.clone(), peer.clone());
         async move { Ok::<_, Infallible>(life::serve(state, peer, request).await) }
     });
-    // Which protocol it is was settled at the handshake: nobody is waited for to show it.
+    // ALPN has selected the protocol, so there is no need to detect it from the first bytes.
     let served = if is_http2 {
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -91,22 +91,22 @@ async fn connection(stream: TcpStream, from: SocketAddr, tls: Arc<Tls>, state: A
         until(connection, ending, http1::UpgradeableConnection::graceful_shutdown).await
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "a connection closed with an error");
     }
 }
 
-/// Waits until a client certificate has expired. Its connection then takes no more requests, so that the client makes another one
-/// with the certificate that it has by now.
+/// Waits until a client certificate has expired. The connection then accepts no more requests, so that the client
+/// reconnects with its current certificate.
 async fn reached(expires: Option<Time>) {
     let Some(expires) = expires else { return std::future::pending().await };
-    // The clock of a machine may be set, so it is read again.
+    // The system clock may be set meanwhile, so it is read again at intervals.
     while now().to_seconds() <= expires {
         let left = expires.unix_seconds().saturating_sub(now().unix_seconds()).unsigned_abs();
         tokio::time::sleep(Duration::from_secs(left.saturating_add(1)).min(CLOCK_READ_EVERY)).await;
     }
 }
 
-/// Serves a connection to its end, or lets it finish what it has begun once the server ends.
+/// Serves a connection until it closes. On shutdown the requests in flight are finished first.
 async fn until<C: Future>(connection: C, ending: impl Future<Output = ()>, finish: fn(Pin<&mut C>)) -> C::Output {
     let mut connection = pin!(connection);
     tokio::select! {

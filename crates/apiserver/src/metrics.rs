@@ -1,4 +1,4 @@
-//! What is measured, under the names that upstream's series have.
+//! API server metrics, with upstream's names.
 
 mod admission;
 mod family;
@@ -24,12 +24,12 @@ const SECONDS: [f64; 23] = [
     45.0, 60.0,
 ];
 const STORE_SECONDS: [f64; 13] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
-/// Doubling from a millisecond.
+/// Histogram bounds that double from one millisecond.
 const SHORT_SECONDS: [f64; 15] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 const ANSWER_BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const EVENT_BYTES: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
-/// Paths that are counted by name: whoever asks for others must not make series.
+/// Non-resource paths that get their own series. Other paths do not, so that clients cannot create series.
 const COUNTED_PATHS: [&str; 10] = [
     "/healthz",
     "/livez",
@@ -43,7 +43,7 @@ const COUNTED_PATHS: [&str; 10] = [
     "/apis",
 ];
 
-/// What is measured.
+/// The metrics of the API server.
 pub struct Metrics {
     requests: Family<Counter>,
     durations: Family<Histogram>,
@@ -57,27 +57,27 @@ pub struct Metrics {
     users: Family<Counter>,
     authorizations: Family<Counter>,
     authorization_seconds: Family<Histogram>,
-    /// Plug-ins, policies and webhooks.
+    /// Metrics of admission plugins, policies and webhooks.
     pub admission: Admission,
-    /// Requests to the store, by what they do.
+    /// Duration of requests to the store, by operation.
     pub store_seconds: Family<Histogram>,
-    /// Handshakes that failed.
+    /// Failed TLS handshakes.
     pub handshake_errors: Family<Counter>,
-    /// Events that were written to the audit log.
+    /// Audit events written.
     pub audit_events: Family<Counter>,
-    /// Events that could not be, by backend.
+    /// Audit events that could not be written, by backend.
     pub audit_errors: Family<Counter>,
-    /// Requests that were refused because their event could not be.
+    /// Requests rejected because their audit event could not be written.
     pub audit_rejected: Family<Counter>,
 }
 
-/// What the events of a watch count under.
+/// The series for the events of one watch.
 pub struct Events {
     count: Arc<Counter>,
     sizes: Arc<Histogram>,
 }
 
-/// What a request is counted under. Only what leads somewhere is named: clients cannot make series.
+/// The labels of a request. Only known resources and paths are labelled, so that clients cannot create series.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
     verb: &'static str,
@@ -158,7 +158,7 @@ const fn spread(
 }
 
 impl Metrics {
-    /// Somebody was authenticated, or not.
+    /// Counts an authentication attempt.
     pub fn authenticated(&self, user: Option<&User>, took: Duration) {
         let result = if user.is_some() { "success" } else { "failure" };
         self.attempts.with(&[result]).add(1);
@@ -168,7 +168,7 @@ impl Metrics {
         }
     }
 
-    /// Somebody was allowed something, or not.
+    /// Counts an authorization decision.
     pub fn authorized(&self, decision: &Decision, took: Duration) {
         let result = match decision {
             Decision::Allow(_) => "allowed",
@@ -179,12 +179,12 @@ impl Metrics {
         self.authorization_seconds.with(&[result]).observe(took.as_secs_f64());
     }
 
-    /// A request begins that stays open.
+    /// Counts a long-running request that starts.
     pub fn begins(&self, labels: &Labels) {
         self.long_running.with(&labels.plain()).add(1);
     }
 
-    /// A request is over.
+    /// Counts a completed request.
     pub fn ends(&self, labels: &Labels, code: u16, bytes: u64, took: Duration, is_long_running: bool) {
         let code = code.to_string();
         let [component, group, resource, scope, subresource, verb, version] = labels.plain();
@@ -199,19 +199,19 @@ impl Metrics {
         }
     }
 
-    /// What the events of a watch count under.
+    /// Returns the series for the events of a watch.
     pub fn events(&self, kind: &Kind, version: &str) -> Events {
         let labels = [kind.group.as_str(), kind.plural.as_str(), version];
         Events { count: self.watch_events.with(&labels), sizes: self.watch_event_sizes.with(&labels) }
     }
 
-    /// Somebody asks for a version that goes away.
+    /// Counts a request for a deprecated API version.
     pub fn asked_for_deprecated(&self, labels: &Labels, removed_release: &str) {
         let Labels { group, resource, subresource, version, .. } = labels;
         self.deprecated.with(&[group, removed_release, resource, subresource, version]).set(1);
     }
 
-    /// Everything as text.
+    /// Returns all metrics in the Prometheus text format.
     pub fn text(&self, state: &State) -> String {
         let mut out = String::with_capacity(1 << 16);
         self.requests.print(&mut out);
@@ -241,7 +241,7 @@ impl Metrics {
 }
 
 impl Events {
-    /// One was sent.
+    /// Counts an event that was sent.
     pub fn sent(&self, bytes: usize) {
         self.count.add(1);
         self.sizes.observe(bytes as f64);
@@ -249,13 +249,13 @@ impl Events {
 }
 
 impl Labels {
-    /// What is known before it is known where the request leads.
+    /// Returns the labels that are known before the request is routed.
     pub fn of(asked: &Asked) -> Self {
         let dry_run = if asked.query.all("dryRun").contains(&"All") { "All" } else { "" };
         Self { verb: verb(asked), dry_run, ..Self::default() }
     }
 
-    /// The request leads to a kind.
+    /// Sets the labels of a request for a kind.
     pub fn found(&mut self, asked: &Asked, kind: &Kind, resource: &Resource) {
         let known = kind.subresource(&resource.version, &resource.subresource).is_some();
         self.group = kind.group.clone();
@@ -269,7 +269,7 @@ impl Labels {
         };
     }
 
-    /// The request leads to a document.
+    /// Sets the labels of a request for a non-resource path.
     pub fn found_document(&mut self, asked: &Asked) {
         let path = asked.info.path.trim_end_matches('/');
         if let Some(counted) = COUNTED_PATHS.iter().find(|counted| **counted == path) {
@@ -282,7 +282,7 @@ impl Labels {
     }
 }
 
-/// The verb as upstream's series have it.
+/// Returns the verb label, as upstream spells it.
 fn verb(asked: &Asked) -> &'static str {
     match (asked.info.verb, &asked.method) {
         ("list", _) => "LIST",
@@ -298,7 +298,8 @@ fn verb(asked: &Asked) -> &'static str {
     }
 }
 
-/// Names of people and workloads are not for everybody who may read metrics.
+/// Returns the username label. Names of users and workloads are hidden, since metrics readers may not be allowed to see
+/// them.
 fn counted_user(user: &User) -> &str {
     match user.name.as_str() {
         name @ ("admin"

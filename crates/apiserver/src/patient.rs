@@ -1,5 +1,5 @@
-//! A connection whose other end must read: one that takes nothing for a minute is cut off, so that answers nobody reads do not stay in
-//! memory.
+//! Write timeout of a connection: a client that reads nothing for a minute is disconnected, so that unread responses do
+//! not fill the memory.
 
 use std::io;
 use std::pin::Pin;
@@ -9,22 +9,22 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A stream whose writes do not wait for ever.
+/// A stream with a write timeout.
 pub struct Patient<S> {
     stream: S,
-    /// How long the other end may take nothing.
+    /// Maximum time that a write may block.
     patience: Duration,
-    /// When patience ends; runs while a write waits.
+    /// The deadline of the pending write; set while a write blocks.
     end: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Patient<S> {
-    /// Guards a stream whose other end may take nothing for so long.
+    /// Wraps a stream whose writes may block for at most `patience`.
     pub const fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, end: None }
     }
 
-    /// What a write makes of its outcome: one that waits too long fails.
+    /// Fails a write that is pending for longer than the timeout.
     fn judge<T>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.end = None;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_does_not_read_is_cut_off_and_whoever_reads_is_not() {
+    async fn a_client_that_does_not_read_is_disconnected_and_one_that_reads_is_not() {
         let (ours, mut theirs) = tokio::io::duplex(16);
         let mut ours = Patient::new(ours, Duration::from_millis(20));
         let reads = tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! Which servers there are: each shows itself in the store for as long as it lives, and the endpoints of the `kubernetes`
-//! service are those that do.
+//! Endpoint reconciler of the Service `kubernetes`: every server holds a leased key in the store, and the endpoints are
+//! the servers with a key.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -14,26 +14,29 @@ use tokio::time::Instant;
 use crate::state::{State, unavailable};
 use crate::{bootstrap, storage};
 
-/// A server that has not renewed its key for so long is gone.
+/// A server that has not renewed its key for this time is removed from the endpoints.
 const LIFE: Duration = Duration::from_secs(15);
-/// How often a key is renewed.
+/// Interval between renewals of the key.
 const RENEWAL: Duration = Duration::from_secs(10);
-/// As many lost races are tried again at once; then a moment later.
+/// Number of conflicts that are retried immediately; later ones are retried after a delay.
 const ATTEMPTS_MAX: usize = 16;
-/// When the store could not be reached, it is tried again so soon.
+/// Delay before a retry when the store is unreachable.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Shows this server for as long as it runs, and keeps the endpoints in step with all of them.
+/// Renews this server's key while it runs, and keeps the endpoints up to date with all servers.
 pub async fn run(state: &State, own: SocketAddr) {
     loop {
         if let Err(status) = follow(state, own).await {
-            tracing::warn!(message = %status.message, "the endpoints of the kubernetes service are not kept");
+            tracing::warn!(
+                message = %status.message,
+                "failed to update the endpoints of the kubernetes Service; retrying"
+            );
         }
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// Shows this server once: the endpoints have it when this returns.
+/// Writes this server's key once. The endpoints contain the server when this returns.
 pub async fn begin(state: &State, own: SocketAddr) -> Result<(), Status> {
     renew(state, own.ip()).await?;
     state.catch_up().await?;
@@ -41,7 +44,7 @@ pub async fn begin(state: &State, own: SocketAddr) -> Result<(), Status> {
     publish(state, &present, own.port()).await
 }
 
-/// Takes this server out of the endpoints.
+/// Removes this server from the endpoints.
 pub async fn end(state: &State, own: SocketAddr) -> Result<(), Status> {
     let gone = Delete { span: Span::key(key(state, own.ip())), want_previous: false };
     state.submit(Txn { success: vec![Operation::Delete(gone)], ..Txn::default() }).await?;
@@ -58,7 +61,7 @@ async fn follow(state: &State, own: SocketAddr) -> Result<(), Status> {
         publish(state, &found, own.port()).await?;
         let watch = state.store.watch(span(state), revision + 1).await;
         let mut watch = watch.map_err(|error| unavailable(&error.into()))?;
-        // Renewals are changes too: only another set of servers is news.
+        // Renewals are changes too; only a different set of servers matters.
         while present(state).await?.0 == found {
             tokio::select! {
                 () = tokio::time::sleep_until(renewed + RENEWAL) => {
@@ -73,7 +76,7 @@ async fn follow(state: &State, own: SocketAddr) -> Result<(), Status> {
 
 async fn renew(state: &State, own: IpAddr) -> Result<(), Status> {
     let lease = state.store.lease_of(LIFE).await.map_err(|error| unavailable(&error.into()))?;
-    // The form that upstream's servers read and write there.
+    // The format that upstream's servers read and write at this key.
     let shown = value!({
         "apiVersion": "v1",
         "kind": "Endpoints",
@@ -85,7 +88,7 @@ async fn renew(state: &State, own: IpAddr) -> Result<(), Status> {
     state.submit(Txn { success: vec![Operation::Put(put)], ..Txn::default() }).await.map(drop)
 }
 
-/// The addresses of all servers, in order, and the revision they were read at.
+/// Returns the sorted addresses of all servers and the revision they were read at.
 async fn present(state: &State) -> Result<(Vec<IpAddr>, Revision), Status> {
     let range = Range { keys_only: true, ..Range::of(span(state)) };
     let (found, revision) = state.store.range(range).await.map_err(|error| unavailable(&error))?;
@@ -104,7 +107,7 @@ fn key(state: &State, address: IpAddr) -> Bytes {
     Bytes::from(format!("{}/masterleases/{address}", state.layout.root))
 }
 
-/// Makes the endpoints and their slice say where the servers are.
+/// Writes the servers to the Endpoints and the EndpointSlice.
 async fn publish(state: &State, servers: &[IpAddr], port: u16) -> Result<(), Status> {
     for object in endpoints(servers, port) {
         let mut attempts = 0;
@@ -119,7 +122,7 @@ async fn publish(state: &State, servers: &[IpAddr], port: u16) -> Result<(), Sta
     Ok(())
 }
 
-/// Makes an object, or lets the one that is there say the same; false if another was faster.
+/// Creates or updates an object. Returns false on a conflict.
 async fn show(state: &State, object: Value) -> Result<bool, Status> {
     let gvk = GroupVersionKind::of_object(&object).map_err(Status::internal_error)?;
     let table = state.table();
@@ -143,7 +146,8 @@ async fn show(state: &State, object: Value) -> Result<bool, Status> {
     Ok(written.is_some())
 }
 
-/// Where the `kubernetes` service leads. A slice has addresses of one family: that of the first server.
+/// Returns the Endpoints and EndpointSlice of the Service `kubernetes`. A slice has one address family: that of the
+/// first server.
 fn endpoints(servers: &[IpAddr], port: u16) -> [Value; 2] {
     let is_ipv4 = servers.first().is_none_or(IpAddr::is_ipv4);
     let servers: Vec<String> =
@@ -188,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_the_servers_of_one_family() {
+    fn kubernetes_endpoints_contain_the_servers_of_one_address_family() {
         let servers = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|address| address.parse().unwrap());
         let [all, slice] = endpoints(&servers, 6443);
         assert_eq!(

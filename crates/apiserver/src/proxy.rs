@@ -1,12 +1,12 @@
-//! A streaming reverse proxy: requests that somebody else answers.
+//! Streaming reverse proxy for pod, service and node proxy, exec, attach, port-forward, logs and aggregated APIs.
 //!
 //! ```text
 //! client ─head, body─> pass ───> backend        client ─upgrade─> switch ───> backend
-//!        <──── its answer, as it comes                 <─101, then bytes both ways─>
+//!        <──── its response, streamed                  <─101, then bytes both ways─>
 //! ```
 //!
-//! Nothing is kept but what is on its way: each side waits for the other, and when one goes the other is told. A
-//! connection to a backend serves one request, because what it carries may last for hours or become something else.
+//! Only data in transit is buffered: each side waits for the other, and when one side closes the other is closed too. A
+//! connection to a backend serves one request, because the request may last for hours or switch protocols.
 
 pub mod headers;
 mod kubelet;
@@ -36,60 +36,55 @@ pub use tunnel::{TUNNEL_PREFIX, tunnel};
 use crate::answer::{Answer, Body};
 use crate::backend::{self, BoxError, Route};
 
-/// What is kept of a stream on its way in one direction.
+/// Buffer size of an upgraded stream in each direction.
 const BUFFER_BYTES: usize = 32 << 10;
-/// What the head of a backend's answer may take.
+/// Maximum size of the head of a backend's response.
 const HEAD_BYTES_MAX: usize = 256 << 10;
 
-/// A body that is passed on as it comes.
+/// A streamed request body.
 pub type Outgoing = UnsyncBoxBody<Bytes, BoxError>;
 
-/// What comes of a client after the head of its request.
+/// The rest of a client's request after its head.
 pub struct Stream {
-    /// The body.
     pub body: Outgoing,
-    /// The connection itself, if the client asks for that.
+    /// The connection, if the client requests an upgrade.
     pub upgrade: Option<OnUpgrade>,
 }
 
-/// Where a request goes, and what is asked for there.
+/// The backend and path of a proxied request.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// What to connect to.
     pub route: Route,
-    /// Whom to trust there.
     pub tls: Tls,
     /// Path and query.
     pub path: String,
 }
 
-/// Why a request could not be passed on.
+/// Reasons why a request could not be proxied.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// There is no connection.
+    /// The connection to the backend could not be established.
     #[error("error dialing backend: {text}")]
     Dial {
-        /// Why, in the words of Go's dialer.
+        /// The message of Go's dialer.
         text: String,
-        /// Why.
         source: BoxError,
     },
-    /// The connection broke before there was an answer.
+    /// The connection broke before the backend responded.
     #[error("{}", .0.source().map_or_else(|| .0.to_string(), ToString::to_string))]
     Exchange(#[from] hyper::Error),
-    /// The path or a header cannot be written.
+    /// The path or a header is invalid.
     #[error("the request cannot be passed on")]
     Request(#[from] http::Error),
-    /// The backend goes on with HTTP, where it was asked for something else.
+    /// The backend responded with success instead of 101.
     #[error("invalid upgrade response: status code {}", .0.as_u16())]
     NotSwitched(StatusCode),
-    /// The backend's answer does not fit what it was asked.
+    /// The backend's upgrade response does not match the request.
     #[error("unable to upgrade: {0}")]
     Upgrade(&'static str),
 }
 
 impl Stream {
-    /// The rest of a request.
     pub fn new<B>(body: B, upgrade: Option<OnUpgrade>) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -99,13 +94,13 @@ impl Stream {
     }
 }
 
-/// Nothing.
+/// Returns an empty body.
 pub fn nothing() -> Outgoing {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 impl Target {
-    /// A request for what is wanted there.
+    /// Builds the request to the backend.
     pub fn request(&self, method: Method, headers: HeaderMap, body: Outgoing) -> Result<Request<Outgoing>, ProxyError> {
         let uri: Uri = self.path.parse().map_err(http::Error::from)?;
         let mut request = Request::new(body);
@@ -119,7 +114,7 @@ impl Target {
         Ok(request)
     }
 
-    /// Sends a request over a connection of its own, and gives the answer as it comes.
+    /// Sends a request over a dedicated connection and returns the streamed response.
     pub async fn send(&self, request: Request<Outgoing>) -> Result<Response<Incoming>, ProxyError> {
         let wire = backend::connect(&self.route, &self.tls, &[b"http/1.1"]).await;
         let wire = wire.map_err(|source| ProxyError::Dial { text: backend::go_text(&*source, &self.route), source })?;
@@ -128,19 +123,19 @@ impl Target {
         let (mut sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
         tokio::spawn(async move {
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a backend ended");
+                tracing::debug!(%error, "a connection to a backend closed with an error");
             }
         });
         Ok(sender.send_request(request).await?)
     }
 
-    /// Passes a request on, and its answer back.
+    /// Proxies a request and returns the response for the client.
     pub async fn pass(&self, request: Request<Outgoing>) -> Result<Answer, ProxyError> {
         Ok(returned(self.send(request).await?))
     }
 
-    /// Passes a request on that asks for another protocol; what follows goes both ways until both sides have said
-    /// everything. A backend that refuses is heard by the client.
+    /// Proxies an upgrade request. After 101, bytes are copied in both directions until both sides have closed. An
+    /// error response of the backend is returned to the client.
     pub async fn switch(&self, request: Request<Outgoing>, client: OnUpgrade) -> Result<Answer, ProxyError> {
         let answer = self.send(request).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -154,7 +149,7 @@ impl Target {
     }
 }
 
-/// An answer on its way back.
+/// Converts a backend's response to a response for the client.
 pub fn returned(answer: Response<Incoming>) -> Answer {
     let (head, body) = answer.into_parts();
     let mut returned = Response::new(Body::Foreign(body));
@@ -164,17 +159,18 @@ pub fn returned(answer: Response<Incoming>) -> Answer {
     returned
 }
 
-/// The answer of a backend that does not switch: its refusal, or nothing that a client could understand.
+/// Returns the error response of a backend that does not upgrade. A success response is an error.
 fn refused(answer: Response<Incoming>) -> Result<Answer, ProxyError> {
     if answer.status().as_u16() < 400 { Err(ProxyError::NotSwitched(answer.status())) } else { Ok(returned(answer)) }
 }
 
-/// Bytes both ways. When one side has said everything the other is told, and may still answer.
+/// Copies bytes in both directions. When one side closes its writing half, the other one is closed and can still
+/// respond.
 async fn carry(client: OnUpgrade, backend: OnUpgrade) {
     let (Ok(client), Ok(backend)) = tokio::join!(client, backend) else { return };
     let (mut client, mut backend) = (TokioIo::new(client), TokioIo::new(backend));
     let carried = copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER_BYTES, BUFFER_BYTES).await;
     if let Err(error) = carried {
-        tracing::debug!(%error, "a stream ended");
+        tracing::debug!(%error, "a proxied stream closed with an error");
     }
 }

@@ -1,4 +1,4 @@
-//! Another server that a kubeconfig file describes, asked by posting reviews to it.
+//! Webhook client of a kubeconfig file, which posts reviews (TokenReview, SubjectAccessReview, ImageReview).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,39 +15,37 @@ use tokio::time::Instant;
 
 use crate::{answer, webhooks};
 
-/// Waits between tries, as upstream has them.
+/// Delays between attempts; upstream's back-off.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_millis(750), Duration::from_millis(1125), Duration::from_millis(1687)];
-/// An answer may be so long.
+/// Maximum size of a response.
 const ANSWER_BYTES_MAX: usize = 10 << 20;
 
-/// Another server.
+/// A webhook server.
 pub struct Remote {
     transport: Https,
-    /// What is asked for: the path of the address in the file, to the letter.
+    /// The path of the server URL in the kubeconfig, unchanged.
     path: String,
 }
 
-/// Why a file does not lead to a server.
+/// Reasons why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be used.
-    #[error("{0} cannot be used")]
+    #[error("the kubeconfig {0} is invalid")]
     Kubeconfig(PathBuf, #[source] Box<KubeconfigError>),
-    /// What it says cannot be connected with.
-    #[error("{0} describes no server that can be reached")]
+    #[error("the server in the kubeconfig {0} cannot be used")]
     Transport(PathBuf, #[source] TransportError),
 }
 
-/// A try that came to nothing.
+/// A failed attempt.
 struct Failed {
     why: String,
-    /// Whether the next try may succeed.
+    /// Whether a retry may succeed.
     passing: bool,
 }
 
 impl Remote {
-    /// The server of a file's current context.
+    /// Returns the server of the kubeconfig's current context.
     pub fn of_file(file: &Path) -> Result<Self, Error> {
         let named = |error| Error::Kubeconfig(file.to_owned(), Box::new(error));
         let config = Kubeconfig::load(&[file.to_owned()]).map_err(named)?.config(None).map_err(named)?;
@@ -62,7 +60,7 @@ impl Remote {
         Ok(Self { transport: Https::new(config)?, path })
     }
 
-    /// Posts a review and gives the answer, tried again while the server says that it is busy; all within a time.
+    /// Posts a review and returns the response within the timeout. Retries while the server reports that it is busy.
     pub async fn post(&self, review: &Value, within: Duration) -> Result<Value, String> {
         let end = Instant::now() + within;
         let body = Bytes::from(answer::as_json(review));

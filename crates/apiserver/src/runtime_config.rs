@@ -1,29 +1,27 @@
-//! `--runtime-config`: which versions and resources are served, besides those that are anyway.
+//! `--runtime-config`: enables and disables API versions and resources.
 
 use std::sync::Arc;
 
 use api::kind::{Kind, Version};
 
-/// What is wrong with the flag.
+/// Reasons why the flag is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A value is no boolean.
     #[error("invalid value of {key}={value}, it must be true or false")]
     Value {
-        /// The key.
+        /// The part of the entry before `=`.
         key: String,
-        /// The value.
         value: String,
     },
-    /// A key names nothing.
+    /// The key names an unknown group or version.
     #[error("unknown api groups {0}")]
     Group(String),
-    /// A key has too many parts, or too few.
+    /// The key has too many or too few path segments.
     #[error("runtime-config invalid key {0}")]
     Key(String),
 }
 
-/// Which versions a key is about.
+/// The stability level that a key such as `api/beta` selects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     All,
@@ -32,14 +30,15 @@ enum Stage {
     Alpha,
 }
 
-/// What one entry is about.
+/// The subject of an entry.
 enum What<'a> {
     Stage(Stage),
     Version { group: &'a str, version: &'a str },
     Resource { group: &'a str, version: &'a str, plural: &'a str },
 }
 
-/// The kinds with the versions that are served: first what is said of all, then of versions, then of resources.
+/// Returns the kinds with the enabled versions. Rules for stages apply first, then those for versions, then those for
+/// resources.
 pub fn apply(kinds: Vec<Arc<Kind>>, entries: &[String]) -> Result<Vec<Arc<Kind>>, Error> {
     let mut rules: Vec<(What<'_>, bool)> = entries.iter().map(|entry| read(entry)).collect::<Result<_, _>>()?;
     if rules.is_empty() {
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closer_rule_counts_whatever_the_order() {
+    fn more_specific_entries_override_general_ones_in_any_order() {
         assert!(served(&[], "apps", "v1", "deployments"));
         assert!(!served(&["apps/v1=false"], "apps", "v1", "deployments"));
         assert!(!served(&["api/all=false"], "apps", "v1", "deployments"));
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_an_error() {
+    fn unknown_groups_and_invalid_entries_are_errors() {
         let check = |entry: &str, expect: &str| {
             assert_eq!(apply(api::kinds::all(), &[entry.to_owned()]).unwrap_err().to_string(), expect);
         };

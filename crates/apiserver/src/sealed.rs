@@ -1,5 +1,4 @@
-//! The store as the server uses it: values are sealed on their way in and opened on their way out, and what expires gets a
-//! lease.
+//! Encrypting store client: values are encrypted on write and decrypted on read, and objects with a TTL get a lease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,57 +10,53 @@ use tokio::sync::Mutex;
 
 use crate::vault::{self, Vault};
 
-/// A lease is shared by the objects of this part of its life, and of a minute at most: a store with a lease for every object
-/// would be busy with nothing else. Upstream's figures.
+/// Objects created within a twentieth of their TTL, and at most a minute, share a lease: one lease per object would
+/// overload the store. Upstream's figures.
 const SHARED_PART: u32 = 20;
 const SHARED_MAX: Duration = Duration::from_secs(60);
-/// So many objects share a lease at most, because all of them go at once.
+/// Maximum number of objects per lease, because all of them expire at the same time.
 const SHARED_OBJECTS_MAX: u32 = 1000;
 
-/// A store whose values only this server reads.
+/// A store client that encrypts values.
 pub struct Store {
     client: Client,
     vault: Option<Arc<Vault>>,
     leases: Leases,
 }
 
-/// What was found under a key.
+/// A record of the store.
 pub struct Found {
-    /// The key.
     pub key: Bytes,
-    /// The value; none if the key was deleted.
+    /// The decrypted value; `None` if the key was deleted.
     pub value: Result<Option<Bytes>, vault::Error>,
-    /// When it was written.
+    /// The revision of the last write.
     pub revision: Revision,
-    /// Whether it should be written again, because another key seals now.
+    /// Whether the value is encrypted with an old key and should be written again.
     pub stale: bool,
 }
 
 /// Changes that a watch delivers together.
 pub struct Batch {
-    /// The changes, in order.
     pub changes: Vec<Found>,
-    /// Everything up to this revision has been delivered.
+    /// All changes up to this revision have been delivered.
     pub revision: Revision,
 }
 
-/// Why the store did not do what was asked.
+/// Reasons why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store itself.
     #[error(transparent)]
     Store(#[from] ClientError),
-    /// What is to be kept cannot be sealed, or what is kept cannot be opened.
+    /// A value cannot be encrypted or decrypted.
     #[error("unable to transform key {key:?}")]
     Vault {
-        /// The key.
+        /// The store key as text.
         key: String,
-        /// Why.
         source: vault::Error,
     },
 }
 
-/// The lease that new objects get.
+/// The shared lease of new objects.
 struct Leases {
     life: Duration,
     current: Mutex<Option<Shared>>,
@@ -74,12 +69,13 @@ struct Shared {
 }
 
 impl Store {
-    /// A store over a client. What expires lives for `life`.
+    /// Creates a store client. Objects with a TTL expire after `life`.
     pub fn new(client: Client, vault: Option<Arc<Vault>>, life: Duration) -> Self {
         Self { client, vault, leases: Leases { life, current: Mutex::new(None) } }
     }
 
-    /// The key as of now.
+    /// Returns the current value, its revision, and whether the value is encrypted with an old key. The read is
+    /// linearizable.
     pub async fn get(&self, key: Bytes) -> Result<Option<(Bytes, Revision, bool)>, Error> {
         let (record, _) = self.client.get(key, Freshness::Linearizable).await?;
         let Some(record) = record else { return Ok(None) };
@@ -90,7 +86,7 @@ impl Store {
         }
     }
 
-    /// A span at any revision that was not compacted, and the revision of the store.
+    /// Reads a range, at a revision that is not compacted, and returns the store's revision. The read is linearizable.
     pub async fn range(&self, range: Range) -> Result<(Vec<Found>, Revision), Error> {
         let reply = self.client.range(range, Freshness::Linearizable).await?;
         let mut found = Vec::with_capacity(reply.records.len());
@@ -100,7 +96,7 @@ impl Store {
         Ok((found, reply.revision))
     }
 
-    /// Compares and writes in one revision.
+    /// Executes a transaction.
     pub async fn txn(&self, mut txn: Txn) -> Result<TxnOutcome, Error> {
         if let Some(vault) = &self.vault {
             for operation in &mut txn.success {
@@ -113,12 +109,12 @@ impl Store {
         Ok(self.client.txn(txn).await?)
     }
 
-    /// The changes of a span from a revision on.
+    /// Watches a span from a revision.
     pub async fn watch(&self, span: Span, from: Revision) -> Result<client::Watch, ClientError> {
         self.client.watch(span, from).await
     }
 
-    /// The next changes of a watch.
+    /// Returns the next changes of a watch.
     pub async fn next(&self, watch: &mut client::Watch) -> Result<Batch, ClientError> {
         let batch = watch.next().await?;
         let mut changes = Vec::with_capacity(batch.events.len());
@@ -128,17 +124,17 @@ impl Store {
         Ok(Batch { changes, revision: batch.revision })
     }
 
-    /// The store's revision now.
+    /// Returns the store's current revision.
     pub async fn revision(&self) -> Result<Revision, ClientError> {
         self.client.revision().await
     }
 
-    /// A lease of somebody's own.
+    /// Grants a separate lease.
     pub async fn lease_of(&self, life: Duration) -> Result<LeaseId, ClientError> {
         self.client.lease(i64::try_from(life.as_secs()).unwrap_or(i64::MAX)).await
     }
 
-    /// The lease of a new object that expires.
+    /// Returns the shared lease for a new object with a TTL.
     pub async fn lease(&self) -> Result<LeaseId, ClientError> {
         let mut current = self.leases.current.lock().await;
         let shared_for = (self.leases.life / SHARED_PART).min(SHARED_MAX);

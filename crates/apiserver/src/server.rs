@@ -1,4 +1,4 @@
-//! A running API server: a listener, its connections, and the tasks behind them.
+//! API server lifecycle: the listener and the background tasks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -35,57 +35,52 @@ use crate::vault::{self, Vault};
 use crate::webhooks::{self, Webhooks};
 use crate::{audit, bootstrap, claims, compaction, custom, fairness, listen, presence, tls};
 
-/// How a server runs; given at start.
+/// The configuration of an API server.
 pub struct Config {
-    /// Where it listens; port 0 chooses one.
+    /// Listen address; port 0 selects a free port.
     pub address: SocketAddr,
-    /// Where its keys are in the store: `/registry`.
+    /// `--etcd-prefix`, normally `/registry`.
     pub etcd_prefix: String,
-    /// Certificates.
     pub tls: tls::Files,
-    /// Names and addresses for a certificate that the server makes itself.
+    /// DNS names of the self-signed serving certificate.
     pub names: Vec<String>,
-    /// See [`Self::names`].
+    /// IP addresses of the self-signed serving certificate.
     pub addresses: Vec<IpAddr>,
-    /// Who asks.
     pub authenticators: Authenticators,
     /// `--authorization-mode`.
     pub modes: Vec<Mode>,
-    /// What services can take.
+    /// Cluster IP and node port ranges.
     pub ranges: api::core::service::allocation::Config,
-    /// Which admission plug-ins are on.
+    /// Enabled admission plugins.
     pub admission: admission::Flags,
-    /// `--enable-aggregator-routing`: services are reached at their endpoints, not at their own address.
+    /// `--enable-aggregator-routing`: Services are dialed at their endpoints instead of their cluster IP.
     pub aggregator_routing: bool,
-    /// How kubelets are reached.
+    /// Kubelet connection settings.
     pub kubelets: Kubelets,
-    /// How servers behind this one know it.
     pub aggregation: aggregation::Config,
-    /// Where others reach this server, if not where it listens.
+    /// `--external-hostname`; the listen address if absent.
     pub external_address: Option<String>,
-    /// The address by which other machines reach this server, if they do: it is among the endpoints of the `kubernetes` service.
+    /// `--advertise-address`: the address in the endpoints of the Service `kubernetes`.
     pub advertised: Option<IpAddr>,
-    /// Where it is said how values are encrypted at rest, if they are.
+    /// The encryption configuration, if values are encrypted at rest.
     pub encryption: Option<vault::File>,
-    /// How long events are kept.
+    /// `--event-ttl`.
     pub event_life: Duration,
-    /// How much history the store keeps; none if somebody else compacts it.
+    /// Interval of store compaction; `None` if this server does not compact the store.
     pub compaction_interval: Option<Duration>,
-    /// The built-in kinds, with the versions that are served.
+    /// The built-in kinds with the enabled versions.
     pub kinds: Vec<Arc<Kind>>,
-    /// What every request passes.
+    /// Timeouts, concurrency limits and audit.
     pub filters: Filters,
 }
 
-/// What every request passes besides authentication and authorization.
+/// Settings of the handler chain other than authentication and authorization.
 pub struct Filters {
-    /// `--request-timeout`: how long a request may take that does not stay open.
+    /// `--request-timeout`: timeout of requests that are not long-running.
     pub request_timeout: Duration,
-    /// `--min-request-timeout`: how long a watch goes on at least whose client does not say.
+    /// `--min-request-timeout`: minimum duration of a watch without a `timeoutSeconds` parameter.
     pub watch_time: Duration,
-    /// How many are served at a time.
     pub fairness: fairness::Config,
-    /// What is written down.
     pub audit: audit::Config,
 }
 
@@ -101,7 +96,8 @@ impl Default for Filters {
 }
 
 impl Config {
-    /// A server on loopback, at a port that is free, with certificates that it makes in a folder: what differs is set after.
+    /// Returns the configuration of a server on a free loopback port, with self-signed certificates in `cert_dir`.
+    /// Callers change what differs.
     pub fn local(cert_dir: PathBuf) -> Self {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -130,26 +126,20 @@ impl Config {
     }
 }
 
-/// The authorizers that a flag can name, and those that an embedding program brings.
+/// Authorization modes of `--authorization-mode`, and custom authorizers of an embedding binary.
 #[derive(Debug)]
 pub enum Mode {
-    /// Everything is allowed.
     AlwaysAllow,
-    /// Nothing is.
     AlwaysDeny,
-    /// Roles and bindings.
     Rbac,
-    /// What kubelets may do.
     Node,
-    /// A file of policies.
     Abac(auth::abac::Policies),
-    /// Another server.
     Webhook(Box<authorization::Webhook>),
-    /// Whatever decides in this process.
+    /// An authorizer of the embedding binary.
     Custom(Custom),
 }
 
-/// An authorizer that an embedding program brings.
+/// An authorizer of the embedding binary.
 pub struct Custom(pub Box<dyn auth::Authorizer>);
 
 impl std::fmt::Debug for Custom {
@@ -158,27 +148,25 @@ impl std::fmt::Debug for Custom {
     }
 }
 
-/// Why a server could not start.
+/// Reasons why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is taken or not ours.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
-    /// Certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::Error),
-    /// Values cannot be encrypted as configured.
-    #[error("values cannot be encrypted at rest")]
+    /// The encryption configuration cannot be used.
+    #[error("failed to set up encryption at rest")]
     Vault(#[from] vault::Error),
-    /// A plug-in that asks another server has no way to it.
+    /// A webhook-based plugin is misconfigured.
     #[error(transparent)]
     Webhooks(#[from] webhooks::ConfigError),
-    /// A flag names a plug-in that does not exist.
+    /// A flag names an unknown plugin.
     #[error(transparent)]
     Admission(#[from] admission::Unknown),
 }
 
-/// A running server; it stops when it is dropped.
+/// A running server; it stops when dropped.
 pub struct Server {
     address: SocketAddr,
     state: Arc<State>,
@@ -188,7 +176,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to listen, to fill the cache, and to make what a cluster starts with.
+    /// Starts the listener, the watch cache and the background tasks, which create the bootstrap objects.
     pub async fn start(config: Config, store: Client) -> Result<Self, StartError> {
         let tls = Tls::new(&config.tls, &config.names, &config.addresses)?;
         let admission = admission::Chain::of(&config.admission)?;
@@ -255,30 +243,32 @@ impl Server {
         Ok(Self { address, state, tasks, connections, audits })
     }
 
-    /// Where it listens.
+    /// Returns the listen address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What its requests work with.
     pub const fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    /// Stops everything: what was asked is answered first, as far as that takes no longer than a request may.
+    /// Shuts down gracefully: requests in flight are finished, within the request timeout.
     pub async fn stop(mut self) {
         let drained = tokio::time::timeout(self.state.request_timeout, async {
             if let Some(own) = self.state.advertised
                 && let Err(status) = presence::end(&self.state, own).await
             {
-                tracing::warn!(message = %status.message, "the endpoints of the kubernetes service still show this server");
+                tracing::warn!(
+                    message = %status.message,
+                    "failed to remove this server from the endpoints of the kubernetes Service"
+                );
             }
             self.state.ending.send_replace(true);
             let _ = (&mut self.connections).await;
             std::mem::take(&mut self.audits).finish().await;
         });
         if drained.await.is_err() {
-            tracing::warn!("not everything that was asked is answered; it is dropped");
+            tracing::warn!("requests did not finish before the shutdown timeout; closing their connections");
         }
         self.tasks.shutdown().await;
     }
@@ -290,7 +280,7 @@ impl Drop for Server {
     }
 }
 
-/// The authorizers in their order; those that follow objects do it in tasks.
+/// Creates the authorizers in order, and starts the tasks that feed them from the watch cache.
 fn authorize(modes: Vec<Mode>, kinds: &[Arc<Kind>], cache: &Arc<Cache>, tasks: &mut JoinSet<()>) -> Authorization {
     let mut authorization = Authorization::new();
     for mode in modes {
@@ -317,7 +307,7 @@ fn authorize(modes: Vec<Mode>, kinds: &[Arc<Kind>], cache: &Arc<Cache>, tasks: &
     authorization
 }
 
-/// Where the server reaches itself.
+/// Returns the address at which the server reaches itself.
 fn own(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,33 +1,34 @@
-//! What a server does once after it has started to listen, and how far it is with that.
+//! Startup steps: work that the server does once after it starts to listen, reported by the poststarthook health
+//! checks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Something that is done once.
+/// A startup step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The namespaces of every cluster exist.
+    /// The system namespaces exist.
     Namespaces,
-    /// Its roles and bindings.
+    /// The default roles and bindings exist.
     Roles,
-    /// Its priority classes.
+    /// The system PriorityClasses exist.
     PriorityClasses,
-    /// Its flow schemas and priority levels.
+    /// The default FlowSchemas and PriorityLevelConfigurations exist.
     FlowControlObjects,
-    /// The ServiceCIDR of the flags.
+    /// The default ServiceCIDR exists.
     ServiceCidr,
-    /// The service `kubernetes`, with this server among its endpoints.
+    /// The Service `kubernetes` exists, with this server among its endpoints.
     OwnService,
-    /// Requests are queued as the flow schemas say.
+    /// The FlowSchemas are applied to requests.
     FlowControl,
     /// All established CustomResourceDefinitions are served.
     CustomResources,
     /// `kube-system/extension-apiserver-authentication` names the CAs.
     AuthenticationInfo,
-    /// The APIServices of what this server serves exist, and those of other servers are known.
+    /// The local APIServices exist, and remote ones are known.
     ApiServices,
 }
 
-/// The objects that every cluster starts with.
+/// The steps that create bootstrap objects.
 const BOOTSTRAP: [Step; 6] = [
     Step::Namespaces,
     Step::Roles,
@@ -37,22 +38,22 @@ const BOOTSTRAP: [Step; 6] = [
     Step::OwnService,
 ];
 
-/// The steps that are done.
+/// The completed steps.
 #[derive(Debug, Default)]
 pub struct Startup(AtomicU32);
 
 impl Startup {
-    /// A step is done.
+    /// Marks a step as completed.
     pub fn complete(&self, step: Step) {
         self.0.fetch_or(1 << step as u32, Ordering::Relaxed);
     }
 
-    /// Whether a step is done.
+    /// Whether a step is completed.
     pub fn has(&self, step: Step) -> bool {
         self.0.load(Ordering::Relaxed) & (1 << step as u32) != 0
     }
 
-    /// Whether all objects exist that every cluster starts with.
+    /// Whether all bootstrap objects exist.
     pub fn is_bootstrapped(&self) -> bool {
         BOOTSTRAP.into_iter().all(|step| self.has(step))
     }

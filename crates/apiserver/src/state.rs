@@ -1,4 +1,4 @@
-//! What every request works with.
+//! Shared state of all requests.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -33,81 +33,75 @@ use crate::storage::{self, Layout};
 use crate::table::Table;
 use crate::webhooks::Webhooks;
 
-/// How long a request waits for the cache to have what the store has.
+/// Maximum time that a request waits for the watch cache to catch up with the store.
 pub const CACHE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What every request works with.
+/// The shared state of all requests.
 pub struct State {
-    /// The kinds that are served now.
+    /// The kinds that are currently served, including custom resources.
     pub table: RwLock<Arc<Table>>,
-    /// The truth.
     pub store: Arc<Store>,
-    /// Where objects are in it.
+    /// The keys of objects in the store.
     pub layout: Layout,
-    /// What is in the store, for reads and watches.
+    /// The watch cache.
     pub cache: Arc<Cache>,
-    /// Who asks.
     pub authenticators: Authenticators,
-    /// Who may do what.
     pub authorization: Arc<Authorization>,
-    /// Connections of the server's own requests: webhooks, aggregated servers.
+    /// Connections of outgoing requests to webhooks and extension API servers.
     pub backends: Pools,
-    /// Versions of groups that others serve.
+    /// Group versions served by extension API servers.
     pub aggregation: Aggregation,
-    /// Tasks that finish what is written.
+    /// Tasks that process writes, such as the CRD controller.
     pub followers: Followers,
-    /// How kubelets are reached.
+    /// Kubelet connection settings.
     pub kubelets: Kubelets,
-    /// The plug-ins that change and judge objects, in their order.
+    /// The admission plugins in order.
     pub admission: registry::admission::Chain,
-    /// Those who are asked over the network about writes.
+    /// The admission webhooks.
     pub webhooks: Webhooks,
-    /// What objects can take.
+    /// Cluster IP and node port ranges.
     pub ranges: Config,
-    /// The shelf of node ports that are taken.
+    /// The internal kind of node port claims.
     pub ports: Kind,
-    /// Where others reach this server.
+    /// The address in discovery documents, for clients outside the cluster.
     pub external_address: String,
-    /// Where other machines reach this server, if they do.
+    /// The address in the endpoints of the Service `kubernetes`, if the server is advertised.
     pub advertised: Option<SocketAddr>,
-    /// Told when the server is about to stop.
+    /// Becomes true when the server shuts down.
     pub ending: watch::Sender<bool>,
-    /// Documents that were asked for.
+    /// The cached OpenAPI documents.
     pub documents: Kept,
-    /// How long a request may take.
+    /// Timeout of requests that are not long-running.
     pub request_timeout: Duration,
-    /// How long a watch goes on at least whose client does not say.
+    /// Minimum duration of a watch without a `timeoutSeconds` parameter.
     pub watch_time: Duration,
-    /// Which requests run now.
+    /// API priority and fairness.
     pub fairness: Arc<Fairness>,
-    /// What is written down about requests.
     pub audit: Audit,
-    /// What is measured.
     pub metrics: Arc<Metrics>,
     /// The highest revision that this server wrote.
     pub written: AtomicI64,
-    /// How far the server is with what it does once.
+    /// The completed startup steps.
     pub startup: Startup,
-    /// What the health checks remember.
+    /// The state of the health checks.
     pub health: Health,
 }
 
 impl State {
-    /// The kinds that are served now.
     pub fn table(&self) -> Arc<Table> {
         self.table.read().expect("no holder panics").clone()
     }
 
-    /// Waits until the server is about to stop.
+    /// Waits until the server shuts down.
     pub fn ending(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut ending = self.ending.subscribe();
         async move {
-            // Without a sender there is no server either.
+            // The sender is only dropped with the server.
             let _ = ending.wait_for(|is_ending| *is_ending).await;
         }
     }
 
-    /// Submits a transaction: the revision it made, or none if its compares did not hold.
+    /// Submits a transaction. Returns its revision, or `None` if its comparisons failed.
     pub async fn submit(&self, txn: Txn) -> Result<Option<Revision>, Status> {
         let began = Instant::now();
         let outcome = self.store.txn(txn).await.map_err(|error| unavailable(&error))?;
@@ -121,7 +115,7 @@ impl State {
         }
     }
 
-    /// The transaction of an object, with a lease if objects of its kind end by themselves.
+    /// Adds a lease to the transaction of an object if its kind has a TTL.
     pub async fn lease(&self, kind: &Kind, txn: Txn) -> Result<Txn, Status> {
         if !storage::expires(kind) {
             return Ok(txn);
@@ -130,14 +124,14 @@ impl State {
         Ok(storage::leased(txn, lease))
     }
 
-    /// Waits until the cache has everything that this server wrote: admission must not judge by less.
+    /// Waits until the watch cache contains all writes of this server, since admission reads from the cache.
     pub async fn see_own_writes(&self) -> Result<(), Status> {
         let caught_up = self.cache.wait(self.written.load(Ordering::Relaxed), CACHE_PATIENCE).await;
         caught_up.map_err(|behind| Status::timeout(&behind.to_string(), 1))
     }
 
-    /// Looks again for a namespace that the cache does not have: another server, or another request of this one that is just
-    /// being answered, may have made it.
+    /// Waits for the cache to catch up if it does not contain a namespace: another server, or a concurrent request, may
+    /// just have created it.
     pub async fn see_namespace(&self, name: &str) -> Result<(), Status> {
         let table = self.table();
         let Some(kind) = table.kind("", "namespaces").filter(|_| !name.is_empty()) else { return Ok(()) };
@@ -147,7 +141,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits until the cache has everything that was acknowledged before now.
+    /// Waits until the cache contains everything that was committed before the call.
     pub async fn catch_up(&self) -> Result<Revision, Status> {
         let revision = self.store.revision().await.map_err(|error| unavailable(&error.into()))?;
         let caught_up = self.cache.wait(revision, CACHE_PATIENCE).await;
@@ -156,7 +150,7 @@ impl State {
     }
 }
 
-/// The store cannot do it.
+/// Converts a store error to a Status.
 pub fn unavailable(error: &sealed::Error) -> Status {
     match error {
         sealed::Error::Store(ClientError::Refused(mvcc::Error::Compacted { .. })) => {
@@ -168,23 +162,24 @@ pub fn unavailable(error: &sealed::Error) -> Status {
     }
 }
 
-/// The time, to the second, as objects have it.
+/// Returns the current time, truncated to seconds as in objects.
 pub fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
-/// What a new object gets from nowhere.
+/// Returns random values for a new object: its UID and its name suffix.
 pub fn draw() -> Draw {
     Draw { uid: draw_uid(), suffix: machinery::meta::name_suffix(u64::from_le_bytes(random())) }
 }
 
-/// An identifier that nothing else has: a version 4 UUID.
+/// Returns a random version 4 UUID.
 pub fn draw_uid() -> String {
     uuid(random())
 }
 
-/// Random bytes, of which this thread has some left over from the last time: asking for few costs as much as for many.
+/// Returns random bytes from a per-thread buffer, because a call of the generator costs as much for few bytes as for
+/// many.
 fn random<const N: usize>() -> [u8; N] {
     const AHEAD: usize = 512;
     thread_local! {
@@ -193,7 +188,7 @@ fn random<const N: usize>() -> [u8; N] {
     LEFT.with_borrow_mut(|left| {
         if left.len() < N {
             left.resize(AHEAD.max(N), 0);
-            // The generator of the TLS provider fails only if the kernel has no randomness to give.
+            // The generator of the TLS provider fails only if the kernel cannot provide randomness.
             aws_lc_rs::rand::fill(left).expect("the kernel gives random bytes");
         }
         let rest = left.len() - N;
@@ -223,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_have_the_form_of_a_uuid_and_differ() {
+    fn uids_are_unique_version_4_uuids() {
         assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
         let drawn: std::collections::BTreeSet<String> = (0..1000).map(|_| draw_uid()).collect();

@@ -1,8 +1,8 @@
-//! Objects in the store: where they are, and how they are written down.
+//! Storage format: the keys and the encoding of objects in the store.
 //!
-//! An object is JSON under `/registry/<prefix>/<namespace>/<name>`, without its resourceVersion: that is the revision
-//! of its key. Its fields are in the order in which they are served, so that lists and watches copy the bytes and insert
-//! the resourceVersion at the place that [`Places`] remembers.
+//! An object is JSON under `/registry/<prefix>/<namespace>/<name>`, without its resourceVersion, which is the revision
+//! of its key. Its fields are in the order in which they are served, so that lists and watches copy the bytes and
+//! insert the resourceVersion at the offset in [`Places`].
 
 use api::kind::{Keeping, Kind};
 use api::{catalogue, codec};
@@ -13,45 +13,42 @@ use machinery::{Value, json, protobuf};
 use mvcc::{Compare, Delete, Operation, Put, Relation, Revision, Span, Target, Txn};
 use registry::admission::Effect;
 
-/// Where the API's keys are, in front of a kind's prefix.
+/// The key layout of the store.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// `/registry`, or what `--etcd-prefix` says.
+    /// `--etcd-prefix`, normally `/registry`.
     pub root: String,
 }
 
-/// What cannot be read from the store.
+/// Reasons why a stored object cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// No JSON.
     #[error("the stored object is no JSON")]
     Json(#[from] json::Error),
-    /// An envelope with something unknown inside.
     #[error("the stored protobuf cannot be read")]
     Protobuf(#[from] protobuf::Error),
-    /// JSON, and no object.
     #[error("what is stored is not an object")]
     NotAnObject,
 }
 
-/// Most objects are no longer.
+/// Initial buffer size; most objects are smaller.
 const BYTES_LIKELY: usize = 4096;
-/// Fields of the metadata that are not stored: the one is the revision of the key, the other has no meaning any more.
+/// Metadata fields that are not stored: resourceVersion is the revision of the key, selfLink is obsolete.
 const NOT_STORED: [&str; 2] = ["resourceVersion", "selfLink"];
-/// What the bytes of every built-in object begin with.
+/// The first bytes of every encoded built-in object.
 const BUILT_IN: &[u8] = b"{\"kind\":\"";
 
-/// Where the parts of an encoded object are.
+/// Offsets in an encoded object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Where the key `metadata` begins. In a built-in object only `kind` and `apiVersion` come before it.
+    /// Offset of the key `metadata`. In a built-in object only `kind` and `apiVersion` come before it.
     pub metadata: u32,
-    /// Where the resourceVersion is inserted: behind the field of the metadata that comes before it.
+    /// Offset at which the resourceVersion is inserted: after the metadata field that precedes it.
     pub version: u32,
 }
 
 impl Layout {
-    /// The key of an object.
+    /// Returns the key of an object.
     pub fn key(&self, kind: &Kind, namespace: &str, name: &str) -> Bytes {
         let (root, prefix) = (&self.root, prefix(kind));
         Bytes::from(match namespace {
@@ -60,13 +57,13 @@ impl Layout {
         })
     }
 
-    /// What the keys of a kind, or of its objects in a namespace, start with.
+    /// Returns the key prefix of a kind, or of its objects in a namespace.
     pub fn span_start(&self, kind: &Kind, namespace: &str) -> String {
         let (root, prefix) = (&self.root, prefix(kind));
         if namespace.is_empty() { format!("{root}/{prefix}/") } else { format!("{root}/{prefix}/{namespace}/") }
     }
 
-    /// The transaction together with what admission changes along with it.
+    /// Adds the side effects of admission to a transaction.
     pub fn along(&self, mut txn: Txn, effects: &[Effect]) -> Txn {
         for effect in effects {
             let meta = Meta::of(&effect.object);
@@ -78,13 +75,13 @@ impl Layout {
         txn
     }
 
-    /// All keys of the API.
+    /// Returns the span of all API objects.
     pub fn all(&self) -> Span {
         Span::prefix(format!("{}/", self.root).into_bytes())
     }
 }
 
-/// The key's part that all objects of a kind share.
+/// Returns the key segment that all objects of a kind share.
 pub fn prefix(kind: &Kind) -> &str {
     match &kind.keeping {
         Keeping::Stored { prefix, .. } => prefix,
@@ -92,26 +89,26 @@ pub fn prefix(kind: &Kind) -> &str {
     }
 }
 
-/// Whether the objects of a kind end by themselves.
+/// Whether objects of the kind have a TTL.
 pub fn expires(kind: &Kind) -> bool {
     matches!(kind.keeping, Keeping::Stored { expires: true, .. })
 }
 
-/// The JSON of an object as it is stored.
+/// Encodes an object for the store.
 pub fn encode(object: &Value) -> Bytes {
     let mut out = Vec::with_capacity(BYTES_LIKELY);
     codec::JSON.write_without(object, &NOT_STORED, &mut out);
-    // It may be kept for long: without the room that is left.
+    // The bytes may be kept for a long time, so the unused capacity is released.
     Bytes::from(out.into_boxed_slice())
 }
 
-/// Whether an encoded custom resource is in this version.
+/// Whether an encoded custom resource is in this API version.
 pub fn is_of(bytes: &[u8], api_version: &str) -> bool {
     let rest = bytes.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| rest.strip_prefix(api_version.as_bytes()));
     rest.is_some_and(|rest| rest.first() == Some(&b'"'))
 }
 
-/// Reads an object, and gives it its version. Objects that an upstream server left are protobuf.
+/// Decodes an object and sets its resourceVersion. Objects written by upstream's API server are protobuf.
 pub fn decode(bytes: &[u8], revision: Revision) -> Result<Value, Unreadable> {
     let mut object = if protobuf::Envelope::is_in(bytes) {
         protobuf::decode_object(bytes, &|gvk| catalogue::schema(gvk))?
@@ -123,8 +120,8 @@ pub fn decode(bytes: &[u8], revision: Revision) -> Result<Value, Unreadable> {
     Ok(object)
 }
 
-/// Bytes as they are served, and where their parts are. Bytes that [`encode`] did not write are encoded again: those of an
-/// upstream server, and those of earlier releases, whose fields are in another order.
+/// Returns bytes in the form in which they are served, and their offsets. Bytes that [`encode`] did not write are
+/// encoded again: those of upstream's API server, and those of earlier releases with another field order.
 pub fn served_form(bytes: Bytes) -> Result<(Bytes, Places), Unreadable> {
     if let Some(places) = places(&bytes) {
         return Ok((bytes, places));
@@ -134,12 +131,12 @@ pub fn served_form(bytes: Bytes) -> Result<(Bytes, Places), Unreadable> {
     Ok((bytes, places))
 }
 
-/// Whether bytes are such as [`encode`] writes.
+/// Whether the bytes have the form that [`encode`] writes.
 pub fn is_encoded(bytes: &[u8]) -> bool {
     places(bytes).is_some()
 }
 
-/// Where the parts of bytes are, if [`encode`] wrote them.
+/// Returns the offsets if [`encode`] wrote the bytes.
 fn places(bytes: &[u8]) -> Option<Places> {
     let is_built_in = bytes.starts_with(BUILT_IN);
     let mut fields = RawEntries::new(bytes, 0);
@@ -156,8 +153,8 @@ fn places(bytes: &[u8]) -> Option<Places> {
     Some(Places { metadata: u32::try_from(metadata.start).ok()?, version: u32::try_from(before.end(bytes)?).ok()? })
 }
 
-/// The metadata of a custom resource whose fields are sorted. Earlier releases wrote `apiVersion`, `kind` and `metadata`
-/// first, and built-in objects like that too.
+/// Returns the metadata of a custom resource with sorted fields. Earlier releases wrote `apiVersion`, `kind` and
+/// `metadata` first, for built-in objects too; such bytes return `None`.
 fn custom_metadata<'b>(bytes: &'b [u8], fields: &mut RawEntries<'b>) -> Option<RawEntry<'b>> {
     let text = |field: RawEntry<'b>| std::str::from_utf8(bytes.get(field.value + 1..field.end(bytes)? - 1)?).ok();
     let (mut api_version, mut kind) = ("", "");
@@ -174,22 +171,22 @@ fn custom_metadata<'b>(bytes: &'b [u8], fields: &mut RawEntries<'b>) -> Option<R
     (is_sorted && catalogue::find(api_version, kind).is_none()).then_some(metadata)
 }
 
-/// Creates a key that must not exist.
+/// Returns a transaction that creates a key. It fails if the key exists.
 pub fn create(key: Bytes, value: Bytes) -> Txn {
     let absent = compare(&key, Target::ModRevision(0));
     let put = Operation::Put(Put { key, value: Some(value), lease: Some(0), want_previous: false });
     Txn { compare: vec![absent], success: vec![put], failure: Vec::new() }
 }
 
-/// Replaces a key that must be at a revision.
+/// Returns a transaction that replaces a key. It fails unless the key is at revision `at`.
 pub fn replace(key: Bytes, value: Bytes, at: Revision) -> Txn {
     let unchanged = compare(&key, Target::ModRevision(at));
-    // The lease of what expires stays as it is.
+    // `None` keeps the lease of the key.
     let put = Operation::Put(Put { key, value: Some(value), lease: None, want_previous: false });
     Txn { compare: vec![unchanged], success: vec![put], failure: Vec::new() }
 }
 
-/// The transaction with its object attached to a lease.
+/// Attaches the object of a transaction to a lease.
 pub fn leased(mut txn: Txn, lease: i64) -> Txn {
     if let Some(Operation::Put(put)) = txn.success.first_mut() {
         put.lease = Some(lease);
@@ -197,7 +194,7 @@ pub fn leased(mut txn: Txn, lease: i64) -> Txn {
     txn
 }
 
-/// Deletes a key that must be at a revision.
+/// Returns a transaction that deletes a key. It fails unless the key is at revision `at`.
 pub fn remove(key: Bytes, at: Revision) -> Txn {
     let unchanged = compare(&key, Target::ModRevision(at));
     let delete = Operation::Delete(Delete { span: Span::key(key), want_previous: false });
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_stored_in_the_order_of_its_type_without_its_version() {
+    fn an_object_is_stored_in_type_field_order_without_resource_version() {
         let text =
             br#"{"data":{"a":"b"},"apiVersion":"v1","metadata":{"labels":{"x":"y"},"uid":"u","resourceVersion":"3","name":"x"},"kind":"ConfigMap"}"#;
         let object = json::parse(text).unwrap();
@@ -233,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_a_custom_resource_is_inserted_where_sorting_puts_it() {
+    fn resource_version_of_a_custom_resource_is_inserted_in_sorted_order() {
         let stored = r#"{"apiVersion":"example.com/v1","data":{"metadata":{}},"kind":"Widget","metadata":{"annotations":{"a":"}"},"name":"x","uid":"u"},"spec":{}}"#;
         assert_eq!(encode(&json::parse(stored.as_bytes()).unwrap()), stored);
         assert_eq!(served(stored.as_bytes()), stored.replace(r#","uid""#, r#","resourceVersion":"3","uid""#));
     }
 
     #[test]
-    fn objects_that_others_wrote_are_served_in_the_same_order() {
+    fn objects_in_other_encodings_are_served_in_the_same_field_order() {
         let expect = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","resourceVersion":"3","labels":{"a":"b"}},"data":{"a":"b"}}"#;
         let earlier =
             br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"a":"b"},"name":"x"},"data":{"a":"b"}}"#;
@@ -256,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_metadata_cannot_be_served() {
+    fn an_object_without_metadata_cannot_be_served() {
         for stored in
             ["{}", "[]", r#"{"kind":"Pod","apiVersion":"v1"}"#, r#"{"kind":"Pod","apiVersion":"v1","metadata":{}}"#]
         {

@@ -1,41 +1,39 @@
-//! The kinds that are served now, found by what a URL names.
+//! The kind table: lookup of the served kinds by group, version and plural name.
 
 use std::sync::Arc;
 
 use api::kind::Kind;
 
-/// The kinds that are served now.
+/// The kinds that are currently served.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Sorted by plural name and group, of which each is there once.
+    /// Sorted by plural name and group, without duplicates.
     by_plural: Vec<Arc<Kind>>,
-    /// All rows, in the order of discovery.
+    /// All kinds, in discovery order.
     pub kinds: Vec<Arc<Kind>>,
 }
 
-/// What a URL leads to.
+/// The result of a lookup.
 pub enum Found {
-    /// A kind in a version that is served.
+    /// A kind in a served version.
     Kind(Arc<Kind>),
-    /// The group is served, this resource or version is not.
+    /// The group is served, but not this resource or version.
     NotServed,
-    /// Nothing of that group is served.
+    /// The group is not served.
     NoGroup,
 }
 
 impl Table {
-    /// A table of these rows.
     pub fn new(kinds: Vec<Arc<Kind>>) -> Self {
         let mut by_plural = kinds.clone();
         by_plural.sort_by(|a, b| place(a).cmp(&place(b)));
-        // Of several rows of one name the last counts.
+        // Later entries override earlier ones with the same name.
         by_plural.reverse();
         by_plural.dedup_by(|a, b| place(a) == place(b));
         by_plural.reverse();
         Self { by_plural, kinds }
     }
 
-    /// What a group, version and plural name lead to.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Found {
         match self.kind(group, plural).filter(|kind| kind.version(version).is_some_and(|version| version.served)) {
             Some(kind) => Found::Kind(kind.clone()),
@@ -44,7 +42,7 @@ impl Table {
         }
     }
 
-    /// The row of a resource, in whatever version.
+    /// Returns the kind of a resource, regardless of version.
     pub fn kind(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {
         let found = self.by_plural.binary_search_by(|kind| place(kind).cmp(&(plural, group)));
         found.ok().map(|at| &self.by_plural[at])
@@ -55,7 +53,7 @@ impl Table {
     }
 }
 
-/// What a row is found by: its plural name says more than its group.
+/// Returns the sort key of a kind. The plural name comes first because it is more selective than the group.
 fn place(kind: &Kind) -> (&str, &str) {
     (&kind.plural, &kind.group)
 }

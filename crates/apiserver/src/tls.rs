@@ -1,4 +1,4 @@
-//! The server's certificates and the authorities of its clients, as their files say now.
+//! TLS of the API server: serving certificates and client CAs, reloaded when their files change.
 
 mod names;
 mod peers;
@@ -22,10 +22,10 @@ use crate::state::now;
 use names::Shown;
 use peers::Authority;
 
-/// Where certificates are.
+/// Certificate files and TLS settings.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// `--cert-dir`: where the server makes its own.
+    /// `--cert-dir`: the directory of the self-signed certificate.
     pub cert_dir: PathBuf,
     /// `--tls-cert-file`.
     pub certificate: Option<PathBuf>,
@@ -39,57 +39,52 @@ pub struct Files {
     pub sni: Vec<Sni>,
     /// `--tls-min-version`.
     pub min_version: MinVersion,
-    /// `--tls-cipher-suites`; empty for all that are sound.
+    /// `--tls-cipher-suites`; empty for all secure ones.
     pub cipher_suites: Vec<String>,
 }
 
-/// A certificate for clients that ask for certain names.
+/// A certificate for certain server names (SNI).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sni {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
-    /// The names, perhaps with a star as their first part; those that the certificate has if there are none.
+    /// DNS names, possibly with a wildcard as the first label. If empty, the names in the certificate apply.
     pub names: Vec<String>,
 }
 
-/// Why TLS cannot be offered.
+/// Reasons why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read or written.
-    #[error("{0} cannot be used")]
+    #[error("the file {0} cannot be read or written")]
     File(PathBuf, #[source] io::Error),
-    /// Only one of certificate and key is given.
-    #[error("--tls-cert-file and --tls-private-key-file go together")]
+    #[error("--tls-cert-file and --tls-private-key-file must be specified together")]
     Half,
-    /// A certificate could not be made.
-    #[error("a certificate cannot be made")]
+    /// The self-signed certificate could not be created.
+    #[error("failed to create the self-signed serving certificate")]
     Make(#[from] rcgen::Error),
-    /// Certificate and key do not fit.
-    #[error("the certificate cannot be used")]
+    /// Certificate and key do not match.
+    #[error("the serving certificate cannot be used")]
     Rustls(#[from] rustls::Error),
-    /// The authority of clients cannot be used.
-    #[error("{0} holds no usable authority of clients")]
+    /// The client CA file cannot be used.
+    #[error("the client CA file {0} contains no usable CA certificate")]
     Verifier(PathBuf, #[source] rustls::server::VerifierBuilderError),
-    /// The settings, or a certificate.
+    /// The TLS settings or a certificate are invalid.
     #[error(transparent)]
     Settings(#[from] serving::TlsError),
 }
 
-/// TLS as it is offered now: certificates and authorities are read again when their files change.
+/// The current TLS configuration; certificates and CAs are reloaded when their files change.
 pub struct Tls(Reloaded<Offer>);
 
-/// What a server shows, and whom it believes.
+/// One loaded TLS configuration: serving certificates and client CAs.
 pub struct Offer {
-    /// For handshakes.
     pub config: Arc<ServerConfig>,
     clients: Option<Authority>,
     proxies: Option<Authority>,
 }
 
 impl Tls {
-    /// Reads everything; makes a certificate if none is given.
+    /// Loads all files. Creates a self-signed certificate if none is configured.
     pub fn new(files: &Files, names: &[String], addresses: &[IpAddr]) -> Result<Self, Error> {
         let pair = match (&files.certificate, &files.key) {
             (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
@@ -103,7 +98,7 @@ impl Tls {
         Ok(Self(Reloaded::new(watched, move || Offer::read(&files, &pair))?))
     }
 
-    /// What is offered to a connection that begins now.
+    /// Returns the configuration for a new connection.
     pub fn offer(&self) -> Arc<Offer> {
         self.0.current()
     }
@@ -131,7 +126,7 @@ impl Offer {
         Ok(Self { config: Arc::new(config), clients, proxies })
     }
 
-    /// Who is at the other end of a connection, by the certificates that it showed.
+    /// Returns the identity of a client by its certificate chain.
     pub fn peer(&self, chain: &[CertificateDer<'_>]) -> Peer {
         let Some((own, between)) = chain.split_first() else { return Peer::default() };
         let subject = || Subject::read(own, now()).ok();
@@ -144,13 +139,13 @@ impl Offer {
     }
 }
 
-/// When a certificate expires; `None` if it is none, and so proves nothing anyway.
+/// Returns the expiry of a certificate, or `None` if it cannot be parsed, in which case it identifies no user.
 fn expiry(certificate: &CertificateDer<'_>) -> Option<Time> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(Time::from_unix(parsed.validity().not_after.timestamp(), 0))
 }
 
-/// The certificate that the server made for itself, made now if it is the first time.
+/// Returns the paths of the self-signed certificate and key; creates them on first use.
 fn own_certificate(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<(PathBuf, PathBuf), Error> {
     let (certificate, key) = (folder.join("apiserver.crt"), folder.join("apiserver.key"));
     if certificate.is_file() && key.is_file() {
@@ -169,12 +164,12 @@ fn own_certificate(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Res
     Ok((certificate, key))
 }
 
-/// Makes a key that nobody else can read.
+/// Writes a new private key with mode 0600.
 pub fn write_new_key(file: &Path) -> Result<(), Error> {
     write_secret(file, &rcgen::KeyPair::generate()?.serialize_pem())
 }
 
-/// Writes what only the server may read.
+/// Writes a file that only its owner can read.
 fn write_secret(file: &Path, text: &str) -> Result<(), Error> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;

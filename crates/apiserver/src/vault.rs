@@ -1,4 +1,5 @@
-//! Encryption at rest: which keys of the store are sealed by what, and the services and files behind it.
+//! Encryption at rest: selects the encryption provider of a store key, and manages KMS plugins and configuration
+//! reloads.
 
 mod kms;
 #[cfg(test)]
@@ -21,12 +22,12 @@ use tokio::task::JoinSet;
 use crate::state::now;
 use crate::storage::{self, Layout};
 
-/// How often a file that may change is read again; upstream's interval.
+/// Interval at which the configuration file is read again; upstream's interval.
 const RELOAD: Duration = Duration::from_secs(60);
-/// How often a key may be fetched for one value: once, unless another value's key pushed it out at once.
+/// Maximum number of times a key is fetched for one value: one, unless the cache evicts it before it is used.
 const FETCHES_MAX: usize = 3;
 
-/// Where the configuration is.
+/// The configuration file.
 #[derive(Clone, Debug)]
 pub struct File {
     /// `--encryption-provider-config`.
@@ -35,49 +36,44 @@ pub struct File {
     pub reload: bool,
 }
 
-/// Why a value cannot be sealed or opened, or a configuration cannot be used.
+/// Reasons why a value cannot be encrypted or decrypted, or a configuration cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read.
-    #[error("the encryption configuration {path} cannot be read")]
+    #[error("failed to read the encryption configuration {path}")]
     File {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// Why.
         source: Arc<std::io::Error>,
     },
-    /// The file is no configuration.
-    #[error("the encryption configuration {path} cannot be used")]
+    #[error("the encryption configuration {path} is invalid")]
     Configuration {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// Why.
         source: Arc<encryption::config::Error>,
     },
-    /// The value is not what the configuration expects, or there is no key.
+    /// The value has an unexpected format, or its key is unknown.
     #[error(transparent)]
     Cipher(#[from] encryption::Error),
-    /// A key management service did not do what it was asked.
+    /// A KMS plugin call failed.
     #[error("the key management service {name} failed: {problem}")]
     Service {
-        /// Its name.
         name: Str,
-        /// Its own words.
+        /// The plugin's error message.
         problem: String,
     },
 }
 
-/// The configuration in force, and the keys that services gave.
+/// The active encryption configuration and the keys from KMS plugins.
 pub struct Vault {
     file: File,
     layout: Layout,
-    /// The resources of the built-in kinds by what their keys start with.
+    /// Group and resource of the built-in kinds by key prefix.
     places: BTreeMap<String, (Str, Str)>,
     rules: RwLock<Arc<Rules>>,
     keyring: Arc<RwLock<Keyring>>,
 }
 
-/// One reading of the file.
+/// The parsed configuration file.
 struct Rules {
     text: Vec<u8>,
     configuration: Configuration,
@@ -90,13 +86,13 @@ pub struct Draws;
 
 impl encryption::Random for Draws {
     fn fill(&mut self, bytes: &mut [u8]) {
-        // It fails only if the kernel has no randomness to give.
+        // The generator fails only if the kernel cannot provide randomness.
         aws_lc_rs::rand::fill(bytes).expect("the kernel gives random bytes");
     }
 }
 
 impl Vault {
-    /// Reads the file, and gets a seed from every service it names: without one nothing could be written.
+    /// Reads the configuration and gets a seed from every KMS plugin, without which nothing could be written.
     pub async fn open_file(file: File, layout: Layout, kinds: &[Arc<Kind>]) -> Result<Self, Error> {
         let rules = Rules::read(&file)?;
         let keyring = Arc::new(RwLock::new(Keyring::default()));
@@ -108,7 +104,7 @@ impl Vault {
         Ok(Self { file, layout, places, rules: RwLock::new(Arc::new(rules)), keyring })
     }
 
-    /// Keeps seeds fresh, and follows the file if it may change; never returns.
+    /// Refreshes the seeds, and reloads the configuration if that is enabled; never returns.
     pub async fn run(self: Arc<Self>) {
         loop {
             let mut seeds = JoinSet::new();
@@ -119,8 +115,8 @@ impl Vault {
         }
     }
 
-    /// Waits a while and reads the file again; whether it says something else now. A file that cannot be used changes
-    /// nothing: the server goes on with what it has.
+    /// Waits for the reload interval and reads the file again. Returns whether the configuration changed. An invalid
+    /// file is logged and the previous configuration stays active.
     async fn reload(&self) -> bool {
         if !self.file.reload {
             return std::future::pending().await;
@@ -133,22 +129,22 @@ impl Vault {
         let rules = match Rules::read(&self.file) {
             Ok(rules) => rules,
             Err(error) => {
-                tracing::error!(%error, "the encryption configuration stays as it is");
+                tracing::error!(%error, "failed to reload the encryption configuration; keeping the previous one");
                 return false;
             }
         };
         for service in rules.services.values() {
             if let Err(error) = service.refresh(&self.keyring).await {
-                tracing::error!(%error, "the encryption configuration stays as it is");
+                tracing::error!(%error, "failed to reload the encryption configuration; keeping the previous one");
                 return false;
             }
         }
         *self.rules.write().expect("no holder panics") = Arc::new(rules);
-        tracing::info!("the encryption configuration was read anew");
+        tracing::info!("reloaded the encryption configuration");
         true
     }
 
-    /// A value as it is stored under a key.
+    /// Encrypts the value of a store key.
     pub fn seal(&self, key: &[u8], value: Bytes) -> Result<Bytes, Error> {
         let rules = self.rules();
         let transformers = rules.transformers(self.resource(key));
@@ -160,7 +156,7 @@ impl Vault {
         })
     }
 
-    /// A value that was stored under a key, and whether it should be written again.
+    /// Decrypts the value of a store key. Also returns whether the value should be written again with a newer key.
     pub async fn open(&self, key: &[u8], stored: Bytes) -> Result<(Bytes, bool), Error> {
         let rules = self.rules();
         let transformers = rules.transformers(self.resource(key));
@@ -187,8 +183,8 @@ impl Vault {
         self.rules.read().expect("no holder panics").clone()
     }
 
-    /// The group and resource of a key: those of the built-in kind at its place, else those that the key itself names, as the
-    /// keys of custom objects do.
+    /// Returns the group and resource of a store key: those of the built-in kind with that prefix, otherwise those in
+    /// the key, as for custom resources.
     fn resource(&self, key: &[u8]) -> (Str, Str) {
         let text = std::str::from_utf8(key).unwrap_or_default();
         let below = text.strip_prefix(&self.layout.root).unwrap_or_default().trim_start_matches('/');

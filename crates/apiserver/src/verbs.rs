@@ -1,4 +1,4 @@
-//! What is done with a resource: one module per verb, selected by the verb that was authorized.
+//! API verbs on resources: one module per verb, selected by the authorized verb.
 
 mod bind;
 mod component_status;
@@ -41,48 +41,43 @@ use crate::proxy::Stream;
 use crate::state::{State, unavailable};
 use crate::{storage, webhooks};
 
-/// A request that may be served.
+/// An authorized request.
 pub struct Call<'a> {
-    /// What every request works with.
     pub state: Arc<State>,
-    /// The request without its body.
     pub asked: &'a Asked,
-    /// The resource it is about.
+    /// The resource in the URL.
     pub resource: &'a Resource,
-    /// Its kind.
     pub kind: Arc<Kind>,
-    /// What the client wants back.
+    /// The negotiated response format.
     pub accepted: Accepted,
-    /// Who asks.
     pub user: User,
-    /// The body; empty where it is passed on.
+    /// The body; empty for streams.
     pub body: Bytes,
-    /// The body and the connection, where they are passed on.
+    /// The body and connection of a stream.
     pub stream: Mutex<Option<Stream>>,
-    /// What the client and the audit log are to be told besides, whatever comes of the request.
+    /// Warnings for the client and annotations for the audit event, collected even if the request fails.
     pub notes: Mutex<Notes>,
 }
 
-/// An object as it is in the store.
+/// An object read from the store.
 pub struct Current {
-    /// Whether it should be written again though nothing changed, because another key seals now.
+    /// Whether an unchanged object must be written again because the encryption key has changed.
     pub stale: bool,
-    /// The object, in the stored version (a custom resource: in the request's), with its resourceVersion.
+    /// The object in the storage version (a custom resource: in the request's version), with its resourceVersion.
     pub object: Value,
-    /// Its revision.
     pub revision: Revision,
-    /// How it is written down, unless that is another object in another version.
+    /// The stored bytes; `None` if `object` was converted from another version.
     written: Option<Bytes>,
 }
 
 impl Current {
-    /// Whether an object that is written down as these bytes is the same.
+    /// Whether `bytes` encode the same object.
     fn is(&self, bytes: &Bytes) -> bool {
         self.written.as_ref().map_or_else(|| storage::encode(&self.object) == *bytes, |written| written == bytes)
     }
 }
 
-/// Does what a request asks.
+/// Executes the request.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     if let Keeping::Answered(question) = call.kind.keeping {
         return question::serve(call, question).await;
@@ -96,12 +91,12 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     }
 }
 
-/// Whether what a request asks for is a stream: then its body is passed on as it comes.
+/// Whether the subresource is a stream (exec, attach, port-forward, log, proxy), whose body is forwarded unread.
 pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
     kind.subresource(&resource.version, &resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
 }
 
-/// The forms in which what a request asks for can be given.
+/// Returns the response forms (object, Table, PartialObjectMetadata) that the resource supports.
 pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
     let part = kind.subresource(&resource.version, &resource.subresource).map(|part| &part.does);
     let is_review = match kind.keeping {
@@ -112,11 +107,11 @@ pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
     if is_review || is_made_up { FORMS_WITHOUT_TABLE } else { FORMS }
 }
 
-/// The object itself, or the collection.
+/// Executes a verb on an object or a collection.
 async fn object(call: &Call<'_>) -> Result<Answer, Status> {
     let verb = authorized_verb(call).ok_or_else(method_not_allowed)?;
     let named = call.resource.in_url;
-    // The collection over all namespaces can only be read.
+    // The collection across all namespaces is read-only.
     let everywhere = call.kind.is_namespaced() && call.resource.form == UrlForm::Cluster;
     let is_routed = match verb {
         Verb::Watch => true,
@@ -139,7 +134,7 @@ async fn object(call: &Call<'_>) -> Result<Answer, Status> {
     }
 }
 
-/// A subresource.
+/// Executes a verb on a subresource.
 async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Status> {
     let is_proxy = subresource.does == Does::Connect(Connect::Proxy);
     if !call.resource.rest.is_empty() && !is_proxy {
@@ -147,7 +142,7 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Stat
     }
     let verb = match authorized_verb(call) {
         Some(verb) => verb,
-        // The server behind the proxy answers OPTIONS, which is authorized as a verb of its own.
+        // OPTIONS is authorized as a separate verb and forwarded to the backend.
         None if is_proxy && call.asked.info.verb == "options" => Verb::Get,
         None => return Err(method_not_allowed()),
     };
@@ -167,32 +162,32 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Stat
     }
 }
 
-/// The verb that the authorizers were asked about. It alone selects what runs: reading the HTTP method a second time would let
-/// the two differ.
+/// Returns the verb that was authorized. Only this verb selects the code that runs: interpreting the HTTP method a
+/// second time could give a different result.
 fn authorized_verb(call: &Call<'_>) -> Option<Verb> {
     Verb::of(call.asked.info.verb)
 }
 
-/// The URL is right and the method is not.
+/// Returns the 405 for a known URL with an unsupported method.
 pub fn method_not_allowed() -> Status {
     let message = "the server does not allow this method on the requested resource";
     Status::failure(Reason::MethodNotAllowed, message).with_details(Default::default())
 }
 
 impl Call<'_> {
-    /// The version that the client speaks.
+    /// Returns the version in the URL.
     fn version(&self) -> &Version {
         self.kind.version(&self.resource.version).expect("only served versions are found")
     }
 
-    /// The namespace that objects get; none for a cluster-scoped kind. The URL of a namespace itself names one that authorizers
-    /// see, though its object is in none.
+    /// Returns the namespace of objects, empty for a cluster-scoped kind. The URL of a Namespace object contains a
+    /// namespace for authorizers, though the object itself is cluster-scoped.
     fn namespace(&self) -> &str {
         if self.kind.is_namespaced() { &self.resource.namespace } else { "" }
     }
 
-    /// Authorizes a further verb on the same resource, for a request that does more than its own verb says: a PUT or an apply
-    /// that creates, or a GET that opens a stream.
+    /// Authorizes a second verb on the same resource, for requests that do more than their verb: a PUT or apply that
+    /// creates, or a GET that opens a stream.
     fn authorize(&self, verb: &str) -> Result<(), Status> {
         if self.asked.info.verb == verb {
             return Ok(());
@@ -216,26 +211,26 @@ impl Call<'_> {
         }
     }
 
-    /// Tells the client something besides.
+    /// Adds warnings to the response.
     fn warn(&self, warnings: Vec<String>) {
         self.note(Notes { warnings, audit: Vec::new() });
     }
 
-    /// Takes in what admission had to say besides.
+    /// Adds warnings and audit annotations of admission.
     fn note(&self, notes: Notes) {
         let mut all = self.notes.lock().expect("no holder panics");
         all.warnings.extend(notes.warnings);
         all.audit.extend(notes.audit);
     }
 
-    /// Lets admission change the object, and notes what it says.
+    /// Runs mutating admission and collects its warnings and annotations.
     async fn admit(&self, attributes: &Attributes<'_>, object: &mut Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
         let admitted = webhooks::admit(&self.state, attributes, object, &mut notes).await;
         self.judged(attributes, "admit", began, admitted, notes)
     }
 
-    /// Lets admission judge the object, and notes what it says.
+    /// Runs validating admission and collects its warnings and annotations.
     async fn validate(&self, attributes: &Attributes<'_>, object: &Value) -> Result<(), Status> {
         let (began, mut notes) = (Instant::now(), Notes::default());
         let admitted = webhooks::validate(&self.state, attributes, object, &mut notes).await;
@@ -255,7 +250,7 @@ impl Call<'_> {
         judged
     }
 
-    /// The subresource as the kind's rules see it: a scale is a write to the object itself.
+    /// Returns the subresource for the kind's rules: a scale update is an update of the object itself.
     fn part(&self) -> &str {
         match self.kind.subresource(&self.resource.version, &self.resource.subresource).map(|part| &part.does) {
             Some(Does::Scale(_)) => "",
@@ -276,12 +271,12 @@ impl Call<'_> {
         Media::of(self.asked.content_type()).ok_or_else(registry::body::unsupported_media)
     }
 
-    /// The object that the URL names, fresh from the store.
+    /// Reads the object in the URL from the store.
     async fn current(&self, name: &str) -> Result<Option<Current>, Status> {
         self.find(&self.kind, self.namespace(), name).await
     }
 
-    /// An object of any kind, fresh from the store; it is an error if there is none.
+    /// Reads an object of any kind from the store. Returns 404 if it does not exist.
     async fn object_of(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Current, Status> {
         let found = self.find(kind, namespace, name).await?;
         found.ok_or_else(|| Status::not_found(registry::body::resource_name(kind), name))

@@ -1,13 +1,13 @@
-//! Admission as a write meets it: plug-ins of this process, and webhooks that are asked over the network.
+//! Admission of writes: in-process plugins and admission webhooks.
 //!
 //! ```text
-//! mutating: plug-ins ─> webhooks one after another ─(changed by a policy or a webhook?)─> plug-ins (of policies those that
-//!           want to see it again) ─> webhooks that want to see it again
-//! validating: plug-ins ─> all webhooks at once
+//! mutating: plugins ─> webhooks sequentially ─(changed by a policy or a webhook?)─> plugins (of policies those with
+//!           reinvocationPolicy IfNeeded) ─> webhooks with reinvocationPolicy IfNeeded
+//! validating: plugins ─> all webhooks concurrently
 //! ```
 //!
-//! Who is asked, what they are sent and what answers mean is decided in `registry::admission::webhooks`; here it is
-//! carried there and back.
+//! `registry::admission::webhooks` decides which webhooks are called, with what, and how responses are interpreted;
+//! this module sends the requests.
 
 mod credentials;
 mod images;
@@ -39,41 +39,39 @@ pub use images::{Images, ImagesError};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The webhooks that are configured now.
+/// The configured admission webhooks.
 pub struct Webhooks {
     mutating: Configured,
     validating: Configured,
     images: Option<Images>,
 }
 
-/// The webhooks of one kind of configuration, read again when one of them changed.
+/// The webhooks of one configuration kind, parsed again when one of its objects changes.
 struct Configured {
-    /// Whether the plug-in that asks them is on.
+    /// Whether the admission plugin that calls them is enabled.
     on: bool,
     plural: &'static str,
     credentials: Credentials,
     read: RwLock<Option<(Revision, Arc<Vec<Callable>>)>>,
 }
 
-/// Why webhooks cannot be asked as configured.
+/// Reasons why the webhook plugins are misconfigured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Nobody can be asked about images.
     #[error(transparent)]
     Images(#[from] ImagesError),
-    /// The server cannot say who it is.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
 
-/// A webhook and where it is.
+/// A webhook and its destination.
 struct Callable {
     hook: Hook,
     to: Result<Destination, String>,
 }
 
 impl Webhooks {
-    /// Those that the plug-ins which are on ask.
+    /// Creates the webhook clients of the enabled plugins.
     pub fn of(chain: &Chain, flags: &Flags) -> Result<Self, ConfigError> {
         const IMAGES: &str = "ImagePolicyWebhook";
         let images = chain.has(IMAGES).then(|| Images::of(flags.config.get(IMAGES))).transpose()?;
@@ -90,7 +88,7 @@ impl Webhooks {
 }
 
 impl Configured {
-    /// All webhooks, in the order of the names of their configurations.
+    /// Returns all webhooks, in the order of their configurations' names.
     fn hooks(&self, state: &State, attributes: &Attributes<'_>) -> Arc<Vec<Callable>> {
         let table = state.table();
         let kind = table.kind(GROUP, self.plural).filter(|_| self.on && !is_exempt(attributes));
@@ -117,7 +115,7 @@ impl Configured {
     }
 }
 
-/// Lets everybody change the object of a request; the first refusal ends it.
+/// Runs mutating plugins and webhooks. The first rejection fails the request.
 pub async fn admit(
     state: &State,
     attributes: &Attributes<'_>,
@@ -135,13 +133,13 @@ pub async fn admit(
     plug_in(state, attributes, object, notes, &mut policies)?;
     again.begin_second();
     mutate(state, &hooks, attributes, object, notes, &mut again).await?;
-    // What plug-ins said twice is told once.
+    // Warnings of plugins that ran twice are deduplicated.
     let mut told = std::collections::BTreeSet::new();
     notes.warnings.retain(|warning| told.insert(warning.clone()));
     Ok(())
 }
 
-/// Lets everybody judge the object of a request.
+/// Runs validating plugins and webhooks.
 pub async fn validate(
     state: &State,
     attributes: &Attributes<'_>,
@@ -159,7 +157,7 @@ pub async fn validate(
     judge(state, &hooks, attributes, object, notes).await
 }
 
-/// Lets every plug-in change the object; the first refusal ends it.
+/// Runs all mutating plugins. The first rejection fails the request.
 fn plug_in(
     state: &State,
     attributes: &Attributes<'_>,
@@ -174,7 +172,7 @@ fn plug_in(
     Ok(())
 }
 
-/// Measures plug-ins one after another, with one look at the clock for each.
+/// Measures consecutive plugins with one clock read per plugin.
 struct Stopwatch<'a> {
     metrics: &'a Metrics,
     operation: Operation,
@@ -188,7 +186,7 @@ impl<'a> Stopwatch<'a> {
         Self { metrics: &state.metrics, operation, validates, at: 0, last: Instant::now() }
     }
 
-    /// A plug-in has had its turn. Those that no flag turns off are nobody's to measure.
+    /// Records the result of a plugin. Plugins without a name, which no flag disables, are not measured.
     fn lap(&mut self, name: Option<&str>, outcome: Result<(), Status>) -> Result<(), Status> {
         let now = Instant::now();
         let took = now.duration_since(std::mem::replace(&mut self.last, now));
@@ -202,7 +200,7 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
-/// Asks one webhook after another, each about what the one before made.
+/// Calls the mutating webhooks sequentially; each sees the result of the previous one.
 async fn mutate(
     state: &State,
     hooks: &[Callable],
@@ -249,7 +247,7 @@ async fn mutate(
     Ok(())
 }
 
-/// Asks all webhooks at once. The refusal of the first in their order is told.
+/// Calls the validating webhooks concurrently. Of several rejections the first in configuration order is returned.
 async fn judge(
     state: &State,
     hooks: &[Callable],
@@ -282,7 +280,7 @@ async fn judge(
     refusal
 }
 
-/// Counts a call and what came of it, by the words of upstream's series.
+/// Records a call and its result in upstream's metrics.
 fn called(
     state: &State,
     hook: &Hook,
@@ -291,7 +289,7 @@ fn called(
     failure: Option<&Failure>,
     began: Instant,
 ) {
-    /// What upstream counts a call as that did not come through.
+    /// The code that upstream records for a failed call.
     const UNAVAILABLE: u16 = 503;
     let failed_open = matches!(failure, Some(Failure::Call(_))) && hook.fails_open();
     let (code, rejection) = match failure {
@@ -307,7 +305,7 @@ fn called(
     state.metrics.admission.called(&call);
 }
 
-/// What a webhook is to be asked, if it is concerned at all.
+/// Returns the review to send to a webhook, or `None` if the webhook does not match the request.
 async fn concerned<'a>(
     state: &State,
     hook: &Hook,
@@ -324,7 +322,7 @@ async fn concerned<'a>(
     Ok(hook.conditions_hold(attributes, &review, state)?.then_some((seen, review)))
 }
 
-/// An object in the version that a webhook wants.
+/// Converts an object to the version that a webhook matches.
 async fn shown(state: &State, attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Result<Value, Status> {
     if object.is_null() || attributes.part().is_some() {
         return Ok(object.clone());
@@ -332,7 +330,7 @@ async fn shown(state: &State, attributes: &Attributes<'_>, object: &Value, seen:
     conversion::served(state, seen.kind, seen.version, object.clone()).await
 }
 
-/// A patched object as its kind would have read it: unknown fields gone, defaults in.
+/// Decodes a patched object as its kind does: unknown fields are dropped, defaults applied.
 fn fit(attributes: &Attributes<'_>, patched: Value, seen: Seen<'_>) -> Result<Value, Status> {
     let fit = match attributes.part() {
         Some(gvk) => body::plain_again(patched, gvk),
@@ -341,7 +339,7 @@ fn fit(attributes: &Attributes<'_>, patched: Value, seen: Seen<'_>) -> Result<Va
     fit.map(|received| received.object).map_err(|status| Status::internal_error(status.message))
 }
 
-/// A changed object in the version in which it goes on: the stored one, or the request's for a custom resource.
+/// Converts a changed object back to the storage version, or to the request's version for a custom resource.
 async fn taken_back(
     state: &State,
     attributes: &Attributes<'_>,
@@ -359,7 +357,7 @@ async fn taken_back(
 }
 
 impl Callable {
-    /// Sends a review and gives the patch that comes back.
+    /// Sends a review and returns the patch in the response.
     async fn ask(
         &self,
         state: &State,
@@ -383,7 +381,7 @@ impl Callable {
     }
 }
 
-/// The object in an answer, or what a client of Kubernetes says of a code that means failure.
+/// Parses the object in a response, or returns client-go's message for an error code.
 pub fn read(code: u16, body: &[u8]) -> Result<Value, String> {
     if (200..300).contains(&code) {
         return json::parse(body).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"));

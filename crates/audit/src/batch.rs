@@ -1,65 +1,63 @@
-//! Events gathered into batches, so that a slow receiver is called seldom and holds up nobody.
+//! Audit event batching, so that a slow backend is called rarely and does not block requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How events are gathered (`--audit-*-batch-*`).
+/// Batching settings (`--audit-*-batch-*`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// How many events wait at most; what is more is lost.
+    /// Maximum number of queued events; further events are lost.
     pub buffer_size: usize,
-    /// How many events a batch has at most.
     pub batch_size_max: usize,
-    /// How long an event waits for others at most.
+    /// Maximum time that an event waits for a batch to fill.
     pub wait_max: Duration,
-    /// How often batches are sent at most.
+    /// Rate limit of batches.
     pub throttle: Option<Throttle>,
 }
 
-/// How often something may happen.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
-    /// How often a second, on average.
+    /// Average batches per second.
     pub per_second: f64,
-    /// How often at once, after a pause.
+    /// Maximum number of batches sent without delay after a pause.
     pub burst: u32,
 }
 
-/// The event was lost because too many wait.
+/// The event was lost because the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("audit buffer queue blocked")]
 pub struct Blocked;
 
-/// Events that wait. Moments are since any origin that stays the same.
+/// A queue of events. All times are relative to one arbitrary origin.
 #[derive(Debug)]
 pub struct Batcher<T> {
     config: Config,
     waiting: VecDeque<(Duration, T)>,
-    /// When the batches sent so far would be through if none had been sent in a burst.
+    /// Time at which the batches sent so far would be complete at the average rate.
     paced_until: Duration,
     closing: bool,
 }
 
 impl Config {
-    /// What upstream assumes for a webhook.
+    /// Returns upstream's defaults of the webhook backend.
     pub const fn webhook() -> Self {
         let throttle = Throttle { per_second: 10.0, burst: 15 };
         Self { buffer_size: 10_000, batch_size_max: 400, wait_max: Duration::from_secs(30), throttle: Some(throttle) }
     }
 
-    /// What upstream assumes for a log file.
+    /// Returns upstream's defaults of the log backend.
     pub const fn log() -> Self {
         Self { buffer_size: 10_000, batch_size_max: 1, wait_max: Duration::ZERO, throttle: None }
     }
 }
 
 impl<T> Batcher<T> {
-    /// Nothing waits yet.
     pub const fn new(config: Config) -> Self {
         Self { config, waiting: VecDeque::new(), paced_until: Duration::ZERO, closing: false }
     }
 
-    /// An event to be sent.
+    /// Queues an event.
     pub fn offer(&mut self, event: T, now: Duration) -> Result<(), Blocked> {
         if self.waiting.len() >= self.config.buffer_size {
             return Err(Blocked);
@@ -68,22 +66,20 @@ impl<T> Batcher<T> {
         Ok(())
     }
 
-    /// Nothing more will come: what waits is sent as fast as the throttle allows.
+    /// Closes the queue: the remaining events are sent as fast as the throttle allows.
     pub const fn close(&mut self) {
         self.closing = true;
     }
 
-    /// How many events wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The batch that is to be sent now, if one is: it is full, or its oldest event has waited long enough.
+    /// Returns a batch that is due: it is full, or its oldest event has waited long enough.
     pub fn take(&mut self, now: Duration) -> Option<Vec<T>> {
         if self.wake_at()? > now {
             return None;
@@ -95,7 +91,7 @@ impl<T> Batcher<T> {
         Some(self.waiting.drain(..count).map(|(_, event)| event).collect())
     }
 
-    /// When [`Batcher::take`] has something to give.
+    /// Returns the time at which [`Batcher::take`] returns a batch.
     pub fn wake_at(&self) -> Option<Duration> {
         let due = self.due_at()?;
         let allowed = self.config.throttle.map_or(Duration::ZERO, |throttle| {
@@ -132,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_goes_when_it_is_full_or_old() {
+    fn a_batch_is_sent_when_full_or_old() {
         let mut batcher = Batcher::new(config(None));
         assert_eq!((batcher.take(seconds(100)), batcher.wake_at()), (None, None));
         batcher.offer(1, seconds(1)).unwrap();
@@ -149,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_lost() {
+    fn events_beyond_the_buffer_size_are_lost() {
         let mut batcher = Batcher::new(config(None));
         assert!((0..5).all(|event| batcher.offer(event, seconds(0)).is_ok()));
         assert_eq!(batcher.offer(5, seconds(0)).unwrap_err().to_string(), "audit buffer queue blocked");
     }
 
     #[test]
-    fn a_throttle_spreads_batches() {
+    fn the_throttle_limits_the_batch_rate() {
         let throttle = Throttle { per_second: 2.0, burst: 1 };
         let mut batcher = Batcher::new(config(Some(throttle)));
         for event in 0..5 {
@@ -176,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_event_comes_out_once_in_order_and_in_time(gaps in prop::collection::vec(0_u64..20, 1..100)) {
+        fn every_event_is_delivered_once_in_order_and_in_time(gaps in prop::collection::vec(0_u64..20, 1..100)) {
             let mut batcher = Batcher::new(Config { buffer_size: 1000, ..config(None) });
             let (mut now, mut out) = (0, Vec::new());
             let arrivals: Vec<u64> = gaps.iter().map(|gap| { now += gap; now }).collect();

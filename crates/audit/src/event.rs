@@ -1,4 +1,4 @@
-//! An event: what is written down about a request at one of its stages.
+//! Audit events: the record of a request at one of its stages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,86 +9,66 @@ use machinery::{Object, Str, Value, go};
 use crate::policy::{Level, Stage};
 use crate::request::User;
 
-/// The version of the events that are written.
 pub const API_VERSION: &str = "audit.k8s.io/v1";
 
-/// What is written down about a request at one of its stages.
+/// The record of a request at one of its stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// How much is written down.
     pub level: Level,
-    /// What tells this request from all others.
+    /// The unique ID of the request.
     pub audit_id: Str,
-    /// How far the request is.
     pub stage: Stage,
-    /// What was asked for, as the client wrote it.
+    /// The URI as the client wrote it.
     pub request_uri: String,
     /// The API verb, or the HTTP method in lower case.
     pub verb: Str,
-    /// Who asked.
     pub user: User,
-    /// As whom they asked.
     pub impersonated_user: Option<User>,
-    /// The verb by which they were allowed to, if it was one that allows only some of it.
+    /// The verb that permitted a constrained impersonation.
     pub impersonation_constraint: Option<Str>,
-    /// Where from: the client first, then the proxies between.
+    /// The client first, then the proxies in between.
     pub source_ips: Vec<Str>,
-    /// What the client says it is.
     pub user_agent: String,
-    /// What it was about.
     pub object_ref: Option<ObjectRef>,
-    /// What came of it: the fields of a `Status`.
+    /// The fields of the response `Status`.
     pub response_status: Option<Value>,
-    /// The object that was sent.
     pub request_object: Option<Value>,
-    /// The object that was answered.
     pub response_object: Option<Value>,
-    /// When the request arrived.
     pub received_at: Time,
-    /// When it reached this stage.
     pub stage_at: Time,
-    /// What others had to say about it.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The object that a request is about.
+/// A reference to the object of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// Its plural name.
+    /// The plural name.
     pub resource: Str,
-    /// Its namespace.
     pub namespace: Str,
-    /// Its name.
     pub name: Str,
-    /// Its unique identifier.
     pub uid: Str,
-    /// Its API group.
     pub api_group: Str,
-    /// The version of the group.
     pub api_version: Str,
-    /// The version of the object.
     pub resource_version: Str,
-    /// The part of it that is meant.
     pub subresource: Str,
 }
 
 impl Event {
-    /// The event as an object.
     pub fn to_value(&self) -> Value {
         self.fields(Form::Whole).into_value()
     }
 
-    /// The event as one line of JSON, its fields in the order in which upstream prints them.
+    /// Returns the event as one line of JSON, with its fields in upstream's order.
     pub fn to_json(&self) -> String {
         self.fields(Form::Whole).to_json()
     }
 
-    /// The bytes that the event takes where it is written, its line end included.
+    /// Returns the number of bytes in the log, including the newline.
     pub fn size(&self) -> usize {
         self.to_json().len() + 1
     }
 
-    /// The fields in upstream's order.
+    /// Returns the fields in upstream's order.
     fn fields(&self, form: Form) -> Fields {
         let mut fields = Fields::default();
         if form == Form::Whole {
@@ -134,22 +114,22 @@ impl ObjectRef {
     }
 }
 
-/// Several events as the body of a call to a webhook.
+/// Returns an EventList as the body of a webhook call.
 pub fn list_to_json(events: &[Event]) -> String {
     let items: Vec<String> = events.iter().map(|event| event.fields(Form::Item).to_json()).collect();
     format!(r#"{{"kind":"EventList","apiVersion":"{API_VERSION}","metadata":{{}},"items":[{}]}}"#, items.join(","))
 }
 
-/// Whether an event says of itself what it is.
+/// Whether an event contains apiVersion and kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// It stands alone.
+    /// A single event, with apiVersion and kind.
     Whole,
-    /// It stands in a list, whose items have no kind of their own.
+    /// A list item, without them.
     Item,
 }
 
-/// Fields in upstream's order, which the tree does not keep.
+/// Fields in upstream's order, which the tree does not preserve.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, Node)>);
 
@@ -193,7 +173,7 @@ impl Fields {
         Value::Object(self.0.into_iter().map(|(name, node)| (name, value(node))).collect())
     }
 
-    /// Each value as Go prints it.
+    /// Encodes each value as Go does.
     fn to_json(&self) -> String {
         let mut out = String::from("{");
         for (at, (name, node)) in self.0.iter().enumerate() {
@@ -227,7 +207,7 @@ fn constraint(verb: &Str) -> Fields {
     fields
 }
 
-/// A `Status` always has metadata, which is empty.
+/// Returns the fields of a `Status`, which always has metadata, even if empty.
 fn status(status: &Value) -> Fields {
     let mut fields = Fields::default();
     fields.always("metadata", Value::object());

@@ -1,11 +1,11 @@
-//! What is written down about requests: who asked for what, when, and what came of it.
+//! Audit: records of API requests, their users and results.
 //!
-//! A [`Policy`] decides for each request how much is written. A [`Trail`] accompanies the request and makes an [`Event`] of each of
-//! its stages. Events are cut to size ([`truncate`]), gathered ([`batch`]) and printed ([`log`]). What reads the policy, writes
-//! the log or calls a webhook is not here; what it must do is.
+//! A [`Policy`] decides for each request how much is recorded. A [`Trail`] accompanies the request and creates an
+//! [`Event`] at each of its stages. Events are truncated ([`truncate`]), batched ([`batch`]) and formatted ([`log`]).
+//! This crate performs no I/O: reading the policy, writing the log and calling webhooks are done elsewhere.
 //!
-//! Nothing is redacted in an object that is written down: what is confidential (secrets, tokens, token reviews) is kept out by
-//! a policy that writes such requests at the level Metadata, at which no object is written at all.
+//! Objects in events are not redacted. A policy must record requests with confidential objects (secrets, tokens, token
+//! reviews) at the level Metadata, which records no objects.
 
 pub mod batch;
 pub mod event;

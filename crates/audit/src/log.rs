@@ -1,4 +1,4 @@
-//! Events as lines, and the files that hold them.
+//! Audit log lines and log file rotation.
 
 pub mod rotation;
 
@@ -8,17 +8,17 @@ use machinery::time::Time;
 use crate::Event;
 use crate::request::User;
 
-/// How a line is written (`--audit-log-format`).
+/// `--audit-log-format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// All of the event, as JSON.
+    /// The complete event as JSON.
     #[default]
     Json,
-    /// The gist of it, as text.
+    /// A text summary.
     Legacy,
 }
 
-/// One event as one line, with its end.
+/// Formats an event as one line with a final newline.
 pub fn line(event: &Event, format: Format) -> String {
     let mut line = match format {
         Format::Json => event.to_json(),
@@ -65,7 +65,7 @@ fn legacy(event: &Event) -> String {
     )
 }
 
-/// A time with as many digits of its fraction as it has, at most six.
+/// Formats a time without trailing zeros of its fraction, which has at most six digits.
 fn nanos(time: Time) -> String {
     let text = time.micro().to_string();
     let text = text.strip_suffix('Z').unwrap_or(&text).trim_end_matches('0');
@@ -79,7 +79,7 @@ mod tests {
     use crate::trail::tests::event;
 
     #[test]
-    fn a_line_of_text_has_the_gist() {
+    fn legacy_lines_summarize_the_event() {
         let mut event = event(Level::Metadata);
         let expect = r#"2026-11-16T01:02:03.5Z AUDIT: id="id-1" stage="ResponseComplete" ip="10.0.0.1" method="create" user="ann" groups="\"dev\",\"ops\"" as="<self>" asgroups="<lookup>" user-agent="kubectl" namespace="a" uri="/api/v1/namespaces/a/pods?x=1&y=2" response="201""#;
         assert_eq!(line(&event, Format::Legacy), format!("{expect}\n"));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_has_no_zeros_at_its_end() {
+    fn time_fractions_have_no_trailing_zeros() {
         assert_eq!(nanos(Time::from_unix(0, 0)), "1970-01-01T00:00:00Z");
         assert_eq!(nanos(Time::from_unix(0, 120_000_999)), "1970-01-01T00:00:00.12Z");
     }

@@ -1,73 +1,65 @@
-//! The options of the log and webhook backends, and what is wrong with them, in upstream's words.
+//! Validation of the audit log and webhook flags, with upstream's messages.
 
 use crate::batch::Config;
 use crate::truncate::Limits;
 
-/// Whether a request waits until its events are written.
+/// `--audit-*-mode`: whether a request waits until its events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It does not: events are gathered.
+    /// Requests do not wait; events are batched.
     Batch,
-    /// It does, and goes on if that fails.
+    /// Requests wait, and continue if writing fails.
     Blocking,
-    /// It does, and fails if the event of its arrival cannot be written.
+    /// Requests wait, and fail if the RequestReceived event cannot be written.
     BlockingStrict,
 }
 
-/// What is wrong with an option.
+/// Reasons why a flag is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// There is no such mode.
     #[error("invalid audit {backend} mode {mode}, allowed modes are \"batch,blocking,blocking-strict\"")]
     Mode {
         /// `log` or `webhook`.
         backend: &'static str,
-        /// The mode.
         mode: String,
     },
-    /// There is no such format.
     #[error("invalid audit log format {0}, allowed formats are \"legacy,json\"")]
     Format(String),
-    /// A number of a batch is not positive.
+    /// A batch setting is not positive.
     #[error("invalid audit batch {backend} {what} {value}, must be a positive number")]
     Batch {
         /// `log` or `webhook`.
         backend: &'static str,
-        /// Which number.
+        /// The name of the setting.
         what: &'static str,
-        /// What it is.
         value: String,
     },
-    /// Events would have to be empty.
     #[error("invalid audit truncate {backend} max event size {value}, must be a positive number")]
     EventSize {
         /// `log` or `webhook`.
         backend: &'static str,
-        /// The size.
         value: usize,
     },
-    /// A batch has no room for an event.
     #[error("invalid audit truncate {backend} max batch size {batch}, must be greater than max event size ({event})")]
     BatchSize {
         /// `log` or `webhook`.
         backend: &'static str,
-        /// The size of a batch.
+        /// The maximum batch size.
         batch: usize,
-        /// The size of an event.
+        /// The maximum event size.
         event: usize,
     },
-    /// A limit of the log files is negative.
+    /// A rotation limit is negative.
     #[error("--audit-log-{what} {value} can't be a negative number")]
     Negative {
-        /// Which limit.
+        /// `maxage`, `maxbackup` or `maxsize`.
         what: &'static str,
-        /// What it is.
         value: i64,
     },
 }
 
 impl Mode {
-    /// Reads the mode of a backend.
+    /// Parses the mode of a backend.
     pub fn parse(backend: &'static str, mode: &str) -> Result<Self, Error> {
         match mode {
             "batch" => Ok(Self::Batch),
@@ -79,7 +71,7 @@ impl Mode {
 }
 
 impl crate::log::Format {
-    /// Reads the format of log lines.
+    /// Parses the format of log lines.
     pub fn parse(format: &str) -> Result<Self, Error> {
         match format {
             "json" => Ok(Self::Json),
@@ -89,7 +81,7 @@ impl crate::log::Format {
     }
 }
 
-/// Checks how events are gathered; of no meaning in other modes than [`Mode::Batch`].
+/// Validates batch settings; only used with [`Mode::Batch`].
 pub fn check_batch(backend: &'static str, config: &Config) -> Result<(), Error> {
     let error = |what, value: String| Err(Error::Batch { backend, what, value });
     if config.buffer_size == 0 {
@@ -105,7 +97,7 @@ pub fn check_batch(backend: &'static str, config: &Config) -> Result<(), Error> 
     }
 }
 
-/// Checks how events are cut.
+/// Validates truncation limits.
 pub const fn check_limits(backend: &'static str, limits: &Limits) -> Result<(), Error> {
     let (event, batch) = (limits.event_bytes_max, limits.batch_bytes_max);
     if event == 0 {
@@ -117,7 +109,7 @@ pub const fn check_limits(backend: &'static str, limits: &Limits) -> Result<(), 
     Ok(())
 }
 
-/// Checks a limit of the log files: `maxage`, `maxbackup` or `maxsize`.
+/// Validates a rotation limit: `maxage`, `maxbackup` or `maxsize`.
 pub fn check_rotation(what: &'static str, value: i64) -> Result<u32, Error> {
     u32::try_from(value).map_err(|_| Error::Negative { what, value })
 }
@@ -129,7 +121,7 @@ mod tests {
     use crate::log::Format;
 
     #[test]
-    fn wrong_options_are_told_as_upstream_tells_them() {
+    fn invalid_flags_have_upstreams_messages() {
         let check = |error: Error, expect: &str| assert_eq!(error.to_string(), expect);
         check(
             Mode::parse("log", "async").unwrap_err(),

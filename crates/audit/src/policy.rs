@@ -1,4 +1,4 @@
-//! The policy: how much is written down about which requests, and at which stages.
+//! Audit policy: the level and stages recorded for each request.
 
 mod validate;
 
@@ -12,75 +12,71 @@ use crate::request::{Attributes, Target};
 
 const FACTS: &str = include_str!("policy.txt");
 
-/// How much is written down about a request.
+/// The audit level of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Nothing.
+    /// The request is not recorded.
     #[default]
     None,
-    /// Who asked for what and what came of it, without any object.
+    /// User, request and result, without objects.
     Metadata,
-    /// Also the object that was sent.
+    /// Also the request object.
     Request,
-    /// Also the object that was answered.
+    /// Also the response object.
     RequestResponse,
 }
 
-/// When something is written down.
+/// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// The request has arrived.
     RequestReceived,
-    /// The head of the answer was sent, of requests that run long.
+    /// The response headers of a long-running request were sent.
     ResponseStarted,
-    /// The answer was sent.
+    /// The response was sent completely.
     ResponseComplete,
-    /// The server stumbled.
+    /// The handler panicked.
     Panic,
 }
 
-/// A set of stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages(u8);
 
-/// What the policy says of a request.
+/// The policy's decision for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// How much is written down.
     pub level: Level,
-    /// At which stages nothing is.
+    /// Stages at which no event is recorded.
     pub omit_stages: Stages,
-    /// Whether objects are written without their managed fields.
+    /// Whether managedFields are removed from recorded objects.
     pub omit_managed_fields: bool,
 }
 
-/// An audit policy: the first rule that matches a request counts.
+/// An audit policy. The first rule that matches a request applies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     rules: Vec<Rule>,
     otherwise: Verdict,
 }
 
-/// Why a file is no policy.
+/// Reasons why a policy file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
     #[error("failed decoding: {0}")]
     Read(#[from] api::config::Error),
-    /// It says what makes no sense.
+    /// Validation failed.
     #[error("{}", field::aggregate(.0).unwrap_or_default())]
     Invalid(field::Errors),
-    /// It has no rules, and so would write nothing.
+    /// The policy has no rules and would record nothing.
     #[error("loaded illegal policy with 0 rules")]
     NoRules,
 }
 
-/// A policy, and what is odd about its file.
+/// A policy with the warning about its file.
 #[derive(Debug)]
 pub struct Parsed {
-    /// The policy.
     pub policy: Policy,
-    /// Fields that are unknown or given twice. The server says so and goes on.
+    /// Unknown or duplicate fields; the server logs them and continues.
     pub warning: Option<String>,
 }
 
@@ -103,7 +99,7 @@ struct GroupResources {
 }
 
 impl Policy {
-    /// Reads and validates the file.
+    /// Parses and validates a policy file.
     pub fn parse(bytes: &[u8]) -> Result<Parsed, Error> {
         let (_, object, slip) = api::config::read_leniently(facts(), bytes)?;
         let findings = validate::policy(&object);
@@ -124,7 +120,7 @@ impl Policy {
         Ok(Parsed { policy: Self { rules, otherwise }, warning })
     }
 
-    /// What is to be written down about a request.
+    /// Returns the decision for a request.
     pub fn evaluate(&self, attributes: &Attributes<'_>) -> Verdict {
         self.rules.iter().find(|rule| rule.matches(attributes)).map_or(self.otherwise, |rule| rule.verdict)
     }
@@ -189,8 +185,8 @@ impl GroupResources {
     }
 }
 
-/// `pods` is the resource itself, `pods/log` a part of it, `pods/*` it and all its parts, `*/scale` that part of any, `*`
-/// everything.
+/// Matches `pods` (the resource itself), `pods/log` (a subresource), `pods/*` (the resource and all subresources),
+/// `*/scale` (that subresource of any resource) and `*` (everything).
 fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     match rule.split_once('/') {
         None => rule == "*" || (rule == resource && subresource.is_empty()),
@@ -205,16 +201,15 @@ fn path_matches(rule: &str, path: &str) -> bool {
         || rule.strip_suffix('*').is_some_and(|stem| path.starts_with(stem.trim_end_matches('*')))
 }
 
-/// A list without entries allows everything.
+/// Whether a list contains a name; an empty list matches every name.
 fn allows(list: &[Str], name: &str) -> bool {
     list.is_empty() || list.iter().any(|have| have == name)
 }
 
 impl Level {
-    /// All levels, in their order.
     pub const ALL: [Self; 4] = [Self::None, Self::Metadata, Self::Request, Self::RequestResponse];
 
-    /// The name in policies and events.
+    /// Returns the name in policies and events.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -230,10 +225,9 @@ impl Level {
 }
 
 impl Stage {
-    /// All stages, in their order.
     pub const ALL: [Self; 4] = [Self::RequestReceived, Self::ResponseStarted, Self::ResponseComplete, Self::Panic];
 
-    /// The name in policies and events.
+    /// Returns the name in policies and events.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",
@@ -249,12 +243,11 @@ impl Stage {
 }
 
 impl Stages {
-    /// Whether the stage is in the set.
     pub const fn has(self, stage: Stage) -> bool {
         self.0 & (1 << stage as u8) != 0
     }
 
-    /// The set with one stage more.
+    /// Returns the set with an additional stage.
     #[must_use]
     pub const fn with(self, stage: Stage) -> Self {
         Self(self.0 | 1 << stage as u8)

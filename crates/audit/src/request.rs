@@ -1,61 +1,51 @@
-//! What auditing needs to know of a request.
+//! Request attributes for auditing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use machinery::Str;
 
-/// The header in which a client names its request, and in which the answer tells the name.
+/// The header with a client-supplied audit ID, which is also set in the response.
 pub const AUDIT_ID_HEADER: &str = "Audit-ID";
 
 /// A request as an audit policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// Who asks.
     pub user: &'a User,
-    /// The API verb, or the HTTP method in lower case for a path.
+    /// The API verb, or the HTTP method in lower case for a non-resource path.
     pub verb: &'a str,
-    /// What it is about.
     pub target: Target<'a>,
 }
 
-/// What a request is about; empty strings are the core group, no subresource, no namespace, no name.
+/// The target of a request. Empty strings mean the core group, no subresource, no namespace or no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
     /// An API resource.
     Resource {
-        /// Its API group.
         group: &'a str,
-        /// The version of the group.
         version: &'a str,
-        /// Its plural name.
+        /// The plural name.
         resource: &'a str,
-        /// The part of it that is meant.
         subresource: &'a str,
-        /// The namespace.
         namespace: &'a str,
-        /// The one object that is meant.
         name: &'a str,
     },
-    /// A path that is no resource, such as `/healthz`.
+    /// A non-resource path, such as `/healthz`.
     Path(&'a str),
 }
 
-/// Who asks.
+/// A user as recorded in events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// The name.
     pub username: Str,
-    /// A mark that outlives a change of name.
     pub uid: Str,
-    /// The groups.
     pub groups: Vec<Str>,
-    /// What else the authenticator knows.
+    /// Additional attributes from the authenticator.
     pub extra: BTreeMap<Str, Vec<Str>>,
 }
 
-/// Where a request came from: what proxies say in `X-Forwarded-For` and `X-Real-Ip`, which anybody can claim, and last who
-/// is connected.
+/// Returns the source addresses of a request: `X-Forwarded-For` and `X-Real-Ip`, which any client can forge, then the
+/// connection's remote address.
 pub fn source_ips(forwarded_for: &str, real_ip: &str, connected: Option<IpAddr>) -> Vec<Str> {
     let parse = |text: &str| text.parse::<IpAddr>().ok();
     let mut ips: Vec<IpAddr> = forwarded_for.split(',').filter_map(|part| parse(part.trim())).collect();
@@ -69,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_come_before_who_is_connected() {
+    fn proxy_addresses_precede_the_remote_address() {
         let check = |forwarded_for: &str, real_ip: &str, connected: Option<&str>, expect: &[&str]| {
             let connected = connected.map(|ip| ip.parse().unwrap());
             assert_eq!(source_ips(forwarded_for, real_ip, connected), expect);

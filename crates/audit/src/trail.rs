@@ -1,4 +1,4 @@
-//! The trail of one request: what becomes known of it on its way, and an event at each of its stages.
+//! Audit trail of one request: collects its data and creates an event at each stage.
 //!
 //! ```text
 //!  begin ──> received ──> (annotate, request_object, …) ──> responds ──> complete
@@ -16,61 +16,56 @@ use crate::event::{Event, ObjectRef};
 use crate::policy::{Level, Stage, Verdict};
 use crate::request::{Attributes, Target, User};
 
-/// The annotation that says what the authorizer decided.
+/// Annotation key of the authorization decision.
 pub const AUTHORIZATION_DECISION: &str = "authorization.k8s.io/decision";
-/// The annotation that says why.
+/// Annotation key of the authorization reason.
 pub const AUTHORIZATION_REASON: &str = "authorization.k8s.io/reason";
-/// The annotation of a request for a version that is going away.
+/// Annotation key of a request for a deprecated API version.
 pub const DEPRECATED: &str = "k8s.io/deprecated";
-/// The annotation that says when it goes.
+/// Annotation key of the release that removes the API version.
 pub const REMOVED_RELEASE: &str = "k8s.io/removed-release";
-/// What the annotations begin with that say where a slow request spent its time.
+/// Prefix of the annotations with the latencies of a slow request.
 const LATENCY: &str = "apiserver.latency.k8s.io/";
-/// Requests that take longer say where they spent their time.
+/// Requests that take longer get latency annotations.
 const SLOW: Duration = Duration::from_nanos(500_000_000);
 
 const USER_AGENT_MAX: usize = 1024;
 const USER_AGENT_CUT: &str = "...TRUNCATED";
 
-/// The annotations of a request, as many as anybody could want.
+/// Maximum number of annotations per request.
 const ANNOTATIONS_MAX: usize = 1000;
 
-/// A request as it arrived.
+/// A request at its arrival.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// What tells it from all others.
+    /// The unique ID of the request.
     pub audit_id: &'a str,
-    /// What the client asked for, as it wrote it.
+    /// The URI as the client wrote it.
     pub request_uri: &'a str,
-    /// What the client says it is.
     pub user_agent: &'a str,
-    /// Where it came from.
     pub source_ips: &'a [Str],
-    /// When it came.
+    /// The arrival time.
     pub at: Time,
-    /// Who wants what.
     pub attributes: Attributes<'a>,
 }
 
-/// How long a request runs.
+/// The expected duration of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Until it is answered.
+    /// The request completes with its response.
     Short,
-    /// For as long as the client likes, such as a watch: the begin of its answer is an event of its own.
+    /// The request is long-running, such as a watch, and also gets a ResponseStarted event.
     LongRunning,
 }
 
-/// What was decided about a request.
+/// An authorization decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It may.
     Allow,
-    /// It may not.
     Forbid,
 }
 
-/// What is known of a request so far.
+/// The audit trail of a request.
 #[derive(Clone, Debug)]
 pub struct Trail {
     event: Event,
@@ -80,7 +75,7 @@ pub struct Trail {
 }
 
 impl Trail {
-    /// A request that arrived, if anything is to be written down about it.
+    /// Starts the trail of a request. Returns `None` if the level is `None`.
     pub fn begin(verdict: Verdict, received: &Received<'_>, length: Length) -> Option<Self> {
         if verdict.level == Level::None {
             return None;
@@ -108,24 +103,23 @@ impl Trail {
         Some(Self { event, verdict, length, has_response: false })
     }
 
-    /// How much is written down.
     pub const fn level(&self) -> Level {
         self.event.level
     }
 
-    /// The event of its arrival. If that cannot be written and the log is strict, the request fails.
+    /// Returns the RequestReceived event. In the mode blocking-strict the request fails if the event cannot be written.
     pub fn received(&mut self) -> Option<Event> {
         let at = self.event.received_at;
         self.at_stage(Stage::RequestReceived, at)
     }
 
-    /// Somebody asks as somebody else. `constraint` is the verb that allowed it, if it allows only some of it.
+    /// Records the impersonated user. `constraint` is the verb that permitted a constrained impersonation.
     pub fn impersonates(&mut self, user: User, constraint: Option<&str>) {
         self.event.impersonated_user = Some(user);
         self.event.impersonation_constraint = constraint.map(Str::from);
     }
 
-    /// Notes something. What was noted first stays; tells whether this is what stands there now.
+    /// Adds an annotation unless the key exists. Returns whether the key now has this value.
     pub fn annotate(&mut self, key: impl Into<String>, text: impl Into<String>) -> bool {
         let (count, text) = (self.event.annotations.len(), text.into());
         match self.event.annotations.entry(key.into()) {
@@ -138,7 +132,7 @@ impl Trail {
         }
     }
 
-    /// Notes what the authorizer decided, and why.
+    /// Records the authorization decision and its reason.
     pub fn authorized(&mut self, decision: Decision, reason: &str) {
         let decision = match decision {
             Decision::Allow => "allow",
@@ -148,7 +142,7 @@ impl Trail {
         self.annotate(AUTHORIZATION_REASON, reason);
     }
 
-    /// Notes where a slow request spent its time: in all, and in layers such as `etcd` or `apf-queue-wait`.
+    /// Adds the latencies of a slow request: total, and per layer such as `etcd` or `apf-queue-wait`.
     pub fn took(&mut self, total: Duration, layers: &[(&str, Duration)]) {
         if total <= SLOW {
             return;
@@ -159,7 +153,7 @@ impl Trail {
         self.annotate(format!("{LATENCY}total"), total.to_string());
     }
 
-    /// The object that was sent, in the version in which it was sent, and the resource that it was sent to.
+    /// Records the request object in the request's version, and its resource.
     pub fn request_object(&mut self, object: &Value, target: Target<'_>) {
         let meta = Meta::of(object);
         let reference = self.event.object_ref.get_or_insert_default();
@@ -179,14 +173,14 @@ impl Trail {
         }
     }
 
-    /// The patch that was sent. One that is no JSON is not written.
+    /// Records the request patch; one that is not JSON is omitted.
     pub fn request_patch(&mut self, patch: &[u8]) {
         if self.event.level >= Level::Request {
             self.event.request_object = json::parse(patch).ok();
         }
     }
 
-    /// The object that is answered.
+    /// Records the response object.
     pub fn response_object(&mut self, object: &Value) {
         if object.str_at(&["kind"]) == Some("Status") && object.str_at(&["apiVersion"]) == Some("v1") {
             let fields = ["status", "message", "reason", "details", "code"];
@@ -198,7 +192,7 @@ impl Trail {
         }
     }
 
-    /// The head of the answer is sent. Its event is written for requests that run long.
+    /// Records that the response headers were sent. Returns the ResponseStarted event of long-running requests.
     pub fn responds(&mut self, code: u16, now: Time) -> Option<Event> {
         if self.has_response {
             return None;
@@ -212,7 +206,7 @@ impl Trail {
         self.at_stage(Stage::ResponseStarted, now)
     }
 
-    /// The request is over.
+    /// Completes the request and returns the remaining events.
     pub fn complete(mut self, now: Time) -> Vec<Event> {
         let mut events = Vec::new();
         if self.event.response_status.is_none() {
@@ -226,7 +220,7 @@ impl Trail {
         events
     }
 
-    /// The server stumbled over the request.
+    /// Returns the Panic event.
     pub fn panicked(mut self, message: &str, now: Time) -> Option<Event> {
         let message = format!("APIServer panic'd: {message}");
         let status = value!({"status": "Failure", "message": message, "reason": "InternalError", "code": 500});
@@ -243,7 +237,7 @@ impl Trail {
         Some(self.event.clone())
     }
 
-    /// The objects of the last event need not be copied.
+    /// Creates the last event by moving the trail's objects instead of copying them.
     fn at_last_stage(mut self, stage: Stage, at: Time) -> Option<Event> {
         (self.event.stage, self.event.stage_at) = (stage, at);
         (!self.verdict.omit_stages.has(stage)).then_some(self.event)
@@ -258,7 +252,7 @@ impl Trail {
     }
 }
 
-/// Drops the managed fields of an object, of the items of a list, and of the objects in the rows of a table.
+/// Removes the managedFields of an object, of list items, and of the objects in table rows.
 fn drop_managed_fields(object: &mut Value) {
     drop_own_managed_fields(object);
     for (list, within) in [("items", None), ("rows", Some("object"))] {

@@ -1,26 +1,25 @@
-//! Events and batches that are cut to size (`--audit-*-truncate-*`).
+//! Truncation of audit events and batches (`--audit-*-truncate-*`).
 
 use crate::Event;
 use crate::policy::Level;
 
-/// The annotation of an event that lost its objects.
+/// The annotation of a truncated event.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// How large events and batches may be, in bytes.
+/// Size limits in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// One event.
     pub event_bytes_max: usize,
-    /// A batch of events.
     pub batch_bytes_max: usize,
 }
 
-/// Events cut to size.
+/// The result of truncation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cut {
-    /// Batches that are small enough.
+    /// Batches within the limit.
     pub batches: Vec<Vec<Event>>,
-    /// Events that are too large even without their objects, and are lost: `event is too large even after truncating`.
+    /// Lost events that are too large even without their objects (upstream: `event is too large even after
+    /// truncating`).
     pub lost: Vec<Event>,
 }
 
@@ -30,7 +29,7 @@ impl Default for Limits {
     }
 }
 
-/// Takes the objects out of events that are too large, and splits what is too much for one batch.
+/// Removes the objects of events that are too large, and splits batches that are too large.
 pub fn cut(events: Vec<Event>, limits: Limits) -> Cut {
     let mut cut = Cut::default();
     let (mut batch, mut batch_bytes) = (Vec::new(), 0);
@@ -66,7 +65,7 @@ mod tests {
     use crate::trail::tests::event;
 
     #[test]
-    fn a_large_event_loses_its_objects_and_says_so() {
+    fn a_large_event_loses_its_objects_and_is_annotated() {
         let mut large = event(Level::RequestResponse);
         large.request_object = Some(value!({"data": ("x".repeat(2000))}));
         let limits = Limits { event_bytes_max: 1000, batch_bytes_max: 2000 };

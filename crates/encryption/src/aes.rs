@@ -1,4 +1,4 @@
-//! AES: with cipher block chaining, and in Galois/Counter mode with a given or a derived key.
+//! AES-CBC, and AES-GCM with a given or a derived key.
 
 use std::fmt;
 
@@ -9,29 +9,29 @@ use aws_lc_rs::iv::FixedLength;
 
 use crate::transform::Error;
 
-/// The size of a block, and of the first that chaining starts from.
+/// The AES block size, and the size of the CBC initialization vector.
 pub const BLOCK: usize = 16;
-/// The size of a nonce in Galois/Counter mode.
+/// The size of a GCM nonce.
 pub const NONCE: usize = 12;
-/// The size of what a key is derived with, which stands before the nonce.
+/// The size of the HKDF info, which precedes the nonce.
 pub const INFO: usize = 32;
-/// The size of a seed at least.
+/// The minimum size of a seed.
 pub const SEED: usize = 32;
 
-/// AES-CBC with padding by PKCS #7. Nothing authenticates what it encrypts.
+/// AES-CBC with PKCS #7 padding, without authentication.
 pub struct Cbc {
     encrypting: EncryptingKey,
     decrypting: DecryptingKey,
 }
 
-/// AES-GCM. The path of a value is authenticated with it, so that a value cannot be moved.
+/// AES-GCM. The store path is authenticated as additional data, so that a value cannot be moved to another key.
 pub struct Gcm(LessSafeKey);
 
-/// AES-GCM with a key of its own for each value, derived from a seed. No number of values wears the seed out.
+/// AES-GCM with a separate key for each value, derived from a seed. The number of values per seed is not limited.
 pub struct DerivedGcm(hmac::Key);
 
 impl Cbc {
-    /// A key of 16, 24 or 32 bytes.
+    /// Creates a cipher from a key of 16, 24 or 32 bytes.
     pub fn new(secret: &[u8]) -> Option<Self> {
         let algorithm = match secret.len() {
             16 => &cipher::AES_128,
@@ -43,7 +43,7 @@ impl Cbc {
         Some(Self { encrypting: EncryptingKey::cbc(key()?).ok()?, decrypting: DecryptingKey::cbc(key()?).ok()? })
     }
 
-    /// Appends the first block and the value.
+    /// Appends the initialization vector and the encrypted value to `out`.
     pub fn seal(&self, value: &[u8], first: [u8; BLOCK], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(first);
         let start = out.len();
@@ -55,7 +55,7 @@ impl Cbc {
         Ok(())
     }
 
-    /// The value.
+    /// Decrypts a value.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, Error> {
         let (first, blocks) = sealed.split_first_chunk::<BLOCK>().ok_or(Error::TooShort)?;
         if blocks.len() % BLOCK != 0 {
@@ -81,7 +81,7 @@ impl Cbc {
 }
 
 impl Gcm {
-    /// A key of 16, 24 or 32 bytes.
+    /// Creates a cipher from a key of 16, 24 or 32 bytes.
     pub fn new(secret: &[u8]) -> Option<Self> {
         let algorithm = match secret.len() {
             16 => &aead::AES_128_GCM,
@@ -92,7 +92,7 @@ impl Gcm {
         UnboundKey::new(algorithm, secret).ok().map(LessSafeKey::new).map(Self)
     }
 
-    /// Appends the nonce and the value.
+    /// Appends the nonce and the encrypted value to `out`.
     pub fn seal(&self, value: &[u8], path: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(nonce);
         let start = out.len();
@@ -103,7 +103,7 @@ impl Gcm {
         Ok(())
     }
 
-    /// The value.
+    /// Decrypts a value.
     pub fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
         let (nonce, value) = sealed.split_first_chunk::<NONCE>().ok_or(Error::TooShort)?;
         let mut value = value.to_vec();
@@ -115,12 +115,12 @@ impl Gcm {
 }
 
 impl DerivedGcm {
-    /// A seed of at least 32 bytes.
+    /// Creates a cipher from a seed of at least 32 bytes.
     pub fn new(seed: &[u8]) -> Option<Self> {
         (seed.len() >= SEED).then(|| Self(hmac::Key::new(hmac::HMAC_SHA256, seed)))
     }
 
-    /// Appends what the key is derived with, the nonce and the value.
+    /// Appends the HKDF info, the nonce and the encrypted value to `out`.
     pub fn seal(
         &self,
         value: &[u8],
@@ -132,13 +132,13 @@ impl DerivedGcm {
         self.derive(&info)?.seal(value, path, nonce, out)
     }
 
-    /// The value.
+    /// Decrypts a value.
     pub fn open(&self, sealed: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
         let (info, rest) = sealed.split_first_chunk::<INFO>().ok_or(Error::TooShort)?;
         self.derive(info)?.open(rest, path)
     }
 
-    /// The expansion of HKDF-SHA256 to 32 bytes, which is a single block of it and so a single HMAC.
+    /// Derives a key by HKDF-SHA256 expansion to 32 bytes, which is a single block and therefore a single HMAC.
     fn derive(&self, info: &[u8; INFO]) -> Result<Gcm, Error> {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(info);
@@ -168,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn chaining_gives_the_known_answers() {
-        // NIST SP 800-38A, F.2: the first block of each key size; the padding adds another.
+    fn cbc_matches_known_answers() {
+        // NIST SP 800-38A, F.2: the first block of each key size; the padding adds another block.
         let plain = bytes("6bc1bee22e409f96e93d7e117393172a");
         let first = *bytes("000102030405060708090a0b0c0d0e0f").first_chunk().unwrap();
         let check = |key: &str, sealed: &str| {
@@ -185,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn galois_counter_mode_gives_the_known_answers() {
-        // The test cases 4, 10 and 16 of the proposal of the mode, one for each key size.
+    fn gcm_matches_known_answers() {
+        // Test cases 4, 10 and 16 of the GCM specification, one per key size.
         let nonce = *bytes("cafebabefacedbaddecaf888").first_chunk().unwrap();
         let plain = bytes(
             "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39",
@@ -205,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_derived_by_the_expansion_of_hkdf() {
-        // RFC 5869, A.1: its pseudorandom key, and information that is not of our size; the first 32 bytes of its output.
+    fn keys_are_derived_by_hkdf_expansion() {
+        // RFC 5869, A.1: its pseudorandom key, an info of another size than ours, and the first 32 bytes of its output.
         let key = hmac::Key::new(
             hmac::HMAC_SHA256,
             &bytes("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5"),
@@ -216,7 +216,7 @@ mod tests {
         context.update(&[1]);
         let expect = bytes("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
         assert_eq!(context.sign().as_ref(), expect);
-        // The same by the library's own expansion, for our size.
+        // Compared with the library's own expansion, for our info size.
         struct Bytes32;
         impl aws_lc_rs::hkdf::KeyType for Bytes32 {
             fn len(&self) -> usize {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_padding_is_told() {
+    fn invalid_padding_is_an_error() {
         let cbc = Cbc::new(&[1; 32]).unwrap();
         let seal = |padded: &[u8]| {
             let mut out = vec![0; BLOCK];

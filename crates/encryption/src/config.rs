@@ -1,4 +1,4 @@
-//! The configuration file: resources, and the providers that encrypt them.
+//! EncryptionConfiguration: resources and their encryption providers.
 
 mod validate;
 
@@ -16,13 +16,13 @@ pub use validate::Reload;
 
 const FACTS: &str = include_str!("config.txt");
 
-/// What is encrypted by what.
+/// A parsed EncryptionConfiguration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
     rules: Vec<Rule>,
 }
 
-/// A resource and its group, with `*` for any.
+/// A group and resource, with `*` for any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupResource {
     /// The group, empty for the core group.
@@ -31,66 +31,59 @@ pub struct GroupResource {
     pub resource: Str,
 }
 
-/// Resources with the providers for them.
+/// Resources and their providers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Which resources.
     pub resources: Vec<GroupResource>,
-    /// The providers: the first writes, all read.
+    /// The first provider encrypts, all decrypt.
     pub providers: Vec<Provider>,
 }
 
-/// One way to encrypt.
+/// An encryption provider.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Provider {
-    /// AES in Galois/Counter mode.
     AesGcm(Vec<Key>),
-    /// AES with cipher block chaining.
     AesCbc(Vec<Key>),
     /// XSalsa20 and Poly1305.
     Secretbox(Vec<Key>),
-    /// A key management service.
+    /// A KMS v2 plugin.
     Kms(Kms),
-    /// Not at all.
+    /// No encryption.
     Identity,
 }
 
-/// A secret and its name, which is stored with what it encrypts.
+/// A key with its name, which is stored with the values it encrypts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Its name.
     pub name: Str,
-    // Whoever reads the memory of a server should not find keys that it no longer uses.
+    // Zeroed on drop, so that unused keys do not stay in memory.
     secret: Zeroizing<Vec<u8>>,
 }
 
-/// A key management service of version 2.
+/// A KMS v2 plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kms {
-    /// Its name, which is stored with what its keys encrypt.
+    /// The name, which is stored with the encrypted values.
     pub name: Str,
-    /// Where it listens: `unix:///…`.
+    /// The socket: `unix:///…`.
     pub endpoint: Str,
-    /// How long a call to it may take.
+    /// The timeout of a call.
     pub timeout: Duration,
 }
 
-/// Why a file is no configuration.
+/// Reasons why a configuration file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is empty.
     #[error("encryption provider configuration file is empty")]
     Empty,
-    /// It cannot be read.
     #[error("error while parsing file: {0}")]
     Read(#[from] api::config::Error),
-    /// A timeout is none.
     #[error("error while parsing file: {0}")]
     Timeout(#[from] DurationError),
-    /// It says what makes no sense.
+    /// Validation failed.
     #[error("{}", field::aggregate(.0).unwrap_or_default())]
     Invalid(field::Errors),
-    /// It asks for the first version of the service, which upstream has switched off.
+    /// The file configures KMS v1, which upstream disables by default.
     #[error(
         "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead. Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature."
     )]
@@ -98,7 +91,7 @@ pub enum Error {
 }
 
 impl Configuration {
-    /// Reads and validates the file.
+    /// Parses and validates a configuration file.
     pub fn parse(bytes: &[u8], reload: Reload) -> Result<Self, Error> {
         if bytes.is_empty() {
             return Err(Error::Empty);
@@ -114,15 +107,14 @@ impl Configuration {
         Ok(Self { rules })
     }
 
-    /// The rules in their order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// The providers for a resource, in their order; none if it is not encrypted.
+    /// Returns the providers of a resource in order; empty if it is not encrypted.
     ///
-    /// A rule for the resource itself counts before one for its group, and that before one for everything. Rules for the same
-    /// resource add up, unless an earlier one for its group or for everything hides them.
+    /// A rule for the resource precedes one for its group, which precedes one for everything. Rules for the same
+    /// resource are combined, unless an earlier rule for its group or for everything hides them.
     pub fn providers(&self, group: &str, resource: &str) -> Vec<&Provider> {
         let places = [(group, resource), (group, "*"), ("*", "*")];
         let found = places.iter().map(|(group, resource)| self.providers_of(group, resource));
@@ -145,7 +137,7 @@ impl Configuration {
 }
 
 impl GroupResource {
-    /// Reads `secrets`, `deployments.apps`, `*.apps`, `*.` or `*.*`.
+    /// Parses `secrets`, `deployments.apps`, `*.apps`, `*.` or `*.*`.
     pub fn parse(text: &str) -> Self {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
         Self { group: group.into(), resource: resource.into() }
@@ -179,7 +171,7 @@ impl Provider {
 }
 
 impl Key {
-    /// A key from its secret bytes.
+    /// Creates a key from its secret bytes.
     pub fn new(name: impl Into<Str>, secret: impl Into<Vec<u8>>) -> Self {
         Self { name: name.into(), secret: Zeroizing::new(secret.into()) }
     }
@@ -204,7 +196,7 @@ impl Kms {
     }
 }
 
-/// What upstream assumes of a service where the file says nothing.
+/// Sets upstream's defaults of KMS plugins.
 fn default(object: &mut Value) {
     let rules = object.get_mut("resources").and_then(Value::as_array_mut).into_iter().flatten();
     let providers = rules.filter_map(|rule| rule.get_mut("providers")?.as_array_mut()).flatten();
@@ -222,7 +214,7 @@ fn default(object: &mut Value) {
     }
 }
 
-/// The timeouts of all services, in the order of the file.
+/// Returns the timeouts of all KMS plugins, in file order.
 fn timeouts(object: &Value) -> Result<Vec<Duration>, DurationError> {
     let providers = items(object, "resources").iter().flat_map(|rule| items(rule, "providers"));
     let texts = providers.filter_map(|provider| provider.str_at(&["kms", "timeout"]));

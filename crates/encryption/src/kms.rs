@@ -1,8 +1,8 @@
-//! Keys that a key management service keeps: what it must be asked, and what is known of its answers.
+//! KMS v2 envelope encryption: seeds, cached keys, and the state of KMS plugins.
 //!
-//! The server makes a seed, has the service encrypt it, and stores the encrypted seed with every value; each value is
-//! encrypted by a key of its own that is derived from the seed. The service is asked again only when its key changes, or
-//! when a value is read that an unknown seed encrypted.
+//! The server generates a seed, has the plugin encrypt it, and stores the encrypted seed with every value. Each value
+//! is encrypted with a separate key derived from the seed. The plugin is called again only when its key changes, or
+//! when a value encrypted with an unknown seed is read.
 //!
 //! ```text
 //!  status ──ok, same key──> keep for three more minutes
@@ -26,131 +26,122 @@ use crate::aes::{DerivedGcm, Gcm, SEED};
 use crate::transform::{DataKey, Opened};
 use crate::{Random, transform};
 
-/// How long a seed writes after the service last said that its key is still the same.
+/// Time for which a seed may encrypt after the plugin last confirmed its key ID.
 const SEED_LIFE: Duration = Duration::from_seconds(3 * 60);
-/// After how long a healthy service is asked for its status again.
+/// Interval of status requests to a healthy plugin.
 pub const STATUS_INTERVAL: Duration = Duration::from_seconds(60);
-/// After how long a service that is not healthy is asked again.
+/// Interval of status requests to an unhealthy plugin.
 pub const STATUS_RETRY: Duration = Duration::from_seconds(10);
-/// How many decrypted keys of a service are remembered. One is used per key of the service and start of a server.
+/// Maximum number of cached decrypted keys per plugin. There is one per plugin key and server start.
 const REMEMBERED_MAX: usize = 1024;
 
-/// The keys of all services.
+/// The keys of all KMS plugins.
 #[derive(Debug, Default)]
 pub struct Keyring {
     services: BTreeMap<Str, Service>,
 }
 
-/// What a service must be asked to decrypt.
+/// A Decrypt request to a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyRequest {
-    /// The name of the service.
+    /// The name of the plugin.
     pub service: Str,
     /// The encrypted key.
     pub ciphertext: Vec<u8>,
-    /// The service's own key that encrypted it.
+    /// The ID of the plugin's key that encrypted it.
     pub key_id: String,
-    /// What else the service wants to know.
+    /// The annotations from the Encrypt response.
     pub annotations: BTreeMap<String, Vec<u8>>,
-    /// What the key is once decrypted.
+    /// The type of the decrypted key.
     pub source: KeySource,
 }
 
-/// A seed that the service has yet to encrypt.
+/// A seed that the plugin has not encrypted yet.
 pub struct NewSeed {
     secret: Zeroizing<[u8; SEED]>,
 }
 
-/// How a service encrypted a seed.
+/// A plugin's Encrypt response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encrypted {
     /// The encrypted seed.
     pub ciphertext: Vec<u8>,
-    /// The service's own key that encrypted it.
+    /// The ID of the plugin's key that encrypted it.
     pub key_id: String,
-    /// What else the service wants to know when it decrypts it.
+    /// Annotations to send with Decrypt.
     pub annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a service says of itself.
+/// A plugin's Status response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The version of the protocol it speaks.
+    /// The protocol version.
     pub version: String,
-    /// `ok` if it is well.
+    /// `ok` if the plugin is healthy.
     pub healthz: String,
-    /// The key that it encrypts with now.
+    /// The ID of the plugin's current key.
     pub key_id: String,
 }
 
-/// What to do after a status.
+/// The action after a Status response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: the seed goes on writing.
+    /// Keep the current seed.
     Keep,
-    /// Have the service encrypt a new seed.
+    /// Let the plugin encrypt a new seed.
     Rotate,
 }
 
-/// Why a service or its keys cannot be used.
+/// Reasons why a plugin or its keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The service is not well.
     #[error("kmsv2 Provider {name} is not healthy, error: {problem}")]
     Unhealthy {
-        /// Its name.
+        /// The plugin's name.
         name: Str,
-        /// What is wrong with it.
         problem: String,
     },
     /// There is no seed yet.
     #[error("got unexpected nil transformer")]
     NoSeed,
-    /// The service did not confirm its key for too long.
+    /// The plugin did not confirm its key ID within the seed's lifetime.
     #[error("encryptedDEKSource with keyID hash {hash:?} expired at {expired} (current time is {now})")]
     Expired {
-        /// The hash of the key's name.
+        /// The hash of the key ID.
         hash: String,
-        /// When that was.
         expired: Time,
-        /// When it was to write.
+        /// The time of the write.
         now: Time,
     },
-    /// The service encrypted with another key than the one it says it uses.
+    /// The plugin encrypted with another key than its status reports.
     #[error("failed to rotate DEK, statusKeyIDHash={status:?}, encryptKeyIDHash={encrypted:?}")]
     KeyMismatch {
-        /// The hash of the key that the status names.
+        /// The hash of the key ID in the status.
         status: String,
-        /// The hash of the key that encrypted.
+        /// The hash of the key ID in the Encrypt response.
         encrypted: String,
     },
-    /// The envelope is no protobuf.
+    /// The envelope is not valid protobuf.
     #[error("proto: cannot parse the encrypted object")]
     Malformed,
-    /// The envelope has a key of an unknown sort.
     #[error("unknown encryptedDEKSourceType: {0}")]
     UnknownSource(u64),
-    /// There is no data.
     #[error("encrypted data is empty")]
     NoData,
-    /// There is no key.
     #[error("failed to validate encrypted DEK source: encrypted DEK source is empty")]
     NoKey,
-    /// The key is too large.
     #[error(
         "failed to validate encrypted DEK source: encrypted DEK source is {0} bytes, which exceeds the max size of 1024"
     )]
     KeyTooLarge(usize),
-    /// The service's key has no name.
     #[error("failed to validate key id: keyID is empty")]
     NoKeyId,
-    /// The name of the service's key is too long.
     #[error("failed to validate key id: keyID is {0} bytes, which exceeds the max size of 1024")]
     KeyIdTooLong(usize),
-    /// What the service adds is too much or has bad names.
+    /// The annotations are too large or have invalid keys.
     #[error("failed to validate annotations: {0}")]
     Annotations(String),
-    /// The service gave a key of a wrong length.
+    /// The plugin returned a key of the wrong length.
     #[error("invalid seed length {0} used for key generation")]
     SeedLength(usize),
 }
@@ -159,11 +150,11 @@ pub enum Error {
 struct Service {
     writer: Option<Writer>,
     known: BTreeMap<KeyRequest, DataKey>,
-    /// The order in which they came, to forget the oldest.
+    /// Insertion order, for eviction of the oldest.
     order: VecDeque<KeyRequest>,
 }
 
-/// The seed that writes.
+/// The seed that encrypts new values.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) cipher: DerivedGcm,
@@ -172,7 +163,7 @@ pub(crate) struct Writer {
 }
 
 impl Keyring {
-    /// Takes a service's word on how it is: keeps the seed for a while, or asks for a new one.
+    /// Applies a Status response: extends the lifetime of the seed, or requests a new one.
     pub fn status(&mut self, service: &str, status: &Status, now: Time) -> Result<Next, Error> {
         check_status(service, status)?;
         let writer = self.services.entry(service.into()).or_default().writer.as_mut();
@@ -183,7 +174,7 @@ impl Keyring {
         Ok(Next::Keep)
     }
 
-    /// Starts writing with a seed that the service encrypted. `status` is what the service said just before.
+    /// Starts encrypting with a seed that the plugin encrypted. `status` is the plugin's preceding Status response.
     pub fn adopt(
         &mut self,
         service: &str,
@@ -193,7 +184,7 @@ impl Keyring {
         now: Time,
     ) -> Result<(), Error> {
         let source = KeySource::Seed;
-        // Any data that is not empty makes an envelope that can be judged.
+        // Any non-empty data makes an envelope that can be validated.
         Envelope::new(&encrypted, source, vec![0]).validate()?;
         if encrypted.key_id != status.key_id {
             let (status, encrypted) = (hash(&status.key_id), hash(&encrypted.key_id));
@@ -207,7 +198,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// Remembers a key that a service decrypted.
+    /// Caches a key that a plugin decrypted.
     pub fn learn(&mut self, request: &KeyRequest, plaintext: &[u8]) -> Result<(), Error> {
         let length = Error::SeedLength(plaintext.len());
         let key = match request.source {
@@ -225,7 +216,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// How many decrypted keys are remembered.
+    /// Returns the number of cached keys.
     pub fn remembered(&self) -> usize {
         self.services.values().map(|service| service.known.len()).sum()
     }
@@ -276,14 +267,14 @@ impl KeyRequest {
 }
 
 impl NewSeed {
-    /// Draws a seed.
+    /// Generates a seed.
     pub fn draw(random: &mut impl Random) -> Self {
         let mut secret = Zeroizing::new([0; SEED]);
         random.fill(secret.as_mut_slice());
         Self { secret }
     }
 
-    /// What the service is to encrypt.
+    /// Returns the plaintext for the Encrypt request.
     pub fn plaintext(&self) -> &[u8] {
         self.secret.as_slice()
     }
@@ -316,7 +307,7 @@ fn check_status(service: &str, status: &Status) -> Result<(), Error> {
     Err(Error::Unhealthy { name: service.into(), problem })
 }
 
-/// How the name of a key is shown, which may itself be confidential.
+/// Returns the hash of a key ID for messages, since the ID may be confidential.
 pub fn hash(key_id: &str) -> String {
     if key_id.is_empty() {
         return String::new();

@@ -1,12 +1,12 @@
-//! Encryption at rest: which values are encrypted by what, and their form in the store.
+//! Encryption at rest: selects encryption providers and transforms stored values.
 //!
-//! A [`Configuration`] says for each resource which providers there are. [`Transformers`] made of it turn a value into what is
-//! stored and back: the first provider writes, all of them read, and what was read by another than the first is stale, so
-//! that a rewrite encrypts it anew. The form is that of kube-apiserver, byte for byte, so that either reads what the
-//! other wrote.
+//! A [`Configuration`] lists the providers of each resource. [`Transformers`] encrypt and decrypt the values of one
+//! resource: the first provider encrypts, all decrypt. A value that another provider decrypted is stale, so that a
+//! rewrite encrypts it again. The format is that of kube-apiserver, byte for byte, so that each can read the other's
+//! values.
 //!
-//! Nothing here draws random bytes or talks to a key management service. Randomness is handed in as a [`Random`]; a key that
-//! only such a service can decrypt is a result, [`Opened::NeedsKey`], and is told with [`kms::Keyring::learn`].
+//! This crate neither generates random bytes nor calls KMS plugins. Randomness is passed in as a [`Random`]. A key that
+//! only a plugin can decrypt is returned as [`Opened::NeedsKey`] and supplied with [`kms::Keyring::learn`].
 
 mod aes;
 pub mod config;
@@ -17,7 +17,7 @@ pub mod transform;
 pub use config::{Configuration, GroupResource};
 pub use transform::{Error, Opened, Sealed, Transformers};
 
-/// A source of random bytes that nobody can foretell.
+/// A source of cryptographically secure random bytes.
 pub trait Random {
     /// Fills all of `bytes`.
     fn fill(&mut self, bytes: &mut [u8]);

@@ -1,4 +1,4 @@
-//! XSalsa20 and Poly1305, as NaCl's secretbox puts them together.
+//! NaCl secretbox: XSalsa20 and Poly1305.
 
 use std::fmt;
 
@@ -7,28 +7,27 @@ use crypto_secretbox::{KeyInit, XSalsa20Poly1305};
 
 use crate::transform::Error;
 
-/// The size of a nonce.
 pub const NONCE: usize = 24;
-/// The size of the tag.
+/// The size of the Poly1305 tag.
 const TAG: usize = 16;
 
-/// A secretbox. It does not authenticate the path of a value, so that a value can be moved.
+/// A secretbox. It does not authenticate the store path, so a value can be moved to another key.
 pub struct Secretbox(XSalsa20Poly1305);
 
 impl Secretbox {
-    /// A key of 32 bytes.
+    /// Creates a cipher from a key of 32 bytes.
     pub fn new(secret: &[u8]) -> Option<Self> {
         XSalsa20Poly1305::new_from_slice(secret).ok().map(Self)
     }
 
-    /// Appends the nonce and the value.
+    /// Appends the nonce and the encrypted value to `out`.
     pub fn seal(&self, value: &[u8], nonce: [u8; NONCE], out: &mut Vec<u8>) -> Result<(), Error> {
         out.extend(nonce);
         out.extend(self.0.encrypt(&nonce.into(), value).map_err(|_| Error::Cipher)?);
         Ok(())
     }
 
-    /// The value.
+    /// Decrypts a value.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, Error> {
         if sealed.len() < NONCE + TAG {
             return Err(Error::TooShort);
@@ -53,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secretbox_gives_the_known_answer() {
+    fn secretbox_matches_the_known_answer() {
         // The test vector of NaCl's own tests.
         let key = bytes("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389");
         let nonce = *bytes("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37").first_chunk().unwrap();

@@ -1,4 +1,4 @@
-//! Values as the store keeps them: a prefix that says how they were encrypted, and the rest.
+//! Stored value format: a prefix that identifies provider and key, and the encrypted value.
 
 use std::borrow::Cow;
 
@@ -10,64 +10,60 @@ use crate::kms::{self, KeyRequest, Keyring};
 use crate::secretbox::{self, Secretbox};
 use crate::{Configuration, Random};
 
-/// What every encrypted value begins with; JSON and protobuf values never do.
+/// The prefix of every encrypted value; JSON and protobuf values never start with it.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
-/// How the values of one resource are written and read.
+/// Encrypts and decrypts the values of one resource.
 #[derive(Debug)]
 pub struct Transformers {
     providers: Vec<Provider>,
 }
 
-/// A value that was read.
+/// The result of a decryption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened<'a> {
-    /// What it is.
     Value {
-        /// Its bytes, which are those that were stored if they are not encrypted.
+        /// The decrypted bytes; those of an unencrypted value are borrowed.
         bytes: Cow<'a, [u8]>,
-        /// Whether it should be written again, because another key or provider writes now.
+        /// Whether the value should be written again, because another key or provider encrypts now.
         stale: bool,
     },
-    /// First a key management service must decrypt the key of this value. Once the answer is in the [`Keyring`] the value can be
-    /// read.
+    /// A KMS plugin must first decrypt the key of this value. Once the key is in the [`Keyring`], the value can be
+    /// decrypted.
     NeedsKey(KeyRequest),
 }
 
-/// A value as it is stored: the value itself if it is not encrypted.
+/// A value in its stored form; an unencrypted value is borrowed.
 pub type Sealed<'a> = Cow<'a, [u8]>;
 
-/// Why a value cannot be read or written. The words are those of kube-apiserver.
+/// Reasons why a value cannot be encrypted or decrypted, with kube-apiserver's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No provider knows its prefix.
+    /// No provider has the value's prefix.
     #[error("no matching prefix found")]
     NoPrefix,
-    /// Its provider has no key of that name.
+    /// The provider has no key of that name.
     #[error("no matching key was found for the provided {0} transformer")]
     NoKey(&'static str),
-    /// It is too short.
     #[error("the stored data was shorter than the required size")]
     TooShort,
-    /// It does not consist of whole blocks.
     #[error("the stored data is not a multiple of the block size")]
     BlockSize,
-    /// Its last byte is no padding.
     #[error("invalid PKCS7 data (empty or not padded)")]
     NotPadded,
-    /// Its padding is not all the same.
+    /// The padding bytes differ.
     #[error("invalid padding on input")]
     Padding,
-    /// Another key encrypted it, it was changed, or it was moved.
+    /// The value was encrypted with another key, modified, or moved to another path.
     #[error("cipher: message authentication failed")]
     Authentication,
-    /// Another key encrypted it, or it was changed.
+    /// The value was encrypted with another key, or modified.
     #[error("output array was not large enough for encryption")]
     Secretbox,
-    /// The library refused.
+    /// The cryptography library returned an error.
     #[error("the cipher failed")]
     Cipher,
-    /// The envelope of a key management service is broken, or there is no key to write with.
+    /// The KMS envelope is invalid, or there is no key to encrypt with.
     #[error(transparent)]
     Kms(#[from] kms::Error),
     /// Several providers failed.
@@ -91,8 +87,8 @@ enum Cipher {
 }
 
 impl Transformers {
-    /// The transformers for a resource. One that the configuration does not name is not encrypted, and encrypted values of it
-    /// are refused rather than taken for objects.
+    /// Returns the transformers of a resource. A resource that the configuration does not list is not encrypted, and
+    /// its encrypted values are rejected rather than parsed as objects.
     pub fn for_resource(configuration: &Configuration, group: &str, resource: &str) -> Self {
         let providers = configuration.providers(group, resource);
         let mut providers: Vec<Provider> = providers.into_iter().map(Provider::new).collect();
@@ -102,7 +98,7 @@ impl Transformers {
         Self { providers }
     }
 
-    /// Encrypts a value that is to be stored under `path`, by the first provider's first key.
+    /// Encrypts a value for `path` with the first provider's first key.
     pub fn seal<'a>(
         &self,
         value: &'a [u8],
@@ -142,7 +138,7 @@ impl Transformers {
         Ok(out.into())
     }
 
-    /// Reads a value that was stored under `path`, by whichever provider and key wrote it.
+    /// Decrypts a value stored at `path` with the provider and key that encrypted it.
     pub fn open<'a>(&self, stored: &'a [u8], path: &[u8], keyring: &Keyring) -> Result<Opened<'a>, Error> {
         let mut errors = Vec::new();
         for (at, provider) in self.providers.iter().enumerate() {
@@ -150,7 +146,7 @@ impl Transformers {
             match provider.open(rest, path, keyring) {
                 Ok(Opened::Value { bytes, stale }) => return Ok(Opened::Value { bytes, stale: stale || at > 0 }),
                 Ok(needs @ Opened::NeedsKey(_)) => return Ok(needs),
-                // What is encrypted is not for the provider that does not encrypt; a later one may know it.
+                // The identity provider does not accept an encrypted value; a later provider may decrypt it.
                 Err(Error::NoPrefix) => {}
                 Err(error) => errors.push(error),
             }
@@ -189,7 +185,7 @@ impl Provider {
     }
 }
 
-/// Tries each key whose name stands before the value: the same name may stand for several secrets while one is replaced.
+/// Tries each key with the name in the value: the same name may have several secrets during a rotation.
 fn open_named<K>(
     keys: &[(Vec<u8>, K)],
     rest: &[u8],
@@ -211,7 +207,7 @@ fn open_named<K>(
     })
 }
 
-/// Keys with their names as they stand before values. Their lengths were validated.
+/// Returns the ciphers by their prefix in values. Key lengths were validated before.
 fn named<K>(keys: &[Key], make: impl Fn(&[u8]) -> Option<K>) -> Vec<(Vec<u8>, K)> {
     let one = |key: &Key| Some((format!("{}:", key.name).into_bytes(), make(key.secret())?));
     keys.iter().filter_map(one).collect()
@@ -223,12 +219,12 @@ fn draw<const N: usize>(random: &mut impl Random) -> [u8; N] {
     bytes
 }
 
-/// What a seed makes of data, and where a value encrypted with a key of the older form is read.
+/// The data key of a KMS envelope.
 #[derive(Debug)]
 pub(crate) enum DataKey {
-    /// One key for all values.
+    /// One key for all values, the older form.
     Plain(Gcm),
-    /// A key for each value.
+    /// A seed from which a key per value is derived.
     Derived(Box<DerivedGcm>),
 }
 

@@ -1,4 +1,4 @@
-//! Which groups, versions and resources there are: the documents under `/api` and `/apis`, one by one and all at once.
+//! Discovery: the documents under `/api` and `/apis`, per group version and aggregated.
 
 use api::kind::{Keeping, Kind, Subresource, Verb};
 use base64::Engine;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Table;
 
-/// The form of the document that lists everything at once.
+/// The version of aggregated discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregated {
     /// `apidiscovery.k8s.io/v2`.
@@ -17,7 +17,7 @@ pub enum Aggregated {
     V2Beta1,
 }
 
-/// `/api`: the versions of the core group, and where the server is to be reached.
+/// Returns `/api`: the versions of the core group and the server's address.
 pub fn legacy_versions(table: &Table<'_>, server_address: &str) -> Value {
     value!({
         "kind": "APIVersions",
@@ -26,14 +26,14 @@ pub fn legacy_versions(table: &Table<'_>, server_address: &str) -> Value {
     })
 }
 
-/// `/apis`: all groups but the core group.
+/// Returns `/apis`: all groups except the core group.
 pub fn groups(table: &Table<'_>) -> Value {
     let named = table.groups().into_iter().filter(|group| !group.is_empty());
     let groups: Vec<_> = named.map(|group| Value::Object(group_fields(table, group))).collect();
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/<group>`, if there is such a group.
+/// Returns `/apis/<group>`, or `None` for an unknown group.
 pub fn group(table: &Table<'_>, group: &str) -> Option<Value> {
     if group.is_empty() || table.versions(group).is_empty() {
         return None;
@@ -44,7 +44,7 @@ pub fn group(table: &Table<'_>, group: &str) -> Option<Value> {
     Some(Value::Object(out))
 }
 
-/// `/api/v1` and `/apis/<group>/<version>`, if there is such a version.
+/// Returns `/api/v1` or `/apis/<group>/<version>`, or `None` for an unknown version.
 pub fn resources(table: &Table<'_>, group: &str, version: &str) -> Option<Value> {
     let rows = table.resources(group, version);
     if rows.is_empty() {
@@ -68,17 +68,17 @@ pub fn resources(table: &Table<'_>, group: &str, version: &str) -> Option<Value>
     Some(Value::Object(out))
 }
 
-/// `/apis` with everything in it, for clients that accept an `APIGroupDiscoveryList`.
+/// Returns `/apis` as an aggregated `APIGroupDiscoveryList`.
 pub fn aggregated(table: &Table<'_>, form: Aggregated) -> Value {
     aggregate(table, table.groups().into_iter().filter(|group| !group.is_empty()), form)
 }
 
-/// `/api` with everything in it, for clients that accept an `APIGroupDiscoveryList`.
+/// Returns `/api` as an aggregated `APIGroupDiscoveryList`.
 pub fn legacy_aggregated(table: &Table<'_>, form: Aggregated) -> Value {
     aggregate(table, std::iter::once(""), form)
 }
 
-/// What tells one stored form of a kind from another: eight bytes of the hash of its name.
+/// Returns the storageVersionHash of a kind: eight bytes of the hash of its stored group, version and kind.
 pub fn storage_version_hash(stored: &GroupVersionKind) -> String {
     let name = format!("{}/{}/{}", stored.group, stored.version, stored.kind);
     STANDARD.encode(&Sha256::digest(name.as_bytes())[..8])
@@ -127,7 +127,7 @@ fn subresource(kind: &Kind, part: &Subresource, version: &str) -> Value {
     Value::Object(out)
 }
 
-/// The kind that a subresource answers with, and whether it is of another group or version than its parent.
+/// Returns the kind of a subresource, and whether its group or version differs from its parent's.
 fn answered(kind: &Kind, part: &Subresource, version: &str) -> (GroupVersionKind, bool) {
     let own = kind.gvk(version);
     match &part.kind {
@@ -179,7 +179,7 @@ fn aggregated_part(kind: &Kind, part: &Subresource, version: &str) -> Value {
     value!({"subresource": (part.name.clone()), "responseKind": response_kind, "verbs": (verbs(part.verbs))})
 }
 
-/// Upstream leaves group and version empty where they are those of the list.
+/// Returns the kind for a discovery entry. Upstream leaves group and version empty if they are those of the list.
 fn response_kind(gvk: GroupVersionKind, qualified: bool) -> Value {
     let (group, version) = if qualified { (gvk.group, gvk.version) } else { (Str::default(), Str::default()) };
     value!({"group": group, "version": version, "kind": (gvk.kind)})

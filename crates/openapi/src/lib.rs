@@ -1,7 +1,7 @@
-//! What the server says it serves: discovery and OpenAPI, made from the table of kinds.
+//! Discovery and OpenAPI documents, generated from the kind table.
 //!
-//! A built-in kind and one that a CustomResourceDefinition makes are the same row here. No document is made before it
-//! is asked for; [`Packed`] keeps one the way clients like to get it.
+//! Built-in kinds and custom resources are the same rows here. Documents are generated on request; [`Packed`] caches
+//! one in compressed form.
 
 pub mod discovery;
 pub mod merged;

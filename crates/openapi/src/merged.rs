@@ -1,35 +1,33 @@
-//! Documents of this server together with what other servers behind it serve.
+//! Discovery and OpenAPI documents merged with those of extension API servers.
 
 use machinery::{Object, Value, value};
 
 use crate::Table;
 
-/// A version of a group that another server serves.
+/// A group version that an extension API server serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign<'a> {
-    /// The group.
     pub group: &'a str,
-    /// The version.
     pub version: &'a str,
-    /// Where its group stands among others.
+    /// `groupPriorityMinimum` of the APIService.
     pub group_priority: i64,
-    /// Where its version stands in the group.
+    /// `versionPriority` of the APIService.
     pub version_priority: i64,
-    /// Its `APIResourceList`, if that is known.
+    /// The `APIResourceList`, if known.
     pub resources: Option<&'a Value>,
-    /// Its entry in the index of OpenAPI version 3, if it has one.
+    /// The entry in the OpenAPI v3 index, if the server has one.
     pub openapi: Option<&'a Value>,
-    /// Its document of OpenAPI version 2 with the hash of that, if it has one.
+    /// The OpenAPI v2 document and its hash, if the server has one.
     pub swagger: Option<(&'a str, &'a Value)>,
-    /// Whether it can be reached.
+    /// Whether the APIService is available.
     pub available: bool,
 }
 
-/// Where what this server serves itself stands: upstream's numbers.
+/// Group and version priorities of locally served group versions; upstream's values.
 const BUILT_IN: (i64, i64) = (16_000, 15);
 const CUSTOM: (i64, i64) = (1000, 100);
 
-/// `/apis` with the groups of others.
+/// Adds the groups of extension servers to `/apis`.
 pub fn groups(table: &Table<'_>, mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     if let Some(Value::Array(groups)) = document.get_mut("groups") {
         for one in foreign.iter().filter(|one| !one.group.is_empty()) {
@@ -40,7 +38,7 @@ pub fn groups(table: &Table<'_>, mut document: Value, foreign: &[Foreign<'_>]) -
     document
 }
 
-/// `/apis/<group>` with the versions of others; `own` is what this server serves of it itself.
+/// Adds the versions of extension servers to `/apis/<group>`; `own` is the local document.
 pub fn group(table: &Table<'_>, name: &str, own: Option<Value>, foreign: &[Foreign<'_>]) -> Option<Value> {
     let others: Vec<_> = foreign.iter().filter(|one| one.group == name && !name.is_empty()).collect();
     if others.is_empty() {
@@ -53,7 +51,7 @@ pub fn group(table: &Table<'_>, name: &str, own: Option<Value>, foreign: &[Forei
     Some(document)
 }
 
-/// `/apis` with everything in it, also what others serve.
+/// Adds the groups of extension servers to aggregated discovery.
 pub fn aggregated(table: &Table<'_>, mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     if let Some(Value::Array(items)) = document.get_mut("items") {
         for one in foreign.iter().filter(|one| !one.group.is_empty()) {
@@ -65,7 +63,7 @@ pub fn aggregated(table: &Table<'_>, mut document: Value, foreign: &[Foreign<'_>
     document
 }
 
-/// The index of OpenAPI version 3 with the documents of others.
+/// Adds the documents of extension servers to the OpenAPI v3 index.
 pub fn index(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     if let Some(Value::Object(paths)) = document.get_mut("paths") {
         for one in foreign.iter().filter(|one| one.available) {
@@ -77,9 +75,9 @@ pub fn index(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     document
 }
 
-/// The document of OpenAPI version 2 with the paths and definitions of others.
-///
-// DEVIATION: of two definitions of one name in OpenAPI version 2 the server's own stays; upstream renames the other one.
+/// Adds the paths and definitions of extension servers to the OpenAPI v2 document.
+// DEVIATION: if two OpenAPI v2 definitions have the same name, this server's own is kept; upstream renames the other
+// one.
 pub fn swagger(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     for one in foreign.iter().filter(|one| one.available) {
         let Some((_, theirs)) = one.swagger else { continue };
@@ -99,13 +97,13 @@ pub fn swagger(mut document: Value, foreign: &[Foreign<'_>]) -> Value {
     document
 }
 
-/// The hash of that document, from the hash of what is this server's own.
+/// Returns the hash of the merged document from the hash of the local one.
 pub fn swagger_hash(own: String, foreign: &[Foreign<'_>]) -> String {
     let theirs = foreign.iter().filter(|one| one.available).filter_map(|one| one.swagger);
     theirs.fold(own, |hash, (their_hash, _)| hash + their_hash)
 }
 
-/// Where the group of a version stands in a list; made there if it is new.
+/// Returns the index of a version's group in a list; inserts the group if it is new.
 fn place(
     table: &Table<'_>,
     groups: &mut Vec<Value>,
@@ -139,7 +137,7 @@ fn add_version(table: &Table<'_>, group: &mut Value, one: &Foreign<'_>) {
     }
 }
 
-/// Puts a version into its place, instead of one of the same name.
+/// Inserts a version by priority, and replaces one of the same name.
 fn insert_version(
     table: &Table<'_>,
     group: &mut Value,
@@ -168,7 +166,7 @@ fn own_priority(table: &Table<'_>, group: &str) -> (i64, i64) {
     if known && !custom { BUILT_IN } else { CUSTOM }
 }
 
-/// A version as the aggregated document has it, made from its list of resources.
+/// Converts an APIResourceList to a version of aggregated discovery.
 fn aggregated_version(one: &Foreign<'_>) -> Value {
     let listed = one.resources.and_then(|list| list.get("resources")).and_then(Value::as_array).unwrap_or_default();
     let mut resources: Vec<Value> = Vec::new();
@@ -213,7 +211,7 @@ fn aggregated_resource(one: &Foreign<'_>, listed: &Value, parts: Vec<Value>) -> 
     Value::Object(out)
 }
 
-/// The kind that is answered: of the version's own group, unless it says otherwise.
+/// Returns the response kind, whose group and version default to those of the list.
 fn response_kind(one: &Foreign<'_>, listed: &Value) -> Value {
     let text = |field: &str, own: &str| match listed.str_at(&[field]).unwrap_or_default() {
         "" => own.to_owned(),
@@ -262,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_others_stand_after_those_that_matter_more() {
+    fn aggregated_groups_are_sorted_by_priority() {
         let list = list();
         with_table(|table| {
             let merged = groups(table, discovery::groups(table), &[foreign("metrics.k8s.io", "v1beta1", &list)]);
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_others_stand_beside_the_servers_own() {
+    fn openapi_paths_of_aggregated_servers_are_merged() {
         let theirs = value!({
             "paths": {"/apis/metrics.k8s.io/v1beta1/nodes": {"get": {}}, "/apis/apps/v1/deployments": {"theirs": {}}},
             "definitions": {"ours": "theirs", "NodeMetrics": {}},
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_of_others_are_told_with_everything_else() {
+    fn aggregated_discovery_includes_resources_of_extension_servers() {
         let list = list();
         with_table(|table| {
             let document = discovery::aggregated(table, discovery::Aggregated::V2);

@@ -1,4 +1,4 @@
-//! What can be done with the resources of a group version, as both versions of OpenAPI tell it.
+//! OpenAPI operations of a group version, shared by OpenAPI v2 and v3.
 
 mod parameters;
 mod routes;
@@ -8,66 +8,59 @@ use machinery::{GroupVersionKind, Str};
 pub use parameters::{Parameter, Place};
 pub use routes::{Routes, tag};
 
-/// A path with what can be done there.
+/// A path with its operations.
 #[derive(Debug)]
 pub struct Route {
-    /// `/api/v1/namespaces/{namespace}/pods`.
+    /// For example `/api/v1/namespaces/{namespace}/pods`.
     pub path: String,
-    /// What can be done.
     pub operations: Vec<Operation>,
 }
 
-/// One method of one path.
+/// One method of a path.
 #[derive(Debug)]
 pub struct Operation {
-    /// `get`.
+    /// For example `get`.
     pub method: &'static str,
-    /// `listCoreV1NamespacedPod`.
+    /// For example `listCoreV1NamespacedPod`.
     pub id: String,
-    /// A line for people.
     pub description: String,
-    /// What Kubernetes calls it, and the kind it is about; none for what is about no kind.
+    /// `x-kubernetes-action` and the kind; `None` for operations without a kind.
     pub action: Option<(&'static str, GroupVersionKind)>,
-    /// What may stand in the query and must stand in the path, by name.
+    /// Query and path parameters, by name.
     pub parameters: Vec<Parameter>,
-    /// What is sent.
     pub body: Body,
-    /// What comes back, and with which codes besides 200.
+    /// The response content, and the success codes in addition to 200.
     pub answer: (Content, &'static [u16]),
-    /// In which encodings it comes back.
+    /// The media types of the response.
     pub produces: &'static [&'static str],
 }
 
-/// What is sent.
+/// The content of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Nothing.
     None,
-    /// An object, in any encoding.
     Required(Content),
-    /// An object, or nothing.
     Optional(Content),
-    /// A patch, of one of these types.
+    /// A patch, with its media types.
     Patch(&'static [&'static str]),
 }
 
-/// What is sent or comes back.
+/// The schema of a request or response body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// An object of a built-in kind.
     BuiltIn(GroupVersionKind),
-    /// An object of the custom kind with that place in the group version.
+    /// An object of the custom kind with that index in the group version.
     Custom(usize),
-    /// A list of such.
+    /// A list of the custom kind with that index.
     CustomList(usize),
-    /// Text.
     Text,
-    /// The server's version.
+    /// The `/version` document.
     Version,
 }
 
 impl Route {
-    /// The parameters that all operations have, which are said once for the path.
+    /// Returns the parameters common to all operations, which are declared once for the path.
     pub fn common(&self) -> Vec<&Parameter> {
         let Some((first, others)) = self.operations.split_first() else { return Vec::new() };
         let everywhere = |one: &&Parameter| others.iter().all(|other| other.parameters.contains(one));
@@ -75,19 +68,19 @@ impl Route {
     }
 }
 
-/// `Batch` for `batch`, `RbacAuthorization` for `rbac.authorization.k8s.io`, `Core` for the core group.
+/// Returns `Batch` for `batch`, `RbacAuthorization` for `rbac.authorization.k8s.io`, `Core` for the core group.
 pub fn pascal_group(group: &str) -> String {
     let group = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
     group.split('.').map(pascal).collect()
 }
 
-/// The word with a capital.
+/// Capitalizes the first letter.
 pub fn pascal(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
 }
 
-/// `a Pod`, `an Event`.
+/// Returns the noun with its article: `a Pod`, `an Event`.
 pub fn with_article(noun: &Str) -> String {
     let vowel = noun.starts_with(['A', 'E', 'I', 'O', 'U', 'a', 'e', 'i', 'o', 'u']);
     format!("{} {noun}", if vowel { "an" } else { "a" })

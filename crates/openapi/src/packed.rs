@@ -1,4 +1,4 @@
-//! A document as it is kept: compressed, with the tag by which a client knows that it has it.
+//! Compressed documents with their ETag.
 
 use std::io::{Read, Write};
 
@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use machinery::Value;
 use sha2::{Digest, Sha256};
 
-/// A document that takes little room: OpenAPI compresses to a twentieth.
+/// A gzip-compressed document; OpenAPI compresses to a twentieth of its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     gzip: Vec<u8>,
@@ -17,12 +17,11 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Packs a document as JSON.
+    /// Compresses a document as JSON.
     pub fn json(document: &Value) -> Self {
         Self::new(&machinery::json::to_vec(document))
     }
 
-    /// Packs bytes.
     pub fn new(bytes: &[u8]) -> Self {
         let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 16), Compression::default());
         encoder.write_all(bytes).expect("memory takes everything");
@@ -30,17 +29,17 @@ impl Packed {
         Self { gzip, length: bytes.len(), etag: etag(bytes) }
     }
 
-    /// The bytes compressed, as a client gets them that accepts gzip.
+    /// Returns the gzip bytes, for clients that accept gzip.
     pub fn gzip(&self) -> &[u8] {
         &self.gzip
     }
 
-    /// The hash of the bytes, without the quotes that the header has around it.
+    /// Returns the hash of the bytes, without the quotes of the ETag header.
     pub fn etag(&self) -> &str {
         &self.etag
     }
 
-    /// The bytes as they were.
+    /// Returns the uncompressed bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.length);
         GzDecoder::new(&*self.gzip).read_to_end(&mut bytes).expect("what was packed can be unpacked");
@@ -48,12 +47,12 @@ impl Packed {
     }
 }
 
-/// A document's hash: 128 hexadecimal digits, as upstream's tags have.
+/// Returns the hash of a document: 128 hexadecimal digits, as in upstream's ETags.
 pub fn etag(bytes: &[u8]) -> String {
     hex(&sha2::Sha512::digest(bytes))
 }
 
-/// The SHA-256 hash of several parts, each told from the next by its length.
+/// Returns the SHA-256 hash of several parts, each preceded by its length.
 pub(crate) fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unpacked_is_what_was_packed() {
+    fn packed_documents_round_trip() {
         let bytes = br#"{"paths": {}}"#.repeat(100);
         let packed = Packed::new(&bytes);
         assert_eq!(packed.bytes(), bytes);

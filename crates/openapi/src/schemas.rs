@@ -1,4 +1,4 @@
-//! Schemas of types as OpenAPI prints them, collected while documents refer to them.
+//! OpenAPI schemas of types, collected while documents refer to them.
 
 mod custom;
 mod descriptions;
@@ -13,16 +13,15 @@ use machinery::{GroupVersionKind, Object, Str, Value, value};
 
 pub(crate) use descriptions::Descriptions;
 
-/// Which OpenAPI.
+/// The OpenAPI version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Version 2: no defaults, words beside a reference.
+    /// Version 2: no defaults, descriptions beside a reference.
     V2,
-    /// Version 3.
     V3,
 }
 
-/// The schemas that a document needs, by name. Whoever refers to one makes it and all it refers to appear.
+/// The schemas of a document by name. Referring to a type adds its schema and those of all types it refers to.
 pub struct Definitions {
     dialect: Dialect,
     descriptions: Descriptions,
@@ -31,7 +30,8 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// No schemas yet. Of a type that belongs to many group versions a document says only its own: `about`.
+    /// Creates an empty collection. For types that belong to many group versions, a document only lists its own:
+    /// `about`.
     pub fn new(dialect: Dialect, about: Option<(&str, &str)>) -> Self {
         let mut kinds: BTreeMap<TypeId, Vec<GroupVersionKind>> = BTreeMap::new();
         for (kind, schema) in catalogue::kinds().filter(|(kind, _)| !UNNAMED.contains(&kind.group.as_str())) {
@@ -44,7 +44,7 @@ impl Definitions {
                     version == ("", "v1") || version == about
                 }),
                 None => kinds.extend(
-                    // Versions that nobody serves any more, but that clients may still name.
+                    // Versions that are no longer served but that clients may still use.
                     [("apiextensions.k8s.io", "v1beta1"), ("apiregistration.k8s.io", "v1beta1")].map(
                         |(group, version)| GroupVersionKind {
                             kind: kinds[0].kind.clone(),
@@ -58,17 +58,17 @@ impl Definitions {
         Self { dialect, descriptions: Descriptions::open(), kinds, done: BTreeMap::new() }
     }
 
-    /// The schemas that were referred to.
+    /// Returns the collected schemas.
     pub fn finish(self) -> Object {
         self.done.into_iter().collect()
     }
 
-    /// A reference to a built-in type. `None` if the catalogue has no such kind.
+    /// Returns a reference to a built-in kind, or `None` if the catalogue does not have it.
     pub fn kind(&mut self, kind: &GroupVersionKind) -> Option<Value> {
         Some(self.reference(catalogue::schema(kind)?))
     }
 
-    /// A reference to the body of a patch, which is no type of the catalogue.
+    /// Returns a reference to the patch body, which is not a type of the catalogue.
     pub fn patch(&mut self) -> Value {
         let name = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
         let description = self.descriptions.of_type(name);
@@ -76,7 +76,7 @@ impl Definitions {
         self.to(name)
     }
 
-    /// A reference to the server's version, which is no type of the catalogue.
+    /// Returns a reference to the version document, which is not a type of the catalogue.
     pub fn version(&mut self) -> Value {
         let name = "io.k8s.apimachinery.pkg.version.Info";
         let text = |field: &str| {
@@ -94,13 +94,13 @@ impl Definitions {
         self.add(name, Value::Object(schema))
     }
 
-    /// Adds a schema that is no type of the catalogue, and gives a reference to it.
+    /// Adds a schema that is not a type of the catalogue, and returns a reference to it.
     pub fn add(&mut self, name: &str, schema: Value) -> Value {
         self.done.insert(name.to_owned(), schema);
         self.to(name)
     }
 
-    /// Whether a schema of that name is there.
+    /// Whether a schema of that name was added.
     pub fn has(&self, name: &str) -> bool {
         self.done.contains_key(name)
     }
@@ -117,7 +117,7 @@ impl Definitions {
         let declared = catalogue::declared(schema).expect("only types with a name are referred to");
         let name = type_name(declared.package, declared.name);
         if !self.done.contains_key(&name) {
-            // Types are recursive: the name is taken before its schema is made.
+            // Types can be recursive: the name is reserved before its schema is generated.
             self.done.insert(name.clone(), Value::Null);
             let definition = self.definition(&name, declared.schema);
             self.done.insert(name.clone(), definition);
@@ -161,7 +161,7 @@ impl Definitions {
         Value::Object(out)
     }
 
-    /// Lists of kinds are made by one rule upstream, and described by one here.
+    /// Returns the description of a type. List kinds share one generated description, as in upstream.
     fn type_words(&self, name: &str, schema: Schema<'static>) -> String {
         let said = self.descriptions.of_type(name);
         match (said.is_empty(), schema.field("items"), name.rsplit('.').next().and_then(|own| own.strip_suffix("List")))
@@ -209,13 +209,13 @@ impl Definitions {
         self.insert_default(&mut out, field.default.as_ref());
         insert_patch(&mut out, &field.patch);
         if !field.inlined.is_empty() && matches!(ty.shape(), Shape::List(List { kind: ListKind::Atomic, .. })) {
-            // All lists of inlined structs say so, but the catalogue has the words of types that stand by themselves.
+            // Lists of inlined structs are atomic; the catalogue only has the list types of named types.
             out.insert("x-kubernetes-list-type", "atomic");
         }
         self.used(out, ty)
     }
 
-    /// The schema of a type where it is used, with what is said about this use.
+    /// Returns the schema of a type at its use, with the description and defaults of the field.
     fn used(&mut self, mut out: Object, ty: Schema<'static>) -> Value {
         if let Some(word) = catalogue::merge_word(ty) {
             let key = if ty.item().is_some() { "x-kubernetes-list-type" } else { "x-kubernetes-map-type" };
@@ -262,7 +262,7 @@ impl Definitions {
             return reference;
         }
         match (self.dialect, reference) {
-            // What stands beside a reference is ignored in version 3.
+            // In version 3 siblings of a reference are ignored.
             (Dialect::V3, reference) => drop(out.insert("allOf", vec![reference])),
             (Dialect::V2, Value::Object(reference)) => {
                 for (key, value) in reference {
@@ -274,7 +274,7 @@ impl Definitions {
         Value::Object(out)
     }
 
-    /// An item or a value of a map: each stands for Go's zero value where it is `null`.
+    /// Returns the schema of a list item or map value, whose default is Go's zero value.
     fn element(&mut self, ty: Schema<'static>) -> Value {
         let default = match ty.shape() {
             Shape::String => Some(Value::from("")),
@@ -295,18 +295,18 @@ impl Definitions {
     }
 }
 
-/// Groups of forms, which no schema names.
+/// Groups of response forms, which schemas do not list in x-kubernetes-group-version-kind.
 const UNNAMED: [&str; 2] = ["apidiscovery.k8s.io", "meta.k8s.io"];
 
-/// What every server says of its version.
+/// Required fields of the version document.
 const REQUIRED_VERSIONS: [&str; 9] =
     ["buildDate", "compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "major", "minor", "platform"];
 
-/// What newer ones say.
+/// Optional fields of the version document.
 const OTHER_VERSIONS: [&str; 4] =
     ["emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"];
 
-/// `io.k8s.api.core.v1.Pod` for `Pod` of `k8s.io/api/core/v1`.
+/// Returns `io.k8s.api.core.v1.Pod` for `Pod` of `k8s.io/api/core/v1`.
 pub(crate) fn type_name(package: &str, name: &str) -> String {
     let (host, path) = package.split_once('/').unwrap_or((package, ""));
     let mut out = String::with_capacity(package.len() + name.len() + 1);
@@ -320,7 +320,7 @@ pub(crate) fn type_name(package: &str, name: &str) -> String {
     out
 }
 
-/// A kind as extensions name it.
+/// Returns a kind in the form of x-kubernetes-group-version-kind.
 pub(crate) fn gvk(kind: &GroupVersionKind) -> Value {
     value!({"group": (kind.group.clone()), "version": (kind.version.clone()), "kind": (kind.kind.clone())})
 }

@@ -1,4 +1,4 @@
-//! The kinds that a server serves, by group and version.
+//! The served kinds by group and version.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use api::Kind;
 use api::kind::Version;
 use api::version_priority::version_priority;
 
-/// The kinds, and which of their versions are served.
+/// The kinds and their served versions.
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
     /// All kinds, in the order in which discovery lists their groups.
     pub kinds: &'a [Arc<Kind>],
-    /// Whether a version of a kind is served: what `--runtime-config` says, or the version's own word.
+    /// Whether a version of a kind is served, according to `--runtime-config` or the CRD.
     pub served: &'a dyn Fn(&Kind, &Version) -> bool,
 }
 
 impl<'a> Table<'a> {
-    /// The groups in order, each once; the core group, if there is one, among them. Those of custom resources come last:
+    /// Returns the groups in order without duplicates, including the core group. Groups of custom resources come last:
     /// upstream gives them one priority, and sorts groups of equal priority by name.
     pub fn groups(&self) -> Vec<&'a str> {
         let (mut groups, mut custom): (Vec<&str>, Vec<&str>) = Default::default();
@@ -33,7 +33,7 @@ impl<'a> Table<'a> {
         groups
     }
 
-    /// The served versions of a group, the preferred one first.
+    /// Returns the served versions of a group, the preferred one first.
     pub fn versions(&self, group: &str) -> Vec<&'a str> {
         let mut versions: Vec<&str> = self.rows_of(group).map(|(_, version)| version.name.as_str()).collect();
         versions.sort_by_key(|version| Reverse(version_priority(version)));
@@ -41,7 +41,7 @@ impl<'a> Table<'a> {
         versions
     }
 
-    /// The served kinds of a group version, by resource.
+    /// Returns the served kinds of a group version, sorted by resource.
     pub fn resources(&self, group: &str, version: &str) -> Vec<(&'a Kind, &'a Version)> {
         let mut rows: Vec<_> = self.rows_of(group).filter(|(_, one)| one.name == version).collect();
         rows.sort_by(|(a, _), (b, _)| a.plural.cmp(&b.plural));

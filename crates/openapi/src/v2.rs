@@ -1,4 +1,4 @@
-//! OpenAPI version 2: one document with everything, as JSON and as protobuf.
+//! OpenAPI v2: one document for all group versions, as JSON and protobuf.
 
 mod protobuf;
 
@@ -12,11 +12,11 @@ use crate::v3::{self, words};
 
 pub use protobuf::encode as to_protobuf;
 
-/// The media type that the protobuf form is answered with. Clients also ask for it with an `@` before `v1.0`, which no
-/// media type may have.
+/// The media type of the protobuf response. Clients also request it with an `@` before `v1.0`, which is not a valid
+/// media type.
 pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// `/openapi/v2`.
+/// Returns the `/openapi/v2` document.
 pub fn document(table: &Table<'_>) -> Value {
     let mut definitions = Definitions::new(Dialect::V2, None);
     let mut shared = Object::new();
@@ -44,13 +44,13 @@ pub fn document(table: &Table<'_>) -> Value {
     })
 }
 
-/// What changes whenever the document does, without making it.
+/// Returns a hash that changes whenever the document does, without generating the document.
 pub fn document_hash(table: &Table<'_>) -> String {
     let parts: Vec<_> = v3::documents(table).iter().filter_map(|path| v3::document_hash(table, path)).collect();
     hash(parts.iter().map(String::as_bytes))
 }
 
-/// Prints routes, collecting the schemas and parameters they refer to.
+/// Prints routes, and collects the schemas and parameters they refer to.
 struct Printer<'a, 't> {
     definitions: &'a mut Definitions,
     shared: &'a mut Object,
@@ -116,7 +116,7 @@ impl Printer<'_, '_> {
         Some(Value::Object(out))
     }
 
-    /// A reference to a parameter that many paths have, or the parameter itself.
+    /// Returns a reference to a shared parameter, or the parameter itself.
     fn parameter(&mut self, parameter: &Parameter) -> Value {
         let printed = print(parameter);
         if parameter.place == Place::Path && parameter.name != "namespace" {

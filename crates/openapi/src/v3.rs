@@ -1,4 +1,4 @@
-//! OpenAPI version 3: an index, and one document for each group version and each list of versions.
+//! OpenAPI v3: an index, and one document per group version and per discovery path.
 
 use machinery::{Object, Value, json, value};
 
@@ -7,7 +7,7 @@ use crate::packed::hash;
 use crate::schemas::{Definitions, Dialect, gvk, of_type};
 use crate::{Table, discovery};
 
-/// `/openapi/v3`: where each document is, with the hash that makes it cacheable for good.
+/// Returns the `/openapi/v3` index: the path of each document, with the hash that makes it cacheable forever.
 pub fn index(table: &Table<'_>) -> Value {
     let paths: Object = documents(table)
         .into_iter()
@@ -20,7 +20,7 @@ pub fn index(table: &Table<'_>) -> Value {
     value!({"paths": paths})
 }
 
-/// The document at `/openapi/v3/<path>`, if there is one: `api/v1`, `apis/apps`, `version`.
+/// Returns the document at `/openapi/v3/<path>`, for example `api/v1`, `apis/apps` or `version`.
 pub fn document(table: &Table<'_>, path: &str) -> Option<Value> {
     let (routes, tag) = routes(table, path)?;
     let (group, version) = group_version(path).unwrap_or_default();
@@ -41,7 +41,7 @@ pub fn document(table: &Table<'_>, path: &str) -> Option<Value> {
     }))
 }
 
-/// What changes whenever the document at that path does, without making it.
+/// Returns a hash that changes whenever the document does, without generating the document.
 pub fn document_hash(table: &Table<'_>, path: &str) -> Option<String> {
     let mut parts = vec![env!("FINGERPRINT").as_bytes().to_vec(), path.as_bytes().to_vec()];
     if let Some((group, version)) = group_version(path) {
@@ -55,7 +55,7 @@ pub fn document_hash(table: &Table<'_>, path: &str) -> Option<String> {
     Some(hash(parts.iter().map(Vec::as_slice)))
 }
 
-/// The paths of all documents.
+/// Returns the paths of all documents.
 pub fn documents(table: &Table<'_>) -> Vec<String> {
     let mut out: Vec<String> =
         ["api", "apis", "version", "openid/v1/jwks", ".well-known/openid-configuration"].map(str::to_owned).into();
@@ -78,7 +78,7 @@ pub(crate) fn group_version(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("apis/")?.split_once('/').filter(|(_, version)| !version.contains('/'))
 }
 
-/// The paths that a document describes, and what they are filed under.
+/// Returns the paths that a document describes, and their tag.
 pub(crate) fn routes(table: &Table<'_>, path: &str) -> Option<(Vec<Route>, String)> {
     let one =
         |path: &str, group: &str, kind, id: &str, words: &str| vec![Routes::discovery(path, group, kind, id, words)];
@@ -141,7 +141,7 @@ fn plain(path: &str, id: &str, description: &str, content: Content) -> Vec<Route
     }]
 }
 
-/// Prints routes, collecting the schemas they refer to.
+/// Prints routes, and collects the schemas they refer to.
 struct Printer<'a, 't> {
     definitions: &'a mut Definitions,
     kinds: &'a [(&'t api::Kind, &'t api::kind::Version)],
@@ -207,7 +207,7 @@ impl Printer<'_, '_> {
 }
 
 impl Definitions {
-    /// The schema of what is sent or comes back.
+    /// Returns the schema of a request or response body.
     pub(crate) fn content(&mut self, content: &Content, kinds: &[(&api::Kind, &api::kind::Version)]) -> Value {
         match content {
             Content::BuiltIn(kind) => self.kind(kind).unwrap_or_else(Value::object),
@@ -240,7 +240,7 @@ fn parameter(parameter: &Parameter) -> Value {
     Value::Object(out)
 }
 
-/// What a code means.
+/// Returns the description of a status code.
 pub(crate) const fn words(code: u16) -> &'static str {
     match code {
         200 => "OK",

@@ -1,4 +1,4 @@
-//! A kind that a CustomResourceDefinition makes is discovered and described like any other.
+//! Discovery and OpenAPI of custom resources.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn with_table<T>(test: impl FnOnce(&Table<'_>) -> T) -> T {
 const GROUP: &str = "stable.example.com";
 
 #[test]
-fn it_is_discovered() {
+fn a_custom_resource_is_discovered() {
     with_table(|table| {
         assert_eq!(table.groups().last(), Some(&GROUP));
         assert_eq!(
@@ -91,7 +91,7 @@ fn it_is_discovered() {
 }
 
 #[test]
-fn it_is_described_with_its_author_s_words() {
+fn a_custom_resource_is_described_by_its_schema() {
     with_table(|table| {
         let document = v3::document(table, "apis/stable.example.com/v1").unwrap();
         let schemas = &document["components"]["schemas"];
@@ -136,7 +136,7 @@ fn it_is_described_with_its_author_s_words() {
 }
 
 #[test]
-fn version_2_says_only_what_it_can() {
+fn openapi_v2_drops_unsupported_keywords() {
     with_table(|table| {
         let document = v2::document(table);
         let widget = &document["definitions"]["com.example.stable.v1.Widget"];
@@ -158,7 +158,7 @@ fn version_2_says_only_what_it_can() {
 }
 
 #[test]
-fn of_a_kind_without_a_schema_version_2_says_nothing() {
+fn openapi_v2_of_a_kind_without_a_schema_is_an_untyped_object() {
     let mut crd = crd();
     let versions = crd.get_mut("spec").and_then(|spec| spec.get_mut("versions")).unwrap();
     let schema = value!({"openAPIV3Schema": {

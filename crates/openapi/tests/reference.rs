@@ -1,4 +1,4 @@
-//! Discovery and OpenAPI against what the real kube-apiserver serves, where a recording of it is at hand.
+//! Discovery and OpenAPI compared with a recording of kube-apiserver, if one is available.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use machinery::{Object, Value, json, value};
 use openapi::discovery::{self, Aggregated};
 use openapi::{Table, v2, v3};
 
-/// The recording, or `None` and a message if this checkout has none.
+/// Returns the directory of the recording, or `None` with a message if this checkout has none.
 fn reference() -> Option<PathBuf> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
     let root = PathBuf::from(option_env!("KNARR_SHARED").unwrap_or(beside));
@@ -28,14 +28,14 @@ fn read(reference: &std::path::Path, file: &str) -> Value {
     json::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The recorded server had every version turned on.
+/// Runs a test with all versions enabled, as on the recorded server.
 fn with_table<T>(test: impl FnOnce(&Table<'_>) -> T) -> T {
     let kinds: Vec<Arc<Kind>> = api::kinds::all();
     test(&Table { kinds: &kinds, served: &|_: &Kind, _: &Version| true })
 }
 
 #[test]
-fn discovery_is_what_upstream_answers() {
+fn discovery_matches_upstream() {
     let Some(reference) = reference() else { return };
     with_table(|table| {
         let (mut same, mut differences) = (0, Vec::new());
@@ -66,7 +66,7 @@ fn discovery_is_what_upstream_answers() {
     });
 }
 
-/// Upstream still stores these in versions that it does not serve by default, and we in the one that is.
+/// Kinds that upstream still stores in versions not served by default, while Knarr stores them in the served version.
 const STORED_ELSEWHERE: [&str; 4] =
     ["CustomResourceDefinition", "DeviceTaintRule", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
 
@@ -97,7 +97,7 @@ fn keep_versions_of(table: &Table<'_>, document: &mut Value) {
 }
 
 #[test]
-fn schemas_and_operations_are_those_of_upstream() {
+fn schemas_and_operations_match_upstream() {
     let Some(reference) = reference() else { return };
     let (mut schemas, mut operations) = (Score::default(), Score::default());
     with_table(|table| {
@@ -126,7 +126,7 @@ fn schemas_and_operations_are_those_of_upstream() {
     assert!(operations.share() > 0.97, "paths");
 }
 
-/// How many members of two objects are the same.
+/// The number of equal members of two objects.
 #[derive(Default)]
 struct Score {
     same: usize,
@@ -168,7 +168,8 @@ impl Score {
     }
 }
 
-/// Takes out what is no fact (descriptions, the order of what is required) and what upstream has only with alpha features on (CBOR, shards).
+/// Removes descriptions, the order of required fields, and features that upstream only has with alpha features enabled
+/// (CBOR, shards).
 fn strip(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -193,7 +194,7 @@ fn strip(value: &mut Value) {
     }
 }
 
-/// Puts shared parameters where they are referred to.
+/// Inlines shared parameters.
 fn resolve(document: &mut Value) {
     let shared = document["parameters"].clone();
     fn walk(value: &mut Value, shared: &Value) {
@@ -243,7 +244,7 @@ fn short(value: &Value) -> String {
 }
 
 #[test]
-fn hashes_change_with_the_kinds_and_documents_are_found_by_the_index() {
+fn hashes_change_with_the_kinds_and_the_index_lists_all_documents() {
     let kinds = api::kinds::all();
     let all = Table { kinds: &kinds, served: &|_: &Kind, _: &Version| true };
     let usual = Table { kinds: &kinds, served: &|_: &Kind, version: &Version| version.served };

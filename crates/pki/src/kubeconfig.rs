@@ -1,4 +1,4 @@
-//! Files by which a client finds the server and shows who it is.
+//! Kubeconfig files.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::{Authority, Error, Pair, Pki, write};
 
-/// Writes a kubeconfig that has everything in it, so that it can be copied to another machine. What says the same already
-/// is left alone.
+/// Writes a kubeconfig with embedded certificates, so that it can be copied to another host. An identical file is not
+/// written again.
 pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
     let encoded = |path: &Path| -> Result<String, Error> {
         let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
@@ -21,7 +21,7 @@ pub fn kubeconfig(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair)
     write_config(path, server, user, &authority, [certificate, key])
 }
 
-/// Writes a kubeconfig that names the files of this machine: who uses it notices when a certificate is renewed.
+/// Writes a kubeconfig that refers to certificate files on this host, so that clients notice renewed certificates.
 pub fn kubeconfig_of_files(pki: &Pki, path: &Path, server: &str, user: &str, pair: &Pair) -> Result<(), Error> {
     let authority = format!("certificate-authority: {}", pki.authority(Authority::Cluster).display());
     let certificate = format!("client-certificate: {}", pair.certificate.display());

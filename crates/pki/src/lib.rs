@@ -1,17 +1,17 @@
-//! The keys and certificates of a cluster: a table of what there is, made and renewed in one folder.
+//! The cluster PKI: keys and certificates, created and renewed in one directory.
 //!
 //! ```text
-//!  ca ─────────────┬─ apiserver                  what the API server shows
-//!                  ├─ apiserver-kubelet-client   as what it speaks to kubelets
-//!                  └─ admin, one a component     as what they speak to the API server
-//!  front-proxy-ca ─── front-proxy-client         as what it speaks to aggregated servers
-//!  etcd-ca ──────┬─── etcd-server, etcd-peer      a member of the store, to clients and to its equals
-//!                └─── apiserver-etcd-client      as what the API server speaks to it
+//!  ca ─────────────┬─ apiserver                  serving certificate of the API server
+//!                  ├─ apiserver-kubelet-client   client certificate of the API server for kubelets
+//!                  └─ admin, one per component   client certificates for the API server
+//!  front-proxy-ca ─── front-proxy-client         client certificate for aggregated API servers
+//!  etcd-ca ──────┬─── etcd-server, etcd-peer     certificates of a store member, for clients and peers
+//!                └─── apiserver-etcd-client      client certificate of the API server for the store
 //!  sa.key                                        signs service account tokens
 //! ```
 //!
-//! A certificate is made when it is missing, when a third of its life is left, or when it is to say something else than it
-//! does. Authorities are never replaced by themselves: everything hangs on them.
+//! A certificate is created when it is missing, when a third of its lifetime is left, or when its subject or names
+//! change. CAs are never replaced automatically, because all certificates depend on them.
 
 mod kubeconfig;
 mod read;
@@ -32,69 +32,62 @@ pub use read::{Seen, certificate as seen};
 pub use table::{Authority, Subject, Usage};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long an authority lasts.
+/// Lifetime of a CA.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How long a certificate lasts.
+/// Lifetime of a certificate.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The part of its life that a certificate has left when it is made anew.
+/// A certificate is renewed when this fraction (one third) of its lifetime is left.
 const RENEWED_PART: u32 = 3;
-/// Clocks of machines differ by so much.
+/// Tolerated clock difference between hosts.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5 * 60);
 
-/// A folder of keys and certificates.
+/// A directory of keys and certificates.
 #[derive(Clone, Debug)]
 pub struct Pki {
     folder: PathBuf,
 }
 
-/// A certificate and its key, as files.
+/// Paths of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// The key.
     pub key: PathBuf,
 }
 
-/// Why there is no certificate.
+/// Reasons why a certificate cannot be provided.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read or written.
-    #[error("{path} cannot be used")]
+    #[error("failed to read or write {path}")]
     File {
-        /// The file.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// A key or certificate cannot be made or read.
-    #[error("{path} holds no key or certificate")]
+    /// A key or certificate cannot be created or parsed.
+    #[error("{path} contains no valid key or certificate")]
     Content {
-        /// The file.
+        /// The file of the key or certificate.
         path: PathBuf,
-        /// Why.
         source: rcgen::Error,
     },
-    /// An authority's key is not there: this machine is no server, or has lost it.
+    /// The key of a CA is missing: this host is not a server, or has lost the key.
     #[error(
-        "{certificate} is here without its key {key}: on a server restore the key from a backup; any other machine has none"
+        "the CA certificate {certificate} exists without its key {key}; on a server, restore the key from a backup; other nodes have no CA keys"
     )]
     KeyLost {
-        /// The authority's certificate.
         certificate: PathBuf,
-        /// Where its key should be.
+        /// The expected path of the key.
         key: PathBuf,
     },
-    /// A certificate cannot be read.
-    #[error("{path} holds no certificate")]
+    #[error("{path} contains no valid certificate")]
     Certificate {
-        /// The file.
+        /// The file that cannot be parsed.
         path: PathBuf,
     },
 }
 
 impl Pki {
-    /// The folder, with its authorities and the key of service accounts, made now if it is the first time.
+    /// Opens the directory; creates the CAs and the service account key on first use.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(|source| Error::File { path: folder.to_owned(), source })?;
         let pki = Self { folder: folder.to_owned() };
@@ -106,8 +99,8 @@ impl Pki {
         Ok(pki)
     }
 
-    /// The key comes first and the certificate follows from it: a process that dies in between leaves a key that nobody has
-    /// trusted yet. A certificate without its key is trusted by somebody, and another one would be trusted by nobody.
+    /// Creates a CA: the key first, then the certificate. A crash in between leaves a key that no component trusts yet.
+    /// A certificate without its key is an error, because clients already trust it and would not trust a replacement.
     fn ensure_authority(&self, authority: Authority) -> Result<(), Error> {
         let pair = self.pair(authority.name());
         let key = match (pair.certificate.is_file(), pair.key.is_file()) {
@@ -126,27 +119,27 @@ impl Pki {
         if key.is_file() { Ok(()) } else { self.new_key(&key).map(drop) }
     }
 
-    /// The folder as it is: of a machine that has no authority's key.
+    /// Opens the directory of a host without CA keys.
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// The certificate of an authority.
+    /// Returns the path of a CA's certificate.
     pub fn authority(&self, authority: Authority) -> PathBuf {
         self.pair(authority.name()).certificate
     }
 
-    /// An authority's certificate and key.
+    /// Returns the paths of a CA's certificate and key.
     pub fn authority_pair(&self, authority: Authority) -> Pair {
         self.pair(authority.name())
     }
 
-    /// The key that signs service account tokens.
+    /// Returns the path of the key that signs service account tokens.
     pub fn service_account_key(&self) -> PathBuf {
         self.folder.join("sa.key")
     }
 
-    /// The certificate of a subject, made or renewed if need be.
+    /// Returns the certificate of a subject; creates or renews it if needed.
     pub fn certificate(&self, subject: &Subject, now: SystemTime) -> Result<Pair, Error> {
         let pair = self.pair(&subject.name);
         let good = read::certificate(&pair.certificate)
@@ -156,7 +149,7 @@ impl Pki {
         }
         let authority = self.pair(subject.by.name());
         let signer = read_key(&authority.key)?;
-        // The issuer's name and the identifier of its key are all that is taken from it, and both are known.
+        // Only the name and key identifier of the issuer are used, and both are known.
         let issuer = authority_params(subject.by, now);
         let key = self.new_key(&pair.key)?;
         let made = params(subject, now)
@@ -166,7 +159,7 @@ impl Pki {
         Ok(pair)
     }
 
-    /// What is in the folder, sorted by name.
+    /// Returns the certificates in the directory, sorted by name.
     pub fn list(&self) -> Result<Vec<(String, Seen)>, Error> {
         let failed = |source| Error::File { path: self.folder.clone(), source };
         let mut found = Vec::new();
@@ -182,20 +175,20 @@ impl Pki {
         Ok(found)
     }
 
-    /// When the first of the certificates is to be made anew; authorities are not.
+    /// Returns the time of the next certificate renewal; CAs are not renewed.
     pub fn next_renewal(&self) -> Result<Option<SystemTime>, Error> {
         let list = self.list()?;
         let own = list.iter().filter(|(name, _)| !is_authority(name));
         Ok(own.map(|(_, seen)| seen.not_after - LIFE / RENEWED_PART).min())
     }
 
-    /// The files that make another folder the same cluster's: what all servers share.
+    /// Returns the files that all servers of a cluster share.
     pub fn shared(&self) -> Vec<PathBuf> {
         let authorities = Authority::ALL.iter().map(|authority| self.authority_pair(*authority));
         authorities.flat_map(|pair| [pair.certificate, pair.key]).chain([self.service_account_key()]).collect()
     }
 
-    /// Makes every certificate but the authorities' anew when it is next asked for.
+    /// Removes all certificates except those of CAs, so that they are created again on the next request.
     pub fn forget(&self) -> Result<(), Error> {
         for (name, _) in self.list()? {
             if !is_authority(&name) {
@@ -258,12 +251,13 @@ fn read_key(path: &Path) -> Result<KeyPair, Error> {
     KeyPair::from_pem(&text).map_err(|source| Error::Content { path: path.to_owned(), source })
 }
 
-/// Writes a file as a whole: whoever reads it finds the old content or the new.
+/// Writes a file atomically: readers see the old or the new content.
 pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     sys::replace_file(path, text.as_bytes(), mode).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
-/// Makes files side by side, so that the disk syncs them together: one after the other they would take most of a start.
+/// Runs file operations concurrently, so that their disk syncs are combined: sequentially they would dominate the
+/// startup time.
 pub fn at_once<T: Send, E: Send>(
     items: impl Iterator<Item = T>,
     make: impl Fn(T) -> Result<(), E> + Sync,
@@ -276,7 +270,7 @@ pub fn at_once<T: Send, E: Send>(
     })
 }
 
-/// How many days are left of a time.
+/// Returns the number of full days left.
 pub fn days_left(until: SystemTime, now: SystemTime) -> u64 {
     until.duration_since(now).map_or(0, |left| left.as_secs() / DAY.as_secs())
 }
@@ -297,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_made_once_and_again_when_it_ends_or_is_to_say_something_else() {
+    fn a_certificate_is_renewed_when_it_expires_or_its_subject_changes() {
         let folder = tempfile::tempdir().unwrap();
         let pki = Pki::open(folder.path()).unwrap();
         let now = SystemTime::now();
@@ -314,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_is_trusted_is_never_replaced() {
+    fn an_existing_ca_is_never_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let pair = Pki::open(folder.path()).unwrap().authority_pair(Authority::Cluster);
         let (certificate, key) = (fs::read(&pair.certificate).unwrap(), fs::read(&pair.key).unwrap());
@@ -324,7 +318,7 @@ mod tests {
         assert_eq!(fs::read(&pair.certificate).unwrap(), certificate);
         assert!(!pair.key.exists(), "nor is it given another key");
 
-        // As a process leaves it that died while it made the authority.
+        // The state after a crash during the creation of the CA.
         fs::write(&pair.key, &key).unwrap();
         fs::remove_file(&pair.certificate).unwrap();
         Pki::open(folder.path()).unwrap();
@@ -333,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_for_their_owner_only() {
+    fn key_files_are_readable_by_their_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let pki = Pki::open(folder.path()).unwrap();
@@ -344,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_seen() {
+    fn created_certificates_are_listed() {
         let folder = tempfile::tempdir().unwrap();
         let pki = Pki::open(folder.path()).unwrap();
         let admin = Subject::client("admin", "admin", "system:masters");

@@ -1,4 +1,4 @@
-//! What a certificate that is there says.
+//! Reads existing certificates.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -10,21 +10,20 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::Subject;
 
-/// What a certificate says.
+/// The contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The user.
+    /// The user name of a client certificate.
     pub common_name: String,
-    /// The group.
+    /// The group of a client certificate.
     pub organization: String,
-    /// Names and addresses.
+    /// Subject alternative names: DNS names and IP addresses.
     pub names: Vec<String>,
-    /// Its end.
     pub not_after: SystemTime,
 }
 
 impl Seen {
-    /// Whether it says what it is to say.
+    /// Whether the certificate matches the subject.
     pub fn says(&self, subject: &Subject) -> bool {
         let sorted = |names: &[String]| {
             let mut names = names.to_vec();
@@ -38,7 +37,7 @@ impl Seen {
     }
 }
 
-/// The certificate in a file, if there is one that can be read.
+/// Reads a certificate file; `None` if it is missing or invalid.
 pub fn certificate(path: &Path) -> Option<Seen> {
     let der = CertificateDer::from_pem_file(path).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;

@@ -1,6 +1,6 @@
-//! Signs what others ask for: a request becomes a certificate of an authority whose files may change at any time.
+//! Signs certificate requests with a CA, whose files are read on every call because they may change.
 //!
-//! Names and keys are taken over byte for byte, so that whoever compares finds what was asked for.
+//! Names and keys are copied byte for byte from the request, so that comparisons with the request succeed.
 
 mod der;
 mod request;
@@ -17,46 +17,44 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509CertificationRequest};
 use crate::{Error, Pair, read_key};
 use der::{bits, context, octets, oid, sequence, tlv};
 
-/// Clocks of machines differ by so much.
+/// Tolerated clock difference between hosts.
 const BACKDATE: Duration = Duration::from_seconds(5 * 60);
-/// What lasts longer than this lasts no longer altogether for having begun earlier.
+/// Above this lifetime, backdating does not extend the total validity.
 const SHORT: Duration = Duration::from_seconds(8 * 3600);
 
-/// What is to be signed.
+/// A certificate to sign.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The request, in DER.
+    /// The certificate request, in DER.
     pub request: &'a [u8],
-    /// What the certificate is for, in the words of the API: `client auth`.
+    /// API usages, for example `client auth`.
     pub usages: &'a [String],
-    /// How long it lasts, at most as long as the authority.
+    /// Lifetime, limited by the CA's.
     pub life: Duration,
 }
 
-/// Why nothing was signed.
+/// Reasons why a certificate was not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    /// The files of the authority cannot be used.
-    #[error("the authority cannot be used")]
+    /// The files of the CA cannot be used.
+    #[error("the CA cannot be used")]
     Authority(#[from] Error),
-    /// The authority is over.
+    /// The CA has expired.
     #[error("the signer has expired: NotAfter={0}")]
     Expired(Time),
-    /// What was asked for cannot be read.
-    #[error("the request cannot be read")]
+    #[error("the certificate request cannot be parsed")]
     Malformed,
-    /// It is not signed by the key that it names.
-    #[error("the request is not signed by the key that it is for")]
+    /// The request is not signed by the key it contains.
+    #[error("the certificate request is not signed by the key it contains")]
     Unproven,
-    /// Nobody knows such a usage.
     #[error("unrecognized usage values: {0:?}")]
     Usage(String),
-    /// The key cannot sign, or no number can be drawn.
+    /// Signing or drawing the serial number failed.
     #[error("the certificate cannot be signed")]
     Key,
 }
 
-/// Signs a certificate, and gives it in PEM.
+/// Signs a certificate and returns it as PEM.
 pub fn sign(authority: &Pair, wanted: &Wanted<'_>, now: Time) -> Result<String, SignError> {
     let path = &authority.certificate;
     let unreadable = || Error::Certificate { path: path.clone() };
@@ -77,7 +75,7 @@ pub fn sign(authority: &Pair, wanted: &Wanted<'_>, now: Time) -> Result<String, 
     Ok(api::certificates::pem::certificate(&certificate))
 }
 
-/// The part of a certificate that is signed.
+/// Returns the TBSCertificate in DER.
 fn body(
     issuer: &X509Certificate<'_>,
     request: &X509CertificationRequest<'_>,
@@ -90,7 +88,7 @@ fn body(
     let begins = now.plus(Duration::from_nanos(-BACKDATE.nanos()));
     let info = &request.certification_request_info;
     Ok(sequence(&[
-        // The third version, counted from nothing.
+        // Version 3, encoded as 2.
         &context(0, &tlv(der::INTEGER, &[2])),
         &tlv(der::INTEGER, &serial()?),
         &algorithm(key)?,
@@ -130,7 +128,7 @@ fn extensions(
     Ok(list)
 }
 
-/// What the authority calls its key, or a name from the key itself if it has none.
+/// Returns the CA's subject key identifier, or one derived from its key.
 fn key_identifier(issuer: &X509Certificate<'_>) -> Vec<u8> {
     let stated = issuer.extensions().iter().find_map(|extension| match extension.parsed_extension() {
         ParsedExtension::SubjectKeyIdentifier(identifier) => Some(identifier.0.to_vec()),
@@ -140,7 +138,7 @@ fn key_identifier(issuer: &X509Certificate<'_>) -> Vec<u8> {
     stated.unwrap_or_else(|| digest(&SHA1_FOR_LEGACY_USE_ONLY, key).as_ref().to_vec())
 }
 
-/// A number that nobody has: positive, and of 127 bits.
+/// Returns a random positive serial number of 127 bits.
 fn serial() -> Result<[u8; 16], SignError> {
     let mut bytes = [0u8; 16];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| SignError::Key)?;
@@ -148,7 +146,7 @@ fn serial() -> Result<[u8; 16], SignError> {
     Ok(bytes)
 }
 
-/// How a key signs, as certificates say it.
+/// Returns the signature AlgorithmIdentifier of a key in DER.
 fn algorithm(key: &KeyPair) -> Result<Vec<u8>, SignError> {
     let known = [
         (&rcgen::PKCS_ECDSA_P256_SHA256, der::ECDSA_SHA256),

@@ -1,21 +1,20 @@
-//! What a certificate is to say.
+//! CAs and the contents of certificates.
 
-/// Who signs.
+/// A CA of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// For everybody who speaks to the API server, and the server itself.
+    /// The CA of the API server and its clients.
     Cluster,
-    /// For the API server where it speaks for others to aggregated servers.
+    /// The CA of the front-proxy client, used for aggregated API servers.
     FrontProxy,
-    /// For members of the store, and the API servers that speak to them.
+    /// The CA of store members and their clients.
     Store,
 }
 
 impl Authority {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Cluster, Self::FrontProxy, Self::Store];
 
-    /// What its files are called.
+    /// Returns the base name of its files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cluster => "ca",
@@ -24,7 +23,7 @@ impl Authority {
         }
     }
 
-    /// What its certificate calls it.
+    /// Returns the common name of its certificate.
     pub const fn common_name(self) -> &'static str {
         match self {
             Self::Cluster => "kubernetes-ca",
@@ -34,36 +33,35 @@ impl Authority {
     }
 }
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// To be connected to.
+    /// Server authentication.
     Server,
-    /// To connect.
+    /// Client authentication.
     Client,
-    /// Both, among equals.
+    /// Both, between store members.
     Peer,
 }
 
-/// Whom a certificate is for.
+/// The contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// What its files are called.
+    /// The base name of its files.
     pub name: String,
-    /// Who signs it.
+    /// The CA that signs it.
     pub by: Authority,
-    /// The user, for a client.
+    /// The user name, for a client.
     pub common_name: String,
-    /// The group, for a client; empty if none.
+    /// The group, for a client; may be empty.
     pub organization: String,
-    /// What it is for.
     pub usage: Usage,
-    /// Names and addresses, for a server.
+    /// DNS names and IP addresses, for a server.
     pub names: Vec<String>,
 }
 
 impl Subject {
-    /// A client of the API server.
+    /// Returns the subject of an API server client.
     pub fn client(name: &str, user: &str, group: &str) -> Self {
         Self {
             name: name.to_owned(),

@@ -1,57 +1,51 @@
-//! Which form of an object a client asks for: an encoding, and whether it wants a table or only metadata.
+//! Content negotiation: encoding and response form (object, Table or PartialObjectMetadata).
 
 use machinery::table::IncludeObject;
 
 use crate::query::Query;
 
-/// How an answer is encoded.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
-    /// `application/json`.
     Json,
-    /// `application/yaml`.
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
 }
 
-/// What of an object an answer has.
+/// The form of objects in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
-    /// All of it.
+    /// The object itself.
     #[default]
     Whole,
-    /// A row of a table.
+    /// A `Table`.
     Table,
-    /// Its metadata.
+    /// A `PartialObjectMetadata`.
     Metadata,
-    /// The metadata of each object of a list.
+    /// A `PartialObjectMetadataList`.
     MetadataList,
 }
 
-/// What a client is given.
+/// The negotiated response format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// How it is encoded.
     pub encoding: Encoding,
-    /// What of it.
     pub form: Form,
-    /// Whether it is indented.
+    /// Whether JSON is indented.
     pub pretty: bool,
 }
 
-/// Why nothing that a client asks for can be given.
+/// Reasons why the Accept header cannot be satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No encoding of them is known: answered before the request is looked at.
+    /// No listed encoding is supported; rejected before the request is processed.
     Encoding,
-    /// The encoding is known, the form is not.
+    /// The encoding is supported, but not the form.
     Form,
 }
 
-/// The encodings in the words of `Content-Type`.
 impl Encoding {
-    /// `application/json`.
+    /// Returns the Content-Type, for example `application/json`.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -60,7 +54,7 @@ impl Encoding {
         }
     }
 
-    /// The type of a stream of events.
+    /// Returns the Content-Type of a watch stream.
     pub const fn stream_type(self) -> &'static str {
         match self {
             Self::Json | Self::Yaml => "application/json",
@@ -69,15 +63,15 @@ impl Encoding {
     }
 }
 
-/// The forms in which objects are given.
+/// The response forms of objects.
 pub const FORMS: &[Form] = &[Form::Whole, Form::Table, Form::Metadata, Form::MetadataList];
-/// The forms of what nobody made columns for: reviews, bindings, tokens, evictions.
+/// The response forms of kinds without table columns: reviews, bindings, tokens, evictions.
 pub const FORMS_WITHOUT_TABLE: &[Form] = &[Form::Whole, Form::Metadata, Form::MetadataList];
 
-/// Chooses the first of what an `Accept` header lists, in the order of its weights, that can be given in one of `forms`.
+/// Selects the clause of the `Accept` header with the highest weight that one of `forms` can satisfy.
 pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<Accepted, Refused> {
     let mut wanted: Vec<(u32, &str)> = accept.split(',').map(|clause| (weight(clause), clause.trim())).collect();
-    // Clauses of equal weight stay in their order.
+    // The sort is stable: clauses of equal weight keep their order.
     wanted.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     let mut refused = Refused::Encoding;
     for (_, clause) in wanted {
@@ -90,7 +84,7 @@ pub fn negotiate(accept: &str, pretty: bool, forms: &[Form]) -> Result<Accepted,
     Err(refused)
 }
 
-/// Whether JSON is indented: as the query says with `pretty`, and if it does not, for clients whose output people read.
+/// Whether JSON is indented: according to the `pretty` parameter, otherwise for curl, Wget and browsers.
 pub fn is_pretty(query: &Query, user_agent: &str) -> bool {
     const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
     match query.text("pretty") {
@@ -99,7 +93,7 @@ pub fn is_pretty(query: &Query, user_agent: &str) -> bool {
     }
 }
 
-/// What of each object the rows of a table have, by `includeObject`.
+/// Parses the `includeObject` parameter.
 pub fn include_object(word: &str) -> Option<IncludeObject> {
     match word {
         "" | "Metadata" => Some(IncludeObject::Metadata),
@@ -128,13 +122,13 @@ fn form(clause: &str) -> Option<Form> {
     }
 }
 
-/// A parameter of a clause, empty if it is not there.
+/// Returns a parameter of a clause, empty if absent.
 fn parameter<'c>(clause: &'c str, name: &str) -> &'c str {
     let pairs = clause.split(';').skip(1).filter_map(|pair| pair.trim().split_once('='));
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim()).next().unwrap_or_default()
 }
 
-/// The weight of a clause in thousandths.
+/// Returns the weight of a clause in thousandths.
 fn weight(clause: &str) -> u32 {
     let quality = clause.split(';').skip(1).find_map(|pair| pair.trim().strip_prefix("q="));
     let quality: f64 = quality.and_then(|text| text.trim().parse().ok()).unwrap_or(1.0);
@@ -146,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_indented_for_people_unless_the_query_says_otherwise() {
+    fn json_is_indented_for_browsers_and_curl_unless_pretty_is_false() {
         let check = |query: &str, agent: &str, expect: bool| {
             assert_eq!(is_pretty(&Query::parse(query), agent), expect, "{query} {agent}");
         };
@@ -170,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_can_be_given_is_given() {
+    fn the_first_supported_clause_is_selected() {
         check("", Ok((Encoding::Json, Form::Whole)));
         check("*/*", Ok((Encoding::Json, Form::Whole)));
         check("application/vnd.kubernetes.protobuf,application/json", Ok((Encoding::Protobuf, Form::Whole)));
@@ -183,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_columns_is_given_whole_or_not_at_all() {
+    fn kinds_without_columns_reject_tables() {
         let check = |accept: &str, expect: Result<Form, Refused>| {
             let found = negotiate(accept, false, FORMS_WITHOUT_TABLE).map(|accepted| accepted.form);
             assert_eq!(found, expect, "{accept}");

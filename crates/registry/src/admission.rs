@@ -1,7 +1,7 @@
-//! Admission: what may change a write, or refuse it, after authorization and before the store.
+//! Admission: mutates or rejects a write after authorization and before the store.
 //!
-//! A plug-in is a pure function of the request and a [`View`] of the cluster. What must ask over the network (webhooks)
-//! is not one of these; it stands between the refusals of [`Chain::plugins`] and [`Chain::charge`].
+//! A plugin is a pure function of the request and a [`View`] of the cluster. Webhooks need the network and are not
+//! plugins; they run between validation by [`Chain::plugins`] and [`Chain::charge`].
 
 mod always;
 mod always_pull_images;
@@ -64,7 +64,6 @@ use crate::body::resource_name;
 use measure::Measured;
 use reinvocation::Reinvocation;
 
-/// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Operation {
@@ -74,67 +73,63 @@ pub enum Operation {
     Connect,
 }
 
-/// A write as admission sees it.
+/// The admission attributes of a write.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a> {
-    /// The kind.
     pub kind: &'a Kind,
-    /// The version that the client speaks.
+    /// The version in the request URL.
     pub version: &'a Version,
-    /// The namespace, empty for a cluster-wide kind.
+    /// The namespace, empty for a cluster-scoped kind.
     pub namespace: &'a str,
-    /// The name; empty if it is still to be made up.
+    /// The name; empty if it is still to be generated.
     pub name: &'a str,
     /// The subresource, empty for the object itself.
     pub subresource: &'a str,
-    /// What is being done.
     pub operation: Operation,
-    /// By whom.
     pub user: &'a User,
-    /// When.
     pub now: Time,
-    /// Whether nothing will be written.
     pub dry_run: bool,
-    /// The object as it is, for an update or a delete.
+    /// The existing object, for an update or delete.
     pub old: Option<&'a Value>,
-    /// Random letters for names that a plug-in makes up.
+    /// Random suffix for names that a plugin generates.
     pub suffix: &'a str,
-    /// A random id of the request.
+    /// The random UID of the AdmissionRequest.
     pub uid: &'a str,
-    /// The options of the request, as an object of their own kind; `null` if it has none.
+    /// The options object of the request (such as CreateOptions); `null` if there is none.
     pub options: &'a Value,
 }
 
-/// What plug-ins may know of the cluster.
+/// The cluster state that plugins can read.
 pub trait View {
-    /// An object by group, plural name, namespace and name.
+    /// Returns an object by group, plural name, namespace and name.
     fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Known>;
 
-    /// All objects of a kind, or those of a namespace.
+    /// Returns all objects of a kind, or those of a namespace.
     fn objects(&self, group: &str, plural: &str, namespace: &str) -> Vec<Known>;
 
-    /// The same, or the one of a name, with all that is stored of them, for whoever writes them again or lets others look at them.
+    /// Returns complete objects, including managedFields, for plugins that write them or pass them on. An empty name
+    /// returns all objects of the namespace.
     fn stored(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Vec<Value>;
 
-    /// Whether a user may do something: some plug-ins let those through who could do the same in another way.
+    /// Whether a user is authorized, for plugins that exempt users with an equivalent permission.
     fn allows(&self, attributes: &auth::Attributes<'_>) -> bool;
 
-    /// Answers what a user, or a service account, may do while an expression runs.
+    /// Returns the authorizer of CEL expressions for a user or service account.
     fn authorizer(&self, user: &User) -> Arc<dyn cel::Authorizer>;
 
-    /// The plural name of a kind, for what refers to objects by kind, and whether it lives in namespaces.
+    /// Returns the plural name of a kind and whether it is namespaced, for references by kind.
     fn plural(&self, group: &str, kind: &str) -> Option<(String, bool)>;
 
-    /// What a clock reads, for measurements and nothing else.
+    /// Returns a monotonic clock reading, for metrics only.
     fn reading(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Something was measured.
+    /// Records a measurement.
     fn measured(&self, _what: Measured<'_>) {}
 }
 
-/// An object of the cluster that others know too, without who manages its fields: it is read once for many questions.
+/// A shared cached object without managedFields.
 #[derive(Clone, Debug)]
 pub struct Known(Arc<Entry<Value>>);
 
@@ -152,27 +147,26 @@ impl From<Arc<Entry<Value>>> for Known {
     }
 }
 
-/// What plug-ins say besides yes and no.
+/// Warnings and audit annotations of admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// What the client is told along with the answer.
+    /// Sent to the client as `Warning` headers.
     pub warnings: Vec<String>,
-    /// What the audit log is told, by key.
+    /// Audit annotations by key.
     pub audit: Vec<(String, String)>,
 }
 
-/// Another object that is replaced in the transaction of the write, or the write does not happen.
+/// An object that is replaced in the same transaction as the write. If it has changed, the write is retried.
 #[derive(Clone, Debug)]
 pub struct Effect {
-    /// Its kind.
     pub kind: Kind,
-    /// What it becomes; the resourceVersion says what it replaces.
+    /// The new object; its resourceVersion is the one it replaces.
     pub object: Value,
 }
 
-/// Something that changes or judges writes.
+/// An admission plugin.
 pub trait Plugin: Send + Sync {
-    /// Changes the object, or refuses it.
+    /// Mutates the object, or rejects the request.
     fn admit(
         &self,
         _attributes: &Attributes<'_>,
@@ -183,7 +177,7 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// The same for those who care what others made of the object since they last saw it.
+    /// Like [`Self::admit`], for plugins that depend on the changes of others since their last call (reinvocation).
     fn admit_round(
         &self,
         attributes: &Attributes<'_>,
@@ -195,7 +189,7 @@ pub trait Plugin: Send + Sync {
         self.admit(attributes, object, view, notes)
     }
 
-    /// Refuses the object as it would be stored.
+    /// Validates the object in its final form.
     fn validate(
         &self,
         _attributes: &Attributes<'_>,
@@ -206,33 +200,33 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// After all others agreed: what else the write changes. Asked again if one of those changed meanwhile.
+    /// Returns the side effects of the write, after all plugins accepted it. Called again if one of their objects
+    /// changed meanwhile.
     fn charge(&self, _attributes: &Attributes<'_>, _object: &Value, _view: &dyn View) -> Result<Vec<Effect>, Status> {
         Ok(Vec::new())
     }
 }
 
-/// Plug-ins in their order.
+/// The enabled plugins in order.
 pub struct Chain {
     plugins: Vec<Link>,
     names: Vec<&'static str>,
 }
 
-/// A plug-in of a chain.
+/// A plugin of a chain.
 pub struct Link {
-    /// Its name; none if no flag turns it off.
+    /// The plugin's name; `None` if no flag can disable it.
     pub name: Option<&'static str>,
-    /// What it does.
     pub plugin: Box<dyn Plugin>,
 }
 
 impl Chain {
-    /// The plug-ins that are on unless a flag says otherwise, in upstream's order.
+    /// Returns the plugins that are enabled by default, in upstream's order.
     pub fn defaults() -> Self {
         Self::of(&Flags::default()).expect("the flags' own defaults name only plug-ins there are")
     }
 
-    /// The plug-ins that flags ask for, in upstream's order.
+    /// Returns the plugins that the flags enable, in upstream's order.
     pub fn of(flags: &Flags) -> Result<Self, Unknown> {
         let rows = table::rows(flags)?;
         let names = rows.iter().map(|row| row.name).collect();
@@ -243,22 +237,23 @@ impl Chain {
         Ok(Self { plugins: always.chain(made).collect(), names })
     }
 
-    /// Whether a plug-in is on, also one that is not made here.
+    /// Whether a plugin is enabled, including those implemented outside this crate.
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(&name)
     }
 
-    /// A namespace that is to be made before the write, if a plug-in wants that.
+    /// Returns a namespace to create before the write, if NamespaceAutoProvision is enabled.
     pub fn provision(&self, attributes: &Attributes<'_>, view: &dyn View) -> Option<Value> {
         self.has(namespace_auto_provision::NAME).then(|| namespace_auto_provision::missing(attributes, view)).flatten()
     }
 
-    /// All of them, in their order: each may change the object, then each may refuse it, and the first refusal ends it.
+    /// Returns all plugins in order. Callers first run all mutations, then all validations, and stop at the first
+    /// rejection.
     pub fn plugins(&self) -> impl Iterator<Item = &Link> {
         self.plugins.iter()
     }
 
-    /// What else is to be written in the same transaction.
+    /// Returns the side effects to write in the same transaction.
     pub fn charge(&self, attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<Vec<Effect>, Status> {
         let mut effects = Vec::new();
         for Link { plugin, .. } in &self.plugins {
@@ -269,36 +264,36 @@ impl Chain {
 }
 
 impl<'a> Attributes<'a> {
-    /// The kind and version in which the client speaks.
+    /// Returns the kind and version of the request.
     pub const fn as_asked(&self) -> Seen<'a> {
         Seen { kind: self.kind, version: self.version }
     }
 }
 
 impl Attributes<'_> {
-    /// The refusal of this write. Before a name is made up, what it is made from stands for it.
+    /// Returns a Forbidden status for this write. Before the name is generated, generateName stands for it.
     pub fn forbidden(&self, object: &Value, why: impl std::fmt::Display) -> Status {
         Status::forbidden(resource_name(self.kind), self.shown_name(object), why)
     }
 
-    /// What the object is called in refusals.
+    /// Returns the object's name for error messages.
     pub fn shown_name<'v>(&'v self, object: &'v Value) -> &'v str {
         let meta = Meta::of(object);
         let names = [self.name, meta.name(), meta.generate_name()];
         names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")
     }
 
-    /// Whether it is about objects of this resource, or a subresource of one.
+    /// Whether the write is to this resource or one of its subresources.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.kind.group == group && self.kind.plural == plural
     }
 
-    /// Whether the object itself is created, not a part of it.
+    /// Whether the write creates the object itself, not a subresource.
     pub fn creates(&self, group: &str, plural: &str) -> bool {
         self.operation == Operation::Create && self.subresource.is_empty() && self.is(group, plural)
     }
 
-    /// Whether the object itself is created or updated, not a part of it.
+    /// Whether the write creates or updates the object itself, not a subresource.
     pub fn writes(&self, group: &str, plural: &str) -> bool {
         matches!(self.operation, Operation::Create | Operation::Update)
             && self.subresource.is_empty()

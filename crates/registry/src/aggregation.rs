@@ -1,4 +1,4 @@
-//! APIServices: who serves a version of a group, and whether they can be reached.
+//! APIServices: the extension API server of a group version, and its availability.
 
 mod registration;
 
@@ -12,37 +12,33 @@ use machinery::{Object, Value, go};
 
 use crate::condition;
 
-/// The condition that says whether a version can be used.
+/// The condition type.
 const AVAILABLE: &str = "Available";
 
-/// A version of a group that another server serves.
+/// A group version that an extension API server serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The name of the APIService.
     pub name: String,
-    /// The group.
     pub group: String,
-    /// The version.
     pub version: String,
-    /// The namespace of the service.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// The service.
     pub service: String,
-    /// Its port.
     pub port: u16,
-    /// Who vouches for it, in PEM; empty for those whom the system trusts.
+    /// The CA bundle in PEM; empty for the system's CAs.
     pub bundle: Vec<u8>,
-    /// Whether any certificate will do.
+    /// Whether the serving certificate is not verified (`insecureSkipTLSVerify`).
     pub insecure: bool,
-    /// Whether it was reached when it was last looked at.
+    /// The last known availability.
     pub available: bool,
-    /// Where its group stands among others.
+    /// `groupPriorityMinimum`.
     pub group_priority: i64,
-    /// Where its version stands in the group.
+    /// `versionPriority`.
     pub version_priority: i64,
 }
 
-/// Whether a version can be used, and why or why not.
+/// The Available condition of an APIService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Availability {
     status: &'static str,
@@ -50,17 +46,17 @@ pub struct Availability {
     message: String,
 }
 
-/// What the objects of the cluster say of a version's availability.
+/// The availability according to the Service and its EndpointSlices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// All there is to know.
+    /// The availability is known.
     Known(Availability),
-    /// Its server must be asked.
+    /// A discovery request is needed.
     Ask,
 }
 
 impl Remote {
-    /// Reads an APIService; `None` if this server itself serves the version.
+    /// Parses an APIService. Returns `None` for a local one.
     pub fn of(object: &Value) -> Option<Self> {
         const HTTPS: u16 = 443;
         let spec = object.get("spec")?;
@@ -83,7 +79,7 @@ impl Remote {
         })
     }
 
-    /// What every server of the version answers: `/apis/<group>/<version>`.
+    /// Returns the discovery path `/apis/<group>/<version>`.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -92,7 +88,7 @@ impl Remote {
         }
     }
 
-    /// What the service of this version and the endpoints behind it say of its availability.
+    /// Derives the availability from the Service and its EndpointSlices.
     pub fn look(&self, service: Option<&Value>, slices: &[Value]) -> Look {
         let (name, namespace) = (&self.service, go::quote(&self.namespace));
         let lost = |reason, message| Look::Known(Availability { status: "False", reason, message });
@@ -124,13 +120,13 @@ impl Remote {
 }
 
 impl Availability {
-    /// What this server itself serves.
+    /// Returns the availability of local APIServices.
     pub fn local() -> Self {
         let message = "Local APIServices are always available".to_owned();
         Self { status: "True", reason: "Local", message }
     }
 
-    /// What a server that was asked makes of it.
+    /// Returns the availability after a discovery request.
     pub fn answered(answer: &Result<(), String>) -> Self {
         match answer {
             Ok(()) => Self { status: "True", reason: "Passed", message: "all checks passed".to_owned() },
@@ -138,12 +134,11 @@ impl Availability {
         }
     }
 
-    /// Whether the version can be used.
     pub fn is_available(&self) -> bool {
         self.status == "True"
     }
 
-    /// The APIService that says so; `None` if it does already.
+    /// Returns the APIService with this condition, or `None` if it already has it.
     pub fn told(&self, object: &Value, now: Time) -> Option<Value> {
         let said = |field: &str, text: &str| {
             condition::find(object, AVAILABLE).and_then(|have| have.str_at(&[field])) == Some(text)
@@ -163,7 +158,7 @@ impl Availability {
     }
 }
 
-/// Whether a slice has a port of that name, and somebody who is ready.
+/// Whether a slice has the port and a ready endpoint.
 fn has_ready(slice: &Value, port: &str) -> bool {
     let list = |field: &str| slice.get(field).and_then(Value::as_array).unwrap_or_default();
     let ready = |endpoint: &Value| endpoint.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
@@ -195,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_says_of_a_server_comes_before_asking_it() {
+    fn availability_follows_the_service_and_its_endpoints_before_discovery() {
         let service = |port: i64| value!({"spec": {"type": "ClusterIP", "ports": [{"name": "web", "port": port}]}});
         let slice = |port: &str, ready: bool| {
             value!({
@@ -215,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn availability_is_told_once() {
+    fn an_unchanged_available_condition_is_not_written() {
         let object = registered();
         let failed = Availability::answered(&Err("no".into()));
         let told = failed.told(&object, NOW).unwrap();

@@ -1,11 +1,11 @@
-//! What binding does to a pod, and what may stand in its way.
+//! Pod binding: validates a Binding and applies it to the pod.
 
 use machinery::meta::Meta;
 use machinery::status::{GroupName, Status};
 use machinery::time::Time;
 use machinery::{At, Errors, Object, Value};
 
-/// What is wrong with a Binding.
+/// Validates a Binding.
 pub fn validate(binding: &Value) -> Result<(), Status> {
     let mut errors = Errors::new();
     let root = At::root(binding);
@@ -22,7 +22,7 @@ pub fn validate(binding: &Value) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(GroupName::new("", "Binding"), own, &errors)) }
 }
 
-/// The pod with its node: bound, scheduled, and with the annotations and labels of the binding.
+/// Returns the pod with its node, the PodScheduled condition, and the annotations and labels of the binding.
 pub fn apply(pod: &Value, binding: &Value, name: &str, now: Time) -> Result<Value, Status> {
     let refuse = |cause: String| Err(Status::conflict(GroupName::new("", "pods/binding"), name, cause));
     let meta = Meta::of(pod);
@@ -63,11 +63,11 @@ fn copy(pod: &mut Value, binding: &Value, field: &str) {
     }
 }
 
-/// The condition by which others see that the pod has a node.
+/// Sets the PodScheduled condition.
 fn set_scheduled(pod: &mut Value, now: Time) {
     let Value::Object(fields) = pod else { return };
     let Value::Object(status) = fields.get_or_insert_with("status", Value::object) else { return };
-    // A pod that has its node waits for none.
+    // A bound pod needs no nominated node.
     status.remove("nominatedNodeName");
     let conditions = status.get_or_insert_with("conditions", || Value::Array(Vec::new()));
     let Value::Array(conditions) = conditions else { return };

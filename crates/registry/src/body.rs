@@ -1,4 +1,4 @@
-//! A request's body becomes an object, or a refusal in the server's words.
+//! Request body decoding, with field validation and upstream's error messages.
 
 use api::catalogue;
 use api::kind::{Keeping, Kind, Shape, Version};
@@ -7,56 +7,52 @@ use machinery::field_validation::{self, FieldValidation};
 use machinery::status::{GroupName, Reason, Status};
 use machinery::{GroupVersionKind, Value, custom, defaulting, go, json, protobuf, yaml};
 
-/// How a body is encoded, by its `Content-Type`.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
-    /// `application/json`.
     Json,
-    /// `application/yaml`.
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
 }
 
-/// The names of what a body may be, in the order in which they are told.
+/// The supported media types, in the order in which errors list them.
 pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// An object from a body, as its version has it: unknown fields gone, defaults in.
+/// A decoded object in its version: unknown fields are dropped, defaults applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
-    /// The object.
     pub object: Value,
-    /// What the client should know about fields that are unknown or given twice.
+    /// Warnings about unknown and duplicate fields.
     pub warnings: Vec<String>,
 }
 
-/// A body as a tree, before it is known to fit a kind.
+/// A parsed body before it is matched to a kind.
 struct Parsed<'b> {
     tree: Value,
     twice: Twice<'b>,
 }
 
-/// What reading a text found by itself: keys that are given twice.
+/// Duplicate keys found by the parser.
 enum Twice<'b> {
-    /// There is no text, or one in which no key can be.
+    /// The encoding has no text, or cannot contain duplicate keys.
     Never,
-    /// The paths of those of a JSON text.
+    /// The paths of duplicate keys in a JSON text.
     Json { text: &'b [u8], paths: Vec<String> },
-    /// Each of those of a YAML text, in its reader's words.
+    /// The parser's messages for duplicate keys in a YAML text.
     Yaml(Vec<String>),
 }
 
-/// Where unknown fields stand among keys that are given twice.
+/// The order of unknown fields relative to duplicate keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Where the text has them: they are found while it is read.
+    /// In text order, as found by a strict parser.
     OfText,
-    /// Behind them: they are found in what was read.
+    /// Unknown fields after duplicate keys, as found in the parsed object.
     Last,
 }
 
 impl Media {
-    /// What a `Content-Type` means; nothing said means JSON.
+    /// Parses a `Content-Type`; an empty one means JSON.
     pub fn of(content_type: &str) -> Option<Self> {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "" | "application/json" => Some(Self::Json),
@@ -67,9 +63,9 @@ impl Media {
     }
 }
 
-/// The object of `kind` in `version` that a body holds.
+/// Decodes a body to an object of `kind` in `version`.
 ///
-/// What the body does not say of itself, its version and kind, is taken from the URL.
+/// A missing apiVersion or kind is taken from the URL.
 pub fn object(
     bytes: &[u8],
     media: Media,
@@ -88,7 +84,7 @@ pub fn object(
     Ok(received)
 }
 
-/// An object of a built-in kind that is not stored by itself: options, `Scale`, `Binding`, `Eviction`.
+/// Decodes an object of a built-in kind that is not stored: options, `Scale`, `Binding`, `Eviction`.
 pub fn plain(
     bytes: &[u8],
     media: Media,
@@ -111,7 +107,7 @@ pub fn plain(
     Ok(Received { object: tree, warnings })
 }
 
-/// Brings the tree of such an object, made here by admission, into the form that a body would have had.
+/// Normalizes an object of such a kind after admission to the form that decoding a body produces.
 pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<Received, Status> {
     let schema =
         catalogue::schema(expected).ok_or_else(|| Status::internal_error(format!("no type for {expected}")))?;
@@ -121,11 +117,11 @@ pub fn plain_again(mut tree: Value, expected: &GroupVersionKind) -> Result<Recei
     Ok(Received { object: tree, warnings: Vec::new() })
 }
 
-/// Brings a tree that was made here (by a patch, an apply or admission) into the form that a body would have had.
+/// Normalizes an object that a patch, an apply or admission produced to the form that decoding a body produces.
 pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation) -> Result<Received, Status> {
     let gvk = kind.gvk(&version.name);
     let mut received = fit(Parsed { tree, twice: Twice::Never }, version, mode).map_err(|problem| {
-        // Upstream decodes the patched object anew; what it finds then is the client's doing all the same.
+        // Upstream decodes the patched object again; errors are reported as the client's.
         Status::failure(Reason::Invalid, problem)
     })?;
     name(&mut received.object, &gvk);
@@ -133,7 +129,7 @@ pub fn again(tree: Value, kind: &Kind, version: &Version, mode: FieldValidation)
     Ok(received)
 }
 
-/// Drops what the version does not know and makes the rest what it would print.
+/// Drops fields that the version does not have, and normalizes the rest.
 fn fit(parsed: Parsed<'_>, version: &Version, mode: FieldValidation) -> Result<Received, String> {
     let Parsed { tree: mut object, twice } = parsed;
     let (unknown, order) = match &version.shape {
@@ -147,7 +143,7 @@ fn fit(parsed: Parsed<'_>, version: &Version, mode: FieldValidation) -> Result<R
 }
 
 impl Twice<'_> {
-    /// What the client is to know of these keys and of fields that are unknown.
+    /// Returns the field validation messages for duplicate keys and unknown fields.
     fn findings(&self, unknown: &[String], order: Order, mode: FieldValidation) -> Vec<String> {
         let unknown_fields = unknown.iter().map(field_validation::unknown);
         match self {
@@ -161,7 +157,7 @@ impl Twice<'_> {
     }
 }
 
-/// Keys that stand twice in a YAML text: a refusal tells them as the one error of its reader, warnings one by one.
+/// Returns the messages for duplicate keys in YAML: one combined error in strict mode, otherwise one warning each.
 fn yaml_findings(lines: &[String], mode: FieldValidation) -> Vec<String> {
     if lines.is_empty() || mode != FieldValidation::Strict {
         return lines.to_vec();
@@ -169,16 +165,15 @@ fn yaml_findings(lines: &[String], mode: FieldValidation) -> Vec<String> {
     vec![format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))]
 }
 
-/// A configuration that is applied, which is YAML whatever else it is.
+/// An apply configuration, which is YAML or JSON.
 pub struct Config {
-    /// Its tree.
     pub tree: Value,
-    /// The keys that it gives twice, in its reader's words.
+    /// The parser's messages for duplicate keys.
     twice: Vec<String>,
 }
 
 impl Config {
-    /// Reads a body.
+    /// Parses a body.
     pub fn read(bytes: &[u8]) -> Result<Self, Status> {
         let text = std::str::from_utf8(bytes).map_err(|error| Status::bad_request(error.to_string()))?;
         let parsed = yaml::parse_strict(text);
@@ -186,8 +181,7 @@ impl Config {
         Ok(Self { tree, twice })
     }
 
-    /// What the client is to know of keys that are given twice, or the refusal. Asked for once the configuration could
-    /// be applied: what is wrong with that goes first.
+    /// Returns warnings about duplicate keys, or rejects them. Called after the apply, whose errors take precedence.
     pub fn judge(&self, mode: FieldValidation) -> Result<Vec<String>, Status> {
         mode.judge(yaml_findings(&self.twice, mode)).map_err(|error| {
             let problem = error.findings().join(", ");
@@ -196,7 +190,7 @@ impl Config {
     }
 }
 
-/// Fills in version, kind and defaults.
+/// Sets apiVersion, kind and defaults.
 fn complete(object: &mut Value, kind: &Kind, version: &Version) {
     name(object, &kind.gvk(&version.name));
     match version.shape {
@@ -231,7 +225,7 @@ fn parse(bytes: &[u8], media: Media) -> Result<Parsed<'_>, String> {
     }
 }
 
-/// What a tree says it is, completed by what is expected of it.
+/// Returns the GroupVersionKind of a tree, completed from the expected one.
 fn identify(tree: &Value, expected: &GroupVersionKind, bytes: &[u8]) -> Result<GroupVersionKind, Status> {
     let text = |key: &str| match tree.get(key) {
         None | Some(Value::Null) => Ok(""),
@@ -280,7 +274,7 @@ fn unfit(actual: &GroupVersionKind, expected: &GroupVersionKind, problem: &str) 
     Status::bad_request(format!("{kind} in version {version} cannot be handled as a {}: {problem}", expected.kind))
 }
 
-/// The body is of a kind that the URL is not about: upstream names the registry of types in which it looked.
+/// Returns the error for a body of another kind than the URL's; upstream names its type registry in the message.
 fn other_kind(actual: &GroupVersionKind, expected: &GroupVersionKind) -> Status {
     if catalogue::schema(actual).is_some() {
         if actual.kind == expected.kind {
@@ -313,7 +307,7 @@ fn other_kind(actual: &GroupVersionKind, expected: &GroupVersionKind) -> Status 
     unfit(actual, expected, &problem)
 }
 
-/// The Go package that upstream's internal types of a group are in.
+/// Returns the Go package of upstream's internal types of a group.
 fn internal(group: &str) -> &str {
     if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) }
 }
@@ -327,7 +321,7 @@ fn unrecognized(expected: &GroupVersionKind, problem: &str, bytes: &[u8]) -> Sta
     ))
 }
 
-/// The beginning of a body, for a message: text as it is if it looks like JSON, otherwise in hexadecimal.
+/// Returns the start of a body for an error message: as text if it looks like JSON, otherwise in hexadecimal.
 fn summary(bytes: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let (shown, more) = if bytes.len() > BYTES_MAX { (&bytes[..BYTES_MAX], " ...") } else { (bytes, "") };
@@ -338,12 +332,13 @@ fn summary(bytes: &[u8]) -> String {
     }
 }
 
-/// The `Content-Type` is none that the server reads.
+/// Returns the 415 for an unsupported `Content-Type`.
 pub fn unsupported_media() -> Status {
     Status::unsupported_media_type(&MEDIA_TYPES)
 }
 
-/// The kind in messages about validity: `Deployment.apps`. The group is that of the stored form, which is judged.
+/// Returns the kind for validation errors: `Deployment.apps`. The group is that of the storage version, which is
+/// validated.
 pub fn kind_name(kind: &Kind) -> GroupName<'_> {
     let group = match &kind.keeping {
         Keeping::Stored { version, .. } => &version.group,
@@ -352,7 +347,7 @@ pub fn kind_name(kind: &Kind) -> GroupName<'_> {
     GroupName::new(group, &kind.kind)
 }
 
-/// The resource in messages: `deployments.apps`.
+/// Returns the resource for error messages: `deployments.apps`.
 pub fn resource_name(kind: &Kind) -> GroupName<'_> {
     GroupName::new(&kind.group, &kind.plural)
 }
@@ -362,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_are_told_in_the_order_of_the_text_and_of_yaml_by_line() {
+    fn field_validation_messages_are_in_text_order_and_yaml_ones_by_line() {
         let kind = api::core::config_map::kind();
         let version = &kind.versions[0];
         let check = |media: Media, text: &str, mode: FieldValidation, expect: Result<&[&str], &str>| {
@@ -389,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_applied_configuration_that_gives_a_key_twice_is_refused_or_told() {
+    fn a_duplicate_key_in_an_apply_configuration_is_rejected_or_warned_about() {
         let config = Config::read(b"\nspec:\n  foo: a\n  foo: b\n").unwrap();
         assert_eq!(config.tree.str_at(&["spec", "foo"]), Some("b"));
         let told = r#"line 4: key "foo" already set in map"#;

@@ -1,13 +1,12 @@
-//! Conditions that the server itself sets in the status of an object.
+//! Status conditions that the server itself sets.
 
 use machinery::{Object, Value};
 
-/// The conditions in the status of an object.
 pub fn all(object: &Value) -> &[Value] {
     object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// The condition of a type in the status of an object.
+/// Returns the condition of a type.
 pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     all(object).iter().find(|condition| condition.str_at(&["type"]) == Some(kind))
 }
@@ -17,7 +16,7 @@ pub fn is_true(object: &Value, kind: &str) -> bool {
     find(object, kind).is_some_and(|condition| condition.str_at(&["status"]) == Some("True"))
 }
 
-/// Sets a condition in its place, or at the end. While its status stays, so does the time of its last transition.
+/// Replaces or appends a condition. lastTransitionTime is kept while the status does not change.
 pub fn set(object: &mut Value, mut condition: Object) {
     let Value::Object(fields) = object else { return };
     let Value::Object(status) = fields.get_or_insert_with("status", Value::object) else { return };
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_keeps_its_place_and_while_it_says_the_same_its_time() {
+    fn an_updated_condition_keeps_its_position_and_unchanged_transition_time() {
         let mut object = value!({"status": {"conditions": [
             {"type": "A", "status": "True", "lastTransitionTime": "1"},
             {"type": "B", "status": "True", "lastTransitionTime": "1"},

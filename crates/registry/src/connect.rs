@@ -1,4 +1,4 @@
-//! Streams to where an object runs: which of them may be had, and where they lead.
+//! Connect subresources: options, and the location of the backend.
 //!
 //! ```text
 //! request ─options─> (pod) ─container─> (node) ─address─> Location ─> the proxy
@@ -22,12 +22,12 @@ pub use stream::{ForwardOptions, ProcessOptions};
 
 use machinery::status::{Reason, Status};
 
-/// An error of the way to a node or a pod, which upstream passes on as it is: no reason, only words.
+/// Returns an error of the connection to a node or pod without a reason, as upstream does.
 pub fn broken(message: impl Into<String>) -> Status {
     Status { reason: Reason::Unknown, ..Status::failure(Reason::InternalError, message) }
 }
 
-/// A name or value as it stands in a query.
+/// Escapes a name or value for a query.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -40,7 +40,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Pairs as a query, in the order of their names as Go writes them.
+/// Encodes a query sorted by name, as Go does.
 fn encode(mut pairs: Vec<(&str, String)>) -> String {
     pairs.sort_by_key(|(name, _)| *name);
     let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();

@@ -1,12 +1,12 @@
-//! An object's way between the version of a request and the version it is stored in.
+//! Conversion between the version of a request and the storage version.
 //!
 //! ```text
-//! built-in: request ──to_stored──> [admission, rules] ──> store ──from_stored──> answer
-//! custom:   request ──> [admission, rules] ──in_version──> store ──refresh, in_version──> answer
+//! built-in: request ──to_stored──> [admission, rules] ──> store ──from_stored──> response
+//! custom:   request ──> [admission, rules] ──in_version──> store ──refresh, in_version──> response
 //! ```
 //!
-//! Custom resources stay in the version of the request until they are written, since their rules are those of a version.
-//! Where a webhook converts them, the server asks it ([`review`]), and [`in_version`] has nothing to do.
+//! Custom resources stay in the request's version until they are written, since their rules are per version. Where a
+//! webhook converts them, the server calls it ([`review`]), and [`in_version`] does nothing.
 
 pub mod review;
 
@@ -16,8 +16,8 @@ use api::kind::{Keeping, Kind, Shape, Version};
 use machinery::apply::{FieldSet, Versions, zero};
 use machinery::{Schema, Str, Value, defaulting, pruning};
 
-/// Makes an object of a request's version one of the version in which the rules of its kind see it: the stored one, for
-/// a built-in kind.
+/// Converts an object from the request's version to the version of its kind's rules, which is the storage version for a
+/// built-in kind.
 pub fn to_stored(object: &mut Value, kind: &Kind, version: &Version) {
     if kind.is_custom() {
         return;
@@ -30,7 +30,7 @@ pub fn to_stored(object: &mut Value, kind: &Kind, version: &Version) {
     }
 }
 
-/// Makes an object on its way one of a version: from the stored one, for a built-in kind.
+/// Converts an object of a built-in kind from the storage version to a version.
 pub fn from_stored(object: &mut Value, kind: &Kind, version: &Version) {
     if kind.is_custom() {
         return in_version(object, kind, version);
@@ -41,7 +41,7 @@ pub fn from_stored(object: &mut Value, kind: &Kind, version: &Version) {
     set_api_version(object, &kind.gvk(&version.name).api_version());
 }
 
-/// The same of an object that stays as it is: a copy only if it is in another version.
+/// Like [`from_stored`], but only copies the object if it is in another version.
 pub fn in_request<'o>(object: &'o Value, kind: &Kind, version: &Version) -> Cow<'o, Value> {
     let is_there = object.str_at(&["apiVersion"]) == Some(kind.gvk(&version.name).api_version().as_str());
     if is_there && version.convert.is_none() {
@@ -52,8 +52,8 @@ pub fn in_request<'o>(object: &'o Value, kind: &Kind, version: &Version) -> Cow<
     Cow::Owned(object)
 }
 
-/// Makes a custom resource one of another version, of which it keeps what that has. No webhook is asked: where one
-/// converts, nothing is done.
+/// Converts a custom resource to another version and drops the fields that version does not have. Does nothing if a
+/// webhook converts the kind.
 pub fn in_version(object: &mut Value, kind: &Kind, version: &Version) {
     let api_version = kind.gvk(&version.name).api_version();
     if kind.is_custom() && kind.converter.is_none() && object.str_at(&["apiVersion"]) != Some(api_version.as_str()) {
@@ -62,8 +62,8 @@ pub fn in_version(object: &mut Value, kind: &Kind, version: &Version) {
     }
 }
 
-/// Makes a custom resource that was read what its definition says now, in the version in which it is: it may have been
-/// written before the schema changed.
+/// Applies the current schema to a stored custom resource, in its stored version: it may have been written before the
+/// schema changed.
 pub fn refresh(object: &mut Value, kind: &Kind) {
     if let Some(version) = version_of(object, kind).filter(|version| matches!(version.shape, Shape::Custom(..))) {
         pruning::prune(object, version.schema());
@@ -71,13 +71,13 @@ pub fn refresh(object: &mut Value, kind: &Kind) {
     }
 }
 
-/// The version in which an object says it is, if its kind has that.
+/// Returns the version in an object's apiVersion, if its kind has that version.
 fn version_of<'k>(object: &Value, kind: &'k Kind) -> Option<&'k Version> {
     let (group, version) = object.str_at(&["apiVersion"])?.rsplit_once('/')?;
     (group == kind.group).then(|| kind.version(version)).flatten()
 }
 
-/// The version in which the objects of a kind are stored, if that is one of its own.
+/// Returns the storage version of a kind, if it is one of the kind's own versions.
 pub fn stored_version(kind: &Kind) -> Option<&Version> {
     match &kind.keeping {
         Keeping::Stored { version, .. } if version.group == kind.group => kind.version(&version.version),
@@ -85,7 +85,7 @@ pub fn stored_version(kind: &Kind) -> Option<&Version> {
     }
 }
 
-/// Whether objects of this version are stored as they are.
+/// Whether objects of this version are stored without conversion.
 pub fn is_stored(kind: &Kind, version: &Version) -> bool {
     match &kind.keeping {
         Keeping::Stored { version: stored, .. } => stored.group == kind.group && stored.version == version.name,
@@ -99,12 +99,11 @@ fn set_api_version(object: &mut Value, api_version: &str) {
     }
 }
 
-/// The versions of a kind, as managed fields need them.
+/// Version conversion for managedFields.
 #[derive(Clone, Copy, Debug)]
 pub struct Managed<'a> {
-    /// The kind.
     pub kind: &'a Kind,
-    /// The subresource that is written.
+    /// The written subresource.
     pub subresource: &'a str,
 }
 
@@ -129,7 +128,7 @@ impl Versions for Managed<'_> {
         let (Some(from), Some(to)) = versions else { return Err(format!("there is no version {api_version}")) };
         let mut object = object.clone();
         if self.kind.converter.is_some() {
-            // DEVIATION: who owns which field of a webhook-converted object is compared between versions by the fields' names.
+            // DEVIATION: field ownership of a webhook-converted object is compared between versions by field name.
             set_api_version(&mut object, api_version);
             return Ok(object);
         }

@@ -1,4 +1,4 @@
-//! What a delete does to an object: nothing more, a mark, or its end.
+//! Deletion: whether a delete removes an object, marks it with deletionTimestamp, or changes nothing.
 
 use api::kind::{Dependents, Kind};
 use machinery::Value;
@@ -9,18 +9,18 @@ use machinery::time::{Duration, Time};
 use crate::body::{kind_name, resource_name};
 use crate::options::{DeleteOptions, Propagation};
 
-/// What becomes of an object.
+/// The result of a delete.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
-    /// It is on its way out already, and this delete changes nothing.
+    /// The object is already being deleted, and this delete changes nothing.
     Keep,
-    /// It is written with a mark and goes later.
+    /// The object is stored with a deletionTimestamp and removed later.
     Mark(Value),
-    /// It goes now; this is its last state.
+    /// The object is removed now; this is its last state.
     Remove(Value),
 }
 
-/// Decides what a delete does to `object`, which has its resourceVersion.
+/// Plans the delete of `object`, which contains its resourceVersion.
 pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> Result<Plan, Status> {
     check_preconditions(kind, object, options)?;
     let meta = Meta::of(object);
@@ -28,7 +28,7 @@ pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> 
     let grace = match (grace, meta.is_deleting()) {
         (None, _) => None,
         (Some(grace), false) => Some(grace),
-        // A negative period cannot be kept, and is 1 as in the first delete.
+        // A negative grace period is replaced by 1, as in the first delete.
         (Some(_), true) => match (meta.deletion_grace_period_seconds(), options.grace_period_seconds.map(not_negative))
         {
             (Some(have), Some(wanted)) if wanted < have => return Ok(shorten(object, have, wanted)),
@@ -56,7 +56,7 @@ pub fn plan(kind: &Kind, object: &Value, options: &DeleteOptions, now: Time) -> 
     }
 }
 
-/// Whether an update takes away the last thing that kept an object.
+/// Whether an update removes the last finalizer of a deleted object.
 pub fn ends(kind: &Kind, object: &Value, old: &Value) -> bool {
     let old = Meta::of(old);
     old.is_deleting()
@@ -65,7 +65,7 @@ pub fn ends(kind: &Kind, object: &Value, old: &Value) -> bool {
         && !kind.rules.is_held(object)
 }
 
-/// The answer to a delete that is done: which object it was.
+/// Returns the success Status of a delete, which identifies the object.
 pub fn deleted(kind: &Kind, object: &Value) -> Status {
     let meta = Meta::of(object);
     Status::success().with_details(Details {
@@ -122,7 +122,7 @@ const fn not_negative(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// A second delete may make the end come sooner, never later.
+/// Shortens the grace period; a second delete can never extend it.
 fn shorten(object: &Value, have: i64, wanted: i64) -> Plan {
     let mut object = object.clone();
     let end = Meta::of(&object).deletion_timestamp();
@@ -135,7 +135,7 @@ fn shorten(object: &Value, have: i64, wanted: i64) -> Plan {
 
 fn mark(kind: &Kind, object: &mut Value, now: Time, seconds: i64) {
     let Some(mut meta) = MetaMut::of(object) else { return };
-    // Whoever watches must see that the object is no longer what it was.
+    // The generation is incremented so that controllers observe the deletion.
     let generation = meta.view().generation();
     if generation > 0 {
         meta.set("generation", generation + 1);
@@ -144,7 +144,7 @@ fn mark(kind: &Kind, object: &mut Value, now: Time, seconds: i64) {
     kind.rules.mark_deleted(object);
 }
 
-/// The finalizers by which the garbage collector knows what to do about dependents.
+/// Sets the finalizers that tell the garbage collector how to handle dependents.
 fn set_propagation(kind: &Kind, object: &mut Value, wanted: Option<Propagation>) {
     let meta = Meta::of(object);
     let has = |name: &str| meta.finalizers().any(|finalizer| finalizer == name);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_goes_at_once_unless_something_holds_it() {
+    fn an_object_is_removed_immediately_unless_finalizers_or_grace_period_keep_it() {
         let plain = r#"{"metadata": {"name": "a", "uid": "u"}}"#;
         check(plain, &DeleteOptions::default(), "remove");
         let held = r#"{"metadata": {"name": "a", "finalizers": ["example.com/x"]}}"#;

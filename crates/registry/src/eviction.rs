@@ -1,4 +1,4 @@
-//! Eviction: whether the budget of a pod lets it go, and what becomes of budget and pod if it does.
+//! Eviction: checks the PodDisruptionBudget of a pod and updates the budget.
 
 use machinery::field::Cause;
 use machinery::meta::Meta;
@@ -8,21 +8,21 @@ use machinery::{Object, Value, labels};
 
 use crate::condition;
 
-/// Evictions that a budget's controller has not confirmed yet; with more of them nothing is evicted.
+/// Maximum number of evictions that the disruption controller has not confirmed; beyond it evictions are rejected.
 const DISRUPTED_PODS_MAX: usize = 2000;
-/// When to ask again for a budget that is not up to date.
+/// Retry-After in seconds for a budget whose status is outdated.
 const RETRY_SECONDS: u32 = 10;
 
-/// Why a pod may go.
+/// The permission to evict a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Leave {
-    /// Nobody guards it, or it counts for nobody: as long as it stays as it was seen.
+    /// No budget applies, or the pod does not count as healthy; valid while the pod is unchanged.
     Free,
-    /// Its budget lets it go, and is to be replaced by this.
+    /// The budget allows the disruption and is replaced by this object.
     Spend(Box<Value>),
 }
 
-/// Whether `pod` may be evicted, by the budgets of its namespace.
+/// Checks whether `pod` may be evicted, by the budgets of its namespace.
 pub fn judge(pod: &Value, budgets: &[Value], now: Time) -> Result<Leave, Status> {
     if is_no_loss(pod) {
         return Ok(Leave::Free);
@@ -44,7 +44,7 @@ pub fn judge(pod: &Value, budgets: &[Value], now: Time) -> Result<Leave, Status>
     Ok(Leave::Spend(Box::new(spend(budget, Meta::of(pod).name(), now))))
 }
 
-/// The pod with the condition by which others see why it goes.
+/// Sets the DisruptionTarget condition.
 pub fn mark(pod: &mut Value, now: Time) {
     let mut found = Object::new();
     found.insert("type", "DisruptionTarget");
@@ -60,7 +60,7 @@ pub fn mark(pod: &mut Value, now: Time) {
     condition::set(pod, found);
 }
 
-/// Whether a pod is lost already, or was never there.
+/// Whether the pod is terminal, pending or already being deleted, so that no budget applies.
 fn is_no_loss(pod: &Value) -> bool {
     let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
     matches!(phase, "Succeeded" | "Failed" | "Pending") || Meta::of(pod).is_deleting()
@@ -71,13 +71,13 @@ fn guards(budget: &Value, pod: &Value) -> bool {
     selector.is_ok_and(|selector| selector.matches_object(pod))
 }
 
-/// Whether a pod that is not ready may go without asking: it does not count as healthy.
+/// Whether an unready pod may be evicted without using the budget (unhealthyPodEvictionPolicy).
 fn spares_unhealthy(budget: &Value) -> bool {
     let (healthy, wanted) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
     budget.str_at(&["spec", "unhealthyPodEvictionPolicy"]) == Some("AlwaysAllow") || (healthy >= wanted && wanted > 0)
 }
 
-/// Whether the budget has something to give.
+/// Rejects the eviction if the budget allows no disruption.
 fn check(budget: &Value) -> Result<(), Status> {
     const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
     let name = Meta::of(budget).name();
@@ -118,7 +118,7 @@ fn check(budget: &Value) -> Result<(), Status> {
     )
 }
 
-/// The budget after it has let a pod go: its controller must not count that pod any more.
+/// Returns the budget after an eviction, with the pod in disruptedPods.
 fn spend(budget: &Value, pod: &str, now: Time) -> Value {
     let mut budget = budget.clone();
     let left = number(&budget, "disruptionsAllowed") - 1;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_goes_if_its_budget_has_something_left() {
+    fn a_pod_is_evicted_if_its_budget_allows_a_disruption() {
         let ready = pod("Running", "True");
         check(&ready, &[], "free");
         check(&ready, &[budget("other", 0, 1, 1)], "free");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_no_loss_are_not_guarded() {
+    fn terminal_and_pending_pods_are_evicted_without_a_budget() {
         for phase in ["Pending", "Succeeded", "Failed"] {
             check(&pod(phase, "False"), &[budget("web", 0, 0, 1)], "free");
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_ready_goes_while_enough_others_are_or_always_if_the_budget_says_so() {
+    fn an_unready_pod_is_evicted_according_to_the_unhealthy_pod_eviction_policy() {
         let unready = pod("Running", "False");
         check(&unready, &[budget("web", 0, 2, 2)], "free");
         check(
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_not_up_to_date_says_when_to_ask_again() {
+    fn an_outdated_budget_rejects_with_retry_after() {
         let mut late = budget("web", 1, 1, 1);
         if let Some(Value::Object(metadata)) = late.get_mut("metadata") {
             metadata.insert("generation", 2);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_is_written_down_and_the_last_of_it_is_told() {
+    fn an_eviction_decrements_disruptions_allowed_and_updates_the_condition() {
         let Ok(Leave::Spend(spent)) = judge(&pod("Running", "True"), &[budget("web", 1, 2, 1)], NOW) else {
             panic!("the budget has one left");
         };

@@ -1,4 +1,4 @@
-//! What each verb of the API means: pure functions from a request and a view to an answer and a store transaction.
+//! API verb semantics: pure functions from a request and a view to a response and a store transaction.
 
 pub mod accept;
 pub mod admission;

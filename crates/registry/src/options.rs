@@ -1,4 +1,4 @@
-//! The options of a request, read from its query (or, for a delete, its body) and judged.
+//! Request options, parsed from the query (or the body of a delete) and validated.
 
 use machinery::field::Error;
 use machinery::field_validation::FieldValidation;
@@ -8,83 +8,70 @@ use machinery::{Errors, Path, Value};
 
 use crate::query::Query;
 
-/// What every write may be asked.
+/// CreateOptions, UpdateOptions and PatchOptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Everything but the last step.
     pub dry_run: bool,
-    /// Who comes to own what is written; empty if the client does not say.
+    /// Empty if the client does not specify one.
     pub field_manager: String,
-    /// What to do about unknown fields.
     pub field_validation: FieldValidation,
-    /// Take what others own; only for an apply.
+    /// Take over fields of other managers; only for an apply.
     pub force: bool,
 }
 
-/// The writes, by the names of their options.
+/// The write requests, by the names of their options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
-    /// POST.
     Create,
-    /// PUT.
     Update,
-    /// PATCH of any sort but an apply.
+    /// PATCH of any type other than apply.
     Patch,
-    /// An apply.
     Apply,
 }
 
-/// What a list or watch may be asked.
+/// ListOptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Which labels.
     pub label_selector: String,
-    /// Which fields.
     pub field_selector: String,
-    /// Not older than this, or exactly this.
+    /// The minimum or exact revision, according to `resource_version_match`.
     pub resource_version: String,
-    /// How [`resource_version`](Self::resource_version) is meant.
     pub resource_version_match: String,
-    /// At most so many.
+    /// Maximum number of items.
     pub limit: i64,
-    /// Where the list before ended.
     pub continue_token: String,
-    /// When a watch shall end.
+    /// Duration of a watch.
     pub timeout_seconds: Option<i64>,
-    /// Whether a watch may tell of revisions at which nothing happened.
     pub allow_watch_bookmarks: bool,
-    /// Whether a watch begins with what there is.
+    /// Whether a watch starts with the current objects.
     pub send_initial_events: Option<bool>,
 }
 
-/// What a delete may be asked.
+/// DeleteOptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Everything but the last step.
     pub dry_run: bool,
-    /// How long the object may take to go.
     pub grace_period_seconds: Option<i64>,
-    /// Only if it is this object.
+    /// Precondition: the object's UID.
     pub uid: Option<String>,
-    /// Only if it is at this version.
+    /// Precondition: the object's resourceVersion.
     pub resource_version: Option<String>,
-    /// What becomes of its dependents.
     pub propagation: Option<Propagation>,
 }
 
-/// What becomes of the dependents of a deleted object.
+/// propagationPolicy: the handling of a deleted object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay, without an owner.
+    /// Dependents are kept without an owner.
     Orphan,
-    /// They go after it.
+    /// Dependents are deleted after the object.
     Background,
-    /// They go before it.
+    /// Dependents are deleted before the object.
     Foreground,
 }
 
 impl WriteOptions {
-    /// Reads and judges the options of a write.
+    /// Parses and validates the options of a write.
     pub fn of(query: &Query, kind: WriteKind) -> Result<Self, Status> {
         let mut errors = Errors::new();
         let manager = query.text("fieldManager");
@@ -111,7 +98,7 @@ impl WriteOptions {
         Ok(Self { dry_run, field_manager: manager.to_owned(), field_validation, force })
     }
 
-    /// Who comes to own what is written: the manager that is named, or the beginning of the `User-Agent`.
+    /// Returns the field manager: the specified one, or the prefix of the `User-Agent`.
     pub fn manager(&self, user_agent: &str) -> String {
         const BYTES_MAX: usize = 128;
         if !self.field_manager.is_empty() {
@@ -135,7 +122,7 @@ impl WriteKind {
 }
 
 impl ListOptions {
-    /// Reads and judges the options of a list.
+    /// Parses and validates the options of a list.
     pub fn of_list(query: &Query) -> Result<Self, Status> {
         let options = Self::read(query)?;
         let mut errors = Errors::new();
@@ -163,7 +150,7 @@ impl ListOptions {
         Ok(options)
     }
 
-    /// Reads and judges the options of a watch.
+    /// Parses and validates the options of a watch.
     pub fn of_watch(query: &Query) -> Result<Self, Status> {
         let options = Self::read(query)?;
         let mut errors = Errors::new();
@@ -202,7 +189,7 @@ impl ListOptions {
 }
 
 impl DeleteOptions {
-    /// Reads and judges the options of a delete: those of the body if there is one, otherwise those of the query.
+    /// Parses and validates the options of a delete: those of the body if there is one, otherwise those of the query.
     pub fn of(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
         let mut errors = Errors::new();
         let text = |name: &str| body.map_or_else(|| query.get(name), |body| body.str_at(&[name]));
@@ -273,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_that_contradict_each_other_are_refused() {
+    fn contradictory_options_are_rejected() {
         let message = |query: &str| ListOptions::of_list(&Query::parse(query)).unwrap_err().message;
         assert_eq!(
             message("resourceVersionMatch=Exact"),
@@ -287,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_name_a_manager_is_named_by_its_program() {
+    fn the_field_manager_defaults_to_the_user_agent() {
         let options = WriteOptions::default();
         assert_eq!(options.manager("kubectl/v1.36.0 (linux/amd64)"), "kubectl");
         assert_eq!(options.manager(""), "unknown");

@@ -1,23 +1,23 @@
-//! Where a list goes on: the token that a client sends back unread.
+//! Continue tokens of paginated lists.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use machinery::status::Status;
 use machinery::{Object, Value, json};
 
-/// Where a list ended.
+/// The position at which a list continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continue {
-    /// The revision of the list; negative if the rest may come from a later one.
+    /// The revision of the list; negative if the rest may be read at the latest revision.
     pub revision: i64,
-    /// The first key of the rest, below the kind's own prefix.
+    /// The first key of the rest, below the kind's prefix.
     pub start: String,
 }
 
 const VERSION: &str = "meta.k8s.io/v1";
 
 impl Continue {
-    /// Reads a token.
+    /// Parses a token.
     pub fn parse(token: &str) -> Result<Self, Status> {
         let refuse = |why: String| Status::bad_request(format!("invalid continue token: {why}"));
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|error| {
@@ -43,7 +43,7 @@ impl Continue {
         Ok(Self { revision, start })
     }
 
-    /// Writes a token.
+    /// Encodes a token.
     pub fn token(&self) -> String {
         let mut fields = Object::new();
         fields.insert("v", VERSION);
@@ -53,7 +53,7 @@ impl Continue {
     }
 }
 
-/// Where Go's decoder would say that the token stops making sense.
+/// Returns the position that Go's base64 decoder reports for an error.
 fn position(error: &base64::DecodeError, token: &str) -> usize {
     match error {
         base64::DecodeError::InvalidByte(at, _) => *at,
@@ -62,7 +62,7 @@ fn position(error: &base64::DecodeError, token: &str) -> usize {
     }
 }
 
-/// The list cannot be continued at its revision: the client may go on from a later one with the token in the answer.
+/// Returns the 410 for a compacted revision, with a token to continue at the latest one.
 pub fn expired(start: &str) -> Status {
     let token = Continue { revision: -1, start: start.to_owned() }.token();
     let status = Status::expired(
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_back_as_it_was() {
+    fn a_continue_token_round_trips() {
         let one = Continue { revision: 7, start: "default/a\u{0}".to_owned() };
         assert_eq!(Continue::parse(&one.token()), Ok(one));
         let error = Continue::parse("bogus").unwrap_err().message;

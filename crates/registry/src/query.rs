@@ -1,46 +1,46 @@
-//! The part of a URL after the question mark, read as Go reads it.
+//! URL query parsing with Go's semantics.
 
 use machinery::go;
 use machinery::status::Status;
 
-/// Names and values in the order in which they came.
+/// Names and values in their original order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query. A pair that is not well escaped is dropped, as Go does.
+    /// Parses a query. Pairs with invalid escapes are dropped, as Go does.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
         let split = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         Self(split.filter_map(|(key, value)| Some((unescape(key)?, unescape(value)?))).collect())
     }
 
-    /// The first value of that name.
+    /// Returns the first value of that name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of that name.
+    /// Returns all values of that name.
     pub fn all(&self, name: &str) -> Vec<&str> {
         self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The first value of that name, empty if there is none.
+    /// Returns the first value of that name, empty if absent.
     pub fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
 
-    /// A switch: there and neither `0` nor `false`.
+    /// Whether the parameter is present and neither `0` nor `false`.
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// A switch that may be left open.
+    /// Returns a boolean parameter, `None` if absent.
     pub fn switch(&self, name: &str) -> Option<bool> {
         self.get(name).map(|_| self.flag(name))
     }
 
-    /// A number, if one is given.
+    /// Returns an integer parameter, `None` if absent.
     pub fn int(&self, name: &str) -> Result<Option<i64>, Status> {
         match self.get(name) {
             None | Some("") => Ok(None),
@@ -51,7 +51,6 @@ impl Query {
         }
     }
 
-    /// Whether a name is given at all.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -62,12 +61,12 @@ fn is_number(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Undoes the escapes of a query, where a plus is a space.
+/// Decodes query escapes, where a plus is a space.
 fn unescape(text: &str) -> Option<String> {
     percent_decode(&text.replace('+', " "))
 }
 
-/// Undoes the escapes of a path or query; `None` if there is a broken one.
+/// Decodes percent escapes; `None` if one is invalid.
 pub fn percent_decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_read_as_go_reads_them() {
+    fn queries_are_parsed_as_go_does() {
         let query = Query::parse("a=b+c&labelSelector=x%3Dy&watch&limit=7&a=d&bad=%zz&no=false&zero=0");
         assert_eq!(query.get("a"), Some("b c"));
         assert_eq!(query.all("a"), ["b c", "d"]);

@@ -1,19 +1,19 @@
-//! RequestInfo: the verb and the resource that a method and a URL name. Authorization asks about it and the handlers execute it;
-//! nothing else reads the URL.
+//! RequestInfo: the verb and resource of a method and URL. Authorizers and handlers both use it, and no other code
+//! interprets the URL.
 
 use machinery::fields;
 
 use crate::query::{Query, percent_decode};
 
-/// What a request is about.
+/// The verb and resource of a request (upstream's RequestInfo).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// The path, unescaped.
     pub path: String,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`; for what is no
-    /// resource the method in lower case.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, `proxy`; for a non-resource
+    /// path the method in lower case.
     pub verb: &'static str,
-    /// The resource, if it is one.
+    /// The resource; `None` for a non-resource path.
     pub resource: Option<Resource>,
     /// Whether the verb comes from a `/watch/` or `/proxy/` prefix of the path instead of the method.
     pub is_prefixed: bool,
@@ -21,7 +21,7 @@ pub struct Info {
     is_read: bool,
 }
 
-/// Where a URL places its resource.
+/// The scope of a resource in the URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// `/nodes/n`, `/pods`, and `/namespaces/n` itself.
@@ -31,41 +31,39 @@ pub enum Form {
     Namespaced,
 }
 
-/// Why a URL does not lead to a handler, whoever asks.
+/// Reasons why a URL has no handler, for any user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// There is no such URL: 404.
+    /// 404: the URL does not exist.
     NotFound,
-    /// The URL exists for other methods: 405.
+    /// 405: the URL exists for other methods.
     Method,
 }
 
-/// The resource that a URL names.
+/// The resource in a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resource {
     /// The group, empty for core.
     pub group: String,
-    /// The version.
     pub version: String,
-    /// The namespace, empty if none is named. For `/namespaces/n` it is `n`, as authorizers expect.
+    /// The namespace, empty if there is none. For `/namespaces/n` it is `n`, as authorizers expect.
     pub namespace: String,
-    /// Whether the resource stands below a namespace in the URL.
+    /// Whether the resource is below a namespace in the URL.
     pub form: Form,
-    /// The plural name.
     pub plural: String,
-    /// The name, empty if none is named. Also the name that a field selector asks for, see [`Resource::in_url`].
+    /// The name, empty if there is none. Also the name in a field selector, see [`Resource::in_url`].
     pub name: String,
-    /// Whether the name stands in the URL.
+    /// Whether the name is in the URL path.
     pub in_url: bool,
-    /// The subresource, empty if none is named.
+    /// The subresource, may be empty.
     pub subresource: String,
-    /// What comes after the subresource: the path of a proxied request.
+    /// The path after the subresource, for proxied requests.
     pub rest: String,
 }
 
 impl Info {
-    /// Reads method, path and query. The rules are those of Kubernetes' own resolver, so that authorization sees what
-    /// it would see there.
+    /// Parses method, path and query. The rules are those of upstream's RequestInfoFactory, so that authorizers see the
+    /// same attributes.
     pub fn of(method: &str, path: &str, query: &Query) -> Self {
         let decoded = percent_decode(path).unwrap_or_else(|| path.to_owned());
         let verb = verb_of(method);
@@ -99,9 +97,9 @@ impl Info {
         Self { path: decoded, verb, resource: Some(resource), is_prefixed, is_read }
     }
 
-    /// Checks that the URL exists for the method and, if `namespaced` tells the scope of the kind, that its form is the
-    /// kind's. It runs before authorization: authorizers are asked about the namespace in the URL, so a cluster-scoped
-    /// object must not be reachable through one, nor a namespaced object without one.
+    /// Checks that the URL exists for the method and, if `namespaced` is the known scope of the kind, that the URL has
+    /// that scope. The check runs before authorization: authorizers decide by the namespace in the URL, so a
+    /// cluster-scoped object must not be reachable through one, nor a namespaced object without one.
     pub fn check(&self, namespaced: Option<bool>) -> Result<(), Mismatch> {
         let Some(resource) = &self.resource else { return Ok(()) };
         if self.is_prefixed && !self.is_read {
@@ -116,12 +114,12 @@ impl Info {
         }
     }
 
-    /// Whether selectors narrow what is authorized. Those of prefixed URLs do not, as upstream.
+    /// Whether selectors are part of the authorization attributes. Those of prefixed URLs are not, as in upstream.
     pub fn has_selectors(&self) -> bool {
         !self.is_prefixed
     }
 
-    /// Whether this request stays open: not bounded by the usual deadline, nor counted as in flight.
+    /// Whether the request is long-running: without the usual deadline, and not counted as in flight.
     pub fn is_long_running(&self) -> bool {
         let connects = |resource: &Resource| {
             matches!(resource.subresource.as_str(), "attach" | "exec" | "proxy" | "log" | "portforward")
@@ -156,7 +154,7 @@ impl Resource {
         self.in_url = !self.name.is_empty();
     }
 
-    /// A read of a collection is a list or a watch, a delete of one a `deletecollection`.
+    /// Returns the verb for a collection: a read is `list` or `watch`, a delete `deletecollection`.
     fn narrow(&mut self, verb: &'static str, query: &Query) -> &'static str {
         if self.in_url {
             return verb;
@@ -176,7 +174,7 @@ impl Resource {
     }
 }
 
-/// Whether a name can stand in a URL as one segment.
+/// Whether a name is valid as a path segment.
 fn is_path_segment(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_say_what_a_request_is_about() {
+    fn urls_are_parsed_to_verb_and_resource() {
         check("GET", "/api", "get /api");
         check("GET", "/api/v1", "get /api/v1");
         check("GET", "/apis/apps/v1", "get /apis/apps/v1");

@@ -1,4 +1,4 @@
-//! The number of replicas of an object, seen and written as a `Scale`.
+//! The `Scale` of an object: conversion from and to its replica count.
 
 use api::kind::{Does, Kind, ReplicaPaths};
 use machinery::apply::scale::ReplicasPaths;
@@ -6,7 +6,7 @@ use machinery::meta::Meta;
 use machinery::status::{GroupName, Status};
 use machinery::{At, Errors, Object, Str, Value, labels};
 
-/// The `Scale` of an object.
+/// Returns the `Scale` of an object.
 pub fn of(object: &Value, paths: &ReplicaPaths) -> Value {
     let mut metadata = Object::new();
     let meta = Meta::of(object);
@@ -34,7 +34,7 @@ pub fn of(object: &Value, paths: &ReplicaPaths) -> Value {
     Value::Object(scale)
 }
 
-/// Where the wanted number is in each version of a kind, as owners of fields know it.
+/// Returns the replicas path of each version, for managedFields.
 pub fn owned_paths(kind: &Kind) -> ReplicasPaths {
     ReplicasPaths::of_steps(kind.versions.iter().map(|version| {
         let wanted = match kind.subresource(&version.name, "scale").map(|part| &part.does) {
@@ -45,7 +45,7 @@ pub fn owned_paths(kind: &Kind) -> ReplicasPaths {
     }))
 }
 
-/// Writes what a `Scale` wants into its object.
+/// Writes the replica count of a `Scale` into its object.
 pub fn write(object: &mut Value, scale: &Value, paths: &ReplicaPaths) {
     let replicas = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or_default();
     let Some((last, way)) = paths.wanted.split_last() else { return };
@@ -59,7 +59,7 @@ pub fn write(object: &mut Value, scale: &Value, paths: &ReplicaPaths) {
     }
 }
 
-/// What is wrong with a `Scale`.
+/// Validates a `Scale`.
 pub fn validate(scale: &Value) -> Result<(), Status> {
     let mut errors = Errors::new();
     let root = At::root(scale);
@@ -80,7 +80,7 @@ fn number(object: &Value, path: &[Str]) -> Option<i64> {
     find(object, path).and_then(Value::as_int)
 }
 
-/// A selector as text, whether it is a label selector, a map of labels or already text.
+/// Formats a selector: a label selector, a map of labels, or text.
 fn selector(value: &Value) -> String {
     match value {
         Value::String(text) => text.to_string(),

@@ -1,4 +1,4 @@
-//! Which objects of a kind a request is about: label and field selectors, checked against the kind.
+//! Label and field selectors, validated against the kind.
 
 use api::kind::{Kind, Version};
 use machinery::meta::Meta;
@@ -7,7 +7,7 @@ use machinery::{Str, Value, fields, go, labels};
 
 use crate::options::ListOptions;
 
-/// What a list or watch selects.
+/// The selectors of a list or watch.
 #[derive(Clone, Debug)]
 pub struct Selection {
     labels: labels::Selector,
@@ -17,7 +17,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads the selectors of a request.
+    /// Parses and validates the selectors of a request.
     pub fn of(kind: &Kind, version: &Version, options: &ListOptions) -> Result<Self, Status> {
         let labels = labels::Selector::parse(&options.label_selector);
         let labels = labels.map_err(|error| Status::bad_request(error.to_string()))?;
@@ -34,17 +34,17 @@ impl Selection {
         Ok(Self { labels, fields, is_everything, asks_content })
     }
 
-    /// Whether it selects all objects, so that none need be looked at.
+    /// Whether all objects are selected, so that none need be inspected.
     pub const fn is_everything(&self) -> bool {
         self.is_everything
     }
 
-    /// Whether it asks about more than labels, name and namespace.
+    /// Whether a field other than name and namespace is selected by.
     pub const fn asks_content(&self) -> bool {
         self.asks_content
     }
 
-    /// Whether it asks about labels.
+    /// Whether labels are selected by.
     pub const fn asks_labels(&self) -> bool {
         !self.labels.is_everything()
     }
@@ -54,7 +54,7 @@ impl Selection {
         self.is_everything || (self.labels.matches_object(object) && self.matches_fields(kind, version, object))
     }
 
-    /// Whether an object of which only these are known is selected.
+    /// Whether an object with these labels and fields is selected.
     pub fn matches_by<'a>(
         &self,
         label: impl Fn(&str) -> Option<&'a str>,
@@ -63,7 +63,7 @@ impl Selection {
         self.is_everything || (self.labels.matches(label) && self.fields.matches(field))
     }
 
-    /// The name that an object must have to be selected, if the selectors say so.
+    /// Returns the name that the field selector requires, if any.
     pub fn name(&self) -> Option<&str> {
         self.fields.exact_value("metadata.name")
     }
@@ -96,7 +96,8 @@ fn is_selectable(kind: &Kind, version: &Version, field: &str) -> bool {
     is_of_metadata(field) || kind.selectable_in(version).iter().any(|one| one.name == field)
 }
 
-/// Kinds with fields of their own word it one way, those with none another.
+/// Returns the error message for an unsupported field. Kinds with selectable fields have a different message than those
+/// without.
 fn unknown_field(kind: &Kind, version: &Version, field: &str) -> String {
     if let Some(words) = kind.rules.refused_selector(&version.name, field) {
         return words;

@@ -1,11 +1,11 @@
-//! What becomes of an object on its way into the store: the steps that all kinds share, in their order.
+//! Create and update: the steps that all kinds share, in order.
 //!
 //! ```text
 //! create: body ─> address ─> own ─> [mutating admission] ─> convert ─> create ─> [validating admission] ─> store
 //! update: body ─> address ─> own ─> [mutating admission] ─> convert ─> update ─> [validating admission] ─> store
 //! ```
 //!
-//! Each step is a function of what it is given. What must be drawn from nowhere is in [`Draw`], drawn once a request.
+//! Each step is a pure function. Random values are in [`Draw`], drawn once per request.
 
 use api::catalogue;
 use api::kind::{Context, Keeping, Kind, Shape, Version};
@@ -20,37 +20,35 @@ use machinery::{Errors, GroupVersion, GroupVersionKind, Path, Value, apply, fiel
 use crate::body::{kind_name, resource_name};
 use crate::conversion::Managed;
 
-/// What a new object gets from nowhere.
+/// Random values of a new object.
 #[derive(Clone, Debug)]
 pub struct Draw {
-    /// The id of the object, if it is created.
     pub uid: String,
-    /// The end of its name, if the name is to be made up.
+    /// The suffix of a generated name.
     pub suffix: String,
 }
 
-/// Where a write goes.
+/// The target of a write.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// The kind.
     pub kind: &'a Kind,
-    /// The version that the client speaks.
+    /// The version in the URL.
     pub version: &'a Version,
-    /// The namespace of the URL, empty for a cluster-wide kind.
+    /// The namespace in the URL, empty for a cluster-scoped kind.
     pub namespace: &'a str,
-    /// The name in the URL, empty if it has none.
+    /// The name in the URL, may be empty.
     pub name: &'a str,
-    /// The subresource in the URL, empty if it has none.
+    /// The subresource in the URL, may be empty.
     pub subresource: &'a str,
-    /// Who owns the fields that are written.
+    /// The field manager.
     pub manager: &'a str,
 }
 
-/// Gives an object the namespace of the URL, and refuses one that says it is another's.
+/// Sets the namespace of the URL, and rejects an object with another name or namespace.
 pub fn address(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
     let expected = if target.kind.is_namespaced() { target.namespace } else { "" };
     if let (Some(mut meta), false) = (MetaMut::of(object), target.kind.is_namespaced()) {
-        // What a client says of a namespace means nothing here, and is forgotten.
+        // A namespace in a cluster-scoped object is ignored.
         meta.remove("namespace");
     }
     let meta = Meta::of(object);
@@ -74,7 +72,7 @@ pub fn address(target: &Target<'_>, object: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// Settles who owns which field. `live` is the object as it is, in the version of the request.
+/// Updates managedFields. `live` is the existing object in the request's version.
 pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) -> Value {
     let versions = Managed { kind: target.kind, subresource: target.subresource };
     let api_version = target.kind.gvk(&target.version.name).api_version();
@@ -89,7 +87,7 @@ pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) 
     write.update_or_keep(live, object)
 }
 
-/// Makes an object ready to be created, and says what is wrong with it. Gives the warnings to send along.
+/// Prepares and validates an object for creation. Returns warnings.
 pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_>) -> Result<Vec<String>, Status> {
     let suffix = if kind.ends_names { draw.suffix.as_str() } else { "" };
     meta::prepare_create(object, &draw.uid, context.now, suffix);
@@ -109,7 +107,7 @@ pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_
     Ok(warnings)
 }
 
-/// Makes an object ready to take the place of `old`, and says what is wrong with it. Gives the warnings to send along.
+/// Prepares and validates an object that replaces `old`. Returns warnings.
 pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_>) -> Result<Vec<String>, Status> {
     meta::prepare_update(object, old);
     kind.rules.prepare_update(object, old, context);
@@ -131,10 +129,10 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
     Ok(warnings)
 }
 
-/// Brings an object that is about to be stored into the form in which it will be read: upstream stores most kinds as
-/// protobuf, which cannot tell an empty list or map from none.
+/// Normalizes an object to the form in which it will be read: upstream stores most kinds as protobuf, which cannot
+/// distinguish an empty list or map from an absent one.
 pub fn settle(kind: &Kind, object: &mut Value) {
-    /// Stored as JSON, which can.
+    /// Groups that are stored as JSON, which can.
     const AS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
     let Keeping::Stored { version: GroupVersion { group, version }, .. } = &kind.keeping else { return };
     let is_built_in = kind.versions.iter().all(|version| matches!(version.shape, Shape::BuiltIn(_)));
@@ -147,7 +145,7 @@ pub fn settle(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// What is wrong with the metadata of an object by itself.
+/// Validates the metadata of an object.
 fn check_metadata(kind: &Kind, object: &Value, errors: &mut Errors) {
     /// Finalizers that need no domain.
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
@@ -165,7 +163,7 @@ fn check_metadata(kind: &Kind, object: &Value, errors: &mut Errors) {
     }
 }
 
-/// A list or map that lost its last entry is gone from the tree; messages show it empty, as it was sent.
+/// Shows a list or map as empty in error messages if it lost its last entry, since it is absent from the tree.
 fn show_emptied(errors: &mut Errors, old: &Value) {
     for error in errors.iter_mut().filter(|error| error.value == BadValue::Value(Value::Null)) {
         let path: Vec<&str> = error.field.split('.').collect();
@@ -177,7 +175,7 @@ fn show_emptied(errors: &mut Errors, old: &Value) {
     }
 }
 
-/// A status of which nothing is set is still shown, where Go has no way to leave it out.
+/// Adds an empty status where Go's type cannot omit it.
 fn show_status(object: &mut Value, version: &Version) {
     const STATUS: &str = "status";
     let Shape::BuiltIn(schema) = version.shape else { return };
@@ -190,8 +188,8 @@ fn show_status(object: &mut Value, version: &Version) {
     }
 }
 
-/// What an update must hold of the object that is there. `object` is what the client sent; afterwards it has the
-/// resourceVersion that it will replace.
+/// Checks UID and resourceVersion of an update against the existing object. Afterwards `object`, as sent by the client,
+/// contains the resourceVersion that it replaces.
 pub fn check_preconditions(kind: &Kind, object: &mut Value, old: &Value, storage_key: &str) -> Result<(), Status> {
     let (sent, have) = (Meta::of(object), Meta::of(old));
     let name = have.name().to_owned();
@@ -221,7 +219,7 @@ pub fn check_preconditions(kind: &Kind, object: &mut Value, old: &Value, storage
     Ok(())
 }
 
-/// Somebody else was faster.
+/// Returns the 409 for a concurrent modification.
 pub fn modified(kind: &Kind, name: &str) -> Status {
     let cause = "the object has been modified; please apply your changes to the latest version and try again";
     Status::conflict(resource_name(kind), name, cause)

@@ -1,7 +1,8 @@
-//! What the real API server answered to writes, answered again by the pure path, where recordings are at hand.
+//! Replays recorded writes to upstream's API server against the pure create and update path, where recordings are
+//! available.
 //!
-//! Admission and allocation are not part of that path, so of what is accepted only what they do not touch is compared.
-//! `KNARR_ONLY=deployments` picks scenarios by name and prints every difference.
+//! Admission and allocation are not part of that path, so only the fields that they do not set are compared.
+//! `KNARR_ONLY=deployments` selects scenarios by name and prints every difference.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ struct Score {
     same: usize,
 }
 
-/// Where a request goes, and what it found there before.
+/// A request and the objects that existed before.
 struct Request<'a> {
     kind: Arc<Kind>,
     version: String,
@@ -38,7 +39,7 @@ struct Request<'a> {
 }
 
 #[test]
-fn writes_are_answered_as_recorded() {
+fn writes_match_recorded_responses() {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
     if !folder.is_dir() {
         println!("skipped: {} is not there", folder.display());
@@ -50,7 +51,7 @@ fn writes_are_answered_as_recorded() {
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
     for file in ["invalid.jsonl", "strict.jsonl", "update.jsonl"] {
         for line in std::fs::read_to_string(folder.join(file)).unwrap().lines() {
-            // Each scenario was played in a namespace of its own.
+            // Each scenario was recorded in a separate namespace.
             let scenario = json::parse(line.replace("$NS", "ns0").as_bytes()).unwrap();
             let name = scenario["name"].as_str().unwrap().to_owned();
             if only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
@@ -117,7 +118,7 @@ fn brief(body: &[u8]) -> String {
     String::from_utf8_lossy(body).chars().take(1500).collect()
 }
 
-/// What a step sends: a body as it is, or the last object with a change.
+/// Returns the body of a step: verbatim, or the last object with a change.
 fn body_of(sent: &Value, last: &Value) -> Option<Vec<u8>> {
     if let Some(change) = sent.get("change") {
         let merged = machinery::patch::Patch::Merge(change.as_object()?.clone()).apply(last.clone(), None).ok()?;
@@ -194,7 +195,7 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
     let kind = &*request.kind;
     let version = kind.version(&request.version).unwrap();
     let mode = request.query.get("fieldValidation").map_or("", String::as_str).parse::<FieldValidation>();
-    // What is wrong with the options is judged elsewhere.
+    // Option errors are tested elsewhere.
     let Ok(mode) = mode else { return Err(Status::bad_request("options")) };
     let mut object = body::object(bytes, media, kind, version, mode)?.object;
     let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
@@ -221,7 +222,7 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
 fn compare(got: &Result<Value, Status>, expect: &Value, recorded: &Value, score: &mut Score, why: impl Fn(String)) {
     let code = expect["code"].as_int().unwrap();
     let message = recorded["message"].as_str().unwrap_or_default();
-    // Not of this path: options, conflicts with what exists, admission, allocation.
+    // Not part of this path: options, conflicts with existing objects, admission, allocation.
     let elsewhere = matches!(code, 403 | 404 | 409 | 415 | 500) || message.contains("Options.meta.k8s.io");
     if elsewhere || message.contains("provided IP") || message.contains("already allocated") {
         return;
@@ -247,7 +248,7 @@ fn compare(got: &Result<Value, Status>, expect: &Value, recorded: &Value, score:
     }
 }
 
-/// An object without what the server draws, admission adds and allocation gives.
+/// Returns an object without random values and the fields set by admission and allocation.
 fn comparable(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(mut meta) = MetaMut::of(&mut object) {
@@ -316,7 +317,7 @@ fn difference(got: &Value, want: &Value, path: &str) -> String {
     }
 }
 
-/// A recorded body with values where stand-ins are for what differs from run to run.
+/// Replaces the placeholders of a recorded body by values.
 fn unblot(body: &Value) -> Value {
     let text = json::to_string(body);
     let text = text.replace("\"<node port>\"", "30000").replace("<time>", "2023-11-14T22:13:20Z");

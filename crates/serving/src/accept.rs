@@ -1,4 +1,4 @@
-//! The accept loop: at most so many connections at once, and a server that ends waits for those it has.
+//! The accept loop: limits the number of connections, and waits for open ones on shutdown.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -9,18 +9,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-/// How long to wait after a connection could not be accepted. Out of descriptors, mostly: others will close theirs.
+/// Delay after a failed accept, mostly because of exhausted file descriptors, until other connections close.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The place of a connection among those that are open at once. A connection that outlives its server's task, as one does that
-/// switches protocols, keeps its place by keeping this.
+/// The permit of an open connection. A connection that outlives its server's task, such as an upgraded one, keeps
+/// counting against the limit by keeping this.
 #[derive(Debug)]
 pub struct Slot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
-/// Accepts connections until `ending` is done, then waits for those that are open.
+/// Accepts connections until `ending` completes, then waits for the open ones.
 ///
-/// Each connection is served by a task of its own. When `connections_max` are open, further clients wait in the kernel's
-/// queue until one closes: a client that opens connections without end costs no memory and no descriptors.
+/// Each connection is served by a separate task. When `connections_max` are open, further clients wait in the kernel's
+/// accept queue: a client that opens connections without limit uses no memory and no file descriptors.
 pub async fn accept<S>(
     listener: TcpListener,
     connections_max: usize,
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Says hello, then waits for the client to close.
+    /// Writes a greeting, then waits for the client to close.
     async fn greet(mut stream: TcpStream, _slot: Slot) {
         let _ = stream.write_all(b"hello").await;
         let _ = stream.read(&mut [0]).await;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_ends_serves_its_connections_to_their_end() {
+    async fn shutdown_waits_for_open_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();

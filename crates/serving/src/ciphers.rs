@@ -1,10 +1,10 @@
-//! `--tls-cipher-suites`: the suites of TLS 1.2 by their names in Go; those of 1.3 are not for choosing, there as here.
+//! `--tls-cipher-suites`: TLS 1.2 suites by their Go names. TLS 1.3 suites are not configurable, as in Go.
 
 use rustls::{CipherSuite, SupportedCipherSuite};
 
 use crate::tls::TlsError;
 
-/// Names that Go knows and the suites that they mean here. Those without one are unsound, and are never spoken.
+/// Go's names and their suites. Names without a suite are insecure and never offered.
 const NAMES: [(&str, Option<CipherSuite>); 22] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)),
     ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)),
@@ -30,8 +30,8 @@ const NAMES: [(&str, Option<CipherSuite>); 22] = [
     ("TLS_RSA_WITH_RC4_128_SHA", None),
 ];
 
-/// Leaves the suites of TLS 1.2 that are named, and all of 1.3.
-// DEVIATION: cipher suites without forward secrecy or with CBC may be named, and are not offered.
+/// Keeps the named TLS 1.2 suites and all TLS 1.3 suites.
+// DEVIATION: cipher suites without forward secrecy or with CBC are accepted in the flag but not offered.
 pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), TlsError> {
     if names.is_empty() {
         return Ok(());
@@ -43,7 +43,7 @@ pub fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Resul
             known.ok_or_else(|| TlsError::Ciphers(format!("Cipher suite {name} not supported or doesn't exist")))?;
         match suite {
             Some(suite) => wanted.push(*suite),
-            None => tracing::warn!(name, "a cipher suite is unsound and is not offered"),
+            None => tracing::warn!(name, "an insecure cipher suite in --tls-cipher-suites is not offered"),
         }
     }
     suites.retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_suites_are_offered_and_no_others_of_their_version() {
+    fn only_the_named_tls_1_2_suites_are_offered() {
         let chosen = |names: &[&str]| {
             let mut suites = rustls::crypto::aws_lc_rs::default_provider().cipher_suites;
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Responses to HEAD.
+//! HTTP responses to HEAD.
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Response};

@@ -1,11 +1,11 @@
 //! `/healthz`, `/livez` and `/readyz` of every component: named checks that can be requested alone, excluded or listed.
 //!
 //! ```text
-//! HealthRequest::parse ─> the component runs the checks that it selects ─> Slis::respond (text, and counts for /metrics/slis)
+//! HealthRequest::parse ─> the component runs the selected checks ─> Slis::respond (text, and counts for /metrics/slis)
 //! ```
 //!
-//! A check belongs to a real part of its component. What fails is named to everyone; the reason is for those who may request
-//! the single check, and for the log.
+//! Each check tests a real part of its component. The names of failed checks are public. The reasons are only returned
+//! to clients that may request the single check, and logged.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,48 +13,45 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The path of the metrics that count results of checks.
+/// The path of the health check metrics.
 pub const SLIS_PATH: &str = "/metrics/slis";
 
-/// How long log lines may be held up before the check `log` fails.
+/// Time for which log output may be blocked before the check `log` fails.
 const LOG_BLOCKED_MAX: Duration = Duration::from_secs(120);
-/// How often it is looked whether they are.
+/// Interval of the log check.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// One of the paths.
+/// A health endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
-    /// Both of the others, from before there were two.
+    /// The deprecated endpoint that combines the other two.
     Healthz,
-    /// Whether the process must be restarted.
+    /// Fails if the process must be restarted.
     Livez,
-    /// Whether requests may be sent to it.
+    /// Fails if no requests should be sent to the process.
     Readyz,
 }
 
-/// A request to one of the paths.
+/// A request to a health endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthRequest<'a> {
-    /// Which path.
     pub endpoint: Endpoint,
     only: Option<&'a str>,
     excluded: Vec<Cow<'a, str>>,
     verbose: bool,
 }
 
-/// The result of a check: why it failed. `None` if it did not run because the request does not select it.
+/// The result of a check, with the reason of a failure. `None` if the request does not select the check.
 pub type Outcome = Option<Result<(), String>>;
 
-/// What is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthResponse {
     /// 200 or 500.
     pub code: u16,
-    /// Plain text.
     pub text: String,
 }
 
-/// Counts of the results, which service level indicators are computed from.
+/// Counts of check results, from which service level indicators are computed.
 #[derive(Debug)]
 pub struct Slis {
     results: Mutex<BTreeMap<(String, Endpoint), Results>>,
@@ -69,7 +66,6 @@ struct Results {
 }
 
 impl Endpoint {
-    /// Every path.
     pub const ALL: [Self; 3] = [Self::Healthz, Self::Livez, Self::Readyz];
 
     const fn name(self) -> &'static str {
@@ -82,7 +78,7 @@ impl Endpoint {
 }
 
 impl<'a> HealthRequest<'a> {
-    /// Reads a path and its query; `None` if it is none of these paths.
+    /// Parses a path and query. Returns `None` for other paths.
     pub fn parse(path: &'a str, query: &'a str) -> Option<Self> {
         let path = path.trim_matches('/');
         let (endpoint, only) = path.split_once('/').map_or((path, None), |(endpoint, only)| (endpoint, Some(only)));
@@ -118,8 +114,7 @@ impl Default for Slis {
 }
 
 impl Slis {
-    /// The response to a request, given all checks of its endpoint in their order; `None` if there is no check of the requested
-    /// name.
+    /// Returns the response, given all checks of the endpoint in order; `None` if the requested check does not exist.
     pub fn respond<N: AsRef<str>>(
         &self,
         request: &HealthRequest<'_>,
@@ -166,7 +161,7 @@ impl Slis {
         *(if passes { &mut counted.successes } else { &mut counted.errors }) += 1;
     }
 
-    /// What `/metrics/slis` shows.
+    /// Returns the metrics of `/metrics/slis`.
     pub fn text(&self) -> String {
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut out = String::from(
@@ -209,7 +204,7 @@ fn unknown<N: AsRef<str>>(request: &HealthRequest<'_>, checks: &[(N, Outcome)]) 
     format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(","))
 }
 
-/// Checks whether log lines still get out, as the check `log`: whoever reads standard error may have stopped to.
+/// The check `log`: detects that standard error is blocked because its reader has stopped.
 #[derive(Clone, Debug)]
 pub struct LogProbe(Arc<Mutex<Flushed>>);
 
@@ -226,7 +221,7 @@ impl Default for LogProbe {
 }
 
 impl LogProbe {
-    /// Fails if standard error has been blocked for two minutes. A thread finds out, at most one at a time.
+    /// Fails if standard error has been blocked for two minutes. At most one thread at a time tests it.
     pub fn check(&self) -> Result<(), String> {
         self.check_by(|| drop(std::io::stderr().lock()))
     }
@@ -309,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_log_fails_its_check_until_it_flows_again() {
+    fn a_blocked_log_fails_its_check_until_it_recovers() {
         let probe = LogProbe::default();
         assert_eq!(probe.check_by(|| panic!("it is not time yet")), Ok(()));
         let long_ago = Instant::now().checked_sub(LOG_BLOCKED_MAX).expect("the machine runs for longer than that");

@@ -1,4 +1,4 @@
-//! A stream that ends when nothing was read or written for a while.
+//! Idle timeout of a stream.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Fails with [`io::ErrorKind::TimedOut`] once neither direction made progress for the given time.
+/// A stream that fails with [`io::ErrorKind::TimedOut`] once neither direction made progress for the given time.
 pub struct Idle<S> {
     stream: S,
     limit: Duration,
@@ -16,12 +16,12 @@ pub struct Idle<S> {
 }
 
 impl<S> Idle<S> {
-    /// A stream that may be idle for so long.
+    /// Wraps a stream that may be idle for at most `limit`.
     pub fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, deadline: Box::pin(tokio::time::sleep(limit)) }
     }
 
-    /// Passes a result on; one that waits fails if the time is over.
+    /// Resets the deadline on progress; fails a pending operation after the deadline.
     fn passed<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             let next = Instant::now() + self.limit;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_stream_without_traffic_ends() {
+    async fn only_an_idle_stream_times_out() {
         let (near, mut far) = duplex(64);
         let mut near = Idle::new(near, Duration::from_secs(10));
         let start = Instant::now();

@@ -1,5 +1,4 @@
-//! What every server needs: an accept loop with a limit, TLS settings, health checks, files that are read again, log files
-//! that rotate.
+//! Common server parts: accept loop with a limit, TLS settings, health checks, reloaded files, rotated log files.
 
 mod accept;
 mod ciphers;

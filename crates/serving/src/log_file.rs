@@ -1,4 +1,4 @@
-//! A log file that is renamed when it is full, and of which so many are kept.
+//! Rotated log file with a limited number of backups.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use machinery::time::Time;
 
-/// A file that lines are appended to.
+/// A log file to which lines are appended.
 pub struct LogFile {
     path: PathBuf,
     rotation: Rotation,
@@ -19,18 +19,18 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// A file that is opened with the first line.
+    /// Creates a log file that is opened with the first line.
     pub fn new(path: &Path, rotation: Rotation) -> Self {
         Self { path: path.to_owned(), rotation, open: None }
     }
 
-    /// Opens the file now, so that one that cannot be written is noticed at the start.
+    /// Opens the file now, so that a path that cannot be written is noticed at startup.
     pub fn open(&mut self) -> io::Result<()> {
         self.open = Some(open(&self.path)?);
         Ok(())
     }
 
-    /// Appends a line. After a failure the file is opened anew.
+    /// Appends a line. After a failure the file is opened again.
     pub fn append_line(&mut self, line: &str) -> io::Result<()> {
         self.append_bytes(line.as_bytes())
     }
@@ -93,7 +93,7 @@ impl LogFile {
     }
 }
 
-/// Each write is a whole line: it is not torn between two files.
+/// Each write must be a complete line; a line is never split between two files.
 impl Write for LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.append_bytes(line).map(|()| line.len())
@@ -113,7 +113,7 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    // What is asked of a cluster is nobody's business but its operator's.
+    // Mode 0600: audit events are confidential.
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let size = file.metadata()?.len();
     Ok((file, size))
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_file_is_renamed_and_few_old_ones_stay() {
+    fn a_full_file_is_rotated_and_old_backups_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/audit.log");
         let rotation = Rotation { megabytes_max: 1, backups_max: 1, ..Rotation::default() };
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_there_is_continued() {
+    fn an_existing_file_is_appended_to() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         fs::write(&path, "before\n").unwrap();

@@ -1,7 +1,7 @@
-//! What is read from files, and read again when they were written again.
+//! Values loaded from files, and reloaded when the files change.
 //!
-//! Nothing watches and nothing polls: whoever uses the value looks whether the files are still those that it was read
-//! from, at most once a second.
+//! There is no watcher and no polling: each use of the value checks at most once a second whether the files have
+//! changed.
 
 use std::error::Error;
 use std::os::unix::fs::MetadataExt;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often files are looked at, at most.
+/// Minimum interval between checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads the value; what is wrong is said to the operator.
+/// Loads the value; errors are logged.
 type Load<T> = Box<dyn Fn() -> Result<T, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
-/// A value that is what its files say.
+/// A value loaded from files.
 pub struct Reloaded<T> {
     files: Vec<PathBuf>,
     load: Load<T>,
@@ -28,11 +28,11 @@ struct Inner<T> {
     looked_at: Instant,
 }
 
-/// What tells one state of a file from another: where it is, how long, when it was written.
+/// Identifies a version of a file: inode, length, and modification time in seconds and nanoseconds.
 type Stamp = (u64, u64, i64, i64);
 
 impl<T> Reloaded<T> {
-    /// Reads the value for the first time; then whatever is wrong is an error.
+    /// Loads the value for the first time; any failure is returned.
     pub fn new<E, F>(files: Vec<PathBuf>, load: F) -> Result<Self, E>
     where
         E: Error + Send + Sync + 'static,
@@ -44,7 +44,8 @@ impl<T> Reloaded<T> {
         Ok(Self { files, load: Box::new(move || load().map_err(Into::into)), inner })
     }
 
-    /// The value. If files changed and cannot be used, that is said once, and the old value stays.
+    /// Returns the current value. If changed files cannot be loaded, the error is logged once and the old value is
+    /// kept.
     pub fn current(&self) -> Arc<T> {
         let mut inner = self.inner.lock().expect("no holder panics");
         if inner.looked_at.elapsed() >= LOOK_EVERY {
@@ -63,11 +64,14 @@ impl<T> Reloaded<T> {
         match (self.load)() {
             Ok(value) => {
                 inner.value = Arc::new(value);
-                tracing::info!(files = ?self.files, "changed files were read again");
+                tracing::info!(files = ?self.files, "reloaded changed files");
             }
             Err(error) => {
                 let cause = error.source().map(ToString::to_string).unwrap_or_default();
-                tracing::error!(files = ?self.files, %error, cause, "changed files cannot be used, the old ones count");
+                tracing::error!(
+                    files = ?self.files, %error, cause,
+                    "failed to reload changed files; keeping the previous contents"
+                );
             }
         }
     }
@@ -86,7 +90,7 @@ mod tests {
         std::fs::read_to_string(file)?.trim().parse().map_err(std::io::Error::other)
     }
 
-    /// As if a second had passed.
+    /// Returns the value as if a second had passed.
     fn later(reloaded: &Reloaded<u32>) -> u32 {
         let mut inner = reloaded.inner.lock().unwrap();
         reloaded.look(&mut inner);
@@ -94,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_read_again_and_a_broken_one_is_not_used() {
+    fn a_changed_file_is_reloaded_and_a_broken_one_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("n");
         std::fs::write(&file, "1").unwrap();

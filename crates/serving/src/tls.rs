@@ -1,4 +1,4 @@
-//! `--tls-min-version`, `--tls-cipher-suites` and certificates in PEM files, as every component of Kubernetes has them.
+//! TLS flags common to all components: `--tls-min-version`, `--tls-cipher-suites` and PEM certificates.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,47 +14,41 @@ use rustls::{ConfigBuilder, ServerConfig, SupportedProtocolVersion, WantsVerifie
 
 use crate::ciphers;
 
-/// Why TLS cannot be offered.
+/// Reasons why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file has no certificate or key in it.
-    #[error("{0} holds no usable PEM")]
+    #[error("{0} contains no usable PEM")]
     Pem(PathBuf, #[source] rustls::pki_types::pem::Error),
-    /// Certificate and key do not fit.
+    /// Certificate and key do not match.
     #[error("the certificate cannot be used")]
     Rustls(#[from] rustls::Error),
-    /// A cipher suite is unknown.
     #[error("--tls-cipher-suites: {0}")]
     Ciphers(String),
-    /// A version is unknown.
     #[error("--tls-min-version: unknown tls version \"{0}\"")]
     Version(String),
 }
 
-/// The oldest version that clients may speak. Versions before 1.2 are never spoken.
+/// The minimum TLS version. Versions before 1.2 are never supported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinVersion {
-    /// 1.2
     #[default]
     Tls12,
-    /// 1.3
     Tls13,
 }
 
-/// How TLS is spoken.
+/// TLS settings of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// `--tls-min-version`.
     pub min_version: MinVersion,
-    /// `--tls-cipher-suites`; empty for all that are sound.
+    /// `--tls-cipher-suites`; empty for all secure ones.
     pub cipher_suites: Vec<String>,
 }
 
 impl FromStr for MinVersion {
     type Err = TlsError;
 
-    /// Reads Go's names.
-    // DEVIATION: TLS 1.0 and 1.1 may be named as the oldest version, and are not spoken.
+    /// Parses Go's names.
+    // DEVIATION: TLS 1.0 and 1.1 are accepted as minimum version but not supported.
     fn from_str(name: &str) -> Result<Self, TlsError> {
         match name {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Ok(Self::Tls12),
@@ -65,14 +59,14 @@ impl FromStr for MinVersion {
 }
 
 impl TlsSettings {
-    /// The cryptography with the cipher suites that are offered.
+    /// Returns the crypto provider with the configured cipher suites.
     pub fn provider(&self) -> Result<Arc<CryptoProvider>, TlsError> {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         ciphers::choose(&mut provider.cipher_suites, &self.cipher_suites)?;
         Ok(Arc::new(provider))
     }
 
-    /// Begins the configuration of a server.
+    /// Starts a server configuration.
     pub fn server(&self) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, TlsError> {
         let versions: &[&SupportedProtocolVersion] = match self.min_version {
             MinVersion::Tls12 => &[&TLS13, &TLS12],
@@ -81,13 +75,13 @@ impl TlsSettings {
         Ok(ServerConfig::builder_with_provider(self.provider()?).with_protocol_versions(versions)?)
     }
 
-    /// Begins the configuration of a server whose clients show no certificates.
+    /// Starts a server configuration without client certificates.
     pub fn server_without_client_certificates(&self) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
         Ok(self.server()?.with_no_client_auth())
     }
 }
 
-/// Reads a certificate with its chain, and its key.
+/// Reads a certificate chain and its key.
 pub fn read_certificate(certificate: &Path, key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = read_certificates(certificate)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Pem(key.to_owned(), error))?;
@@ -105,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_have_their_names_in_go() {
+    fn tls_versions_use_gos_names() {
         let check = |name: &str, expect: Option<MinVersion>| {
             assert_eq!(name.parse::<MinVersion>().ok(), expect, "{name}");
         };

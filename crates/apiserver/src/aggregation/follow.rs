@@ -1,8 +1,8 @@
-//! Follows the APIServices: registers what this server serves itself, asks the servers of the others, and says in each
-//! APIService what came of it.
+//! APIService controller: registers local APIServices, runs discovery against extension API servers, and sets the
+//! Available condition.
 //!
-//! One task; it wakes when an APIService, a Service or an EndpointSlice changes, when a server answers, and when one is
-//! to be asked again.
+//! The controller is one task. It wakes when an APIService, a Service or an EndpointSlice changes, when a discovery
+//! request completes, and when the next check of a server is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,20 +30,21 @@ use crate::startup::Step;
 use crate::state::{State, now};
 use crate::storage;
 
-/// A server may take so long to answer.
+/// Timeout of one discovery request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is asked before it counts as lost: behind its service may be several.
+/// Discovery attempts before a server counts as unavailable: its Service may have several endpoints.
 const ATTEMPTS: usize = 5;
-/// A server is looked at again after this long: what is between here and there cannot be watched.
+/// Interval between availability checks. Network changes between this server and the extension server cannot be
+/// watched.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The first time that a server that did not answer is asked again; then after twice as long, up to [`AGAIN`].
+/// Initial retry delay after a failed check. The delay doubles up to [`AGAIN`].
 const SOON: Duration = Duration::from_secs(1);
-/// The longest document that is taken from a server.
+/// Maximum size of a document fetched from an extension API server.
 const DOCUMENT_BYTES_MAX: usize = 8 << 20;
-/// Who owns what the server itself writes.
+/// Field manager of the objects that this server writes.
 const MANAGER: &str = "kube-apiserver";
 
-/// What a server said.
+/// The discovery documents of an extension API server.
 #[derive(Clone, Debug, Default)]
 struct Answered {
     resources: Option<Value>,
@@ -51,30 +52,29 @@ struct Answered {
     swagger: Option<Arc<(String, Value)>>,
 }
 
-/// A server that was asked, or is being asked.
+/// The discovery state of one extension API server.
 struct Asked {
-    /// What the question depended on: another one makes it a new question.
+    /// Resource versions and spec fingerprint of the last check. A difference triggers a new check.
     about: Vec<Revision>,
-    /// The last answer; none before the first.
+    /// The last result; absent before the first check completes.
     answer: Option<Result<Answered, String>>,
     running: bool,
     failures: u32,
-    /// When to ask again.
+    /// Time of the next check.
     due: Instant,
 }
 
-/// What the task looks at.
 struct Follower {
     state: Arc<State>,
     kind: Arc<Kind>,
     shelves: [Arc<Shelf>; 3],
     asked: BTreeMap<String, Asked>,
     questions: JoinSet<(String, Result<Answered, String>)>,
-    /// What the own APIServices were last made from.
+    /// The kind table from which the local APIServices were last generated.
     registered: Option<Arc<crate::table::Table>>,
 }
 
-/// Follows the APIServices for as long as the process lives.
+/// Runs the APIService controller until the process exits.
 pub async fn run(state: Arc<State>) {
     let Some(mut follower) = Follower::new(state.clone()) else {
         return [Step::AuthenticationInfo, Step::ApiServices].into_iter().for_each(|step| state.startup.complete(step));
@@ -91,7 +91,7 @@ pub async fn run(state: Arc<State>) {
             state.startup.complete(Step::AuthenticationInfo);
         }
         let now = Instant::now();
-        // Services matter only to those who serve something by them.
+        // Services and EndpointSlices are only watched if a remote APIService exists.
         let watched = if follower.state.aggregation.served().is_empty() { 1 } else { follower.shelves.len() };
         let versions: Vec<Revision> = follower.shelves[..watched].iter().map(|shelf| shelf.revision()).collect();
         let due = follower.asked.values().any(|asked| !asked.running && asked.due <= now);
@@ -128,10 +128,10 @@ impl Follower {
         self.registered.as_ref().is_some_and(|table| Arc::ptr_eq(table, &self.state.table()))
     }
 
-    /// Brings everything to what it should be, as far as it is known.
+    /// Registers local APIServices, starts the checks that are due, and updates the conditions.
     async fn settle(&mut self, at: Instant) {
         if let Err(status) = self.register().await {
-            tracing::debug!(message = %status.message, "what is served is not registered yet");
+            tracing::debug!(message = %status.message, "failed to register the local APIServices");
         }
         let entries = self.shelves[0].list("", |_| true);
         let (mut served, mut told) = (Served::new(), Vec::new());
@@ -150,16 +150,19 @@ impl Follower {
             told.extend(availability.map(|availability| (entry, object, availability)));
         }
         self.asked.retain(|name, _| entries.iter().any(|entry| entry.name() == name));
-        // First it is so, then it is said.
+        // The routing table is updated before the conditions report the result.
         *self.state.aggregation.served.write().expect("no holder panics") = Arc::new(served);
         for (entry, object, availability) in told {
             if let Err(status) = self.tell(entry, &object, &availability).await {
-                tracing::debug!(name = entry.name(), message = %status.message, "an APIService was not brought on");
+                tracing::debug!(
+                    name = entry.name(), message = %status.message,
+                    "failed to update the status of an APIService"
+                );
             }
         }
     }
 
-    /// A version with what its server said of it.
+    /// Combines an APIService spec with the last discovery result of its server.
     fn behind(&self, remote: Remote) -> Behind {
         let answered = self.asked.get(&remote.name).and_then(|asked| asked.answer.as_ref());
         let Answered { resources, openapi, swagger } =
@@ -167,7 +170,7 @@ impl Follower {
         Behind { remote, resources, openapi, swagger }
     }
 
-    /// What is known of a server now; asks it, if it is time to.
+    /// Returns the availability of a server if it is known. Starts a check if one is due.
     fn look(&mut self, remote: &Remote, entry: &Entry, at: Instant) -> Option<Availability> {
         let service = self.state.service(&remote.namespace, &remote.service);
         let slices = self.state.slices(&remote.namespace, &remote.service);
@@ -175,7 +178,7 @@ impl Follower {
             self.asked.remove(entry.name());
             return Some(availability);
         }
-        // A condition that this task wrote is no reason to ask again.
+        // Only the spec is fingerprinted: a condition written by this task must not trigger a check.
         let generation = spec_fingerprint(remote);
         let versions = service.iter().chain(&slices).map(|object| machinery::meta::Meta::of(object).resource_version());
         let about: Vec<Revision> = versions.map(|version| version.parse().unwrap_or(0)).chain([generation]).collect();
@@ -196,7 +199,7 @@ impl Follower {
         asked.answer.as_ref().map(|answer| Availability::answered(&answer.as_ref().map(drop).map_err(Clone::clone)))
     }
 
-    /// Takes in what a server said.
+    /// Records the result of a check and schedules the next one.
     fn heard(&mut self, name: &str, answer: Result<Answered, String>) {
         let Some(asked) = self.asked.get_mut(name) else { return };
         asked.running = false;
@@ -209,7 +212,7 @@ impl Follower {
         asked.answer = Some(answer);
     }
 
-    /// Registers what this server serves itself.
+    /// Creates, updates and deletes the APIServices of the group versions that this server serves.
     async fn register(&mut self) -> Result<(), Status> {
         let table = self.state.table();
         if self.registered.as_ref().is_some_and(|registered| Arc::ptr_eq(registered, &table)) {
@@ -228,14 +231,14 @@ impl Follower {
         Ok(())
     }
 
-    /// Says in an APIService whether it can be used.
+    /// Writes the Available condition to an APIService if it changed.
     async fn tell(&self, entry: &Entry, object: &Value, availability: &Availability) -> Result<(), Status> {
         let Some(next) = availability.told(object, now()) else { return Ok(()) };
-        tracing::info!(name = entry.name(), availability = ?availability, "the availability of an APIService changes");
+        tracing::info!(name = entry.name(), availability = ?availability, "the availability of an APIService changed");
         self.replace(&next, "status").await
     }
 
-    /// Writes an APIService that was read. If somebody was faster, their write wakes this task again.
+    /// Writes an APIService that was read before. A conflict is ignored: the concurrent write wakes this task again.
     async fn replace(&self, next: &Value, subresource: &str) -> Result<(), Status> {
         let name = machinery::meta::Meta::of(next).name().to_owned();
         let Some(entry) = self.shelves[0].get(&name) else { return Ok(()) };
@@ -255,7 +258,7 @@ impl Follower {
     }
 }
 
-/// A number that differs where another server, or another trust, is named.
+/// Returns a hash of the fields of an APIService that select the server and its trust settings.
 fn spec_fingerprint(remote: &Remote) -> Revision {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -263,11 +266,12 @@ fn spec_fingerprint(remote: &Remote) -> Revision {
     i64::from_ne_bytes(hasher.finish().to_ne_bytes())
 }
 
-/// Asks a server what it serves, a few times if it must be.
+/// Runs discovery against a server with up to [`ATTEMPTS`] attempts.
 async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
-        // Whoever makes the server's status wrong has the network, and could do worse: upstream does not verify either.
+        // TLS verification is skipped as upstream does: an attacker who can fake the availability already controls the
+        // network.
         let tls = client::config::Tls { insecure_skip_verify: true, ..state.aggregation.shown() };
         let target = target(state, remote, tls, remote.path()).map_err(|unresolved| unresolved.to_string())?;
         let url = format!("https://{}{}", target.route.dial, target.path);
@@ -287,13 +291,13 @@ async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
     Err(last)
 }
 
-/// A document that a server may have, besides what it must.
+/// Fetches an optional document of a server.
 async fn document(target: &Target, path: &str) -> Option<Value> {
     let target = Target { path: path.to_owned(), ..target.clone() };
     timeout(PATIENCE, get(&target)).await.ok()?.ok()?
 }
 
-/// What is there in JSON, if what comes is that.
+/// Performs a GET and returns the body if it is JSON.
 async fn get(target: &Target) -> Result<Option<Value>, String> {
     let url = format!("https://{}{}", target.route.dial, target.path);
     let request = target.request(Method::GET, own_headers(), nothing()).map_err(|error| error.to_string())?;

@@ -1,4 +1,5 @@
-//! Who asks, in headers: a server behind this one believes them because of this one's certificate.
+//! Request-header identity: X-Remote-* headers that extension API servers trust because of the proxy client
+//! certificate.
 
 use auth::User;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -8,10 +9,10 @@ const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const EXTRA_PREFIX: &str = "x-remote-extra-";
 
-/// Says who asks, in headers that have said nothing of it before.
+/// Adds the X-Remote-* headers of `user`. The headers must not contain any of them yet.
 ///
 /// # Errors
-/// A name has characters that no header can hold. Without it the server behind would take the request for somebody else's.
+/// A name contains characters that are invalid in a header. Omitting the name would change the identity of the request.
 pub fn show(headers: &mut HeaderMap, user: &User) -> Result<(), http::Error> {
     add(headers, &USER, &user.name)?;
     if !user.uid.is_empty() {
@@ -34,7 +35,7 @@ fn add(headers: &mut HeaderMap, name: &HeaderName, value: &str) -> Result<(), ht
     Ok(())
 }
 
-/// A key as part of a header's name: what cannot stand there is escaped as in a URL.
+/// Percent-encodes the characters of an extra key that are invalid in a header name.
 fn escape(key: &str) -> String {
     let mut out = String::with_capacity(key.len());
     for byte in key.bytes() {
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_known_of_a_user_goes_along() {
+    fn user_name_uid_groups_and_extra_are_sent_as_headers() {
         let mut user =
             User { name: "ann".into(), uid: "7".into(), groups: vec!["a".into(), "b".into()], ..User::default() };
         user.extra.insert("example.com/scope".into(), vec!["x".into(), "y".into()]);
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whose_name_no_header_can_hold_is_not_passed_on() {
+    fn a_user_name_that_is_not_a_valid_header_value_is_an_error() {
         let user = User { name: "ann\nx-remote-group: system:masters".into(), ..User::default() };
         assert!(show(&mut HeaderMap::new(), &user).is_err());
         let named = User { name: "jörg".into(), ..User::default() };

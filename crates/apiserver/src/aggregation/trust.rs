@@ -1,5 +1,5 @@
-//! Tells servers behind this one whom to believe: who vouches for clients and for proxies, and in which headers proxies
-//! say who asks.
+//! The ConfigMap extension-apiserver-authentication: client CA, request-header CA and request-header names for
+//! extension API servers.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
@@ -14,7 +14,7 @@ use crate::storage;
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
-/// Publishes what other servers must know, where this one was told anything of it. Returns whether that is done.
+/// Publishes the authentication settings that are configured. Returns false if a write failed.
 pub async fn publish(state: &State) -> bool {
     let data = wanted(state);
     if data.is_empty() {
@@ -59,11 +59,11 @@ async fn write(state: &State, data: &Object) -> Result<(), Status> {
         meta.remove("resourceVersion");
     }
     let key = state.layout.key(kind, NAMESPACE, NAME);
-    // Another server may have been faster: it publishes the same.
+    // A conflict is harmless: another API server publishes the same data.
     state.submit(storage::replace(key, storage::encode(&owned), revision)).await.map(drop)
 }
 
-/// What this server has to tell.
+/// Returns the data of the ConfigMap according to the flags.
 fn wanted(state: &State) -> Object {
     let config = &state.aggregation.config;
     let mut data = Object::new();
@@ -91,7 +91,7 @@ fn as_json(list: &[Str]) -> String {
     String::from_utf8(json::to_vec(&Value::Array(list))).unwrap_or_default()
 }
 
-/// What is published, with what this server has to tell: certificates are added to those of other servers.
+/// Merges `data` into the published ConfigMap. CA certificates are added to those that other servers published.
 fn merged(current: &Value, data: &Object) -> Value {
     let mut next = current.clone();
     let Value::Object(fields) = &mut next else { return next };
@@ -105,7 +105,7 @@ fn merged(current: &Value, data: &Object) -> Value {
     next
 }
 
-/// The certificates of both texts, each once.
+/// Returns the certificates of both PEM bundles without duplicates.
 fn with_certificates(before: &str, wanted: &str) -> String {
     const END: &str = "-----END CERTIFICATE-----";
     let mut all: Vec<String> = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_of_several_servers_stand_together_each_once() {
+    fn ca_certificates_of_several_servers_are_merged_without_duplicates() {
         let certificate = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
         let current = value!({"data": {"client-ca-file": (certificate("a")), "other": "x"}});
         let mut data = Object::new();

@@ -1,4 +1,4 @@
-//! Events on their way to a task that sends them in batches.
+//! Audit event queue: buffers events for a task that sends them in batches.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use ::audit::batch::{Batcher, Config};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// Where events are put.
+/// The sending side of the queue.
 pub struct Queue(mpsc::Sender<Event>);
 
-/// What takes them out.
+/// The receiving side of the queue, which batches events.
 pub struct Waiting {
     events: mpsc::Receiver<Event>,
     config: Config,
     closing: watch::Receiver<bool>,
 }
 
-/// A queue with room for as many events as the configuration says, which takes no more once it is closing.
+/// Creates a queue with the configured buffer size. The queue closes when `closing` becomes true.
 pub fn new(config: Config, closing: watch::Receiver<bool>) -> (Queue, Waiting) {
     let (sender, events) = mpsc::channel(config.buffer_size.max(1));
     (Queue(sender), Waiting { events, config, closing })
 }
 
 impl Queue {
-    /// Puts an event in; false if there is no room, and the event is lost.
+    /// Adds an event. Returns false if the queue is full; the event is lost.
     pub fn offer(&self, event: Event) -> bool {
         self.0.try_send(event).is_ok()
     }
 }
 
 impl Waiting {
-    /// Sends batches one after the other until no more events can come.
+    /// Sends batches sequentially until the queue is closed and empty.
     pub async fn run<F: Future<Output = ()> + Send>(mut self, mut send: impl FnMut(Vec<Event>) -> F + Send) {
         let origin = Instant::now();
         let mut batcher = Batcher::new(self.config);
@@ -44,7 +44,7 @@ impl Waiting {
             let due = batcher.wake_at().map(|at| origin + at);
             tokio::select! {
                 event = self.events.recv(), if is_open => match event {
-                    // The channel is the bound; the batcher never has more than a batch that waits for others.
+                    // The channel bounds the events; the batcher never holds more than one incomplete batch.
                     Some(event) => drop(batcher.offer(event, origin.elapsed())),
                     None => {
                         is_open = false;
@@ -61,7 +61,7 @@ impl Waiting {
     }
 }
 
-/// How long to wait before the next attempt: half as long again each time.
+/// Returns the delay before the next attempt: 1.5 times the last one.
 pub fn next_backoff(last: Duration) -> Duration {
     last + last / 2
 }

@@ -1,4 +1,4 @@
-//! Another server that is told of events.
+//! Audit webhook: sends batches of events to an external server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,37 +14,34 @@ use http::{Method, Request, StatusCode, Uri};
 
 use super::queue::next_backoff;
 
-/// How often a batch is sent.
+/// Attempts per batch.
 const ATTEMPTS: u32 = 5;
-/// How long the server may take for a batch.
+/// Timeout of one attempt.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Another server that is told.
 pub struct Webhook {
     transport: Https,
-    /// The path of its URL, and its query.
+    /// Path and query of the webhook's URL.
     path: Uri,
 }
 
-/// Why the server cannot be told.
+/// Reasons why a batch cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file that says where it is cannot be used.
-    #[error("the configuration of the audit webhook cannot be used")]
+    /// The kubeconfig of the webhook is invalid.
+    #[error("the configuration of the audit webhook is invalid")]
     Config(#[from] KubeconfigError),
-    /// It cannot be reached.
-    #[error("the audit webhook cannot be reached")]
+    #[error("failed to connect to the audit webhook")]
     Transport(#[from] TransportError),
-    /// It did not take a batch.
-    #[error("the audit webhook answered {0}")]
+    /// The webhook rejected a batch.
+    #[error("the audit webhook responded with {0}")]
     Refused(StatusCode),
-    /// It took too long.
-    #[error("the audit webhook did not answer in time")]
+    #[error("the request to the audit webhook timed out")]
     Late,
 }
 
 impl Webhook {
-    /// The server that the file, in the format of a kubeconfig, names.
+    /// Creates the client of the server in a kubeconfig (`--audit-webhook-config-file`).
     pub fn from_file(file: &Path) -> Result<Self, Error> {
         let mut config = Kubeconfig::load(&[file.to_owned()])?.config(None)?;
         let mut parts = config.server.into_parts();
@@ -53,18 +50,18 @@ impl Webhook {
         Ok(Self { transport: Https::new(config)?, path: path.map(Uri::from).unwrap_or_default() })
     }
 
-    /// Sends a batch, a few times if need be.
+    /// Sends a batch with up to `ATTEMPTS` attempts.
     pub async fn send(&self, events: &[Event], initial_backoff: Duration) -> Result<(), Error> {
         let body = Bytes::from(list_to_json(events));
         let mut backoff = initial_backoff;
         for _ in 1..ATTEMPTS {
             match self.once(body.clone()).await {
-                // What the server does not want it will not want later.
+                // A client error other than 429 is permanent.
                 Err(Error::Refused(code)) if code.is_client_error() && code != StatusCode::TOO_MANY_REQUESTS => {
                     return Err(Error::Refused(code));
                 }
                 Ok(()) => return Ok(()),
-                Err(error) => tracing::warn!(%error, "audit events are sent again"),
+                Err(error) => tracing::warn!(%error, "failed to send audit events to the webhook; retrying"),
             }
             tokio::time::sleep(backoff).await;
             backoff = next_backoff(backoff);

@@ -1,5 +1,5 @@
-//! Issuers of tokens outside the cluster: their keys are fetched when a token first needs them, and again when one is signed by a key
-//! that is not known.
+//! OIDC issuers: their keys are fetched when a token first needs them, and again when a token is signed by an unknown
+//! key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +18,16 @@ use tokio::time::Instant;
 use crate::reload::Reloaded;
 use crate::state::now;
 
-/// How long an issuer may take.
+/// Timeout of a request to an issuer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// An issuer is not asked more often, whatever tokens say.
+/// Minimum interval between requests to one issuer, so that invalid tokens cannot cause a flood of requests.
 const ASK_EVERY: Duration = Duration::from_secs(10);
-/// What an issuer may answer, in bytes.
+/// Maximum size of a discovery document or key set in bytes.
 const DOCUMENT_MAX: usize = 1 << 20;
 
-/// The issuers that are configured now.
+/// The configured issuers, reloaded when their files change.
 pub struct Issuers(Reloaded<Vec<Issuer>>);
 
-/// One issuer.
 pub struct Issuer {
     authenticator: Authenticator,
     keys: Mutex<Keys>,
@@ -40,18 +39,18 @@ struct Keys {
     asked_at: Option<Instant>,
 }
 
-/// Why an issuer's keys are not known.
+/// Reasons why an issuer's keys cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
-    #[error("{0} is no URL of a server")]
+    #[error("{0} is not a valid server URL")]
     Url(String),
-    #[error("the server cannot be asked")]
+    #[error("the request to the server failed")]
     Transport(#[from] client::TransportError),
-    #[error("the server did not answer in time")]
+    #[error("the request to the server timed out")]
     Late,
-    #[error("the server answered {0}")]
+    #[error("the server responded with {0}")]
     Refused(http::StatusCode),
-    #[error("the answer cannot be read: {0}")]
+    #[error("the response cannot be parsed: {0}")]
     Body(String),
     #[error(transparent)]
     Discovery(#[from] oidc::DiscoveryError),
@@ -60,7 +59,7 @@ enum FetchError {
 }
 
 impl Issuers {
-    /// Issuers that a function makes, and makes again when the files have changed.
+    /// Loads issuers with `load`, and loads them again when one of the files changes.
     pub fn new<E, F>(files: Vec<std::path::PathBuf>, load: F) -> Result<Self, E>
     where
         E: std::error::Error + Send + Sync + 'static,
@@ -70,7 +69,7 @@ impl Issuers {
         Ok(Self(Reloaded::new(files, issuers)?))
     }
 
-    /// Whose token this is; `None` if it is of no issuer here.
+    /// Verifies a token. Returns `None` if the token is not from a configured issuer.
     pub async fn check(&self, token: &str) -> Result<Option<User>, TokenError> {
         for issuer in &*self.0.current() {
             if issuer.authenticator.issued(token) {
@@ -92,12 +91,12 @@ impl Issuer {
         if !matches!(checked, Err(TokenError::Verify(Verify::Signature))) {
             return checked;
         }
-        // The issuer may have new keys.
+        // The issuer may have rotated its keys.
         let Some(keys) = self.fresh(&keys).await else { return checked };
         self.authenticator.check(token, &keys, now())
     }
 
-    /// Keys that are newer than those that did not do, if there are any. One asks for all who wait.
+    /// Returns keys newer than `old`, if there are any. Concurrent callers share one request.
     async fn fresh(&self, old: &Arc<KeySet>) -> Option<Arc<KeySet>> {
         let mut keys = self.keys.lock().await;
         if !Arc::ptr_eq(&keys.known, old) {
@@ -114,7 +113,10 @@ impl Issuer {
             }
             Err(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(issuer = %self.authenticator.issuer.url, %error, cause, "an issuer's keys are not known");
+                tracing::warn!(
+                    issuer = %self.authenticator.issuer.url, %error, cause,
+                    "failed to fetch the keys of an OIDC issuer"
+                );
                 None
             }
         }
@@ -150,7 +152,7 @@ impl Issuer {
     }
 }
 
-/// All of a body, if it is not too long.
+/// Reads a complete body of at most [`DOCUMENT_MAX`] bytes.
 async fn whole(mut body: client::Body) -> Result<Bytes, FetchError> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {

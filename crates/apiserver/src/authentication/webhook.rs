@@ -1,4 +1,4 @@
-//! Tokens that another server knows, whose answers are remembered for a while.
+//! Webhook token authentication (TokenReview) with a response cache.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,12 +10,11 @@ use machinery::Str;
 use crate::remote::Remote;
 use crate::state::now;
 
-/// So many answers are remembered.
+/// Maximum number of cached responses.
 const ANSWERS_MAX: usize = 8192;
-/// How long an answer may take.
+/// Timeout of a TokenReview request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Another server that knows whose a token is.
 pub struct Webhook {
     remote: Remote,
     api_version: &'static str,
@@ -24,7 +23,8 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Asks `remote` in a version of the review (`v1` or `v1beta1`), and remembers for `ttl`. None if there is no such version.
+    /// Creates an authenticator that sends TokenReviews of `version` (`v1` or `v1beta1`) and caches responses for
+    /// `ttl`. Returns `None` for any other version.
     pub fn new(remote: Remote, version: &str, ttl: machinery::time::Duration) -> Option<Self> {
         let api_version = match version {
             "v1" => "authentication.k8s.io/v1",
@@ -34,7 +34,7 @@ impl Webhook {
         Some(Self { remote, api_version, ttl, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) })
     }
 
-    /// Whose token this is, for one of `audiences`; none if the other server does not know it.
+    /// Authenticates a token for one of `audiences`. Returns `None` if the webhook does not know the token.
     pub async fn check(&self, token: &str, audiences: &[Str], own: &[Str]) -> Result<Option<Answer>, String> {
         if let Some(known) = self.answers.lock().expect("no holder panics").get(token, audiences, now()) {
             return Ok(known.clone());

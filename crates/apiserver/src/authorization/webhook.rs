@@ -1,4 +1,4 @@
-//! Authorization by another server, whose answers are remembered for a while.
+//! Webhook authorization (SubjectAccessReview) with a response cache.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use machinery::{Value, json};
 use crate::remote::Remote;
 use crate::state::now;
 
-/// So many answers are remembered; upstream's number.
+/// Maximum number of cached responses; upstream's limit.
 const ANSWERS_MAX: usize = 8192;
-/// Longer questions are not remembered: a client must not fill the memory with them. Upstream's limit.
+/// Larger reviews are not cached, so that a client cannot fill the memory. Upstream's limit.
 const QUESTION_BYTES_MAX: usize = 10_000;
 
-/// Another server that decides over requests.
+/// A webhook authorizer.
 pub struct Webhook {
     rules: Rules,
     remote: Remote,
@@ -26,7 +26,6 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Nothing is remembered yet.
     pub fn new(rules: Rules, remote: Remote) -> Self {
         let timeout = u64::try_from(rules.timeout.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
         Self { rules, remote, timeout, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) }
@@ -50,7 +49,7 @@ impl Authorizer for Webhook {
             Ok(true) => {}
             Ok(false) => return Decision::NoOpinion(String::new()),
             Err(why) => {
-                tracing::warn!(%why, "match conditions of an authorization webhook cannot be evaluated");
+                tracing::warn!(%why, "failed to evaluate the match conditions of an authorization webhook");
                 return self.rules.failure_policy.decision();
             }
         }
@@ -59,14 +58,14 @@ impl Authorizer for Webhook {
         if let Some(known) = self.answers.lock().expect("no holder panics").get(&question, &[], now()) {
             return known.clone();
         }
-        // Expressions and impersonation ask authorizers in the middle of what cannot wait. The thread is given up for as
-        // long as the answer takes, so that the other requests go on elsewhere.
+        // CEL expressions and impersonation call authorizers synchronously. `block_in_place` moves the other tasks of
+        // this thread elsewhere while the response is awaited.
         let runtime = tokio::runtime::Handle::current();
         let asked = tokio::task::block_in_place(|| runtime.block_on(self.ask(&review)));
         let decided = match asked {
             Ok(decided) => decided,
             Err(why) => {
-                tracing::warn!(%why, "an authorization webhook cannot be asked");
+                tracing::warn!(%why, "failed to call an authorization webhook");
                 return self.rules.failure_policy.decision();
             }
         };

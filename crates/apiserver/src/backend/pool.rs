@@ -1,4 +1,4 @@
-//! Connections that are kept, and JSON posted over them.
+//! Connection pools for outgoing JSON POST requests.
 
 use std::error::Error as StdError;
 use std::io;
@@ -21,17 +21,17 @@ use tower_service::Service;
 
 use super::{Backend, BoxError, Destination, Directory, Route, Routing, Unresolved, connector, dial, resolve};
 
-/// Connections to so many places are kept; the one not used for longest goes first.
+/// Maximum number of pools; the least recently used pool is dropped first.
 const POOLS_MAX: usize = 128;
-/// Idle connections are closed after this long; upstream's time.
+/// Idle connections are closed after this time; upstream's value.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// An answer may be so long.
+/// Maximum size of a response.
 const ANSWER_BYTES_MAX: usize = 10 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 type Pool = Client<Fixed, Full<Bytes>>;
 
-/// The connections of the server's own requests.
+/// The connection pools of outgoing requests.
 #[derive(Default)]
 pub struct Pools {
     routing: Routing,
@@ -39,7 +39,7 @@ pub struct Pools {
     turn: AtomicUsize,
 }
 
-/// Connections to one place, made with one trust.
+/// The connections to one address with one TLS configuration.
 struct Kept {
     dial: String,
     server_name: String,
@@ -49,47 +49,40 @@ struct Kept {
     used: usize,
 }
 
-/// Why there is no answer, in the words of Go's client, which operators search for.
+/// Reasons why a request failed, with the messages of Go's HTTP client, which operators search for.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// There is no way to where it should go.
     #[error("Post \"{url}\": {source}")]
     Unresolved {
-        /// Where it should go.
+        /// The request URL.
         url: String,
-        /// Why there is no way.
         source: Unresolved,
     },
-    /// The request cannot be written, or certificates cannot be used.
+    /// The request or the TLS configuration is invalid, or the connection failed.
     #[error("Post \"{url}\": {text}")]
     Failed {
-        /// Where it went.
         url: String,
-        /// What became of it.
+        /// The message of Go's client.
         text: String,
-        /// Why.
         source: BoxError,
     },
-    /// It took too long.
     #[error("Post \"{0}\": context deadline exceeded")]
     Deadline(String),
-    /// The answer is longer than is taken.
     #[error("the answer of {0} is longer than {ANSWER_BYTES_MAX} bytes")]
     TooLong(String),
 }
 
 impl Pools {
-    /// No connections yet.
     pub fn new(routing: Routing) -> Self {
         Self { routing, ..Self::default() }
     }
 
-    /// The way to a backend now.
+    /// Resolves a backend. Successive calls rotate through the endpoints of a Service.
     pub fn route(&self, backend: &Backend, directory: &dyn Directory) -> Result<Route, Unresolved> {
         resolve(backend, self.routing, directory, self.turn.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Posts JSON and gives what came back, all within a time. `query` is added to the URL.
+    /// Posts JSON and returns the response within the timeout. `query` is appended to the URL.
     pub async fn post(
         &self,
         directory: &dyn Directory,
@@ -125,7 +118,7 @@ impl Pools {
         }
     }
 
-    /// The connections to where a route leads, made if there are none with the same trust.
+    /// Returns the pool of a route and TLS configuration; creates the pool if there is none.
     fn pool(&self, route: &Route, to: &Destination) -> Result<Pool, BoxError> {
         let stamp = Stamp::of(to.tls.sources());
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +133,7 @@ impl Pools {
             have.used = turn;
             return Ok(have.pool.clone());
         }
-        // All requests over one connection would go to one of the endpoints behind a service.
+        // HTTP/2 would send all requests over one connection, and so to one endpoint of the Service.
         let protocols: &[&[u8]] = match to.backend {
             Backend::Service { .. } => &[b"http/1.1"],
             Backend::Url(_) => &[b"h2", b"http/1.1"],
@@ -150,7 +143,7 @@ impl Pools {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build(fixed);
-        // The same place with other certificates is not asked for again.
+        // Pools of the same address with outdated certificates are dropped.
         kept.retain(|have| have.dial != route.dial || have.server_name != route.server_name || have.tls != to.tls);
         if kept.len() >= POOLS_MAX
             && let Some(oldest) = (0..kept.len()).min_by_key(|at| kept[*at].used)
@@ -163,7 +156,7 @@ impl Pools {
     }
 }
 
-/// Connects to one place, whatever the URL says.
+/// A connector that dials a fixed address and ignores the host of the URL.
 #[derive(Clone)]
 struct Fixed {
     connector: Connector,
@@ -222,7 +215,7 @@ fn failed(url: &str, route: &Route, source: BoxError) -> CallError {
     CallError::Failed { url: url.to_owned(), text: go_text(&*source, route), source }
 }
 
-/// What Go's client would have said of a failure.
+/// Returns the message of Go's HTTP client for a failure.
 pub(crate) fn go_text(error: &(dyn StdError + 'static), route: &Route) -> String {
     let dial = &route.dial;
     let mut at = Some(error);

@@ -1,4 +1,4 @@
-//! The way to a backend: a service's own address, or one of the endpoints behind it.
+//! Resolves a backend to the cluster IP of a Service or to one of its endpoints.
 
 use std::net::SocketAddr;
 
@@ -8,53 +8,46 @@ use machinery::Value;
 use super::{Backend, Route};
 use crate::state::State;
 
-/// What is known of the services of the cluster.
+/// Lookup of Services and EndpointSlices.
 pub trait Directory: Sync {
-    /// A service.
     fn service(&self, namespace: &str, name: &str) -> Option<Value>;
 
-    /// The endpoint slices of a service.
+    /// Returns the EndpointSlices of a Service.
     fn slices(&self, namespace: &str, service: &str) -> Vec<Value>;
 }
 
-/// How services are reached.
+/// Service routing options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Routing {
-    /// `--enable-aggregator-routing`: past the service's own address, to an endpoint.
+    /// `--enable-aggregator-routing`: dial an endpoint instead of the cluster IP.
     pub to_endpoints: bool,
-    /// Where this server itself listens: the service `kubernetes` is never dialed from here.
+    /// The listen address of this server, which is dialed instead of the Service `kubernetes`.
     pub own: Option<SocketAddr>,
 }
 
-/// Why there is no way to a backend.
+/// Reasons why a backend cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unresolved {
-    /// There is no such service.
     #[error("service {0:?} not found")]
     NoService(String),
-    /// It has no address of its own.
     #[error("cannot route to service with ClusterIP {0:?}")]
     NoAddress(String),
-    /// It has no such port.
     #[error("no service port {port} found for service {name:?}")]
     NoPort {
-        /// The port.
+        /// The requested Service port.
         port: u16,
-        /// The service.
         name: String,
     },
-    /// Nobody is behind it.
     #[error("no endpoints available for service {0:?}")]
     NoEndpoints(String),
-    /// It is a service that no request can be sent to.
     #[error("unsupported service type {0:?}")]
     Type(String),
-    /// What it says makes no address.
+    /// The Service's address cannot be parsed.
     #[error("{0:?} is no address")]
     Address(String),
 }
 
-/// The way to a backend now. `pick` chooses among endpoints.
+/// Resolves a backend. `pick` selects among the endpoints.
 pub fn resolve(
     backend: &Backend,
     routing: Routing,
@@ -109,7 +102,7 @@ fn address(
     }
 }
 
-/// The name of a service's port: by it the endpoints know theirs.
+/// Returns the name of a Service port, which identifies the port in EndpointSlices.
 fn port_name<'s>(service: &'s Value, name: &str, port: u16) -> Result<&'s str, Unresolved> {
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
     let found = ports.iter().find(|have| have.get("port").and_then(Value::as_int) == Some(port.into()));
@@ -117,7 +110,7 @@ fn port_name<'s>(service: &'s Value, name: &str, port: u16) -> Result<&'s str, U
     Ok(found.str_at(&["name"]).unwrap_or_default())
 }
 
-/// One of the ready endpoints that have the port.
+/// Returns the address of one of the ready endpoints that have the port.
 fn endpoint(slices: &[Value], port_name: &str, pick: usize) -> Option<String> {
     let list = |value: &'_ Value, field: &str| value.get(field).and_then(Value::as_array).unwrap_or_default().to_vec();
     let mut ready = Vec::new();
@@ -194,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_reached_at_its_own_address() {
+    fn a_service_is_dialed_at_its_cluster_ip() {
         let check = |spec: Value, name: &str, expect: &str| {
             assert_eq!(dial(&One { spec, slices: Vec::new() }, false, name, 443), expect);
         };
@@ -209,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_those_that_are_ready_and_have_the_port() {
+    fn only_ready_endpoints_with_the_port_are_dialed() {
         let spec = value!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"name": "web", "port": 443}]});
         let slice = |port: &str, ready: bool| {
             value!({
@@ -228,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_dialed_as_it_says_and_the_own_service_never_by_its_address() {
+    fn a_url_is_dialed_directly_and_the_kubernetes_service_at_the_listen_address() {
         let none = One { spec: Value::Null, slices: Vec::new() };
         let url =
             |text: &str| resolve(&Backend::Url(text.parse().unwrap()), Routing::default(), &none, 0).unwrap().dial;

@@ -1,4 +1,4 @@
-//! One change of one object, with the bytes that watchers are sent of it.
+//! Watch cache change: one change of one object, with the encoded watch events.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,20 +11,19 @@ use tokio::sync::OnceCell;
 
 use super::Entry;
 
-/// A change: what was, and what is.
+/// A change with the object's previous and current state.
 #[derive(Debug)]
 pub struct Change {
-    /// When.
     pub revision: Revision,
-    /// The object before, if there was one.
+    /// The previous object; `None` for a creation.
     pub before: Option<Arc<Entry>>,
-    /// The object after, if there is one.
+    /// The current object; `None` for a deletion.
     pub after: Option<Arc<Entry>>,
     frames: Mutex<Vec<(FrameKey, Bytes)>>,
     converted: Mutex<Vec<Converted>>,
 }
 
-/// One side of a change in another version, made by whoever needs it first.
+/// One side of a change converted to another version, shared by all watchers of that version.
 #[derive(Debug)]
 struct Converted {
     api_version: Str,
@@ -32,7 +31,7 @@ struct Converted {
     object: Arc<OnceCell<Arc<Value>>>,
 }
 
-/// What a watcher is told that a change is; a selector may see another than there was.
+/// The type of a watch event. With a selector it can differ from the actual change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum What {
@@ -41,31 +40,28 @@ pub enum What {
     Deleted,
 }
 
-/// Everything that tells the bytes for one watcher from those for another.
+/// The parameters that determine the encoded bytes of a watch event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameKey {
-    /// `apps/v1`.
+    /// For example `apps/v1`.
     pub api_version: Str,
-    /// How.
     pub encoding: Encoding,
-    /// What of it.
+    /// Object, PartialObjectMetadata or Table.
     pub form: Form,
-    /// What of it in a row.
+    /// `includeObject` of table rows.
     pub include: IncludeObject,
-    /// As what.
     pub what: What,
 }
 
-/// More forms of one change than any cluster's clients ask for; beyond that each watcher makes its own.
+/// Maximum number of encodings kept per change. Beyond that each watcher encodes its own.
 const FRAMES_MAX: usize = 8;
 
 impl Change {
-    /// A change that nobody has asked for yet.
     pub fn new(revision: Revision, before: Option<Arc<Entry>>, after: Option<Arc<Entry>>) -> Self {
         Self { revision, before, after, frames: Mutex::default(), converted: Mutex::default() }
     }
 
-    /// The bytes for a watcher, made once for all who ask for the same.
+    /// Returns the encoded event. `make` runs once for all watchers with the same key.
     pub fn frame(&self, key: &FrameKey, make: impl FnOnce() -> Bytes) -> Bytes {
         let mut frames = self.frames.lock().expect("no holder panics");
         if let Some((_, bytes)) = frames.iter().find(|(have, _)| have == key) {
@@ -78,7 +74,7 @@ impl Change {
         bytes
     }
 
-    /// One side of the change in another version, asked for once however many watch.
+    /// Returns one side of the change in another version. The conversion runs once for all watchers.
     pub async fn converted<E>(
         &self,
         entry: &Entry,
@@ -101,15 +97,15 @@ impl Change {
         cell.get_or_try_init(async || make.await.map(Arc::new)).await.cloned()
     }
 
-    /// The object that a watcher is shown: what is, or what was last.
+    /// Returns the current object, or the last one of a deletion.
     pub fn shown(&self) -> &Arc<Entry> {
         self.after.as_ref().or(self.before.as_ref()).expect("a change has a before or an after")
     }
 }
 
 impl What {
-    /// What a change is to a watcher that sees these sides of it, and the one that it is shown; nothing, if it sees
-    /// neither.
+    /// Returns the event type and object for a watcher whose selector matches these sides, or `None` if neither
+    /// matches.
     pub fn of<E, O>(before: Option<(E, O)>, after: Option<(E, O)>) -> Option<(Self, E, O)> {
         match (before, after) {
             (None, None) => None,
@@ -119,7 +115,7 @@ impl What {
         }
     }
 
-    /// `ADDED`.
+    /// Returns the name in the watch event, for example `ADDED`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Added => "ADDED",

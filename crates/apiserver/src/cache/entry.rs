@@ -1,4 +1,4 @@
-//! One object in the cache.
+//! Watch cache entry: one object.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -14,32 +14,32 @@ use registry::conversion::refresh;
 
 use crate::storage::{self, Places, Unreadable};
 
-/// An object: its bytes, and what selectors ask about it.
+/// An object's bytes and the values that selectors need.
 #[derive(Debug)]
 pub struct Entry {
     /// The key below the kind's prefix: `namespace/name`, or the name.
     pub key: Str,
-    /// The object as it is stored.
+    /// The object in its storage encoding.
     pub bytes: Bytes,
-    /// Where its parts are.
+    /// Offsets of the parts of `bytes`.
     places: Places,
-    /// Its version.
+    /// The revision of the last write (resourceVersion).
     pub revision: Revision,
     labels: Box<[(Str, Str)]>,
     fields: Box<[Str]>,
-    /// The edition of its kind under which it was last found to be what a read would make of it.
+    /// The kind's edition in which reading the object was last found to change nothing.
     fresh_in: AtomicU64,
-    /// The object as others in this process hold it, for as long as any of them does.
+    /// The decoded object, shared by all holders in this process.
     held: Mutex<Weak<collection::Entry<Value>>>,
 }
 
 impl Entry {
-    /// Reads what is needed of an object.
+    /// Parses the parts of an object that the cache needs.
     pub fn new(key: &str, bytes: Bytes, revision: Revision, selectable: &[Selectable]) -> Result<Self, Unreadable> {
         Self::read(key, bytes, revision, selectable).map(|(entry, _)| entry)
     }
 
-    /// The same with the object that was read, for those who hold it: they find it for as long as anybody keeps it.
+    /// Like [`Self::new`], and also returns the decoded object, which the entry shares as long as a holder keeps it.
     pub fn read(
         key: &str,
         bytes: Bytes,
@@ -56,40 +56,38 @@ impl Entry {
         Ok((Self { labels, fields, held, ..entry }, object))
     }
 
-    /// The bytes of an object, to be written and for nothing else.
+    /// Creates an entry that can only be written to a response: it has no labels or fields.
     pub fn bare(key: &str, bytes: Bytes, revision: Revision) -> Result<Self, Unreadable> {
         let (bytes, places) = storage::served_form(bytes)?;
         let (labels, fields, fresh_in, held) = (Box::default(), Box::default(), AtomicU64::new(0), Mutex::default());
         Ok(Self { key: key.into(), bytes, places, revision, labels, fields, fresh_in, held })
     }
 
-    /// The namespace, empty for a cluster-wide object.
+    /// Returns the namespace, empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         self.key.rsplit_once('/').map_or("", |(namespace, _)| namespace)
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         self.key.rsplit_once('/').map_or(self.key.as_str(), |(_, name)| name)
     }
 
-    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(have, _)| have == key).map(|(_, value)| value.as_str())
     }
 
-    /// The value of the selectable field of that number.
+    /// Returns the value of the selectable field with that index.
     pub fn field(&self, number: usize) -> &str {
         self.fields.get(number).map_or("", Str::as_str)
     }
 
-    /// Whether it is stored in this version: what is written begins with it.
+    /// Whether the object is stored in this API version: its bytes begin with the version.
     pub fn is_of(&self, api_version: &str) -> bool {
         storage::is_of(&self.bytes, api_version)
     }
 
-    /// Whether the kind's definition as it is now would change nothing about it when it is read. What was found out is
-    /// remembered until the definition changes, so that bytes are mostly served without being looked at.
+    /// Whether reading the object with the current CRD changes nothing, so that its bytes can be served unchanged. The
+    /// result is cached until the CRD changes.
     pub fn is_fresh(&self, kind: &Kind) -> bool {
         if self.fresh_in.load(Ordering::Relaxed) == kind.edition {
             return true;
@@ -104,17 +102,17 @@ impl Entry {
         fresh
     }
 
-    /// The object as a tree, with its version.
+    /// Returns the decoded object with its resourceVersion.
     pub fn object(&self) -> Value {
         storage::decode(&self.bytes, self.revision).expect("it was read when it came")
     }
 
-    /// The object as it may be held: read once for all who hold it at the same time.
+    /// Returns the decoded object, decoded once for all concurrent holders.
     pub fn held(&self) -> Held {
         self.held_or(|_| {})
     }
 
-    /// The same; `made` is shown the object if nobody held it before.
+    /// Like [`Self::held`]; calls `made` with the object if it had to be decoded.
     pub fn held_or(&self, made: impl FnOnce(&Held)) -> Held {
         let mut held = self.held.lock().expect("no holder panics");
         held.upgrade().unwrap_or_else(|| {
@@ -125,12 +123,12 @@ impl Entry {
         })
     }
 
-    /// Appends the object as JSON with a version: its own, or that of its deletion.
+    /// Appends the object as JSON with the given resourceVersion: its own, or that of its deletion.
     pub fn write(&self, revision: Revision, out: &mut Vec<u8>) {
         self.write_from(0, revision, out);
     }
 
-    /// Appends the object as an item of a list of a built-in kind, which does not say again what it is.
+    /// Appends the object as a list item of a built-in kind, without apiVersion and kind.
     pub fn write_item(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         self.write_from(self.places.metadata as usize, self.revision, out);
@@ -145,7 +143,7 @@ impl Entry {
         out.extend_from_slice(&self.bytes[version..]);
     }
 
-    /// How many bytes it takes in an answer, about.
+    /// Returns the approximate size in a response.
     pub fn size(&self) -> usize {
         self.bytes.len() + 40
     }

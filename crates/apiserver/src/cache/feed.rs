@@ -1,4 +1,4 @@
-//! The one writer of the cache: a watch of everything in the store.
+//! Watch cache feed: the only writer of the cache, which watches the entire store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::{Cache, Entry, Shelf};
 use crate::sealed::{self, Found, Store};
 use crate::storage::Layout;
 
-/// After the store was lost, the cache waits so long before it looks again.
+/// Delay before the store is read again after its watch was lost.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Feeds the cache for as long as the process lives. When the watch ends (the store is lost, or history was compacted
-/// while it was) everything is read anew.
+/// Feeds the cache until the process exits. When the watch closes (the store is unreachable, or its history was
+/// compacted meanwhile), all shelves are filled from the store again.
 pub async fn run(cache: Arc<Cache>, store: Arc<Store>, layout: Layout) {
     loop {
         if let Err(error) = feed(&cache, &store, &layout).await {
-            tracing::warn!(%error, "the watch of the store ended; reading everything anew");
+            tracing::warn!(%error, "the watch of the store closed; filling the watch cache again");
         }
         cache.fed.store(false, Ordering::Relaxed);
         tokio::time::sleep(RETRY).await;
@@ -54,7 +54,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), seale
                 touched.push(shelf);
             }
         }
-        // A batch without a revision of its own must not set the cache back.
+        // A batch without a revision must not set the cache back.
         cache.reached.send_if_modified(|reached| {
             let moved = batch.revision > *reached;
             *reached = (*reached).max(batch.revision);
@@ -64,7 +64,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), seale
     }
 }
 
-/// Puts every shelf into the state of `revision`.
+/// Resets every shelf to the state of `revision`.
 fn fill(cache: &Cache, layout: &Layout, all: &[Found], revision: Revision) {
     let shelves = cache.shelves.read().expect("no holder panics");
     let mut found: BTreeMap<&str, BTreeMap<Str, Arc<Entry>>> = BTreeMap::new();
@@ -79,8 +79,8 @@ fn fill(cache: &Cache, layout: &Layout, all: &[Found], revision: Revision) {
     }
 }
 
-/// Fills shelves that were made since, with what the store had at the revision that the others have reached: the changes
-/// after it come to all of them.
+/// Fills shelves that were created since, at the revision that the other shelves have reached. Later changes reach all
+/// of them through the watch.
 async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), sealed::Error> {
     let made = std::mem::take(&mut *cache.unfilled.lock().expect("no holder panics"));
     let revision = cache.reached();
@@ -98,7 +98,7 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
     Ok(())
 }
 
-/// Takes in a change, and gives the shelf that it came to.
+/// Applies a change and returns its shelf.
 fn take(cache: &Cache, layout: &Layout, found: &Found) -> Option<Arc<Shelf>> {
     let shelves = cache.shelves.read().expect("no holder panics");
     let (prefix, key) = below(layout, found).and_then(|key| split(&shelves, key))?;
@@ -109,24 +109,25 @@ fn take(cache: &Cache, layout: &Layout, found: &Found) -> Option<Arc<Shelf>> {
     Some(shelf.clone())
 }
 
-/// The prefix of the kind that a key below the root belongs to, and the rest. A prefix has one part or two.
+/// Splits a key below the root into the prefix of its kind, which has one or two path segments, and the rest.
 fn split<'k>(shelves: &BTreeMap<String, Arc<Shelf>>, key: &'k str) -> Option<(&'k str, &'k str)> {
     let cuts: Vec<usize> = key.match_indices('/').map(|(at, _)| at).take(2).collect();
     let cut = cuts.into_iter().rev().find(|cut| shelves.contains_key(&key[..*cut]))?;
     Some((&key[..cut], &key[cut + 1..]))
 }
 
-/// The key below the root.
+/// Returns the key below the root.
 fn below<'f>(layout: &Layout, found: &'f Found) -> Option<&'f str> {
     std::str::from_utf8(&found.key).ok()?.strip_prefix(&layout.root)?.strip_prefix('/')
 }
 
-/// The entry of what was found and the object that was read for it, none if it was deleted. One that cannot be read is as
-/// good as absent to clients, and said to the operator.
-// DEVIATION: a list leaves out stored objects that cannot be decrypted or read, and the log names them; upstream fails the list.
+/// Returns the entry of a store record and its decoded object, or `None` for a deletion. An unreadable object is logged
+/// and treated as absent.
+// DEVIATION: a list omits stored objects that cannot be decrypted or decoded, and the log names them; upstream fails
+// the list.
 fn entry(shelf: &Shelf, key: &str, found: &Found) -> Option<(Arc<Entry>, Held)> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        tracing::error!(key, %error, "an object in the store cannot be read");
+        tracing::error!(key, %error, "failed to decode an object in the store");
     };
     let value = found.value.as_ref().map_err(|error| unreadable(error)).ok()?.clone()?;
     let read = Entry::read(key, value, found.revision, shelf.selectable());

@@ -1,4 +1,4 @@
-//! The objects of one kind, and how they changed of late.
+//! Watch cache of one kind: its objects and its most recent changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -11,21 +11,21 @@ use tokio::sync::watch;
 
 use super::{Change, Entry};
 
-/// Changes that are kept for watchers, at most.
+/// Maximum number of changes kept for watchers.
 const CHANGES_MAX: usize = 10_000;
-/// Bytes of changed objects that are kept for watchers, at most.
+/// Maximum bytes of changed objects kept for watchers.
 const CHANGE_BYTES_MAX: usize = 16 << 20;
-/// Changes that a watcher is given at once.
+/// Maximum number of changes returned to a watcher per call.
 const BATCH_MAX: usize = 256;
 
-/// The objects of one kind.
+/// The cached objects of one kind.
 pub struct Shelf {
     inner: RwLock<Inner>,
     selectable: Vec<Selectable>,
     filled: watch::Sender<bool>,
-    /// Told when something happened here: whoever watches one kind is not woken for the others.
+    /// Notified of changes of this kind only, so that watchers of other kinds are not woken.
     moved: watch::Sender<()>,
-    /// The edition of the kind; 0 once a custom kind is no longer served from here.
+    /// The edition of the kind; 0 once a custom kind is no longer served from this shelf.
     edition: watch::Sender<u64>,
 }
 
@@ -34,23 +34,22 @@ struct Inner {
     entries: BTreeMap<Str, Arc<Entry>>,
     changes: VecDeque<Arc<Change>>,
     change_bytes: usize,
-    /// What the entries weigh.
+    /// Total size of the entries.
     entry_bytes: usize,
-    /// Changes after this revision are all kept.
+    /// All changes after this revision are kept.
     floor: Revision,
-    /// The entries are those of this revision.
+    /// The revision that the entries reflect.
     revision: Revision,
 }
 
-/// A watcher asks for changes that are no longer kept.
+/// A watcher requested changes that are no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed {
-    /// The oldest revision from which on changes are kept.
+    /// The oldest revision from which a watch can start.
     pub floor: Revision,
 }
 
 impl Shelf {
-    /// An empty shelf of a kind.
     pub fn new(kind: &Kind) -> Self {
         Self {
             inner: RwLock::default(),
@@ -61,38 +60,37 @@ impl Shelf {
         }
     }
 
-    /// Whether it is the shelf of this edition of a kind.
+    /// Whether this shelf belongs to the edition of its kind.
     pub fn is_of(&self, edition: u64) -> bool {
         *self.edition.borrow() == edition
     }
 
-    /// From now on it is the shelf of another edition of its kind.
+    /// Assigns this shelf to another edition of its kind.
     pub fn pass_to(&self, edition: u64) {
         self.edition.send_if_modified(|have| std::mem::replace(have, edition) != edition);
     }
 
-    /// Waits until it is the shelf of another edition, or of none.
+    /// Waits until the shelf belongs to another edition, or to none.
     pub async fn passed_from(&self, edition: u64) {
-        // The sender is this shelf's own.
+        // This shelf owns the sender, so the wait cannot fail.
         let _ = self.edition.subscribe().wait_for(|have| *have != edition).await;
     }
 
-    /// The selectable fields of its entries, in their order.
+    /// Returns the selectable fields, in the order of the entries' field values.
     pub fn selectable(&self) -> &[Selectable] {
         &self.selectable
     }
 
-    /// The entry of a key.
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
         self.inner.read().expect("no holder panics").entries.get(key).cloned()
     }
 
-    /// All entries, or those of a namespace, in the order of their keys, that `keep` wants.
+    /// Returns the entries that `keep` accepts, in key order; all namespaces if `namespace` is empty.
     pub fn list(&self, namespace: &str, keep: impl Fn(&Entry) -> bool) -> Vec<Arc<Entry>> {
         self.snapshot(namespace, keep).0
     }
 
-    /// The same with the revision of the last change that it has.
+    /// Like [`Self::list`], and also returns the revision that the entries reflect.
     pub fn snapshot(&self, namespace: &str, keep: impl Fn(&Entry) -> bool) -> (Vec<Arc<Entry>>, Revision) {
         let inner = self.inner.read().expect("no holder panics");
         if namespace.is_empty() {
@@ -105,23 +103,21 @@ impl Shelf {
         (own.map(|(_, entry)| entry).filter(|entry| keep(entry)).cloned().collect(), inner.revision)
     }
 
-    /// How many entries there are.
     pub fn len(&self) -> usize {
         self.inner.read().expect("no holder panics").entries.len()
     }
 
-    /// How many entries there are, and what they weigh in bytes.
+    /// Returns the number of entries and their total size in bytes.
     pub fn weight(&self) -> (usize, usize) {
         let inner = self.inner.read().expect("no holder panics");
         (inner.entries.len(), inner.entry_bytes)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The next changes after a revision, oldest first, as many as are given at once.
+    /// Returns up to `BATCH_MAX` changes after a revision, oldest first.
     pub fn changes_after(&self, revision: Revision) -> Result<Vec<Arc<Change>>, Missed> {
         let inner = self.inner.read().expect("no holder panics");
         if revision < inner.floor {
@@ -131,17 +127,17 @@ impl Shelf {
         Ok(inner.changes.range(from..).take(BATCH_MAX).cloned().collect())
     }
 
-    /// Tells whenever there are changes, or everything began anew.
+    /// Returns a receiver that is notified of changes and resets.
     pub fn follow(&self) -> watch::Receiver<()> {
         self.moved.subscribe()
     }
 
-    /// Wakes those who follow.
+    /// Notifies the followers.
     pub(super) fn tell(&self) {
         self.moved.send_replace(());
     }
 
-    /// Begins anew with what the store has at `revision`.
+    /// Replaces all entries by the store's state at `revision` and drops the kept changes.
     pub(super) fn reset(&self, entries: BTreeMap<Str, Arc<Entry>>, revision: Revision) {
         let mut inner = self.inner.write().expect("no holder panics");
         let entry_bytes = entries.values().map(|entry| entry.size()).sum();
@@ -151,22 +147,22 @@ impl Shelf {
         self.tell();
     }
 
-    /// Waits until what the store has is here.
+    /// Waits until the shelf was filled from the store.
     pub async fn filled(&self) {
         let mut filled = self.filled.subscribe();
-        // The sender is this shelf's own.
+        // This shelf owns the sender, so the wait cannot fail.
         let _ = filled.wait_for(|filled| *filled).await;
     }
 
-    /// The revision of the last change.
+    /// Returns the revision that the entries reflect.
     pub fn revision(&self) -> Revision {
         self.inner.read().expect("no holder panics").revision
     }
 
-    /// Takes in a change: the new entry of a key, or none if it is gone.
+    /// Applies a change: the new entry of a key, or `None` for a deletion.
     pub(super) fn change(&self, key: &str, after: Option<Arc<Entry>>, revision: Revision) {
         if !*self.filled.borrow() {
-            // What comes before the first filling is in it.
+            // Changes before the first fill are part of that fill.
             return;
         }
         let mut inner = self.inner.write().expect("no holder panics");

@@ -1,5 +1,5 @@
-//! Keeps flow control what the FlowSchemas and PriorityLevelConfigurations say, the objects that every cluster has in their
-//! place, and the schemas' status true.
+//! Priority and fairness controller: applies FlowSchemas and PriorityLevelConfigurations, maintains the mandatory and
+//! suggested objects, and sets the FlowSchemas' status.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::startup::Step;
 use crate::state::{State, now};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
-/// Who owns the status of a schema.
+/// Field manager of FlowSchema status.
 const STATUS_MANAGER: &str = "api-priority-and-fairness-config-consumer-v1";
-/// Who owns the objects that every cluster has.
+/// Field manager of the mandatory and suggested objects.
 const OBJECT_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 
-/// Follows the objects for as long as the process lives. What should be is computed from what is there, so it does not
-/// matter what was missed, or which of several servers does it.
+/// Runs the controller until the process exits. The result depends only on the current objects, so missed events and
+/// concurrent servers do no harm.
 pub async fn run(state: Arc<State>) {
     let table = state.table();
     let find = |plural: &str| table.kind(GROUP, plural).cloned();
     let (Some(schemas), Some(levels)) = (find("flowschemas"), find("prioritylevelconfigurations")) else {
-        // Nothing configures the queues.
+        // Priority and fairness is disabled.
         return state.startup.complete(Step::FlowControl);
     };
     let shelves = [state.cache.shelf(&schemas), state.cache.shelf(&levels)];
@@ -54,7 +54,7 @@ async fn settle(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
     let (schemas, levels) = (objects(state, schemas), objects(state, levels));
     let Some(done) = state.fairness.reconfigure(&schemas, &levels) else { return };
     for ignored in &done.ignored {
-        tracing::warn!(name = %ignored.name, error = %ignored.error, "a priority level is passed over");
+        tracing::warn!(name = %ignored.name, error = %ignored.error, "a PriorityLevelConfiguration is ignored");
     }
     for condition in &done.conditions {
         let schema = schemas.iter().find(|schema| Meta::of(schema).name() == condition.flow_schema);
@@ -63,7 +63,7 @@ async fn settle(state: &Arc<State>, schemas: &Kind, levels: &Kind) {
         }
     }
     if !state.startup.is_bootstrapped() {
-        // What a cluster starts with is being made.
+        // The bootstrap objects are still being created.
         return;
     }
     let all: Vec<Value> = schemas.into_iter().chain(levels).collect();
@@ -79,13 +79,13 @@ fn objects(state: &State, kind: &Kind) -> Vec<Value> {
 fn log(what: &str, done: Result<(), Status>) {
     match done {
         Ok(()) => {}
-        // Another server was faster, and the next look sees what it did.
+        // Another server wrote the object; the next pass sees its result.
         Err(status) if status.is(&Reason::Conflict) || status.is(&Reason::AlreadyExists) => {}
-        Err(status) => tracing::warn!(what, message = %status.message, "flow control's objects are not kept"),
+        Err(status) => tracing::warn!(what, message = %status.message, "failed to write a flow control object"),
     }
 }
 
-/// Whether the schema's status says so already.
+/// Whether the schema's status already contains the condition.
 fn says(schema: &Value, condition: &Condition) -> bool {
     let wanted = condition.to_value(now());
     let conditions = schema.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();

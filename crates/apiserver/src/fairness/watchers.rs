@@ -1,25 +1,26 @@
-//! Who will be told of a write: how many watch a collection, a namespace of it, or one object.
+//! Watch counts: the number of watches of a collection, a namespace or one object, which determines the cost of a
+//! write.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
 
 use registry::route::Resource;
 
-/// The watches that run, counted by what they watch, and sorted by it: every write asks.
+/// Running watches, counted per watched scope and sorted for lookup by every write.
 #[derive(Clone, Default)]
 pub struct Watchers(Arc<Mutex<Vec<(Watched, u32)>>>);
 
-/// Plural name, group, namespace and name; empty for all.
+/// Plural name, group, namespace and name; an empty string matches all.
 type Watched = [String; 4];
 
-/// A watch that runs; it is no longer counted when this is dropped.
+/// A running watch; counted until dropped.
 pub struct Watching {
     watchers: Watchers,
     watched: Watched,
 }
 
 impl Watchers {
-    /// Counts a watch.
+    /// Counts a watch until the returned guard is dropped.
     pub fn begin(&self, resource: &Resource) -> Watching {
         let watched = place(resource, &resource.namespace, &resource.name).map(str::to_owned);
         let mut counts = self.0.lock().expect("no holder panics");
@@ -30,7 +31,7 @@ impl Watchers {
         Watching { watchers: self.clone(), watched }
     }
 
-    /// How many watches see a write.
+    /// Returns the number of watches that a write notifies.
     pub fn interested(&self, resource: &Resource) -> u32 {
         let counts = self.0.lock().expect("no holder panics");
         let count = |namespace: &str, name: &str| {
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_seen_by_those_who_watch_all_its_namespace_or_just_it() {
+    fn watches_of_all_namespaces_the_namespace_or_the_object_count_for_a_write() {
         let place = |namespace: &str, name: &str| Resource {
             plural: "pods".into(),
             namespace: namespace.into(),

@@ -1,5 +1,4 @@
-//! What goes along with a request from its arrival to the last byte of its answer: its measurements, its trail in the audit
-//! log, its seat.
+//! Request context: metrics, audit trail and seat of a request, from its arrival to the last byte of the response.
 
 use std::any::Any;
 use std::net::IpAddr;
@@ -34,15 +33,13 @@ use crate::proxy::Stream;
 use crate::state::{State, draw_uid, now};
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// A name that a client gives its request may be so long.
+/// Maximum length of an Audit-ID that a client supplies.
 const AUDIT_ID_MAX: usize = 64;
 
-/// What goes along with a request.
+/// The context of a request.
 pub struct Course {
     state: Arc<State>,
-    /// When the request came.
     pub arrived: Instant,
-    /// When it must be over.
     pub deadline: Option<Instant>,
     is_long_running: bool,
     labels: Labels,
@@ -55,13 +52,13 @@ pub struct Course {
     sent: Option<Progress>,
 }
 
-/// How far the answer is.
+/// The progress of the response.
 struct Progress {
     code: u16,
     bytes: u64,
 }
 
-/// The body of an answer together with what ends when it does.
+/// A response body together with the request context, which is released when the body is sent.
 pub struct Sent {
     body: Body,
     course: Course,
@@ -69,7 +66,7 @@ pub struct Sent {
 }
 
 impl Course {
-    /// A request arrives.
+    /// Starts the context of a request that has arrived.
     pub fn begin(state: &Arc<State>, asked: &Asked) -> Self {
         let given = asked.header(request::AUDIT_ID_HEADER);
         let audit_id = match given {
@@ -92,7 +89,7 @@ impl Course {
         }
     }
 
-    /// Begins to write down what happens, if the policy wants it.
+    /// Starts auditing if the policy requires it.
     pub fn audit(&mut self, asked: &Asked, user: &User) -> Result<(), Refusal> {
         if !self.state.audit.is_on() {
             return Ok(());
@@ -117,7 +114,7 @@ impl Course {
         event.map_or(Ok(()), |event| self.state.audit.write_first(&event)).map_err(|_| Refusal::Unwritten)
     }
 
-    /// Nobody is known to ask: that is written down too, and the request ends.
+    /// Audits a request that failed authentication and returns its rejection.
     pub fn unauthenticated(&mut self, asked: &Asked, status: Status) -> Refusal {
         match self.audit(asked, &User::default()) {
             Ok(()) => status.into(),
@@ -125,7 +122,7 @@ impl Course {
         }
     }
 
-    /// The user acts as another.
+    /// Records the impersonation in the audit event.
     pub fn impersonates(&mut self, acted: &Impersonated) {
         if let Some(trail) = &mut self.trail {
             let constraint = Some(acted.constraint).filter(|constraint| !constraint.is_empty());
@@ -133,7 +130,7 @@ impl Course {
         }
     }
 
-    /// Waits until there is a seat.
+    /// Waits for a seat. Long-running requests other than watches need none.
     pub async fn take_seat(&mut self, asked: &Asked, user: &User) -> Result<(), Refusal> {
         if self.is_long_running && asked.info.verb != "watch" {
             return Ok(());
@@ -144,7 +141,7 @@ impl Course {
         Ok(())
     }
 
-    /// What the authorizers said.
+    /// Records the authorization decision in the audit event.
     pub fn authorized(&mut self, decision: &Decision) {
         if let Some(trail) = &mut self.trail {
             match decision {
@@ -154,7 +151,7 @@ impl Course {
         }
     }
 
-    /// The request leads to a kind that is served.
+    /// Records the kind that serves the request.
     pub fn found(&mut self, asked: &Asked, kind: &Kind, resource: &Resource) {
         self.labels.found(asked, kind, resource);
         if let Some(text) = kind.version(&resource.version).and_then(|version| version.deprecation.as_deref()) {
@@ -168,7 +165,7 @@ impl Course {
         }
     }
 
-    /// The version goes away: that is counted, and noted in the log.
+    /// Counts the use of a deprecated API and annotates the audit event.
     fn deprecated(&mut self, text: &str) {
         let removed = text.split_once("unavailable in v").and_then(|(_, rest)| rest.split(['+', ';', ' ']).next());
         self.state.metrics.asked_for_deprecated(&self.labels, removed.unwrap_or_default());
@@ -180,12 +177,12 @@ impl Course {
         }
     }
 
-    /// The request leads to a document.
+    /// Records that the request is for a non-resource path.
     pub fn found_document(&mut self, asked: &Asked) {
         self.labels.found_document(asked);
     }
 
-    /// The body that came.
+    /// Records the request body in the audit event, if the audit level requires it.
     pub fn received(&mut self, asked: &Asked, kind: &Kind, resource: &Resource, bytes: &Bytes) {
         let Some(trail) = &mut self.trail else { return };
         if asked.method == Method::PATCH {
@@ -195,7 +192,7 @@ impl Course {
         }
     }
 
-    /// What others have to say of the request.
+    /// Adds annotations of admission to the audit event.
     pub fn annotate(&mut self, annotations: Vec<(String, String)>) {
         if let Some(trail) = &mut self.trail {
             for (key, text) in annotations {
@@ -204,18 +201,18 @@ impl Course {
         }
     }
 
-    /// The server stumbled over the request.
+    /// Logs a panic of the handler and audits it.
     pub fn panicked(&mut self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
-        tracing::error!(panic = text, audit_id = %self.audit_id, "a request made a handler panic");
+        tracing::error!(panic = text, audit_id = %self.audit_id, "a request handler panicked");
         if let Some(event) = self.trail.take().and_then(|trail| trail.panicked(text, now())) {
             self.state.audit.write(&event);
         }
     }
 
-    /// The answer is there. What was not read of the request is kept until it is sent: a body that is dropped sooner tells the
-    /// client that its request is cancelled.
+    /// Starts the response. The unread request body is kept until the response is sent: dropping it earlier would reset
+    /// the client's request.
     pub fn sends(mut self, mut answer: Answer, unread: Option<Stream>) -> Response<Sent> {
         let headers = answer.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&self.audit_id) {
@@ -232,14 +229,14 @@ impl Course {
             self.state.audit.write(&event);
         }
         if self.is_long_running {
-            // A watch has its seat only while it begins.
+            // A watch holds its seat only during initialization.
             self.seat = None;
         }
         self.sent = Some(Progress { code, bytes: 0 });
         answer.map(|body| Sent { body, course: self, _unread: unread })
     }
 
-    /// Writes down the object that is answered, where that is wanted.
+    /// Records the response object in the audit event, if the audit level requires it.
     fn answered(&mut self, answer: &Answer) {
         let Some(trail) = &mut self.trail else { return };
         let Body::Whole(bytes) = answer.body() else { return };
@@ -254,7 +251,7 @@ impl Course {
     }
 }
 
-/// The request is over, whichever way: its answer is sent, or its client is gone.
+/// Completes the request: its response is sent, or its client has disconnected.
 impl Drop for Course {
     fn drop(&mut self) {
         let Progress { code, bytes } = self.sent.take().unwrap_or(Progress { code: 499, bytes: 0 });
@@ -310,7 +307,7 @@ fn target(asked: &Asked) -> ::audit::Target<'_> {
     }
 }
 
-/// The object in the body of a request, with its defaults where its type is known.
+/// Decodes the object of a request body, with defaults if its type is known.
 fn sent_object(asked: &Asked, kind: &Kind, resource: &Resource, bytes: &Bytes) -> Option<Value> {
     if bytes.is_empty() {
         return None;
@@ -323,7 +320,7 @@ fn sent_object(asked: &Asked, kind: &Kind, resource: &Resource, bytes: &Bytes) -
     tree(bytes, asked.content_type())
 }
 
-/// What bytes of a media type hold.
+/// Decodes bytes of a media type.
 fn tree(bytes: &Bytes, media: &str) -> Option<Value> {
     match media.split(';').next().unwrap_or_default().trim() {
         "" | "application/json" => json::parse(bytes).ok(),

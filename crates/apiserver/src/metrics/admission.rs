@@ -1,4 +1,4 @@
-//! What is measured of admission: steps, plug-ins, webhooks, policies, and the expressions in them.
+//! Admission metrics: steps, plugins, webhooks, policies and their CEL expressions.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,16 +15,15 @@ const CHECK_SECONDS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
 const CONVERSION_SECONDS: [f64; 15] =
     [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 const CEL_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Four operations, two steps, refused or not.
+/// Four operations, two steps, rejected or not.
 const SERIES_OF_PLUGIN: usize = 16;
-/// Codes beyond are counted as this one, since a hook may say any number.
+/// Larger codes are counted as this one, since a webhook can return any number.
 const CODE_MAX: u16 = 600;
 
-/// See the module.
 pub struct Admission {
     steps: Family<Histogram>,
     plugins: Family<Histogram>,
-    /// Series of plug-ins that were found once: every write passes all of them twice.
+    /// Cached series of plugins: every write passes through all plugins twice.
     known: Vec<[OnceLock<Arc<Histogram>>; SERIES_OF_PLUGIN]>,
     hook_seconds: Family<Histogram>,
     hook_requests: Family<Counter>,
@@ -40,33 +39,27 @@ pub struct Admission {
     evaluations: Family<Histogram>,
 }
 
-/// What a plug-in did in a step.
+/// The result of a plugin in an admission step.
 pub struct Turn<'a> {
-    /// The plug-in.
     pub name: &'a str,
-    /// What is done to the object.
     pub operation: Operation,
-    /// Whether it judged the object rather than changing it.
+    /// Whether the step is `validate` rather than `admit`.
     pub validates: bool,
-    /// Whether it refused.
     pub is_refused: bool,
 }
 
-/// A call of a webhook and what came of it.
+/// The result of a webhook call.
 pub struct HookCall<'a> {
-    /// The webhook.
     pub name: &'a str,
     /// `admit` or `validating`.
     pub phase: &'static str,
-    /// What is done to the object.
     pub operation: &'static str,
-    /// What the webhook, or asking it, came to: 200, or the code of the refusal; 0 if what it wants cannot be done.
+    /// 200, or the code of the rejection or failed call; 0 if the webhook's patch cannot be applied.
     pub code: u16,
-    /// Why the request is refused, if it is.
+    /// The reason of the rejection, if the request is rejected.
     pub rejection: Option<&'static str>,
-    /// Whether the webhook could not be asked and the request goes on.
+    /// Whether the call failed and the request was admitted because of `failurePolicy: Ignore`.
     pub failed_open: bool,
-    /// How long it took.
     pub took: Duration,
 }
 
@@ -154,12 +147,12 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// A step is over: `admit` or `validate`.
+    /// Records a completed step: `admit` or `validate`.
     pub fn stepped(&self, step: &str, operation: &str, is_refused: bool, took: Duration) {
         self.steps.with(&[operation, word(is_refused), step]).observe(took.as_secs_f64());
     }
 
-    /// A plug-in, the one `at` this place of its chain, has had its turn in a step.
+    /// Records the result of the plugin with index `at` in the chain.
     pub fn plugged(&self, at: usize, turn: &Turn<'_>, took: Duration) {
         let find = || {
             let step = if turn.validates { "validate" } else { "admit" };
@@ -172,7 +165,7 @@ impl Admission {
         }
     }
 
-    /// A webhook was asked.
+    /// Records a webhook call.
     pub fn called(&self, call: &HookCall<'_>) {
         let HookCall { name, phase, operation, .. } = *call;
         let rejected = word(call.rejection.is_some());
@@ -187,14 +180,14 @@ impl Admission {
         }
     }
 
-    /// Objects were converted, or not.
+    /// Records a conversion webhook call.
     pub fn converted(&self, is_success: bool, took: Duration) {
         let labels = if is_success { ["", "success"] } else { ["conversion_webhook_call_failure", "failure"] };
         self.conversions.with(&labels).add(1);
         self.conversion_seconds.with(&labels).observe(took.as_secs_f64());
     }
 
-    /// What admission measured of itself.
+    /// Records a measurement that the admission crate reports.
     pub fn measured(&self, what: Measured<'_>) {
         match what {
             Measured::Compilation(took) => self.compilations.with(&[]).observe(took.as_secs_f64()),
@@ -219,7 +212,7 @@ impl Admission {
         }
     }
 
-    /// All series as text.
+    /// Appends all series in the text format.
     pub fn print(&self, out: &mut String) {
         self.steps.print(out);
         self.plugins.print(out);

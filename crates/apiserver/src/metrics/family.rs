@@ -1,4 +1,4 @@
-//! Families of series: counters, gauges and histograms by their labels, and the text that they make.
+//! Metric families: counters, gauges and histograms by labels, in the Prometheus text format.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -6,44 +6,44 @@ use std::sync::{Arc, RwLock};
 
 use machinery::Str;
 
-/// The series of a family, at most: labels are ours and bounded, and this holds where one is not.
+/// Maximum number of series per family, in case a label is unexpectedly unbounded.
 const SERIES_MAX: usize = 10_000;
 
-/// One value that changes.
+/// A metric type.
 pub trait Measure: Send + Sync {
     /// `counter`, `gauge` or `histogram`.
     const KIND: &'static str;
-    /// Prints the series.
+    /// Appends the series in the text format.
     fn print(&self, name: &str, labels: &Printed, out: &mut String);
 }
 
-/// One series: the values of its labels, and what they are of.
+/// One series: its label values and its metric.
 type Series<M> = (Box<[Str]>, Arc<M>);
 
-/// All series of one name.
+/// All series of one metric name.
 pub struct Family<M> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
     make: fn() -> M,
-    /// Sorted by the values of the labels: every request looks some up, and none is made for it.
+    /// Sorted by label values, so that the lookup on every request needs no allocation.
     series: RwLock<Vec<Series<M>>>,
 }
 
-/// How often something happened.
+/// A monotonic counter.
 #[derive(Default)]
 pub struct Counter(AtomicU64);
 
-/// How many there are now.
+/// A value that can go up and down.
 #[derive(Default)]
 pub struct Gauge(AtomicI64);
 
-/// How values are spread.
+/// A histogram with fixed bounds.
 pub struct Histogram {
     bounds: &'static [f64],
     counts: Vec<AtomicU64>,
     count: AtomicU64,
-    /// The bits of a float.
+    /// The sum as the bits of an `f64`.
     sum: AtomicU64,
 }
 
@@ -51,12 +51,12 @@ pub struct Histogram {
 pub struct Printed(String);
 
 impl<M: Measure> Family<M> {
-    /// A family without series.
+    /// Creates a family without series.
     pub const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str], make: fn() -> M) -> Self {
         Self { name, help, labels, make, series: RwLock::new(Vec::new()) }
     }
 
-    /// The series with these values of the labels. One too many counts nowhere.
+    /// Returns the series with these label values. Beyond the maximum, the returned metric is not exported.
     pub fn with(&self, values: &[&str]) -> Arc<M> {
         debug_assert_eq!(values.len(), self.labels.len(), "{}", self.name);
         let order = |(have, _): &Series<M>| have.iter().map(Str::as_str).cmp(values.iter().copied());
@@ -77,7 +77,7 @@ impl<M: Measure> Family<M> {
         }
     }
 
-    /// Prints all series.
+    /// Appends all series in the text format.
     pub fn print(&self, out: &mut String) {
         let series = self.series.read().expect("no holder panics");
         if series.is_empty() {
@@ -92,32 +92,27 @@ impl<M: Measure> Family<M> {
 }
 
 impl Counter {
-    /// It happened.
     pub fn add(&self, times: u64) {
         self.0.fetch_add(times, Ordering::Relaxed);
     }
 }
 
 impl Gauge {
-    /// There are so many more, or fewer.
     pub fn add(&self, more: i64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// There are so many.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 }
 
 impl Histogram {
-    /// No values yet.
     pub fn new(bounds: &'static [f64]) -> Self {
         let counts = bounds.iter().map(|_| AtomicU64::default()).collect();
         Self { bounds, counts, count: AtomicU64::default(), sum: AtomicU64::default() }
     }
 
-    /// Takes a value in.
     pub fn observe(&self, value: f64) {
         let at = self.bounds.partition_point(|bound| *bound < value);
         if let Some(count) = self.counts.get(at) {
@@ -160,7 +155,7 @@ impl Measure for Histogram {
 }
 
 impl Printed {
-    /// The text of these labels.
+    /// Formats labels.
     pub fn of<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut text = String::new();
         for (at, (name, value)) in labels.into_iter().enumerate() {
@@ -177,12 +172,12 @@ impl Printed {
     }
 }
 
-/// What stands above the series of a name.
+/// Appends the HELP and TYPE lines of a metric.
 pub fn head(name: &str, help: &str, kind: &str, out: &mut String) {
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing into memory cannot fail");
 }
 
-/// One line.
+/// Appends one sample line.
 pub fn sample(name: &str, labels: &Printed, value: impl std::fmt::Display, out: &mut String) {
     let written = match labels.0.as_str() {
         "" => writeln!(out, "{name} {value}"),
@@ -191,7 +186,7 @@ pub fn sample(name: &str, labels: &Printed, value: impl std::fmt::Display, out: 
     written.expect("writing into memory cannot fail");
 }
 
-/// The lines of a histogram, from how many values did not exceed each bound.
+/// Appends the lines of a histogram from cumulative bucket counts.
 pub fn buckets_of(
     name: &str,
     labels: &Printed,
@@ -214,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_print_as_prometheus_reads_them() {
+    fn series_are_printed_in_the_prometheus_text_format() {
         let family = Family::new("requests_total", "How many.", &["verb", "path"], Counter::default);
         family.with(&["GET", "a\"b\\c\nd"]).add(2);
         family.with(&["GET", "a\"b\\c\nd"]).add(1);
@@ -227,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_count_what_does_not_exceed_them() {
+    fn histogram_buckets_are_cumulative_with_inclusive_bounds() {
         let family = Family::new("t", "T.", &[], || Histogram::new(&[0.5, 1.0]));
         for value in [0.5, 0.75, 7.0] {
             family.with(&[]).observe(value);
@@ -242,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_has_an_end() {
+    fn a_family_exports_at_most_the_maximum_number_of_series() {
         let family = Family::new("t", "T.", &["a"], Gauge::default);
         for value in 0..SERIES_MAX + 10 {
             family.with(&[&value.to_string()]).set(1);

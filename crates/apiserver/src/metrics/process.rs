@@ -1,15 +1,15 @@
-//! What the process takes of its machine, as the kernel counts it.
+//! Process metrics (`process_*`) from /proc.
 
 use super::family::{Printed, head, sample};
 
-/// Ticks a second in what the kernel says of CPU time: the same on every Linux that matters.
+/// USER_HZ, the unit of CPU times in /proc: 100 on every relevant Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 const PAGE_BYTES: u64 = 4096;
 
-/// Prints the series `process_*`; those that cannot be read are left out.
+/// Appends the `process_*` series; those that cannot be read are omitted.
 pub fn print(out: &mut String) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, in parentheses, may contain anything.
+    // The executable name in parentheses may contain any character.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
@@ -55,7 +55,7 @@ fn descriptors_max() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_kernel_says_what_the_process_takes() {
+    fn process_metrics_are_read_from_proc() {
         let mut out = String::new();
         super::print(&mut out);
         for name in ["cpu_seconds_total", "resident_memory_bytes", "open_fds", "max_fds", "start_time_seconds"] {

@@ -1,4 +1,4 @@
-//! Which headers go on, and what they ask for.
+//! Proxy headers: removal of hop-by-hop and credential headers, X-Forwarded-For, upgrade detection.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// What is between two neighbours and nobody else.
+/// Hop-by-hop headers (RFC 9110, section 7.6.1).
 const HOPS: [HeaderName; 9] = [
     CONNECTION,
     PROXY_CONNECTION,
@@ -25,7 +25,7 @@ const HOPS: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Headers by which a browser would let other sites read an answer, as if it were the API's own.
+/// CORS headers by which a browser would let other sites read a response as if the API server had allowed it.
 const CORS: [&str; 4] = [
     "access-control-allow-credentials",
     "access-control-allow-headers",
@@ -33,8 +33,7 @@ const CORS: [&str; 4] = [
     "access-control-allow-origin",
 ];
 
-/// The headers of a request as they go on: without what is between neighbours, and without the proofs by which the
-/// client showed this server who it is; with where it came from.
+/// Returns the headers to forward: without hop-by-hop headers and credentials, with X-Forwarded-For.
 pub fn forwarded(headers: &HeaderMap, from: Option<IpAddr>) -> HeaderMap {
     let upgrade = if is_upgrade(headers) { headers.get(UPGRADE).cloned() } else { None };
     let mut out = headers.clone();
@@ -48,7 +47,7 @@ pub fn forwarded(headers: &HeaderMap, from: Option<IpAddr>) -> HeaderMap {
     out
 }
 
-/// Takes out what is between two neighbours.
+/// Removes hop-by-hop headers.
 pub fn strip_hops(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = tokens(headers, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
     for name in HOPS.iter().chain(&named) {
@@ -56,7 +55,7 @@ pub fn strip_hops(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes out what says who the client is or acts as: nobody behind this server may use it, or believe it.
+/// Removes credentials and impersonation headers, which a backend must neither use nor trust.
 pub fn strip_identity(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     let marked =
@@ -67,14 +66,14 @@ pub fn strip_identity(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes out what would open an answer to other sites.
+/// Removes CORS headers from a response.
 pub fn strip_cors(headers: &mut HeaderMap) {
     for name in CORS {
         headers.remove(name);
     }
 }
 
-/// Adds who asked this server to those who were asked before.
+/// Appends the client's address to X-Forwarded-For.
 fn forwarded_for(headers: &mut HeaderMap, address: Option<IpAddr>) {
     let Some(address) = address else { return };
     let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
@@ -84,18 +83,18 @@ fn forwarded_for(headers: &mut HeaderMap, address: Option<IpAddr>) {
     }
 }
 
-/// Whether a request asks for another protocol.
+/// Whether the request asks for a protocol upgrade.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
-/// Whether it asks for WebSocket.
+/// Whether the request asks for an upgrade to WebSocket.
 pub fn is_websocket(headers: &HeaderMap) -> bool {
     let asked = headers.get(UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     is_upgrade(headers) && asked.eq_ignore_ascii_case("websocket")
 }
 
-/// The protocols that a client offers inside WebSocket, the most wanted first; none if it asks for something else.
+/// Returns the WebSocket subprotocols that the client offers, in order of preference; empty for other requests.
 pub fn websocket_protocols(headers: &HeaderMap) -> Vec<&str> {
     if !is_websocket(headers) {
         return Vec::new();
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_words_and_proofs_of_identity_stay_here() {
+    fn hop_by_hop_headers_and_credentials_are_not_forwarded() {
         let sent = headers(&[
             ("connection", "close, x-private"),
             ("x-private", "1"),
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_goes_on() {
+    fn an_upgrade_request_is_forwarded() {
         let sent = headers(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_is_added_to_who_asked_before() {
+    fn the_client_address_is_appended_to_x_forwarded_for() {
         let mut sent = headers(&[("x-forwarded-for", "10.0.0.1")]);
         forwarded_for(&mut sent, Some([10, 0, 0, 2].into()));
         assert_eq!(shown(&sent), ["x-forwarded-for: 10.0.0.1, 10.0.0.2"]);

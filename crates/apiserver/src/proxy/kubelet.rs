@@ -1,4 +1,4 @@
-//! The way to kubelets: certificates and addresses as the flags say.
+//! Kubelet connections: certificates and addresses from the `--kubelet-*` flags.
 
 use client::config::{Pem, Tls};
 use http::Uri;
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use super::{ProxyError, Target};
 use crate::backend::Route;
 
-/// How kubelets are reached; given at start.
+/// Kubelet connection settings, from flags.
 #[derive(Clone, Debug)]
 pub struct Kubelets {
     /// `--kubelet-preferred-address-types`.
     pub preferred: Vec<String>,
     /// `--kubelet-client-certificate` and `--kubelet-client-key`.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// `--kubelet-certificate-authority`; without it any certificate is taken, as upstream does.
+    /// `--kubelet-certificate-authority`. Without it any serving certificate is accepted, as upstream does.
     pub authority: Option<PathBuf>,
 }
 
@@ -26,17 +26,17 @@ impl Default for Kubelets {
     }
 }
 
-/// Whether a kubelet must show that it is the right one.
+/// Verification of the kubelet's serving certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// As the flags say.
+    /// According to `--kubelet-certificate-authority`.
     Configured,
-    /// The client does not want to know.
+    /// The client requested `insecureSkipTLSVerifyBackend`.
     Waived,
 }
 
 impl Kubelets {
-    /// What to ask of the kubelet of a node.
+    /// Returns the proxy target for a path on the kubelet of a node.
     pub fn target(&self, node: &Node, path: String, proof: Proof) -> Result<Target, ProxyError> {
         let dial = node.authority();
         let url = Uri::try_from(format!("https://{dial}/")).map_err(http::Error::from)?;

@@ -1,4 +1,4 @@
-//! A body as the messages of a WebSocket, for clients that can read a stream in no other way.
+//! Response bodies as WebSocket messages, for clients such as browsers that cannot read a streamed HTTP response.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,12 +16,12 @@ use super::tunnel::{accept, open};
 use super::{ProxyError, headers};
 use crate::answer::Answer;
 
-/// Bytes as they are, which is also what a client gets that offers nothing.
+/// Binary messages; also the default for clients that offer no subprotocol.
 const BINARY: &str = "binary.k8s.io";
-/// The same as text.
+/// Base64-encoded text messages.
 const BASE64_TEXT: &str = "base64.binary.k8s.io";
 
-/// Whether a body can be had by any of the protocols that a client offers; by none of them it can be had too.
+/// Whether the server supports an offered subprotocol; an empty offer is supported.
 pub fn has_messages(offered: &[&str]) -> bool {
     offered.is_empty() || choose(offered).is_some()
 }
@@ -30,7 +30,7 @@ fn choose<'p>(offered: &[&'p str]) -> Option<&'p str> {
     offered.iter().find(|name| [BINARY, BASE64_TEXT].contains(name)).copied()
 }
 
-/// Tells a client that its WebSocket begins and sends it a body.
+/// Accepts a WebSocket upgrade and sends the body as messages.
 pub fn messages(sent: &HeaderMap, client: OnUpgrade, body: Incoming) -> Result<Answer, ProxyError> {
     let chosen = choose(&headers::websocket_protocols(sent));
     let as_text = chosen == Some(BASE64_TEXT);
@@ -43,12 +43,12 @@ fn message(bytes: Bytes, as_text: bool) -> Message {
     if as_text { Message::Text(BASE64.encode(bytes).into()) } else { Message::Binary(bytes) }
 }
 
-/// Until the body ends or the client goes; whatever the client says is for nobody.
+/// Sends the body until it is complete or the client closes. Messages from the client are ignored.
 async fn carry(client: OnUpgrade, mut body: Incoming, as_text: bool) {
     let Some(socket) = open(client).await else { return };
     let (mut to, mut from) = socket.split();
     let outward = async {
-        // An empty message tells that the stream is there, also where nothing is to be said for long.
+        // An empty first message tells the client that the stream is open even if no data follows for a long time.
         let mut next = Some(Bytes::new());
         while let Some(bytes) = next {
             if to.send(message(bytes, as_text)).await.is_err() {
@@ -60,7 +60,7 @@ async fn carry(client: OnUpgrade, mut body: Incoming, as_text: bool) {
                         Ok(data) if !data.is_empty() => break Some(data),
                         _ => {}
                     },
-                    // A body that breaks off ends as one that is over: a log has no other end.
+                    // A body that breaks off is treated as complete: a followed log never completes otherwise.
                     Some(Err(_)) | None => break None,
                 }
             };
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_gets_what_it_offers_or_nothing() {
+    fn an_offered_subprotocol_is_selected_or_the_upgrade_is_rejected() {
         let check = |offered: &[&str], expect: (bool, Option<&str>)| {
             assert_eq!((has_messages(offered), choose(offered)), expect, "{offered:?}");
         };

@@ -1,8 +1,8 @@
-//! Channels of a WebSocket as streams of SPDY, for kubelets that cannot say in WebSocket that a stream is over.
+//! WebSocket to SPDY translation (`v5.channel.k8s.io`), for kubelets that cannot close a single stream over WebSocket.
 //!
 //! ```text
-//! client: one byte of channel, then data      kubelet: one stream a channel
-//!   0 stdin ──> stdin    1 <── stdout   2 <── stderr   3 <── error: a Status   4 ──> resize   255 n: channel n is over
+//! client: one channel byte, then data      kubelet: one stream per channel
+//!   0 stdin ──> stdin    1 <── stdout   2 <── stderr   3 <── error: a Status   4 ──> resize   255 n: close channel n
 //! ```
 
 use bytes::Bytes;
@@ -23,9 +23,9 @@ use super::tunnel::{Socket, accept, ask, open};
 use super::{ProxyError, Target, refused};
 use crate::answer::Answer;
 
-/// The protocol in which a client says that a stream is over.
+/// The subprotocol with which a client can close a single stream.
 pub const STREAM_CLOSE: &str = "v5.channel.k8s.io";
-/// The newest protocol that every kubelet knows over SPDY.
+/// The newest subprotocol that every kubelet supports over SPDY.
 const SPDY_PROTOCOL: &str = "v4.channel.k8s.io";
 
 const STDIN: u8 = 0;
@@ -35,14 +35,14 @@ const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
 
-/// What is said of a process whose kubelet said nothing.
+/// The Status sent to the client if the kubelet sent none.
 const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
-/// The longest Status that is taken from a kubelet.
+/// Maximum size of a Status from a kubelet.
 const STATUS_BYTES_MAX: usize = 64 << 10;
-/// Pieces on their way to the client: a slow one makes the kubelet wait.
+/// Queue length of messages to the client; a slow client blocks the kubelet.
 const PIECES: usize = 16;
 
-/// Carries the channels of a client's WebSocket to a kubelet that is asked for SPDY.
+/// Connects the channels of a client's WebSocket to a kubelet over SPDY.
 pub async fn translate(
     target: &Target,
     sent: &HeaderMap,
@@ -60,7 +60,7 @@ pub async fn translate(
         let Ok(backend) = backend.await else { return };
         let session = Session::new(TokioIo::new(backend), Side::Client);
         if let Err(error) = carry(socket, session, &options).await {
-            tracing::debug!(%error, "a translated stream ended");
+            tracing::debug!(%error, "a translated stream closed with an error");
         }
     });
     Ok(accepted)
@@ -78,7 +78,7 @@ async fn carry(socket: Socket, session: Session, options: &ProcessOptions) -> Re
     let error = session.open(named("error")).await?;
     let stdin = if options.stdin { Some(session.open(named("stdin")).await?) } else { None };
     let stdout = if options.stdout { Some(session.open(named("stdout")).await?) } else { None };
-    // A terminal has one output.
+    // With a TTY there is no separate stderr.
     let stderr = if options.stderr && !options.tty { Some(session.open(named("stderr")).await?) } else { None };
     let resize = if options.tty { Some(session.open(named("resize")).await?) } else { None };
     let inward = Inward {
@@ -93,7 +93,7 @@ async fn carry(socket: Socket, session: Session, options: &ProcessOptions) -> Re
         drop(out);
     };
     tokio::select! {
-        // The process is over when its outputs are, whatever the client may still have to say.
+        // The command has exited when its output streams are closed, even if the client still sends stdin.
         ((), ()) = async { tokio::join!(outward, write(pieces, to_client)) } => {}
         () = read(from_client, inward) => {}
     }
@@ -113,7 +113,7 @@ async fn pour(from: Option<mpsc::Receiver<Bytes>>, channel: u8, out: &mpsc::Send
     }
 }
 
-/// How the process ended, by its kubelet's words.
+/// Reads the kubelet's exit Status of the command.
 async fn read_status(mut from: mpsc::Receiver<Bytes>) -> Vec<u8> {
     let mut status = Vec::new();
     while let Some(piece) = from.recv().await {
@@ -133,11 +133,11 @@ async fn write(mut pieces: mpsc::Receiver<Message>, mut client: SplitSink<Socket
     let _ = client.send(Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))).await;
 }
 
-/// Passes on what the client says until it goes.
+/// Forwards the client's messages until it closes.
 async fn read(mut client: SplitStream<Socket>, mut inward: Inward) {
     while let Some(Ok(received)) = client.next().await {
         let bytes = match received {
-            // Clients send text messages as well; the protocol says that they are bytes.
+            // Clients also send text messages; the protocol treats them as bytes.
             message @ (Message::Binary(_) | Message::Text(_)) => message.into_data(),
             Message::Ping(_) | Message::Pong(_) => continue,
             _ => return,

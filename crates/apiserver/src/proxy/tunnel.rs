@@ -1,4 +1,5 @@
-//! SPDY inside WebSocket, for kubelets that speak only SPDY: the messages' contents are the connection's bytes.
+//! SPDY tunnel inside WebSocket (port-forward), for kubelets that only support SPDY: the messages contain the bytes of
+//! the connection.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -19,16 +20,16 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use super::{BUFFER_BYTES, ProxyError, Target, headers, nothing, refused};
 use crate::answer::{Answer, Body};
 
-/// What the names of protocols inside a tunnel begin with.
+/// Prefix of the subprotocols that are tunnelled.
 pub const TUNNEL_PREFIX: &str = "SPDY/3.1+";
-/// The longest message that is taken from a client.
+/// Maximum size of a client's message.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub(super) const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 
-/// A connection of a client that speaks WebSocket.
+/// A client's WebSocket connection.
 pub(super) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// Carries what is inside a client's WebSocket to a backend that is asked for SPDY.
+/// Tunnels the contents of a client's WebSocket to a backend over SPDY.
 pub async fn tunnel(target: &Target, sent: &HeaderMap, client: OnUpgrade) -> Result<Answer, ProxyError> {
     let inner: Vec<&str> =
         headers::websocket_protocols(sent).into_iter().filter_map(|name| name.strip_prefix(TUNNEL_PREFIX)).collect();
@@ -42,7 +43,7 @@ pub async fn tunnel(target: &Target, sent: &HeaderMap, client: OnUpgrade) -> Res
     Ok(accepted)
 }
 
-/// Asks a backend for SPDY in the place of a client that asked for WebSocket.
+/// Requests a SPDY upgrade from a backend on behalf of a client that requested WebSocket.
 pub(super) async fn ask(
     target: &Target,
     sent: &HeaderMap,
@@ -68,7 +69,7 @@ pub(super) async fn ask(
     Ok(answer)
 }
 
-/// Tells a client that its WebSocket begins, with the protocol that was chosen inside it.
+/// Returns the 101 response of a WebSocket upgrade with the selected subprotocol.
 pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<Answer, ProxyError> {
     let key = sent.get(SEC_WEBSOCKET_KEY).ok_or(ProxyError::Upgrade("the WebSocket has no key"))?;
     let mut answer = Response::new(Body::Whole(Bytes::new()));
@@ -84,7 +85,7 @@ pub(super) fn accept(sent: &HeaderMap, protocol: Option<&str>) -> Result<Answer,
     Ok(answer)
 }
 
-/// The client's WebSocket, once it was told that it begins.
+/// Returns the client's WebSocket once the 101 response was sent.
 pub(super) async fn open(client: OnUpgrade) -> Option<Socket> {
     let client = client.await.ok()?;
     let config = WebSocketConfig::default()
@@ -95,7 +96,7 @@ pub(super) async fn open(client: OnUpgrade) -> Option<Socket> {
     Some(WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await)
 }
 
-/// Bytes in messages one way, messages as bytes the other, until either side ends.
+/// Copies between messages and bytes in both directions until one side closes.
 async fn carry(client: OnUpgrade, backend: OnUpgrade) {
     let Some(socket) = open(client).await else { return };
     let Ok(backend) = backend.await else { return };

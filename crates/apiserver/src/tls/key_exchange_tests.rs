@@ -1,4 +1,4 @@
-//! The key exchange between our own client and server.
+//! TLS key exchange between this project's client and server.
 
 use client::config::Tls as ClientTls;
 use rustls::pki_types::ServerName;

@@ -1,4 +1,4 @@
-//! Which certificate is shown to whom: by the name that a client asks for.
+//! Server name indication: selects the serving certificate by the name that the client requests.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
 
-/// The certificates of a server.
+/// The serving certificates.
 #[derive(Debug)]
 pub struct Shown {
     otherwise: Arc<CertifiedKey>,
@@ -14,19 +14,19 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// One certificate for everybody.
+    /// Creates a resolver with a default certificate.
     pub fn new(otherwise: CertifiedKey) -> Self {
         Self { otherwise: Arc::new(otherwise), by_name: Vec::new() }
     }
 
-    /// One more, for those who ask for these names, or for those that it has itself.
+    /// Adds a certificate for these names, or for the names in the certificate if `names` is empty.
     pub fn add(&mut self, certificate: CertifiedKey, names: &[String]) {
         let certificate = Arc::new(certificate);
         let names = if names.is_empty() { own_names(&certificate) } else { names.to_vec() };
         self.by_name.extend(names.into_iter().map(|name| (name.to_ascii_lowercase(), certificate.clone())));
     }
 
-    /// The certificate for a name: one that has it before one that matches it, the earlier before the later.
+    /// Returns the certificate for a name. Exact matches precede wildcards, earlier certificates precede later ones.
     fn find(&self, asked: &str) -> Option<&Arc<CertifiedKey>> {
         let asked = asked.to_ascii_lowercase();
         let exact = self.by_name.iter().find(|(name, _)| *name == asked);
@@ -42,7 +42,7 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// A star stands for one part of a name, the first.
+/// Whether a name matches a pattern. A wildcard matches exactly the first label.
 fn matches(pattern: &str, name: &str) -> bool {
     let rest = name.split_once('.').map(|(_, rest)| rest);
     pattern.strip_prefix("*.").is_some_and(|pattern| rest == Some(pattern))
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_one_part() {
+    fn a_wildcard_matches_one_label() {
         let check =
             |pattern: &str, name: &str, expect: bool| assert_eq!(matches(pattern, name), expect, "{pattern} {name}");
         check("*.example.com", "a.example.com", true);

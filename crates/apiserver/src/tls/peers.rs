@@ -1,5 +1,6 @@
-//! Who vouches for clients. Any certificate is taken at the handshake, if its owner has the key; whom it names is believed only if
-//! an authority vouches for it, so that a client with a strange certificate gets an answer instead of a closed connection.
+//! Client certificate verification. The handshake accepts any certificate whose key the client proves to own. The
+//! identity is only trusted if a CA signed the certificate. So a client with an unknown certificate gets a 401 instead
+//! of a closed connection.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 
 use super::Error;
 
-/// Who vouches for clients.
+/// A client CA.
 pub struct Authority(Arc<dyn ClientCertVerifier>);
 
-/// Takes what clients show.
+/// The handshake verifier, which accepts any certificate.
 #[derive(Debug)]
 pub struct Shown {
     hints: Vec<DistinguishedName>,
@@ -24,7 +25,7 @@ pub struct Shown {
 }
 
 impl Authority {
-    /// The authorities in a file.
+    /// Reads the CA certificates of a file.
     pub fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
         for certificate in serving::read_certificates(file)? {
@@ -34,14 +35,14 @@ impl Authority {
         Ok(Self(verifier.map_err(|error| Error::Verifier(file.to_owned(), error))?))
     }
 
-    /// Whether it vouches for a certificate now.
+    /// Whether the certificate chain is currently valid and signed by this CA.
     pub fn vouches_for(&self, own: &CertificateDer<'_>, between: &[CertificateDer<'_>]) -> bool {
         self.0.verify_client_cert(own, between, UnixTime::now()).is_ok()
     }
 }
 
 impl Shown {
-    /// Clients that have several certificates are told which authorities count.
+    /// Creates a verifier that sends the CAs' subjects as hints to clients with several certificates.
     pub fn new(authorities: [&Option<Authority>; 2], provider: Arc<CryptoProvider>) -> Self {
         let hints = authorities.into_iter().flatten().flat_map(|one| one.0.root_hint_subjects().to_vec()).collect();
         Self { hints, provider }

@@ -1,4 +1,4 @@
-//! Key management services: asked for their status, to encrypt a seed, and to decrypt one that was met in the store.
+//! KMS v2 plugin client: Status, Encrypt for a new seed, Decrypt for a seed found in the store.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -14,7 +14,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::{Draws, Error};
 use crate::state::{draw, now};
 
-/// The protocol, made from `proto/kms.proto`.
+/// The protocol, generated from `proto/kms.proto`.
 #[expect(clippy::allow_attributes, clippy::too_many_lines, unused_qualifications, reason = "made by tonic")]
 pub mod proto {
     tonic::include_proto!("v2");
@@ -22,7 +22,7 @@ pub mod proto {
 
 use proto::key_management_service_client::KeyManagementServiceClient;
 
-/// One service.
+/// A KMS plugin.
 #[derive(Clone, Debug)]
 pub struct Service {
     name: Str,
@@ -31,26 +31,29 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service at its socket; it is connected to when it is first asked.
+    /// Creates a client of the plugin's socket, which connects on first use.
     pub fn new(kms: &Kms) -> Self {
         let path: Arc<str> = kms.endpoint.trim_start_matches("unix://").into();
         let connect = tower::service_fn(move |_: Uri| {
             let path = path.clone();
             async move { UnixStream::connect(&*path).await.map(TokioIo::new) }
         });
-        // The name in the URL is not looked up: the socket is the address.
+        // The host name of the URL is not resolved: the connector dials the socket.
         let channel = Endpoint::from_static("http://kms.invalid").connect_with_connector_lazy(connect);
         let timeout = Duration::from_millis(u64::try_from(kms.timeout.nanos() / 1_000_000).unwrap_or(3000));
         Self { name: kms.name.clone(), timeout, client: KeyManagementServiceClient::new(channel) }
     }
 
-    /// Keeps a seed that writes, for as long as the server runs: the service is asked whether its key is still the same.
+    /// Keeps the write seed current while the server runs by polling the plugin's status for a changed key ID.
     pub async fn keep_seed(self, keyring: Arc<RwLock<Keyring>>) {
         loop {
             let wait = match self.refresh(&keyring).await {
                 Ok(()) => STATUS_INTERVAL,
                 Err(error) => {
-                    tracing::error!(service = %self.name, %error, "the key management service cannot be used");
+                    tracing::error!(
+                        service = %self.name, %error,
+                        "failed to refresh the seed of a KMS plugin; retrying"
+                    );
                     STATUS_RETRY
                 }
             };
@@ -58,7 +61,7 @@ impl Service {
         }
     }
 
-    /// Asks for the status, and has a new seed encrypted if the service has another key than before.
+    /// Requests the status, and encrypts a new seed if the plugin's key ID changed.
     pub async fn refresh(&self, keyring: &RwLock<Keyring>) -> Result<(), Error> {
         let asked = self.client.clone();
         let answer = self.within({
@@ -84,7 +87,7 @@ impl Service {
         Ok(adopted.map_err(encryption::Error::from)?)
     }
 
-    /// Has a key decrypted, and remembers it.
+    /// Decrypts a seed with the plugin and caches it.
     pub async fn learn(&self, request: &KeyRequest, keyring: &RwLock<Keyring>) -> Result<(), Error> {
         let asked = proto::DecryptRequest {
             ciphertext: request.ciphertext.clone(),
@@ -111,7 +114,7 @@ impl Service {
     }
 }
 
-/// The services that a configuration names.
+/// Returns clients for the KMS plugins of a configuration.
 pub fn services(configuration: &encryption::Configuration) -> BTreeMap<Str, Service> {
     let providers = configuration.rules().iter().flat_map(|rule| &rule.providers);
     let services = providers.filter_map(|provider| match provider {

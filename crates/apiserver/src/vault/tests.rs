@@ -1,4 +1,4 @@
-//! A vault with a key management service on a real socket.
+//! Encryption at rest with a KMS plugin on a real socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use super::kms::proto::{
 };
 use super::*;
 
-/// A service whose secret is to turn bytes around; it counts what it is asked.
+/// A KMS plugin whose cipher reverses bytes; it counts its calls.
 #[derive(Default)]
 struct Mirror {
     encrypted: AtomicUsize,
@@ -46,7 +46,7 @@ async fn vault(path: &Path) -> Result<Vault, Error> {
 }
 
 #[tokio::test]
-async fn a_service_encrypts_one_seed_and_a_new_server_has_it_decrypted_once() {
+async fn a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("kms.sock");
     let file = folder.path().join("encryption.json");
@@ -83,7 +83,7 @@ async fn a_service_encrypts_one_seed_and_a_new_server_has_it_decrypted_once() {
 }
 
 #[tokio::test]
-async fn keys_belong_to_the_resource_of_their_kind() {
+async fn store_keys_map_to_the_resource_of_their_kind() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("encryption.json");
     let text = r#"{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration", "resources": [{

@@ -1,4 +1,4 @@
-//! Binding: a pod gets its node, once.
+//! Pod binding: assigns a pod to a node, once.
 
 use machinery::field_validation::FieldValidation;
 use machinery::meta::{Meta, MetaMut};
@@ -14,10 +14,10 @@ use crate::answer::{self, Answer};
 use crate::state::now;
 use crate::storage;
 
-/// How often a binding is made anew on a fresh pod.
+/// Maximum number of attempts after write conflicts.
 const TRIES_MAX: usize = 32;
 
-/// The `binding` subresource of a pod.
+/// Serves `pods/binding`.
 pub async fn serve_part(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("", "v1", "Binding");
@@ -25,7 +25,7 @@ pub async fn serve_part(call: &Call<'_>) -> Result<Answer, Status> {
     bind(call, &options, &call.resource.name, &received.object).await
 }
 
-/// A Binding that is created in its namespace: it names the pod.
+/// Serves POST of a Binding to its namespace; the Binding's name is the pod's.
 pub async fn serve(call: &Call<'_>, options: &WriteOptions, binding: &Value) -> Result<Answer, Status> {
     bind(call, options, Meta::of(binding).name(), binding).await
 }
@@ -57,7 +57,7 @@ fn media(call: &Call<'_>) -> Result<Media, Status> {
     call.media()
 }
 
-/// It is done, and there is nothing to show.
+/// Returns 201 with a success Status.
 pub fn done(call: &Call<'_>) -> Answer {
     let mut answer = answer::status(&Status { code: 201, ..Status::success() }, call.accepted);
     *answer.status_mut() = http::StatusCode::CREATED;

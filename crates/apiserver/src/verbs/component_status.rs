@@ -1,4 +1,4 @@
-//! ComponentStatus: asked of the parts of the control plane at the moment it is read.
+//! ComponentStatus: probes the control plane components when it is read.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use crate::answer::Answer;
 use crate::backend::Route;
 use crate::proxy::{ProxyError, Target, nothing};
 
-/// Who is asked over HTTPS, and at which port of this machine.
+/// Components probed over HTTPS on localhost, with their ports.
 const COMPONENTS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler", 10259)];
-/// What the store is called, whatever it is.
+/// The name of the store in the list.
 const STORE: &str = "etcd-0";
-/// How long a component may take to answer.
+/// Timeout of a probe.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// So much of what a component says of itself is shown.
+/// Maximum number of bytes returned from a probe's response.
 const SAID_BYTES_MAX: usize = 10 << 10;
 
-/// What was found: whether it is well, what it says, and what went wrong.
+/// The result of a probe: health, response body and error.
 struct Found {
     healthy: bool,
     message: String,
     error: String,
 }
 
-/// Answers for one component or for all of them.
+/// Serves one ComponentStatus or the list.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     if !matches!(authorized_verb(call), Some(Verb::Get | Verb::List)) || call.asked.query.has("watch") {
         return Err(method_not_allowed());
@@ -77,7 +77,7 @@ async fn one(call: &Call<'_>, name: &str) -> Option<Value> {
     Some(value!({"apiVersion": "v1", "kind": "ComponentStatus", "metadata": {"name": name}, "conditions": conditions}))
 }
 
-/// Asks a component of this machine. Whoever has its port has the machine: the certificate is not looked at.
+/// Probes a component on localhost. Its certificate is not verified: a process that owns the port controls the host.
 async fn probe(port: u16) -> Found {
     let dial = format!("127.0.0.1:{port}");
     let url = format!("https://{dial}/healthz");

@@ -1,4 +1,4 @@
-//! Streams to and from where an object runs: logs, processes, ports, and whatever a pod, service or node serves.
+//! Connect subresources: log, exec, attach, port-forward and proxy.
 
 mod proxied;
 
@@ -17,10 +17,9 @@ use super::{Call, part};
 use crate::answer::{Answer, Body};
 use crate::proxy::{self, Proof, ProxyError, STREAM_CLOSE, Stream, TUNNEL_PREFIX, Target, headers, nothing};
 
-/// What is read of a kubelet's words when it refuses.
+/// Maximum number of bytes read from a kubelet's error response.
 const REFUSAL_BYTES_MAX: usize = 50_000;
 
-/// Opens a stream.
 pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<Answer, Status> {
     match connect {
         Connect::Log => log(call).await,
@@ -31,7 +30,7 @@ pub async fn serve(call: &Call<'_>, connect: Connect) -> Result<Answer, Status> 
     }
 }
 
-/// The log of a container.
+/// Serves `pods/log`.
 async fn log(call: &Call<'_>) -> Result<Answer, Status> {
     let name = &call.resource.name;
     let options = LogOptions::of(&call.asked.query, name)?;
@@ -42,7 +41,7 @@ async fn log(call: &Call<'_>) -> Result<Answer, Status> {
     let pod = call.current(name).await?.ok_or_else(|| call.not_found(name))?.object;
     let container = choose(&pod, &options.container)?;
     let Some(node) = node_of(&pod) else {
-        // Nobody has a log of it yet.
+        // The pod is not scheduled yet, so there is no log.
         let mut nothing = Response::new(Body::Whole(bytes::Bytes::new()));
         *nothing.status_mut() = StatusCode::NO_CONTENT;
         return Ok(nothing);
@@ -74,9 +73,9 @@ async fn log(call: &Call<'_>) -> Result<Answer, Status> {
     Ok(returned)
 }
 
-/// A process in a container: a new one, or the container's own.
+/// Serves `pods/exec` and `pods/attach`.
 async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
-    // Opening a stream is a create, also where a WebSocket can only ask by GET.
+    // Opening a stream requires `create`, even for a WebSocket, which can only use GET.
     call.authorize("create")?;
     let name = &call.resource.name;
     let options = ProcessOptions::of(&call.asked.query);
@@ -103,9 +102,9 @@ async fn process(call: &Call<'_>, action: &str) -> Result<Answer, Status> {
     switch(call, &target).await
 }
 
-/// Ports of a pod.
+/// Serves `pods/portforward`.
 async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
-    // Opening a stream is a create, also where a WebSocket can only ask by GET.
+    // Opening a stream requires `create`, even for a WebSocket, which can only use GET.
     call.authorize("create")?;
     let name = &call.resource.name;
     let options = ForwardOptions::of(&call.asked.query)?;
@@ -123,7 +122,7 @@ async fn forward(call: &Call<'_>) -> Result<Answer, Status> {
     switch(call, &target).await
 }
 
-/// Passes a request on that asks for another protocol.
+/// Forwards an upgrade request.
 async fn switch(call: &Call<'_>, target: &Target) -> Result<Answer, Status> {
     let (stream, client) = upgrade(call)?;
     let passed = headers::forwarded(&call.asked.headers, call.asked.from);
@@ -131,7 +130,7 @@ async fn switch(call: &Call<'_>, target: &Target) -> Result<Answer, Status> {
     target.switch(request, client).await.map_err(|error| failed(&error))
 }
 
-/// The client's connection, if it asks for another protocol on it.
+/// Returns the client's stream and upgrade. Fails if the client did not request an upgrade.
 fn upgrade(call: &Call<'_>) -> Result<(Stream, hyper::upgrade::OnUpgrade), Status> {
     let required = || Status::bad_request("Upgrade request required");
     let mut stream = taken(call)?;
@@ -139,13 +138,13 @@ fn upgrade(call: &Call<'_>) -> Result<(Stream, hyper::upgrade::OnUpgrade), Statu
     Ok((stream, client))
 }
 
-/// What comes after the head of the request; it can be had once.
+/// Takes the request's body and connection; can be called once.
 fn taken(call: &Call<'_>) -> Result<Stream, Status> {
     let stream = call.stream.lock().expect("no holder panics").take();
     stream.ok_or_else(|| Status::internal_error("the request has no stream"))
 }
 
-/// How the kubelet of a node is reached.
+/// Returns the kubelet address of a node.
 async fn kubelet_of(call: &Call<'_>, name: &str) -> Result<Node, Status> {
     let table = call.state.table();
     let kind = table.kind("", "nodes").ok_or_else(|| Status::internal_error("nodes are not served"))?;
@@ -153,7 +152,7 @@ async fn kubelet_of(call: &Call<'_>, name: &str) -> Result<Node, Status> {
     Node::of(&node, &call.state.kubelets.preferred).map_err(|error| broken(error.to_string()))
 }
 
-/// What the client hears of a kubelet's refusal.
+/// Converts a kubelet's error response to a Status.
 async fn refusal(answer: Response<Incoming>, resource: GroupName<'_>, name: &str) -> Status {
     let code = answer.status().as_u16();
     let mut body = answer.into_body();
@@ -178,7 +177,7 @@ fn failed(error: &ProxyError) -> Status {
     broken(error.to_string())
 }
 
-/// Why a backend could not be asked, without saying that it is one.
+/// Returns the message of a proxy error without the "error dialing backend" prefix.
 fn reached(error: &ProxyError) -> String {
     match error {
         ProxyError::Dial { text, .. } => text.clone(),

@@ -1,4 +1,4 @@
-//! POST to a collection.
+//! Create: POST to a collection.
 
 use api::core::service::allocation::Plan;
 use api::kind::Context;
@@ -17,9 +17,10 @@ use crate::answer::Answer;
 use crate::state::{draw, now};
 use crate::{bootstrap, claims, conversion, storage};
 
-/// How often another name is made up when the one that was is taken.
+/// Maximum number of names generated from generateName when names are taken.
 const NAMES_MAX: usize = 8;
-/// How often a write that costs something is tried: of those that are at it together one wins each time.
+/// Maximum number of attempts of a write with side effects such as quota charges: of concurrent writes only one
+/// succeeds per round.
 pub const CHARGES_MAX: usize = 256;
 
 /// Creates the object in the body.
@@ -31,7 +32,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     shown::one(call, 201, object)
 }
 
-/// Creates an object that is in the version of the request. Gives it as it is stored.
+/// Creates an object that is in the request's version. Returns the stored object.
 pub async fn create(call: &Call<'_>, options: &WriteOptions, object: Value) -> Result<Value, Status> {
     let made_up = Meta::of(&object).name().is_empty() && !Meta::of(&object).generate_name().is_empty();
     let mut tries = 0;
@@ -52,8 +53,8 @@ async fn once(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Res
     create_owned(call, options, object).await
 }
 
-/// Creates an object whose field managers are settled. Every object that a client creates passes here, so this is where a PUT or an
-/// apply that creates is authorized to.
+/// Creates an object whose managedFields are final. All creations by clients pass through here, so this is where a PUT
+/// or apply that creates is authorized for `create`.
 pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: Value) -> Result<Value, Status> {
     call.authorize("create")?;
     let kind = &*call.kind;
@@ -84,9 +85,9 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
         call.state.catch_up().await?;
     }
     call.admit(&attributes, &mut object).await?;
-    // Whoever changed the object must not have moved it.
+    // Mutating admission must not have changed name or namespace.
     write::address(&Target { name: "", ..call.target("") }, &mut object)?;
-    // Others may take the same meanwhile: then everything is planned anew.
+    // A concurrent write may change the same quota or allocation; then everything is planned again.
     for _ in 0..CHARGES_MAX {
         if let Some(created) = finish(call, options, object.clone(), &attributes, &draw).await? {
             return Ok(created);
@@ -96,7 +97,7 @@ pub async fn create_owned(call: &Call<'_>, options: &WriteOptions, mut object: V
     Err(Status::server_timeout(resource_name(&call.kind), "create", 1))
 }
 
-/// The steps after admission. `None` if something that changes along with the object was changed by somebody else.
+/// Runs the steps after mutating admission. Returns `None` if a side effect conflicts with a concurrent write.
 async fn finish(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -124,8 +125,8 @@ async fn finish(
     Ok(Some(object))
 }
 
-/// Writes the object, unless there is one already or nothing shall be written. `None` if what changes along with it was
-/// changed by somebody else.
+/// Stores the object, except for a dry run. Fails if the object exists. Returns `None` if a side effect conflicts with
+/// a concurrent write.
 async fn store(
     call: &Call<'_>,
     options: &WriteOptions,

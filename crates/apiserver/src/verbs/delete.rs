@@ -1,4 +1,4 @@
-//! DELETE of an object or of a collection.
+//! Delete: DELETE of an object or of a collection.
 
 use machinery::field_validation::FieldValidation;
 use machinery::meta::MetaMut;
@@ -17,18 +17,18 @@ use crate::answer::{self, Answer};
 use crate::state::{draw, now};
 use crate::{claims, conversion, storage};
 
-/// How often a delete is made anew on a fresh object.
+/// Maximum number of attempts after write conflicts.
 const TRIES_MAX: usize = 32;
 
-/// What became of an object.
+/// The result of a delete.
 enum Outcome {
-    /// It is gone; this was its last state.
+    /// The object was removed; this was its last state.
     Gone(Value),
-    /// It stays for now.
+    /// The object is marked for deletion and waits for its finalizers or grace period.
     Going(Value),
 }
 
-/// Deletes the object that the URL names.
+/// Deletes the object in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = options(call)?;
     warn(call, &options);
@@ -40,7 +40,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     }
 }
 
-/// Deletes every selected object of a collection, and answers with them.
+/// Deletes the selected objects of a collection and returns them.
 pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
     let options = options(call)?;
     warn(call, &options);
@@ -57,7 +57,7 @@ pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
                 registry::conversion::from_stored(&mut object, &call.kind, call.version());
                 deleted.push(object);
             }
-            // Somebody else deleted it meanwhile: it is gone all the same.
+            // The object was deleted concurrently.
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
@@ -126,14 +126,14 @@ async fn admit(call: &Call<'_>, name: &str, object: &Value, options: &DeleteOpti
     call.validate(&attributes, &nothing).await
 }
 
-/// Says what becomes of dependents to a client that did not.
+/// Warns a client that did not specify a propagation policy about the default.
 fn warn(call: &Call<'_>, options: &DeleteOptions) {
     if options.propagation.is_none() {
         call.warn(call.kind.rules.delete_warning().map(str::to_owned).into_iter().collect());
     }
 }
 
-/// The options, from the body if there is one.
+/// Reads the DeleteOptions from the body, or from the query if the body is empty.
 fn options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     if call.body.is_empty() {
         return DeleteOptions::of(&call.asked.query, None);

@@ -1,4 +1,4 @@
-//! The `eviction` of a pod: a delete that its disruption budget must allow.
+//! Eviction: deletes a pod if its PodDisruptionBudget allows it.
 
 use machinery::field_validation::FieldValidation;
 use machinery::meta::{Meta, MetaMut};
@@ -18,14 +18,14 @@ use crate::answer::Answer;
 use crate::state::now;
 use crate::storage;
 
-/// How often an eviction is decided anew on a fresh view.
+/// Maximum number of attempts after write conflicts.
 const TRIES_MAX: usize = 32;
-/// Who owns what the server itself writes.
+/// Field manager of the server's own writes.
 const MANAGER: &str = "kube-apiserver";
 
-/// Evicts the pod that the URL names.
+/// Evicts the pod in the URL.
 ///
-/// The budget and the pod change in one transaction, so that no permission is spent for nothing.
+/// The budget and the pod are written in one transaction, so that no disruption is counted without a deletion.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let name = &call.resource.name;
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
@@ -52,7 +52,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     Err(write::modified(&call.kind, name))
 }
 
-/// What changes: the pod, and the budget that it is taken from. Nothing, if the pod is on its way already.
+/// Returns the transaction that deletes the pod and updates its budget, or `None` if the pod is already being deleted.
 fn plan(call: &Call<'_>, current: Current, options: &DeleteOptions, leave: &Leave) -> Result<Option<Txn>, Status> {
     let kind = &*call.kind;
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
@@ -71,7 +71,7 @@ fn plan(call: &Call<'_>, current: Current, options: &DeleteOptions, leave: &Leav
     Ok(Some(txn))
 }
 
-/// The write of a budget that has let a pod go.
+/// Returns the status update of a budget that allowed a disruption.
 fn spent(call: &Call<'_>, budget: &Value) -> Result<Txn, Status> {
     let table = call.state.table();
     let kind = table.kind("policy", "poddisruptionbudgets");

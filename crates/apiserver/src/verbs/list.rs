@@ -1,4 +1,4 @@
-//! GET of a collection.
+//! List: GET of a collection.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ use crate::state::unavailable;
 struct Page {
     items: Vec<Item>,
     revision: Revision,
-    /// Where the next page begins, and how many objects are left if that is known.
+    /// The start key of the next page, and the number of remaining objects if known.
     rest: Option<(String, Option<i64>)>,
 }
 
-/// Answers with the objects of a collection that are selected.
+/// Serves the selected objects of a collection.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = ListOptions::of_list(&call.asked.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
@@ -57,13 +57,13 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     shown::many(call, page.items.into_iter().filter_map(|item| item.object).collect(), metadata)
 }
 
-/// What a request selects from a shelf.
+/// Returns the selection of a request on a shelf.
 pub fn selecting<'c>(call: &'c Call<'_>, shelf: &'c Shelf, selection: &'c Selection) -> Selecting<'c> {
     Selecting { state: &call.state, shelf, kind: &call.kind, version: call.version(), selection }
 }
 
-/// The list as JSON on one line, made of the bytes of its objects. To upstream a list of custom resources is a map, whose
-/// keys are sorted.
+/// Returns the list as single-line JSON, assembled from the bytes of its objects. Upstream represents a list of custom
+/// resources as a map, so its keys are sorted.
 fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Vec<u8> {
     const ITEMS: &[u8] = b"\"items\":[";
     let size: usize = items.iter().map(|item| item.entry.size()).sum();
@@ -87,7 +87,7 @@ fn spliced(call: &Call<'_>, items: &[Item], metadata: &Object) -> Vec<u8> {
     out
 }
 
-/// The objects, as of the revision that the options ask for.
+/// Returns a page at the revision that the options request.
 async fn page(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>) -> Result<Page, Status> {
     if !options.continue_token.is_empty() {
         let token = Continue::parse(&options.continue_token)?;
@@ -117,9 +117,9 @@ async fn page(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>)
     }
 }
 
-/// From the cache, as it is now.
+/// Returns a page from the watch cache.
 async fn cached(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_>) -> Result<Page, Status> {
-    // Read first: the entries are at least as new as it says.
+    // The revision is read first, so the entries are at least as new.
     let revision = call.state.cache.reached();
     let entries = selecting.shelf.list(call.namespace(), |entry| selecting.may_see(entry));
     let mut items = selecting.settle(entries).await?;
@@ -127,17 +127,17 @@ async fn cached(call: &Call<'_>, options: &ListOptions, selecting: &Selecting<'_
     Ok(Page { items, revision, rest })
 }
 
-/// Cuts a page after its limit, and says where the next begins.
+/// Truncates the items to the limit and returns the start of the next page.
 fn cut(call: &Call<'_>, items: &mut Vec<Item>, limit: i64, selection: &Selection) -> Option<(String, Option<i64>)> {
     let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0 && items.len() > *limit)?;
     let left = i64::try_from(items.len() - limit).ok();
     items.truncate(limit);
     let last = items.last().map(|item| below(call, &item.entry.key)).unwrap_or_default();
-    // How many are left is not told when a selector decides.
+    // With a selector the number of remaining objects is unknown.
     Some((format!("{last}\u{0}"), left.filter(|_| selection.is_everything())))
 }
 
-/// A key in a continue token: below the namespace, if the list is of one.
+/// Returns the key for a continue token: relative to the namespace, if the list is of one.
 fn below(call: &Call<'_>, key: &str) -> String {
     let namespace = call.namespace();
     match key.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) {
@@ -146,7 +146,8 @@ fn below(call: &Call<'_>, key: &str) -> String {
     }
 }
 
-/// The rest of a list: at the revision of its beginning, or, if that is gone and the token says so, at the latest.
+/// Continues a list at the revision of its first page. If that is compacted and the token allows it, the latest
+/// revision is used.
 async fn continued(
     call: &Call<'_>,
     options: &ListOptions,
@@ -161,7 +162,7 @@ async fn continued(
     stored(call, options, selecting, token.revision, Some(&token.start)).await
 }
 
-/// From the store, at a revision. Objects are read until the page is full of selected ones.
+/// Returns a page from the store at a revision. Reads until the page is full of selected objects.
 async fn stored(
     call: &Call<'_>,
     options: &ListOptions,

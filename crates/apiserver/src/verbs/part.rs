@@ -1,4 +1,4 @@
-//! Admission of what is done to an object by creating something under it, or by connecting to it.
+//! Admission of subresources that are created (such as Binding and Eviction) or connected to (such as exec).
 
 use api::kind::Kind;
 use machinery::Value;
@@ -10,7 +10,7 @@ use registry::options::WriteOptions;
 use super::Call;
 use crate::state::{draw, now};
 
-/// Lets admission change and judge `object`, which is a part of the object `name`: created, or the options of a stream.
+/// Runs admission on `object`, a subresource of the object `name`: a created object, or the options of a stream.
 pub async fn admit(
     call: &Call<'_>,
     kind: &Kind,
@@ -21,7 +21,7 @@ pub async fn admit(
 ) -> Result<(), Status> {
     let draw = draw();
     let dry_run = operation == Operation::Create && !call.asked.query.all("dryRun").is_empty();
-    // Who connects has no options but the object itself.
+    // CONNECT has no options other than the object itself.
     let options = match operation {
         Operation::Connect => Value::Null,
         _ => write_options("CreateOptions", &WriteOptions { dry_run, ..WriteOptions::default() }),

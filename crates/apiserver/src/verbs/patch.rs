@@ -1,4 +1,4 @@
-//! PATCH of an object: JSON Patch, merge patches, strategic merge patches, and apply.
+//! Patch: JSON Patch, merge patch, strategic merge patch and server-side apply.
 
 use api::kind::Shape;
 use machinery::field::Cause;
@@ -16,15 +16,13 @@ use super::{Call, create, shown, update};
 use crate::answer::Answer;
 use crate::state::now;
 
-/// What a PATCH asks.
+/// The parsed content type and query of a PATCH.
 pub struct Asked {
-    /// How the body is meant.
     pub sort: PatchType,
-    /// The options.
     pub options: WriteOptions,
 }
 
-/// Changes the object that the URL names.
+/// Patches the object in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let asked = Asked::of(call)?;
     if asked.sort == PatchType::Apply {
@@ -54,7 +52,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 }
 
 impl Asked {
-    /// Reads content type and query.
+    /// Parses content type and query.
     pub fn of(call: &Call<'_>) -> Result<Self, Status> {
         let sort = PatchType::from_content_type(call.asked.content_type()).map_err(|_| unsupported())?;
         if sort == PatchType::Strategic && !matches!(call.version().shape, Shape::BuiltIn(_)) {
@@ -65,7 +63,7 @@ impl Asked {
     }
 }
 
-/// The new object from a patched tree: decoded anew, named as before, its owners settled.
+/// Builds the new object from a patched tree: decodes it, checks its name, and updates managedFields.
 fn remake(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -81,7 +79,7 @@ fn remake(
     Ok(made)
 }
 
-/// Rejects what a strategic merge patch made if it is no object of its type, in the words that upstream has for it.
+/// Rejects the result of a strategic merge patch that does not match its type, with upstream's message.
 fn check_types(patch: &Object, changed: &Value, schema: machinery::Schema<'_>) -> Result<(), Status> {
     strategic::check_types(changed, schema).map_err(|mistyped| {
         let error = field::Error::invalid(&Path::of("patch"), strategic::quoted(patch), mistyped.to_string());
@@ -89,7 +87,7 @@ fn check_types(patch: &Object, changed: &Value, schema: machinery::Schema<'_>) -
     })
 }
 
-/// The version that a patch names: then a lost race is the client's.
+/// Returns the resourceVersion in a patch. If there is one, conflicts are returned to the client.
 fn patched_version(patch: &Patch) -> Option<&str> {
     match patch {
         Patch::Merge(fields) | Patch::Strategic(fields) => {
@@ -145,7 +143,7 @@ fn unsupported() -> Status {
     Status::failure(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Details::default())
 }
 
-/// What is wrong with a patch.
+/// Converts a patch error to a Status.
 pub fn refused(error: &patch::Error) -> Status {
     let message = match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
@@ -163,7 +161,7 @@ pub fn refused(error: &patch::Error) -> Status {
     }
 }
 
-/// Why an apply was not made.
+/// Converts an apply error to a Status.
 pub fn unapplied(error: &apply::Error) -> Status {
     match error {
         apply::Error::Conflict(conflicts) => {
@@ -179,7 +177,7 @@ pub fn unapplied(error: &apply::Error) -> Status {
     }
 }
 
-/// A failure that upstream gives no reason.
+/// Returns a 500 without a reason, as upstream does.
 fn failed(message: String) -> Status {
     Status { code: 500, ..Status::failure(Reason::Unknown, message) }
 }

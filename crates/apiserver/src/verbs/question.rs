@@ -1,4 +1,5 @@
-//! Kinds that are questions: what is sent is not kept, and the answer comes back in its status.
+//! Review kinds (SubjectAccessReview, TokenReview, …): the object is not stored, and the result is returned in its
+//! status.
 
 use api::kind::{Question, Verb};
 use auth::access_review::{self, Kind as Review};
@@ -13,7 +14,7 @@ use super::{Call, authorized_verb, bind, component_status, method_not_allowed, s
 use crate::answer::Answer;
 use crate::state::now;
 
-/// Answers the question in the body.
+/// Evaluates the review in the body.
 pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status> {
     if question == Question::ComponentStatus {
         return component_status::serve(call).await;
@@ -29,7 +30,7 @@ pub async fn serve(call: &Call<'_>, question: Question) -> Result<Answer, Status
     }
     let manager = options.manager(call.asked.user_agent());
     let target = call.target(&manager);
-    // A local review is about the namespace in its URL: its creator was authorized for that one only.
+    // A local review applies to the namespace in its URL: its creator was authorized for that namespace only.
     write::address(&target, &mut asked)?;
     let sent = asked.clone();
     let mut asked = write::own(&target, None, asked, now());

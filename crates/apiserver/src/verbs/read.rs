@@ -1,4 +1,4 @@
-//! GET of one object.
+//! Get: GET of one object.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::conversion;
 use crate::state::{CACHE_PATIENCE, unavailable};
 use crate::storage;
 
-/// Answers with the object that the URL names. Without a version it is read from the store; with one from the cache,
-/// which is at least as new.
+/// Serves the object in the URL. Without a resourceVersion it is read from the store; with one from the watch cache,
+/// once that is at least as new.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let (bytes, revision) = match call.asked.query.text("resourceVersion") {
         "" => fresh(call).await?,
@@ -34,8 +34,8 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     shown::formed(call, 200, &object, &call.version().columns)
 }
 
-/// The object as an entry. Whether the bytes of a custom resource can be served takes a look into them, which the cache may have had
-/// if its entry is the same; those of a built-in kind always can, in the version in which it is stored.
+/// Returns the object as an entry. Whether the bytes of a custom resource can be served requires parsing them, so the
+/// cached entry is reused if it has the same revision. A built-in kind can always be served in its storage version.
 fn entry(call: &Call<'_>, bytes: &bytes::Bytes, revision: Revision) -> Result<Arc<Entry>, Status> {
     let made = if call.kind.is_custom() {
         let known = call.state.cache.shelf(&call.kind).get(&key(call));
@@ -49,7 +49,7 @@ fn entry(call: &Call<'_>, bytes: &bytes::Bytes, revision: Revision) -> Result<Ar
     made.map(Arc::new).map_err(Status::internal_error)
 }
 
-/// The key of the object below its kind.
+/// Returns the object's key below its kind.
 fn key(call: &Call<'_>) -> String {
     let (name, namespace) = (&call.resource.name, call.namespace());
     if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") }
@@ -71,7 +71,7 @@ async fn cached(call: &Call<'_>, version: &str) -> Result<(bytes::Bytes, Revisio
     Ok((entry.bytes.clone(), entry.revision))
 }
 
-/// Waits until the cache is not older than a version that a client has seen.
+/// Waits until the cache has reached a resourceVersion that the client has seen.
 pub async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
     let current = call.state.cache.reached();
     call.state.cache.wait(version, CACHE_PATIENCE).await.map_err(|_| {
@@ -88,7 +88,7 @@ pub async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
     })
 }
 
-/// A version from a query.
+/// Parses a resourceVersion parameter.
 pub fn parse_version(text: &str) -> Result<Revision, Status> {
     let number: Result<u64, _> = text.parse();
     number.ok().and_then(|number| Revision::try_from(number).ok()).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! The `scale` subresource: the number of replicas, read and written as a `Scale`.
+//! The `scale` subresource: reads and writes the replica count as a `Scale`.
 
 use api::kind::{ReplicaPaths, Verb, age_column};
 use machinery::apply::scale::{owners_after_scale, owners_of_scale};
@@ -19,7 +19,7 @@ use crate::answer::Answer;
 
 const API_VERSION: &str = "autoscaling/v1";
 
-/// Reads or writes the scale of the object that the URL names.
+/// Reads or writes the scale of the object in the URL.
 pub async fn serve(call: &Call<'_>, paths: &ReplicaPaths, verb: Verb) -> Result<Answer, Status> {
     let name = &call.resource.name;
     let current = call.current(name).await?.ok_or_else(|| call.not_found(name))?;
@@ -72,7 +72,8 @@ async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Resul
     written.await
 }
 
-/// The parent with the scale that `make` gives (and what the client is to know of it), and with the owners of its number of replicas.
+/// Returns the parent with the scale that `make` returns (and warnings for the client), and with updated managedFields
+/// of its replica count.
 fn replace(
     call: &Call<'_>,
     paths: &ReplicaPaths,

@@ -1,4 +1,4 @@
-//! Which objects of a collection a request selects: by what the cache knows of them, or by what they are in its version.
+//! Label and field selection: by the indexed values of cache entries, or by the object in the requested version.
 
 use std::sync::Arc;
 
@@ -13,29 +13,26 @@ use crate::state::State;
 
 /// An object of a collection.
 pub struct Item {
-    /// As it is stored.
+    /// The cache entry in the storage version.
     pub entry: Arc<Entry>,
-    /// In the version of the request, once somebody needed it.
+    /// The object in the request's version, if it was converted.
     pub object: Option<Value>,
 }
 
-/// What a request selects, and from where.
+/// A selection and its source.
 #[derive(Clone, Copy)]
 pub struct Selecting<'a> {
-    /// What every request works with.
     pub state: &'a State,
-    /// The objects.
     pub shelf: &'a Shelf,
-    /// Their kind.
     pub kind: &'a Kind,
-    /// The version of the request.
+    /// The request's version.
     pub version: &'a Version,
-    /// What is selected.
     pub selection: &'a Selection,
 }
 
 impl Selecting<'_> {
-    /// Whether an entry may be selected; [`Self::settle`] has the last word. It is quick: the whole shelf waits for it.
+    /// Whether an entry may be selected; [`Self::settle`] decides finally. Must be fast, because it runs under the
+    /// shelf's lock.
     pub fn may_see(&self, entry: &Entry) -> bool {
         if self.is_by_version() {
             return self.selection.name().is_none_or(|name| name == entry.name());
@@ -43,8 +40,8 @@ impl Selecting<'_> {
         self.knows(entry)
     }
 
-    /// Those of the entries that are selected. Where they differ between versions, they are made what they are in the
-    /// version of the request, all at once.
+    /// Returns the selected entries. If versions can differ in the selected values, the objects are first converted to
+    /// the request's version, all in one call.
     pub async fn settle(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
         let mut items: Vec<_> = entries.into_iter().map(|entry| Item { entry, object: None }).collect();
         if self.is_by_version() {
@@ -54,7 +51,7 @@ impl Selecting<'_> {
         Ok(items)
     }
 
-    /// Gives those items that are wanted their objects in the version of the request, all at once.
+    /// Converts the wanted items to the request's version, all in one call.
     pub async fn convert(&self, items: &mut [Item], wanted: impl Fn(&Entry) -> bool) -> Result<(), Status> {
         let without = |item: &&mut Item| item.object.is_none() && wanted(&item.entry);
         let items: Vec<&mut Item> = items.iter_mut().filter(without).collect();
@@ -69,24 +66,24 @@ impl Selecting<'_> {
         Ok(())
     }
 
-    /// Whether an entry is selected, of which this is the object in the version of the request, if it differs.
+    /// Whether an entry is selected. `object` is the object in the request's version, if it differs.
     pub fn selects(&self, entry: &Entry, object: Option<&Value>) -> bool {
         object.map_or_else(|| self.knows(entry), |object| self.selection.matches(self.kind, self.version, object))
     }
 
-    /// Whether the version decides what is selected: a custom resource may have other fields in another version, and a
-    /// webhook may give it other labels.
+    /// Whether the selection depends on the version: a custom resource can have other fields in another version, and a
+    /// webhook can change its labels.
     pub fn is_by_version(&self) -> bool {
         let (kind, selection) = (self.kind, self.selection);
         kind.is_custom() && (selection.asks_content() || kind.converter.is_some() && selection.asks_labels())
     }
 
-    /// Whether a custom resource is another in the version of the request than it is in the store.
+    /// Whether a custom resource in the request's version differs from the stored one.
     pub fn differs(&self, entry: &Entry) -> bool {
         self.kind.is_custom() && !conversion::is_servable(self.kind, self.version, entry)
     }
 
-    /// Whether an entry is selected by what the cache knows of it as it is stored.
+    /// Whether the values in the cache entry match the selection.
     fn knows(&self, entry: &Entry) -> bool {
         self.selection.matches_by(
             |label| entry.label(label),

@@ -1,4 +1,4 @@
-//! Objects in the form that a client asked for: whole, as rows of a table, or as metadata.
+//! Response forms: the object itself, a Table, or PartialObjectMetadata.
 
 use api::kind::{Kind, Shape, Version};
 use machinery::meta::MetaMut;
@@ -12,7 +12,7 @@ use super::Call;
 use crate::answer::{self, Answer};
 use crate::state::now;
 
-/// One object, which is in the stored version.
+/// Returns the response for an object in the storage version.
 pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Status> {
     from_stored(&mut object, &call.kind, call.version());
     let Accepted { encoding, form, .. } = call.accepted;
@@ -22,7 +22,7 @@ pub fn one(call: &Call<'_>, code: u16, mut object: Value) -> Result<Answer, Stat
     formed(call, code, &object, &call.version().columns)
 }
 
-/// One object, in the version of the request, with the columns of its table.
+/// Returns the response for an object in the request's version, with its table columns.
 pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) -> Result<Answer, Status> {
     let accepted = call.accepted;
     let mut value = match accepted.form {
@@ -35,10 +35,10 @@ pub fn formed(call: &Call<'_>, code: u16, object: &Value, columns: &[Column]) ->
     Ok(answer::encoded(code, &value, accepted, None))
 }
 
-/// A list of objects in the version of the request, with the metadata of the list.
+/// Returns the response for a list of objects in the request's version.
 pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<Answer, Status> {
     let (kind, version) = (&*call.kind, call.version());
-    // A list of a built-in kind says once what its items are.
+    // Items in a list of a built-in kind have no apiVersion and kind.
     if call.accepted.form == Form::Whole && matches!(version.shape, Shape::BuiltIn(_)) {
         for fields in items.iter_mut().filter_map(Value::as_object_mut) {
             fields.remove("apiVersion");
@@ -58,14 +58,13 @@ pub fn many(call: &Call<'_>, mut items: Vec<Value>, metadata: Object) -> Result<
     Ok(answer::encoded(200, &value, call.accepted, None))
 }
 
-/// What of each object the rows of a table have.
+/// Parses the `includeObject` parameter.
 pub fn include(call: &Call<'_>) -> Result<IncludeObject, Status> {
     let word = call.asked.query.text("includeObject");
     include_object(word).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {word:?}")))
 }
 
-/// Drops annotations that stand for fields from objects of which only the metadata is shown, in whatever form they are
-/// shown: alone, in a list, or in the rows of a table.
+/// Removes annotations that represent fields from metadata-only objects, whether single, in a list, or in table rows.
 pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
     if kind.field_annotations.is_empty() {
         return;
@@ -87,7 +86,7 @@ pub fn hide_field_annotations(kind: &Kind, shown: &mut Value) {
     }
 }
 
-/// The list of objects in a version.
+/// Returns a list object of a kind in a version.
 pub fn list_of(kind: &Kind, version: &Version, items: Vec<Value>, metadata: Object) -> Value {
     let mut list = Object::new();
     list.insert("apiVersion", kind.gvk(&version.name).api_version());

@@ -1,4 +1,4 @@
-//! The `token` subresource of a service account.
+//! TokenRequest: the `token` subresource of a service account.
 
 use auth::service_account::request::{self, Kind, Reference};
 use machinery::field_validation::FieldValidation;
@@ -12,7 +12,7 @@ use super::{Call, part, shown};
 use crate::answer::Answer;
 use crate::state::{draw, now};
 
-/// Makes a token of the service account that the URL names.
+/// Issues a token of the service account in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Create)?;
     let gvk = GroupVersionKind::of("authentication.k8s.io", "v1", "TokenRequest");

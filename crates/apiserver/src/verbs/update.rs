@@ -1,4 +1,4 @@
-//! PUT of an object, and what PUT and PATCH share: reading, changing and writing again until nobody else was faster.
+//! Update: PUT of an object, and the read-modify-write loop that PUT and PATCH share.
 
 use std::borrow::Cow;
 
@@ -20,10 +20,10 @@ use crate::answer::Answer;
 use crate::state::{draw, now};
 use crate::{claims, conversion, storage};
 
-/// How often a write that names no version is made anew on a fresh object.
+/// Maximum number of attempts of a write without a resourceVersion after conflicts.
 const TRIES_MAX: usize = 32;
 
-/// Replaces the object that the URL names.
+/// Replaces the object in the URL.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = WriteOptions::of(&call.asked.query, WriteKind::Update)?;
     let received = body::object(&call.body, call.media()?, &call.kind, call.version(), options.field_validation)?;
@@ -47,10 +47,10 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     shown::one(call, 200, object)
 }
 
-/// Makes a new object from the live one and writes it, again and again while others are faster; `once` if the client
-/// names a version, because then it is the client's to look again.
+/// Makes a new object from the live one and writes it. Retries on conflicts, except if `once` is set: a client that
+/// specifies a resourceVersion gets the conflict.
 ///
-/// `make` gets the live object in the version of the request and gives the new one in the same.
+/// `make` receives the live object in the request's version and returns the new one in the same version.
 pub async fn retry(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -84,7 +84,7 @@ pub async fn retry(
     Err(write::modified(&call.kind, &call.resource.name))
 }
 
-/// An object that is ready to be written, and what changes along with it.
+/// An object ready to be written, and its side effects.
 struct Prepared {
     object: Value,
     claims: Plan,
@@ -92,7 +92,7 @@ struct Prepared {
     warnings: Vec<String>,
 }
 
-/// Everything between the new object and the store.
+/// Runs admission, validation and the kind's strategy on the new object.
 async fn prepare(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -106,7 +106,7 @@ async fn prepare(
     let key = call.state.layout.key(kind, call.namespace(), &call.resource.name);
     write::check_preconditions(kind, &mut object, old, &String::from_utf8_lossy(&key))?;
     let draw = draw();
-    // Whoever scales an object shows admission the scale before and after; the kind's own rules see a write of the object.
+    // For a scale update admission sees the old and new Scale; the kind's rules see an update of the object.
     let scale = scale_of(call);
     let old_part = scale.map(|paths| scale::of(old, paths));
     let shown_options = write_options("UpdateOptions", options);
@@ -141,7 +141,7 @@ async fn prepare(
     Ok(Prepared { object, claims, effects, warnings })
 }
 
-/// Lets admission change what the client writes: the object, or its scale.
+/// Runs mutating admission on the object, or on its Scale.
 async fn admit(
     call: &Call<'_>,
     attributes: &Attributes<'_>,
@@ -158,12 +158,12 @@ async fn admit(
     Ok(())
 }
 
-/// What admission sees of an object that is written.
+/// Returns the object as admission sees it: itself, or its Scale.
 fn shown_part<'o>(object: &'o Value, scale: Option<&ReplicaPaths>) -> Cow<'o, Value> {
     scale.map_or(Cow::Borrowed(object), |paths| Cow::Owned(scale::of(object, paths)))
 }
 
-/// Where the number of replicas is, if it is the scale of the object that is written.
+/// Returns the replica paths if the request writes the scale subresource.
 fn scale_of<'c>(call: &'c Call<'_>) -> Option<&'c ReplicaPaths> {
     match call.kind.subresource(&call.resource.version, &call.resource.subresource).map(|part| &part.does) {
         Some(Does::Scale(paths)) => Some(paths),
@@ -171,8 +171,8 @@ fn scale_of<'c>(call: &'c Call<'_>) -> Option<&'c ReplicaPaths> {
     }
 }
 
-/// Writes the object over the one that was read, or removes it if this was the last thing that kept it. `None` if
-/// somebody else was faster.
+/// Writes the object over the one that was read, or removes it if its last finalizer was removed. Returns `None` on a
+/// conflict.
 async fn submit(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -180,7 +180,7 @@ async fn submit(
     current: &Current,
     (claims, effects): (&Plan, &[Effect]),
 ) -> Result<Option<Value>, Status> {
-    // What changes nothing but the time of a manager is no change.
+    // A change of only managedFields timestamps is not a change.
     apply::keep_times(&current.object, &mut object);
     let ends = deletion::ends(&call.kind, &object, &current.object);
     let bytes = storage::encode(&object);

@@ -1,4 +1,4 @@
-//! What admission may know of the cluster: the cache, and the authorizers.
+//! The cluster state that admission can read: watch cache and authorizers.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::cache::Entry;
 use crate::conversion;
 use crate::state::State;
 
-/// The authorizers as expressions ask them.
+/// The authorizer of CEL expressions.
 struct Asked {
     authorization: Arc<Authorization>,
     user: User,
@@ -50,7 +50,7 @@ impl cel::Authorizer for Asked {
 }
 
 impl State {
-    /// An object of the cache, as it would be read now.
+    /// Returns a cached object as it would be read now.
     fn known(&self, kind: &Kind, entry: &Entry) -> Known {
         if kind.is_custom() {
             return held::held(conversion::refreshed(kind, entry.object())).into();
@@ -59,7 +59,7 @@ impl State {
     }
 }
 
-/// The key of an object below its kind.
+/// Returns an object's key below its kind.
 fn key(kind: &Kind, namespace: &str, name: &str) -> String {
     if kind.is_namespaced() { format!("{namespace}/{name}") } else { name.to_owned() }
 }

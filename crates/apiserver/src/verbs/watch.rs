@@ -1,4 +1,4 @@
-//! A watch: what changes in a collection, for as long as the client reads.
+//! Watch: streams the changes of a collection.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,16 +30,16 @@ use crate::conversion;
 use crate::metrics::Events;
 use crate::state::{State, now};
 
-/// How often a client that wants bookmarks is told how far it is.
+/// Interval of bookmarks, if the client requested them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// A client that takes nothing for so long is cut off.
+/// A watch is closed if its client reads nothing for this time.
 const STALLED: Duration = Duration::from_secs(60);
-/// No watch lasts longer, whatever its client asks: the moment of its end must be a time that a clock can reach.
+/// Maximum duration of a watch, so that its deadline does not overflow the clock.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// Pieces on their way to the client.
+/// Maximum number of chunks queued for the client.
 const PIECES_MAX: usize = 16;
 
-/// A watch that runs.
+/// A running watch.
 struct Watching {
     state: Arc<State>,
     shelf: Arc<Shelf>,
@@ -52,26 +52,25 @@ struct Watching {
     include: IncludeObject,
     bookmarks: bool,
     pieces: mpsc::Sender<Bytes>,
-    /// Where objects go as they are, if the client is in this process and wants them so. Failures go into pieces all the same.
+    /// The channel of decoded objects, for clients in this process. Errors are still sent as bytes.
     objects: Option<mpsc::Sender<News>>,
-    /// Everything up to here was sent.
+    /// All changes up to this revision were sent.
     at: Revision,
-    /// What it counts under.
     events: Events,
-    /// Whether columns were described already: a table says it once.
+    /// Whether the table columns were sent already: only the first Table of a watch has them.
     described: bool,
 }
 
-/// The client is gone, or must be cut off.
+/// The client has disconnected or must be disconnected.
 struct Gone;
 
-/// One side of a change, with its object in the version that is watched, if it was made.
+/// One side of a change, with its object in the watched version if it was converted.
 type Side<'c> = (&'c Arc<Entry>, Option<Arc<Value>>);
 
-/// What a change is to a watch, and the side of it that is shown.
+/// The event type of a change for this watch, and the side of the change that is sent.
 type Seen<'c> = (What, &'c Arc<Entry>, Option<Arc<Value>>);
 
-/// Begins a watch.
+/// Starts a watch.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let options = ListOptions::of_watch(&call.asked.query)?;
     let selection = Selection::of(&call.kind, call.version(), &options)?;
@@ -90,7 +89,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
         None => {}
     }
     let (pieces, received) = mpsc::channel(PIECES_MAX);
-    // Who wants metadata only can find it in a whole object, which costs less than to cut it out.
+    // A client in this process that requests metadata gets complete objects, which costs less than extracting it.
     let as_they_are = call.asked.lean.filter(|_| matches!(call.accepted.form, Form::Whole | Form::Metadata));
     let (objects, coming) = as_they_are.map(|_| Objects::channel()).unzip();
     if objects.is_some() {
@@ -127,7 +126,8 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     Ok(answer)
 }
 
-/// Without a wish of the client a watch ends after a while and up to as long again, so that not all end at once.
+/// Returns the duration of the watch. Without `timeoutSeconds` it is random between one and two times `least`, so that
+/// not all watches expire at the same time.
 fn life(options: &ListOptions, least: Duration) -> Duration {
     match options.timeout_seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(LIFE_MAX),
@@ -140,9 +140,9 @@ fn life(options: &ListOptions, least: Duration) -> Duration {
 }
 
 impl Watching {
-    /// Sends what there is, if that is asked for, and then every change until the end.
+    /// Sends the initial objects, if requested, and then every change until the deadline.
     async fn run(mut self, initial: Option<bool>, name: Option<String>, end: Instant) {
-        // Upstream cannot make a list of one event, and ends such a watch at once.
+        // Upstream cannot encode an event as a list, and closes such a watch immediately.
         if self.form != Form::MetadataList {
             let _ = self.stream(initial, name.as_deref(), end).await;
         }
@@ -160,11 +160,11 @@ impl Watching {
         let mut bookmark_at = Instant::now() + BOOKMARK_EVERY;
         let mut ending = pin!(self.state.ending());
         loop {
-            // Before anything is read: what comes meanwhile is told once more.
+            // Marked before anything is read: a change during the read wakes the loop again.
             moved.mark_unchanged();
             let now = self.state.cache.reached();
-            // Asked first: what came to the shelf before it passed to another edition is sent. Then the client is to come
-            // again, since objects may look otherwise.
+            // The edition is checked first, so that changes before an edition change are sent. Afterwards the watch is
+            // closed, since objects may look different in the new edition.
             let goes_on = shelf.is_of(edition);
             if !self.send_changes(name, now).await? || !goes_on {
                 return Ok(());
@@ -178,7 +178,7 @@ impl Watching {
                 changed = timeout_at(until, moved.changed()) => match changed {
                     Ok(Err(_)) => return Ok(()),
                     Err(_) if Instant::now() >= end => return Ok(()),
-                    // There are changes, or it is time for a bookmark once all that came before it is sent.
+                    // There are changes, or a bookmark is due once all earlier changes are sent.
                     Ok(Ok(())) | Err(_) => {}
                 },
                 () = self.pieces.closed() => return Err(Gone),
@@ -188,9 +188,9 @@ impl Watching {
         }
     }
 
-    /// Everything that is there now, as if it had just been added.
+    /// Sends all current objects as ADDED events.
     async fn send_all(&mut self, name: Option<&str>) -> Result<(), Gone> {
-        // Read first: the shelf is at least as new.
+        // The revision is read first, so the shelf is at least as new.
         let reached = self.state.cache.reached();
         let (entries, revision) = self.shelf.snapshot(&self.namespace, |entry| self.may_see(entry, name));
         let items = match self.items(entries).await {
@@ -212,7 +212,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Those of the entries that are watched, in the version that is watched where that is another.
+    /// Returns the selected entries, converted to the watched version if needed.
     async fn items(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Item>, Status> {
         let selecting = self.selecting();
         let mut items = selecting.settle(entries).await?;
@@ -220,7 +220,8 @@ impl Watching {
         Ok(items)
     }
 
-    /// The changes since the last ones. False if some are no longer kept: the client is told, and must list anew.
+    /// Sends the changes since the last call. Returns false if some are no longer kept: the client gets an error and
+    /// must list again.
     async fn send_changes(&mut self, name: Option<&str>, now: Revision) -> Result<bool, Gone> {
         loop {
             let Ok(changes) = self.shelf.changes_after(self.at) else {
@@ -257,7 +258,7 @@ impl Watching {
         Ok(true)
     }
 
-    /// What a change is to this watch, and the object that it shows, in the version that is watched where that is another.
+    /// Returns the event type and object of a change for this watch, converted to the watched version if needed.
     async fn seen<'c>(&self, change: &'c Change, name: Option<&str>) -> Result<Option<Seen<'c>>, Status> {
         let (mut before, mut after) = (None, None);
         if let Some(entry) = change.before.as_ref().filter(|entry| self.may_see(entry, name)) {
@@ -274,7 +275,7 @@ impl Watching {
         Ok(Some((what, entry, object)))
     }
 
-    /// One side of a change if it is watched, with its object in the version that is watched if that was asked for.
+    /// Returns one side of a change if it is selected, with its converted object if there is one.
     async fn side<'c>(&self, change: &Change, entry: &'c Arc<Entry>) -> Result<Option<Side<'c>>, Status> {
         let selecting = self.selecting();
         if !selecting.is_by_version() {
@@ -284,7 +285,7 @@ impl Watching {
         Ok(selecting.selects(entry, object.as_deref()).then_some((entry, object)))
     }
 
-    /// The object of a change in the version that is watched, where it is another than in the store.
+    /// Returns the object of a change in the watched version, if that differs from the stored one.
     async fn converted(&self, change: &Change, entry: &Entry) -> Result<Option<Arc<Value>>, Status> {
         if !self.selecting().differs(entry) {
             return Ok(None);
@@ -312,7 +313,7 @@ impl Watching {
         sent.map_err(|_| Gone)?.map_err(|_| Gone)
     }
 
-    /// One change for a client that holds objects.
+    /// Returns a change for a client in this process.
     fn news(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> News {
         match what {
             What::Added | What::Modified => News::Is(self.held(entry, converted)),
@@ -356,7 +357,7 @@ impl Watching {
         object.insert("metadata", Value::Object(metadata));
         let mut object = Value::Object(object);
         if let Shape::BuiltIn(schema) = &self.version().shape {
-            // Upstream sends an empty object of the kind, with what Go prints of one.
+            // Upstream sends an empty object of the kind, with the zero values that Go prints.
             let _ = machinery::conform::conform(&mut object, *schema);
         }
         let object = match self.form {
@@ -382,7 +383,7 @@ impl Watching {
         }
     }
 
-    /// One change in the form that the client asked for.
+    /// Encodes a change in the form and encoding of the watch.
     fn frame(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Bytes {
         let version = self.version();
         if self.encoding == Encoding::Json
@@ -406,7 +407,7 @@ impl Watching {
         self.event(what.name(), &object)
     }
 
-    /// An object in the version that is watched.
+    /// Returns an object in the watched version.
     fn object(&self, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Value {
         let mut object = converted.cloned().unwrap_or_else(|| entry.object());
         if let Some(mut meta) = machinery::meta::MetaMut::of(&mut object) {
@@ -424,7 +425,7 @@ impl Watching {
         table
     }
 
-    /// An event in the encoding of the watch.
+    /// Encodes an event in the encoding of the watch.
     fn event(&self, what: &str, object: &Value) -> Bytes {
         if self.encoding == Encoding::Protobuf
             && let Some(inner) = as_protobuf(object, None)

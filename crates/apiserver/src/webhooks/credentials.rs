@@ -1,4 +1,4 @@
-//! Who the server is to webhooks: the users of the kubeconfig file that the plug-ins' configuration names.
+//! Webhook authentication: the users of the `kubeConfigFile` in the webhook plugins' configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -10,20 +10,19 @@ use machinery::Value;
 
 use crate::backend::{Backend, Destination};
 
-/// The users, found by the host of a webhook.
+/// The users, looked up by the host of a webhook.
 #[derive(Default)]
 pub struct Credentials(Kubeconfig);
 
-/// Why the server cannot say who it is.
+/// Reasons why the credentials cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// The file cannot be used.
-    #[error("the kubeconfig {0} for webhooks cannot be used")]
+    #[error("the kubeconfig {0} for admission webhooks is invalid")]
     Kubeconfig(PathBuf, #[source] Box<KubeconfigError>),
 }
 
 impl Credentials {
-    /// Reads the file that a plug-in's configuration names, if it names one.
+    /// Reads the kubeconfig that a plugin's configuration names, if there is one.
     pub fn of(configuration: Option<&Value>) -> Result<Self, CredentialsError> {
         let Some(file) = configuration.and_then(|config| config.str_at(&["kubeConfigFile"])) else {
             return Ok(Self::default());
@@ -33,10 +32,10 @@ impl Credentials {
         read.map(Self).map_err(|error| CredentialsError::Kubeconfig(file.to_owned(), Box::new(error)))
     }
 
-    /// Lets a request show what the user of its host has.
+    /// Adds the credentials of the webhook's host to a destination.
     ///
     /// # Errors
-    /// The user's entry cannot be used, in words.
+    /// Returns a message if the user's entry cannot be used.
     pub fn show(&self, to: &mut Destination) -> Result<(), String> {
         let found = candidates(&host_port(&to.backend))
             .into_iter()
@@ -54,7 +53,7 @@ impl Credentials {
                 let token = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
                 Some(secret(format!("Bearer {}", token.trim()))?)
             }
-            // DEVIATION: what a program prints is not shown to webhooks.
+            // DEVIATION: credentials from exec plugins are not sent to webhooks.
             Credential::Exec(_) => return Err("credential plug-ins are not supported for webhooks".to_owned()),
         };
         Ok(())
@@ -68,7 +67,7 @@ fn host_port(backend: &Backend) -> String {
     }
 }
 
-/// The names that a user for this host may have, the most exact first.
+/// Returns the user names that match a host, the most specific first.
 fn candidates(host_port: &str) -> Vec<String> {
     let wide = |target: &str| -> Vec<String> {
         let dots = target.match_indices('.').map(|(at, _)| format!("*{}", &target[at..]));
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_exact_user_for_a_host_is_chosen() {
+    fn the_most_specific_user_for_a_host_is_chosen() {
         let names = candidates("a.ns.svc:443");
         let expect = ["a.ns.svc:443", "*.ns.svc:443", "*.svc:443", "a.ns.svc", "*.ns.svc", "*.svc", "*"];
         assert_eq!(names, expect);

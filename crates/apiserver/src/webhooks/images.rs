@@ -1,4 +1,4 @@
-//! ImagePolicyWebhook: asks another server about the images of pods, and remembers what it said.
+//! ImagePolicyWebhook: checks the images of pods with an ImageReview webhook, with a response cache.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -14,41 +14,39 @@ use registry::admission::{Attributes, Notes};
 use crate::remote::{self, Remote};
 use crate::state::now;
 
-/// So many answers are remembered.
+/// Maximum number of cached responses.
 const ANSWERS_MAX: usize = 1024;
-/// How long an answer may take.
+/// Timeout of an ImageReview request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The other server.
+/// The ImageReview client.
 pub struct Images {
     config: Config,
     remote: Remote,
     answers: Mutex<Cache<Value>>,
 }
 
-/// Why images cannot be asked about.
+/// Reasons why ImagePolicyWebhook is misconfigured.
 #[derive(Debug, thiserror::Error)]
 pub enum ImagesError {
-    /// The plug-in is on and has no configuration.
-    #[error("ImagePolicyWebhook needs a configuration: --admission-control-config-file")]
+    /// The plugin is enabled without a configuration.
+    #[error("ImagePolicyWebhook requires a configuration in --admission-control-config-file")]
     Missing,
-    /// The configuration says something that cannot be.
-    #[error("the configuration of ImagePolicyWebhook cannot be used")]
+    #[error("the configuration of ImagePolicyWebhook is invalid")]
     Config(#[from] configuration::Error),
-    /// The server that it names cannot be reached.
     #[error(transparent)]
     Remote(#[from] remote::Error),
 }
 
 impl Images {
-    /// Reads the configuration of the plug-in.
+    /// Parses the configuration of the plugin.
     pub fn of(configuration: Option<&Value>) -> Result<Self, ImagesError> {
         let config = Config::of(configuration.ok_or(ImagesError::Missing)?)?;
         let remote = Remote::of_file(Path::new(&config.kubeconfig))?;
         Ok(Self { config, remote, answers: Mutex::new(Cache::with_random_secret(ANSWERS_MAX)) })
     }
 
-    /// Refuses a pod whose images may not run.
+    /// Rejects a pod whose images are not allowed.
     pub async fn validate(&self, attributes: &Attributes<'_>, pod: &Value, notes: &mut Notes) -> Result<(), Status> {
         let Some(review) = image_policy::review(attributes, pod) else { return Ok(()) };
         let question = json::to_string(&review["spec"]);

@@ -1,4 +1,4 @@
-//! A store and an API server in this process whose users have one role each.
+//! Test cluster: an in-process store and API server whose users have one role each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use store::backend::Backend;
 use store::client::{Client, Freshness};
 use tempfile::TempDir;
 
-/// The namespace in which a tenant may do everything, and another one.
+/// The namespace in which a tenant has all permissions, and another one.
 pub const TENANT: &str = "tenant";
 pub const OTHER: &str = "other";
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How long the first event of a watch is waited for: a watch of nothing has none.
+/// Timeout for the first event of a watch: a watch of an empty collection has none.
 const FIRST_EVENT: Duration = Duration::from_millis(50);
 
-/// What a user may do, whatever the resource.
+/// A permission for all resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
     pub user: &'static str,
     /// One verb, or `*`.
     pub verb: &'static str,
-    /// Everywhere, or in one namespace.
+    /// All namespaces, or one.
     pub namespace: Option<&'static str>,
 }
 
@@ -58,7 +58,7 @@ pub const ROLES: [Role; 12] = [
 ];
 
 impl Role {
-    /// Whether one of the verbs may be used in a scope: a namespace, or the cluster if empty.
+    /// Whether one of the verbs is permitted in a scope: a namespace, or the cluster if empty.
     pub fn permits(&self, verbs: &[&str], scope: &str) -> bool {
         (self.verb == "*" || verbs.contains(&self.verb)) && self.namespace.is_none_or(|namespace| namespace == scope)
     }
@@ -78,16 +78,15 @@ impl Authorizer for Roles {
     }
 }
 
-/// What came back.
 pub struct Answer {
     pub code: u16,
     pub body: Value,
-    /// Whether it is the beginning of a watch.
+    /// Whether the response is a watch stream.
     pub is_watch: bool,
 }
 
 impl Answer {
-    /// Code and message.
+    /// Returns code and message.
     pub fn told(&self) -> String {
         format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
     }
@@ -104,7 +103,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster that serves every version of every kind, authorized by [`ROLES`].
+    /// Starts a cluster that serves every version of every kind, authorized by [`ROLES`].
     pub async fn start() -> Self {
         Self::with(|_| {}).await
     }
@@ -115,12 +114,12 @@ impl Cluster {
         let mut config = Config::local(directory.path().join("certs"));
         config.modes = vec![Mode::Custom(Custom(Box::new(Roles)))];
         config.kinds = runtime_config::apply(config.kinds, &["api/all=true".to_owned()]).unwrap();
-        // No controller here makes the service accounts that pods would run as.
+        // No controller creates the service accounts of pods here.
         config.admission.disable.push("ServiceAccount".to_owned());
         change(&mut config);
         let server = Server::start(config, store.clone()).await.unwrap();
         let cluster = Self { server, store, _node: node, directory };
-        // Until then the server itself writes what a cluster starts with.
+        // Until then the server itself still writes bootstrap objects.
         cluster.until("/readyz", |answer| answer.code == 200).await;
         for namespace in [TENANT, OTHER] {
             let object = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
@@ -151,7 +150,7 @@ impl Cluster {
         let answered = life::serve(Arc::clone(self.server.state()), peer, request);
         let answer = tokio::time::timeout(DEADLINE, answered).await.unwrap_or_else(|_| panic!("{url} is not answered"));
         let (head, body) = answer.into_parts();
-        // Only a watch has no end that is known.
+        // Only a watch has a body of unknown length.
         let is_watch = head.status == 200 && http_body::Body::size_hint(&body).exact().is_none();
         let bytes = if is_watch {
             let mut body = Box::pin(body);
@@ -165,7 +164,7 @@ impl Cluster {
         Answer { code: head.status.as_u16(), body, is_watch }
     }
 
-    /// Asks as the administrator until the answer is right; each try waits for the server to have seen something new.
+    /// Sends requests as administrator until the response matches; waits for a cache change between attempts.
     pub async fn until(&self, url: &str, right: impl Fn(&Answer) -> bool) -> Answer {
         let mut reached = self.server.state().cache.follow();
         let waiting = async {
@@ -181,7 +180,7 @@ impl Cluster {
         tokio::time::timeout(DEADLINE, waiting).await.expect(url)
     }
 
-    /// The revision of the store.
+    /// Returns the revision of the store.
     pub fn revision(&self) -> Revision {
         match &self.store {
             Client::Local(backend) => backend.view(mvcc::State::revision),
@@ -189,7 +188,7 @@ impl Cluster {
         }
     }
 
-    /// Everything in the store.
+    /// Returns all objects in the store.
     pub async fn objects(&self) -> Objects {
         let all = self.server.state().layout.all();
         let reply = self.store.range(Range::of(all), Freshness::Linearizable).await.unwrap();
@@ -200,7 +199,7 @@ impl Cluster {
         reply.records.iter().map(entry).collect()
     }
 
-    /// Brings the store back to what it was, past the API.
+    /// Restores the store's contents, bypassing the API.
     pub async fn restore(&self, to: &Objects) {
         let now = self.objects().await;
         let removed = now

@@ -1,4 +1,5 @@
-//! What was authorized is what runs: a property test over methods, URLs, kinds and roles, and the requests that once broke it.
+//! Authorization tests: the authorized verb is the one that runs. A property test over methods, URLs, kinds and roles,
+//! and regressions.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

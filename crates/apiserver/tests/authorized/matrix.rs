@@ -1,8 +1,9 @@
-//! Every HTTP method × URL form × kind × role: what a request did to the store, or showed of it, is something that the role permits.
+//! Authorization matrix of every HTTP method × URL form × kind × role: the effects and results of a request are
+//! permitted by the role.
 //!
-//! The oracle knows nothing of how the server reads a URL. It compares the store before and after each request, looks at what a read
-//! returned, and asks the role whether it permits that verb in that scope. A matrix in which nothing happens would prove nothing,
-//! so every verb of every kind must have been seen to run for somebody.
+//! The oracle does not parse URLs as the server does. It compares the store before and after each request, inspects
+//! what a read returned, and checks that the role permits that verb in that scope. A matrix in which nothing happens
+//! would prove nothing, so every verb of every kind must succeed for some role.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
 
-/// The methods, and the media types of their bodies.
+/// The methods and their content types.
 const METHODS: [(Method, &str); 8] = [
     (Method::GET, ""),
     (Method::HEAD, ""),
@@ -31,21 +32,20 @@ const METHODS: [(Method, &str); 8] = [
     (Method::DELETE, ""),
 ];
 
-/// Where the resource stands in the URL.
+/// The scope segments of the URL before the resource.
 const PLACES: [&str; 2] = ["", "namespaces/tenant/"];
 
-/// Kinds whose status the server itself writes later, so that it is not compared.
+/// Kinds whose status the server updates asynchronously; the status is not compared.
 const SERVERS_OWN: [&str; 4] = ["CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration"];
 
 /// One URL of a kind.
 struct Url<'a> {
     text: String,
-    /// The name in it.
+    /// The object name in the URL.
     name: Option<&'a str>,
     subresource: Option<&'a Subresource>,
 }
 
-/// One request.
 struct Case<'a> {
     kind: &'a Kind,
     role: Role,
@@ -57,16 +57,16 @@ struct Case<'a> {
 struct Matrix {
     cluster: Cluster,
     samples: Samples,
-    /// The store as every request finds it.
+    /// The state of the store before every request.
     baseline: Objects,
     requests: usize,
-    /// The verbs that were seen to run, by resource.
+    /// The verbs that succeeded, by resource.
     seen: BTreeMap<String, BTreeSet<&'static str>>,
     violations: Vec<String>,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_verb_and_scope_that_were_authorized_are_the_verb_and_scope_that_ran() {
+async fn every_request_executes_only_the_authorized_verb_and_scope() {
     let cluster = Cluster::start().await;
     let mut matrix = Matrix {
         cluster,
@@ -101,7 +101,7 @@ async fn the_verb_and_scope_that_were_authorized_are_the_verb_and_scope_that_ran
     println!("{} requests to {} kinds", matrix.requests, kinds.len());
 }
 
-/// The verbs of a kind that nobody was seen to run.
+/// Returns the verbs of a kind that never succeeded.
 fn unseen(kind: &Kind, seen: &BTreeMap<String, BTreeSet<&'static str>>) -> Option<String> {
     let resource = kind.qualified_resource();
     let seen = seen.get(&resource).cloned().unwrap_or_default();
@@ -122,7 +122,7 @@ fn root(kind: &Kind) -> String {
 }
 
 impl Matrix {
-    /// Makes a custom resource with all subresources.
+    /// Creates a CRD with all subresources.
     async fn define(&mut self, plural: &str, kind: &str, scope: &str) {
         let definition = value!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -145,7 +145,7 @@ impl Matrix {
         self.cluster.until(&format!("/apis/example.com/v1/{plural}"), |answer| answer.code == 200).await;
     }
 
-    /// Creates the objects of a kind that requests are about.
+    /// Creates the objects of a kind that the requests target.
     async fn seed(&mut self, kind: &Kind) {
         if matches!(kind.keeping, Keeping::Answered(_)) || kind.plural == "namespaces" {
             return;
@@ -167,13 +167,14 @@ impl Matrix {
         }
     }
 
-    /// All requests to a kind.
+    /// Sends all requests for a kind.
     async fn kind(&mut self, kind: &Arc<Kind>) {
         for prefix in ["", "watch/", "proxy/"] {
             for place in PLACES {
                 for url in urls(kind, prefix, place) {
                     for role in ROLES {
-                        // Who holds neither verb of the prefixes is refused below them as anywhere else.
+                        // Roles without `watch` or `proxy` are rejected below these prefixes as anywhere else, so they
+                        // are skipped.
                         if !prefix.is_empty() && !matches!(role.verb, "watch" | "proxy" | "*") {
                             continue;
                         }
@@ -200,11 +201,11 @@ impl Matrix {
         }
     }
 
-    /// What is sent: a new object, the object with a change, or a change of it.
+    /// Returns the request body: a new object, a modified object, or a patch.
     fn body(&self, case: &Case<'_>) -> Vec<u8> {
         let Case { kind, method, media, url, .. } = *case;
         let [existing, fresh] = names(kind);
-        // A binding is of a pod that there is.
+        // A binding needs an existing pod.
         let name = url.name.unwrap_or(if kind.plural == "bindings" { existing } else { fresh });
         let sample = || self.samples.object(kind, version(kind), TENANT, name);
         let part = url.subresource.and_then(|part| part.kind.clone().map(|gvk| (part, gvk)));
@@ -223,7 +224,7 @@ impl Matrix {
             }
             (&Method::PUT, ..) => match self.stored(kind, url) {
                 Some(stored) if stored.get("apiVersion") == sample().get("apiVersion") => stored,
-                // It is stored in another version.
+                // The stored object is in another version.
                 Some(stored) => {
                     let mut object = sample();
                     let version = Meta::of(&stored).resource_version();
@@ -242,7 +243,7 @@ impl Matrix {
         json::to_vec(&object)
     }
 
-    /// The object that a URL is about, as the store has it.
+    /// Returns the stored object of a URL.
     fn stored(&self, kind: &Kind, url: &Url<'_>) -> Option<Value> {
         let namespace = if kind.is_namespaced() { TENANT } else { "" };
         let key = self.cluster.server.state().layout.key(kind, namespace, url.name?);
@@ -252,7 +253,7 @@ impl Matrix {
         Some(object)
     }
 
-    /// Judges what a request was shown, or reached outside the store.
+    /// Checks what a response returned, or what a request reached outside the store.
     fn judge_answer(&mut self, case: &Case<'_>, answer: &Answer, what: &str) {
         let Case { kind, method, url, .. } = *case;
         let is_served = answer.code < 300;
@@ -268,7 +269,7 @@ impl Matrix {
             return;
         }
         if *method == Method::HEAD {
-            // The answer has no body, so that only its URL names what was read.
+            // The response has no body, so only the URL names what was read.
             let verb = match url.name {
                 _ if url.text.contains("/watch/") => "watch",
                 Some(_) => "get",
@@ -290,7 +291,7 @@ impl Matrix {
         }
     }
 
-    /// Judges what a request did to the store, and undoes it.
+    /// Checks the effects of a request on the store, and reverts them.
     async fn judge_effects(&mut self, case: &Case<'_>, answer: &Answer, what: &str) {
         let Case { kind, url, .. } = *case;
         let after = self.cluster.objects().await;
@@ -325,10 +326,10 @@ impl Matrix {
         self.settle(kind).await;
     }
 
-    /// Brings the store back to the baseline, once the server has done what it does after the request.
+    /// Restores the baseline once the server has finished the asynchronous work of the request.
     async fn settle(&mut self, kind: &Kind) {
         if kind.kind == "CustomResourceDefinition" {
-            // Deleted definitions go once their objects are gone.
+            // A deleted CRD is removed once its objects are deleted.
             let gone = |answer: &Answer| answer.body.at(&["metadata", "deletionTimestamp"]).is_none();
             for (key, _) in self.cluster.objects().await {
                 if let Some(name) = key.strip_prefix("/registry/apiextensions.k8s.io/customresourcedefinitions/") {
@@ -345,7 +346,7 @@ impl Matrix {
         self.baseline = self.cluster.objects().await;
     }
 
-    /// Notes that one of the verbs ran in a scope, which the role must permit.
+    /// Records that one of the verbs ran in a scope, and reports a violation unless the role permits it.
     fn require(&mut self, case: &Case<'_>, verbs: &[&'static str], scope: &str, what: &str) {
         if case.role.permits(verbs, scope) {
             let ran = if verbs.len() == 1 { verbs[0] } else { own_verb(case) };
@@ -357,7 +358,7 @@ impl Matrix {
     }
 }
 
-/// Which of several verbs with the same effect a request was, for the count of what was seen.
+/// Returns the verb of a request among several with the same effect, for the coverage count.
 fn own_verb(case: &Case<'_>) -> &'static str {
     match (case.method, case.url.name) {
         (&Method::PUT, _) => "update",
@@ -368,7 +369,7 @@ fn own_verb(case: &Case<'_>) -> &'static str {
     }
 }
 
-/// The URLs of a kind below a prefix, in a place: the collection, an object that there is, one that there is not, and subresources.
+/// Returns the URLs of a kind: the collection, an existing object, a missing one, and subresources.
 fn urls<'a>(kind: &'a Kind, prefix: &str, place: &str) -> Vec<Url<'a>> {
     let base = format!("{}{prefix}{place}{}", root(kind), kind.plural);
     let [sample, fresh] = names(kind);
@@ -385,7 +386,7 @@ fn urls<'a>(kind: &'a Kind, prefix: &str, place: &str) -> Vec<Url<'a>> {
     urls
 }
 
-/// The verbs that a request needs which leaves no trace in the store once it was not refused: it opened a stream, or was answered.
+/// Returns the verbs required by a successful request without effects on the store: a stream or a review.
 fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static str>> {
     if let Keeping::Answered(question) = kind.keeping {
         return (question != Question::ComponentStatus).then(|| vec![Verb::Create.name()]);
@@ -405,13 +406,13 @@ fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static s
     })
 }
 
-/// The verbs by which an object can have changed so; none if it did not.
+/// Returns the verbs that can cause a change of an object, or `None` if it did not change.
 fn effect(old: Option<&Value>, new: Option<&Value>) -> Option<&'static [&'static str]> {
     match (old, new) {
         (None, Some(_)) => Some(&["create"]),
         (Some(_), None) => Some(&["delete", "deletecollection"]),
         (Some(old), Some(new)) if compared(old) != compared(new) => {
-            // The server makes some objects anew when they were deleted.
+            // The server re-creates some objects after their deletion.
             let is_another = Meta::of(new).uid() != Meta::of(old).uid();
             let ends = is_another || (Meta::of(new).is_deleting() && !Meta::of(old).is_deleting());
             Some(if ends { &["delete", "deletecollection"] } else { &["update", "patch"] })
@@ -420,7 +421,7 @@ fn effect(old: Option<&Value>, new: Option<&Value>) -> Option<&'static [&'static
     }
 }
 
-/// What of an object only requests change.
+/// Returns the parts of an object that only requests change.
 fn compared(object: &Value) -> Value {
     let mut object = object.clone();
     if SERVERS_OWN.iter().any(|kind| object.str_at(&["kind"]) == Some(*kind))
@@ -432,7 +433,8 @@ fn compared(object: &Value) -> Value {
     object
 }
 
-/// Whether the server writes a key of another kind because of a request: the address of a service, and what there is of a definition.
+/// Whether the server writes a key of another kind because of a request: a Service's IPAddress, or the APIService and
+/// instances of a CRD.
 fn goes_along(kind: &Kind, key: &str) -> bool {
     match kind.kind.as_str() {
         "Service" => key.contains("/ipaddresses/"),
@@ -441,7 +443,7 @@ fn goes_along(kind: &Kind, key: &str) -> bool {
     }
 }
 
-/// The scope of an object: its namespace, or the cluster. A namespace is in its own.
+/// Returns the scope of an object: its namespace, or empty for the cluster. A Namespace object is in its own scope.
 fn scope(kind: &Kind, namespace: &str, name: &str) -> String {
     let own = if kind.group.is_empty() && kind.plural == "namespaces" { name } else { namespace };
     own.to_owned()

@@ -1,4 +1,4 @@
-//! Requests that once did something else than what was authorized.
+//! Authorization regressions: requests that once did something other than what was authorized.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -57,7 +57,7 @@ async fn watch_user_cannot_write_through_the_watch_prefix() {
     }
     assert_eq!(cluster.objects().await, before);
     assert!(cluster.send(WATCHER, Method::GET, one, "", "").await.is_watch);
-    // Below /proxy/ nothing is served, and below /watch/ no subresource.
+    // No resource is served below /proxy/, and no subresource below /watch/.
     for url in ["/api/v1/proxy/namespaces/tenant/configmaps/c", "/api/v1/watch/namespaces/tenant/pods/p/log"] {
         assert_eq!(cluster.send(ADMIN, Method::GET, url, "", "").await.code, 404, "{url}");
     }
@@ -105,7 +105,7 @@ async fn namespaced_objects_are_not_served_without_a_namespace() {
             assert_eq!(refused.code, 404, "{} {method} {url}: {}", role.user, refused.told());
         }
     }
-    // The collection over all namespaces can be read, and nothing else.
+    // The collection across all namespaces is read-only.
     assert_eq!(cluster.send(ADMIN, Method::GET, "/api/v1/configmaps", "", "").await.code, 200);
     assert_eq!(cluster.send(ADMIN, Method::DELETE, "/api/v1/configmaps", "", "").await.code, 405);
     assert_eq!(cluster.send(ADMIN, Method::POST, "/api/v1/configmaps", JSON, config_map("c")).await.code, 405);
@@ -124,7 +124,7 @@ async fn put_and_apply_that_create_need_the_create_permission() {
     assert_eq!(applied.code, 403, "{}", applied.told());
     assert_eq!(cluster.send(ADMIN, Method::GET, leases, "", "").await.code, 404);
     assert_eq!(cluster.send(ADMIN, Method::GET, &one, "", "").await.code, 404);
-    // Who may do both creates, and what exists needs no more than its own verb.
+    // With both permissions the request creates; an existing object only needs the request's own verb.
     let applied = cluster.send(TENANT_ADMIN, Method::PATCH, &format!("{one}{query}"), APPLY, config_map("c")).await;
     assert_eq!(applied.code, 201, "{}", applied.told());
     let applied = cluster.send(role("patch"), Method::PATCH, &format!("{one}{query}"), APPLY, config_map("c")).await;
@@ -192,7 +192,7 @@ async fn an_impersonation_header_that_cannot_be_read_is_a_bad_request() {
         let refused = cluster.send_with(ADMIN, Method::GET, url, headers(name, b"j\xf6rg"), "").await;
         assert_eq!(refused.told(), format!("400 the value of header {name:?} is not UTF-8"));
     }
-    // UTF-8 is text, as upstream reads it.
+    // Header values are decoded as UTF-8, as upstream does.
     let refused = cluster.send_with(ADMIN, Method::GET, url, headers("impersonate-user", "jörg".as_bytes()), "").await;
     assert!(refused.told().starts_with("403") && refused.told().contains("User \"jörg\""), "{}", refused.told());
 }
@@ -207,7 +207,7 @@ async fn a_front_proxy_header_that_cannot_be_read_is_a_bad_request() {
     };
     let cluster = Cluster::with(|start| start.authenticators.request_header = Some(config)).await;
     let send = async |name: &str, value: &[u8]| {
-        // The proxy has a certificate of its own, by which it may do everything.
+        // The proxy has its own client certificate, which permits everything.
         let own = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(own), proxy: Some("front".into()), ..Peer::default() };
         let request = Request::get("/api/v1/namespaces/tenant/secrets").header("x-remote-group", "g");
@@ -224,7 +224,7 @@ async fn a_front_proxy_header_that_cannot_be_read_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn an_expired_client_certificate_proves_nothing_on_an_open_connection() {
+async fn an_expired_client_certificate_is_ignored_on_an_open_connection() {
     let cluster = Cluster::start().await;
     let send = async |expires: i64| {
         let user = User::authenticated("admin", ["system:masters".into()]);
@@ -238,7 +238,7 @@ async fn an_expired_client_certificate_proves_nothing_on_an_open_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_ends_when_its_client_certificate_expires() {
+async fn a_connection_is_closed_when_its_client_certificate_expires() {
     const LIFE: Duration = Duration::from_secs(4);
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -268,7 +268,8 @@ async fn a_connection_ends_when_its_client_certificate_expires() {
     let request = b"GET /api/v1/namespaces/tenant HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut all = Vec::new();
-    // Nothing but the end of the connection ends this, which without the certificate's would be half a minute away.
+    // The read only returns when the connection is closed; without the certificate's expiry that would take half a
+    // minute.
     let read = tokio::time::timeout(4 * LIFE, stream.read_to_end(&mut all)).await.expect("the connection ends");
     let text = String::from_utf8_lossy(&all);
     assert!(text.starts_with("HTTP/1.1 200 OK"), "{text} {read:?}");

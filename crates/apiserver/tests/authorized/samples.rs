@@ -1,9 +1,9 @@
-//! A valid object of every kind.
+//! Sample objects: a valid object of every kind.
 
 use api::kind::Kind;
 use machinery::{Value, json};
 
-/// What the objects of a kind hold besides their names. `$NS` is the namespace, `$NAME` the first label of the name.
+/// The fields of each kind other than its metadata. `$NS` is the namespace, `$NAME` the first label of the name.
 const FIELDS: &[(&str, &str)] = &[
     ("bindings", r#""target": {"kind": "Node", "name": "sample"}"#),
     ("componentstatuses", ""),
@@ -176,7 +176,7 @@ const TEMPLATE: &str = r#"{"metadata": {"labels": {"a": "b"}}, "spec": {"contain
 const JOB: &str = r#"{"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}"#;
 const MATCH: &str = r#"{"resourceRules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nones"]}]}"#;
 
-/// Generated once: a certificate request and a CA certificate.
+/// A certificate request and a CA certificate, generated once.
 pub struct Samples {
     request: String,
     authority: String,
@@ -196,7 +196,7 @@ impl Samples {
         }
     }
 
-    /// An object of a kind, in its first served version.
+    /// Returns an object of a kind in the given version.
     pub fn object(&self, kind: &Kind, version: &str, namespace: &str, name: &str) -> Value {
         let resource = kind.qualified_resource();
         let found = FIELDS.iter().find(|(of, _)| *of == resource);
@@ -219,17 +219,17 @@ impl Samples {
     }
 }
 
-/// The name of an object that there is, and of one that there is not.
+/// Returns the name of an existing object and of a missing one.
 pub fn names(kind: &Kind) -> [&'static str; 2] {
     match kind.qualified_resource().as_str() {
-        // A tenant's role reaches the namespace itself, so that the other one is looked at.
+        // A tenant's role includes its own Namespace object, so the other one is used.
         "namespaces" => ["other", "fresh"],
         "componentstatuses" => ["etcd-0", "fresh"],
         "ipaddresses.networking.k8s.io" => ["192.0.2.1", "192.0.2.2"],
         "apiservices.apiregistration.k8s.io" => ["v1.away.example.com", "v2.away.example.com"],
         "customresourcedefinitions.apiextensions.k8s.io" => ["samples.none.example.com", "fresh.none.example.com"],
         "storageversions.internal.apiserver.k8s.io" => ["none.example.com.samples", "none.example.com.fresh"],
-        // Both kinds of events are the same objects.
+        // Core events and events.k8s.io events are the same objects.
         "events.events.k8s.io" => ["sample-event", "fresh-event"],
         _ => ["sample", "fresh"],
     }

@@ -1,4 +1,4 @@
-//! An API server behind this one: found, described, asked, and missed.
+//! Aggregated API server tests: discovery, OpenAPI, proxying and availability.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ use crate::server::{Backend, Seen, never};
 const REGISTERED: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1.ice.example.com";
 
-/// Serves one flavour of ice, and says who asked.
+/// Serves one resource and returns the identity headers of the request.
 fn serve(seen: &Seen) -> Response<Full<Bytes>> {
     let path = seen.path.split('?').next().unwrap();
     let flavour = |name: &str| {
@@ -83,7 +83,7 @@ fn registered(port: u16, bundle: &str) -> Value {
     })
 }
 
-/// A service that leads into this process.
+/// Returns a Service whose endpoint is in this process.
 fn service() -> Value {
     value!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "ice"},
@@ -100,7 +100,7 @@ async fn available(cluster: &Cluster, reason_is: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_behind_this_one_is_found_described_and_asked() {
+async fn an_aggregated_api_is_discovered_described_and_proxied() {
     let backend = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["ice.default.svc"], never(), serve).await;
     let cluster = Cluster::start().await;
     let object = registered(backend.address.port(), &BASE64.encode(&backend.certificate));
@@ -168,7 +168,7 @@ async fn aggregated_resources_are_not_served_in_the_wrong_scope() {
     }
 }
 
-/// The real kubectl, where there is one.
+/// Runs the real kubectl, if it is installed.
 async fn kubectl_finds_it(cluster: &Cluster) {
     let shown = async |arguments: &[&str]| {
         let output = cluster.kubectl(("LANG", "C"), arguments, "").await?;
@@ -182,7 +182,7 @@ async fn kubectl_finds_it(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_answer_is_unavailable_and_comes_back_when_it_does() {
+async fn an_unreachable_api_service_becomes_unavailable_and_recovers() {
     let backend = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["ice.default.svc"], never(), serve).await;
     let port = backend.address.port();
     let cluster = Cluster::start().await;
@@ -199,14 +199,14 @@ async fn a_server_that_does_not_answer_is_unavailable_and_comes_back_when_it_doe
     let (code, answer) = cluster.call("PUT", &format!("{REGISTERED}/{NAME}"), Some(changed)).await;
     assert_eq!(code, 200, "{answer}");
     available(&cluster, "Passed").await;
-    // It answers, and nobody vouches for it: what it says must not reach clients.
+    // The server responds but its certificate is not trusted: its responses must not reach clients.
     let (code, answer) = cluster.raw("GET", "/apis/ice.example.com/v1/namespaces/default/flavours", None).await;
     assert_eq!(code, 503);
     assert!(String::from_utf8_lossy(&answer).contains("certificate signed by unknown authority"), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_serves_itself_is_registered_and_so_are_definitions_while_they_last() {
+async fn local_api_services_are_registered_for_built_in_groups_and_crds() {
     let cluster = Cluster::start().await;
     let core = cluster.until(&format!("{REGISTERED}/v1."), |object| reason(object) == "Local").await;
     assert_eq!(core["spec"]["groupPriorityMinimum"], 18_000.into());

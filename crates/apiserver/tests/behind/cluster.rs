@@ -1,4 +1,4 @@
-//! A store and an API server in this process, and requests to it.
+//! Test cluster: an in-process store and API server with a request client.
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// Of somebody who may do everything.
+/// The token of an administrator.
 pub const TOKEN: &str = "a-token-for-tests";
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ impl Cluster {
         Self::with(|_| Kubelets::default()).await
     }
 
-    /// A cluster whose kubelets are reached as `kubelets` says, which gets a folder for its files.
+    /// Starts a cluster with the kubelet settings that `kubelets` returns for the cluster's directory.
     pub async fn with(kubelets: impl FnOnce(&TempDir) -> Kubelets) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
@@ -49,7 +49,7 @@ impl Cluster {
             kubelets: kubelets(&directory),
             ..apiserver::Config::local(directory.path().join("certs"))
         };
-        // No controller here makes the service accounts that pods would run as.
+        // No controller creates the service accounts of pods here.
         config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();
         let cluster = Self { server, _node: node, directory };
@@ -61,7 +61,7 @@ impl Cluster {
         self.server.address()
     }
 
-    /// Asks without a network, as somebody who may do everything.
+    /// Sends an in-process request as administrator.
     pub async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let (code, bytes) = self.raw(method, path, body).await;
         (code, json::parse(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into()))
@@ -78,14 +78,13 @@ impl Cluster {
         (code, answer.into_body().collect().await.unwrap().to_bytes())
     }
 
-    /// Creates an object that must not be refused.
+    /// Creates an object and panics on a rejection.
     pub async fn create(&self, path: &str, object: Value) -> Value {
         let (code, answer) = self.call("POST", path, Some(object)).await;
         assert_eq!(code, 201, "{answer}");
         answer
     }
 
-    /// Sets the status of an object.
     pub async fn set_status(&self, path: &str, status: Value) {
         let (code, mut object) = self.call("GET", path, None).await;
         assert_eq!(code, 200, "{object}");
@@ -94,7 +93,7 @@ impl Cluster {
         assert_eq!(code, 200, "{answer}");
     }
 
-    /// Waits until an object is there and as it should be.
+    /// Waits until an object exists and matches.
     pub async fn until(&self, path: &str, as_it_should: impl Fn(&Value) -> bool) -> Value {
         let mut reached = self.server.state().cache.follow();
         let mut last = Value::Null;
@@ -115,7 +114,7 @@ impl Cluster {
         }
     }
 
-    /// A connection to the server, inside TLS.
+    /// Opens a TLS connection to the server.
     pub async fn connect(&self) -> Wire {
         let dial = self.address().to_string();
         let url = format!("https://{dial}/").parse().unwrap();
@@ -123,7 +122,7 @@ impl Cluster {
         backend::connect(&Route { url, dial, server_name: "localhost".into() }, &tls, &[b"http/1.1"]).await.unwrap()
     }
 
-    /// What the real kubectl prints, given something to read; `None` where there is no kubectl.
+    /// Runs the real kubectl with stdin; returns `None` if it is not installed.
     pub async fn kubectl(
         &self,
         environment: (&'static str, &'static str),
@@ -147,7 +146,7 @@ impl Cluster {
             .env(environment.0, environment.1);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let Ok(mut child) = command.spawn() else {
-            println!("skipped: there is no kubectl on this machine");
+            println!("skipped: kubectl is not installed on this host");
             return None;
         };
         let mut stdin = child.stdin.take().unwrap();
@@ -157,7 +156,7 @@ impl Cluster {
         Some(ended.expect("kubectl ends in time").unwrap())
     }
 
-    /// A node whose kubelet listens in this process.
+    /// Adds a node whose kubelet listens in this process.
     pub async fn add_node(&self, name: &str, port: u16, features: &[&str]) {
         let node = value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
         self.create("/api/v1/nodes", node).await;
@@ -170,7 +169,7 @@ impl Cluster {
         self.set_status(&format!("/api/v1/nodes/{name}"), status).await;
     }
 
-    /// A pod with one container, on a node or on none.
+    /// Adds a pod with one container; an empty node leaves it unscheduled.
     pub async fn add_pod(&self, name: &str, node: &str) {
         let mut pod = value!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},

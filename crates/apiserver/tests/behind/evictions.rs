@@ -1,4 +1,4 @@
-//! Evictions, one after another and all at once.
+//! Eviction tests, sequential and concurrent.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ async fn evict(cluster: &Cluster, name: &str, query: &str) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_goes_if_its_budget_lets_it_and_the_budget_is_told() {
+async fn an_allowed_eviction_deletes_the_pod_and_updates_the_budget() {
     let cluster = Cluster::start().await;
     budget(&cluster, 1).await;
     for name in ["a", "b"] {
@@ -66,7 +66,7 @@ async fn a_pod_goes_if_its_budget_lets_it_and_the_budget_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_evictions_at_once_as_many_pass_as_the_budget_allows() {
+async fn concurrent_evictions_do_not_exceed_the_disruption_budget() {
     let cluster = Arc::new(Cluster::start().await);
     budget(&cluster, 3).await;
     let names: Vec<String> = (0..10).map(|number| format!("p{number}")).collect();
@@ -88,7 +88,7 @@ async fn of_many_evictions_at_once_as_many_pass_as_the_budget_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_eviction_names_must_be_there_and_as_it_says() {
+async fn an_eviction_requires_an_existing_pod_that_matches_its_preconditions() {
     let cluster = Cluster::start().await;
     running(&cluster, "a").await;
     assert_eq!(evict(&cluster, "none", "").await.0, 404);

@@ -1,4 +1,4 @@
-//! Kubelets that refuse or redirect what they are asked: no client ends up where nobody authorized it to be.
+//! Hostile kubelets that reject or redirect upgrade requests: no client reaches a connection it is not authorized for.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::server::{Answer, Backend, never};
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cluster with one pod, whose kubelet answers requests for another protocol like this.
+/// Starts a cluster with one pod whose kubelet responds to upgrade requests with `switch`.
 async fn cluster(switch: Answer) -> (Cluster, Backend) {
     let plain = |_: &_| Response::new(Full::new(Bytes::from("answered by the kubelet")));
     let kubelet = Backend::start(IpAddr::V4(Ipv4Addr::LOCALHOST), &["127.0.0.1"], switch, plain).await;
@@ -31,12 +31,13 @@ async fn cluster(switch: Answer) -> (Cluster, Backend) {
     (cluster, kubelet)
 }
 
-/// What the server says to these requests on one connection.
+/// Sends requests on one connection and returns the responses.
 async fn exchange(cluster: &Cluster, requests: &str) -> String {
     let mut wire = cluster.connect().await;
     wire.write_all(requests.as_bytes()).await.unwrap();
     let mut said = Vec::new();
-    // A server that keeps the connection open is done once it has answered both; the second request asks for the end.
+    // The second request contains `Connection: close`, so a server that keeps the connection open closes it after both
+    // responses.
     let read = tokio::time::timeout(PATIENCE, wire.read_to_end(&mut said)).await;
     assert!(read.is_ok(), "the connection did not end: {}", String::from_utf8_lossy(&said));
     String::from_utf8_lossy(&said).into_owned()

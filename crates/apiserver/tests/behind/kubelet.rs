@@ -1,4 +1,4 @@
-//! A kubelet that runs nothing: its processes say what they hear, its ports too.
+//! Fake kubelet: its containers and ports echo their input.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use crate::server::{Backend, Seen};
 
-/// What it says at the end of every process.
+/// The Status at the exit of every command.
 pub const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
 
 pub async fn start() -> Backend {
@@ -61,7 +61,7 @@ fn switch(mut request: Request<Incoming>) -> Option<Response<Full<Bytes>>> {
     answer.header("upgrade", "SPDY/3.1").header("x-stream-protocol-version", chosen).body(Full::default()).ok()
 }
 
-/// Says on the standard output what it hears, until there is no more.
+/// Echoes stdin to stdout over WebSocket until stdin is closed.
 async fn by_websocket(upgrade: OnUpgrade) {
     let upgraded: Upgraded = upgrade.await.unwrap();
     let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
@@ -84,7 +84,7 @@ async fn by_websocket(upgrade: OnUpgrade) {
     }
 }
 
-/// The same by SPDY.
+/// Echoes stdin to stdout over SPDY.
 async fn process(mut session: Session, complains: bool) {
     let (mut stdin, mut stdout, mut error): (Option<Stream>, Option<Stream>, Option<Stream>) = (None, None, None);
     let mut stderr: Option<Stream> = None;
@@ -109,7 +109,7 @@ async fn process(mut session: Session, complains: bool) {
     while session.accept().await.is_some() {}
 }
 
-/// Every port says what it hears.
+/// Echoes the data of every port.
 async fn ports(mut session: Session) {
     let mut tasks = tokio::task::JoinSet::new();
     while let Some(mut stream) = session.accept().await {

@@ -1,5 +1,4 @@
-//! What others answer through this server: kubelets, pods, and API servers behind it; all of them real servers in this
-//! process.
+//! Proxy tests: kubelets, pods and aggregated API servers behind the API server, all real servers in this process.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

@@ -1,4 +1,4 @@
-//! What pods, services and nodes serve, seen through the server.
+//! Proxy subresource tests of pods, services and nodes.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, TOKEN};
 use crate::kubelet;
 use crate::server::{Backend, Seen, never};
 
-/// An address of this machine that is not only its own: nothing is sent for that.
+/// Returns a non-loopback address of this host. No packet is sent.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -51,9 +51,9 @@ async fn ask(cluster: &Cluster, method: &str, path: &str, body: &'static str) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_and_a_service_are_seen_through_the_server() {
+async fn pod_and_service_proxy_forward_requests_and_rewrite_responses() {
     let Some(ip) = own_address() else {
-        println!("skipped: this machine has no address but its own loopback");
+        println!("skipped: this host has only loopback addresses");
         return;
     };
     let backend = Backend::start(ip, &[], never(), serve).await;
@@ -102,7 +102,7 @@ async fn a_pod_and_a_service_are_seen_through_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_its_kubelet_and_the_server_itself_is_nobodys_pod() {
+async fn node_proxy_reaches_the_kubelet_and_loopback_addresses_are_rejected() {
     let kubelet = kubelet::start().await;
     let cluster = Cluster::start().await;
     cluster.add_node("one", kubelet.address.port(), &[]).await;

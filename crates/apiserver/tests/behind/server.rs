@@ -1,4 +1,4 @@
-//! A small server, with TLS or without, that may switch to another protocol.
+//! Test backend: a small server with or without TLS that can upgrade connections.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What a server was asked: its head and its body.
+/// A received request: head and body.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: String,
@@ -26,13 +26,13 @@ pub struct Seen {
     pub body: Bytes,
 }
 
-/// What answers. A request that asks for another protocol keeps its connection in its extensions.
+/// A handler of upgrade requests, whose extensions contain the connection.
 pub type Answer = Arc<dyn Fn(Request<Incoming>) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 
-/// What answers requests that ask for nothing but HTTP.
+/// A handler of plain HTTP requests.
 type Plain = dyn Fn(&Seen) -> Response<Full<Bytes>> + Send + Sync;
 
-/// A running server; it stops when it is dropped.
+/// A running server; it stops when dropped.
 pub struct Backend {
     pub address: SocketAddr,
     pub certificate: String,
@@ -41,8 +41,8 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Listens with a certificate for these names; without TLS if there are none. `switch` answers requests that ask for
-    /// another protocol, `plain` all others.
+    /// Listens with a certificate for these names, or without TLS if there are none. `switch` handles upgrade requests,
+    /// `plain` all others.
     pub async fn start(
         ip: IpAddr,
         names: &[&str],
@@ -81,7 +81,7 @@ impl Backend {
         Self { address, certificate: made.cert.pem(), seen, _tasks: tasks }
     }
 
-    /// Everything that was asked so far.
+    /// Returns all requests so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
@@ -122,7 +122,7 @@ impl Serving {
     }
 }
 
-/// For servers that never switch.
+/// Returns a handler that never upgrades.
 pub fn never() -> Answer {
     Arc::new(|_| None)
 }

@@ -1,4 +1,4 @@
-//! Logs, processes and ports of pods, by every protocol that clients and kubelets speak.
+//! Log, exec and port-forward tests over every protocol of clients and kubelets.
 
 use apiserver::proxy::Kubelets;
 use base64::Engine;
@@ -24,7 +24,7 @@ const POD: &str = "/api/v1/namespaces/default/pods/p";
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true";
 const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
-/// A cluster with one pod, whose kubelet takes WebSockets as they are or not.
+/// Starts a cluster with one pod whose kubelet declares the given features.
 async fn cluster(features: &[&str]) -> (Cluster, Backend) {
     let kubelet = kubelet::start().await;
     let cluster = Cluster::with(|directory| {
@@ -75,9 +75,9 @@ fn named(kind: &str) -> Headers {
     Headers::from([("streamtype".to_owned(), kind.to_owned())])
 }
 
-/// Says something to a process, and hears it, its end, and how it ended.
+/// Writes to a command's stdin, and reads its output, the end of the stream and its exit Status.
 async fn talk(mut socket: Socket) {
-    // The protocol makes both of them bytes of a channel, as the Python client relies on.
+    // Text and binary messages are both bytes of a channel, as the Python client relies on.
     socket.send(Message::Text("\0hel".into())).await.unwrap();
     socket.send(Message::Binary([&[0], "lo".as_bytes()].concat().into())).await.unwrap();
     let mut heard = Vec::new();
@@ -101,7 +101,7 @@ async fn talk(mut socket: Socket) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_comes_in_messages_to_whom_a_websocket_is_all_there_is() {
+async fn a_log_is_sent_as_websocket_messages() {
     let (cluster, kubelet) = cluster(&[]).await;
     let log = format!("{POD}/log");
     let whole = "log by /containerLogs/default/p/c\n";
@@ -126,7 +126,7 @@ async fn a_log_comes_in_messages_to_whom_a_websocket_is_all_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_goes_to_a_kubelet_that_takes_it_as_it_is() {
+async fn a_websocket_is_forwarded_to_a_kubelet_that_supports_it() {
     let (cluster, kubelet) = cluster(&[WEBSOCKETS]).await;
     let (socket, chosen) = websocket(&cluster, EXEC, "v5.channel.k8s.io", TOKEN).await.unwrap();
     assert_eq!(chosen, "v5.channel.k8s.io");
@@ -138,7 +138,7 @@ async fn a_websocket_goes_to_a_kubelet_that_takes_it_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn for_other_kubelets_a_websocket_becomes_spdy() {
+async fn a_websocket_is_translated_to_spdy_for_older_kubelets() {
     let (cluster, kubelet) = cluster(&[]).await;
     let (socket, chosen) = websocket(&cluster, EXEC, "v5.channel.k8s.io", TOKEN).await.unwrap();
     assert_eq!(chosen, "v5.channel.k8s.io");
@@ -146,14 +146,14 @@ async fn for_other_kubelets_a_websocket_becomes_spdy() {
     let seen = &kubelet.seen()[0];
     assert_eq!((seen.method.as_str(), seen.headers["upgrade"].to_str().unwrap()), ("POST", "SPDY/3.1"));
     assert!(!seen.headers.contains_key("sec-websocket-key"));
-    // Older protocols have no way to say that a stream is over, and every kubelet takes them.
+    // Older subprotocols cannot close a single stream, so every kubelet supports them.
     let (_socket, chosen) = websocket(&cluster, EXEC, "v4.channel.k8s.io", TOKEN).await.unwrap();
     assert_eq!(chosen, "v4.channel.k8s.io");
     assert_eq!(kubelet.seen()[1].headers["upgrade"], "websocket");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spdy_goes_through_as_it_is() {
+async fn spdy_is_forwarded_unchanged() {
     let (cluster, _kubelet) = cluster(&[]).await;
     let session = spdy(&cluster, EXEC, "v4.channel.k8s.io").await;
     let mut error = session.open(named("error")).await.unwrap();
@@ -175,7 +175,7 @@ async fn spdy_goes_through_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ports_are_reached_by_spdy_and_by_spdy_inside_websocket() {
+async fn port_forward_works_over_spdy_and_over_spdy_tunnelled_in_websocket() {
     let (cluster, kubelet) = cluster(&[]).await;
     let path = format!("{POD}/portforward?ports=80");
     let port = |kind: &str| {
@@ -201,7 +201,7 @@ async fn ports_are_reached_by_spdy_and_by_spdy_inside_websocket() {
     assert!(kubelet.seen().iter().all(|seen| seen.path == "/portForward/default/p?port=80"));
 }
 
-/// What a client does with SPDY inside WebSocket.
+/// Acts as a client that tunnels SPDY in WebSocket.
 async fn carry(socket: Socket, far: tokio::io::DuplexStream) {
     let (mut to, mut from) = socket.split();
     let (mut reader, mut writer) = tokio::io::split(far);
@@ -220,7 +220,7 @@ async fn carry(socket: Socket, far: tokio::io::DuplexStream) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_are_passed_on_and_refusals_are_told_in_words() {
+async fn logs_are_proxied_and_kubelet_errors_become_statuses() {
     let (cluster, kubelet) = cluster(&[]).await;
     let (code, log) = cluster.raw("GET", &format!("{POD}/log?tailLines=3&timestamps=true"), None).await;
     assert_eq!((code, log), (200, Bytes::from("log by /containerLogs/default/p/c?tailLines=3&timestamps=true\n")));
@@ -251,13 +251,13 @@ async fn logs_are_passed_on_and_refusals_are_told_in_words() {
     assert!(!kubelet.seen().is_empty());
 }
 
-/// A port where nobody listens.
+/// Returns a port on which no process listens.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_only_look_may_not_open_a_process() {
+async fn exec_by_websocket_get_requires_the_create_permission() {
     let (cluster, _kubelet) = cluster(&[]).await;
     let role = |verbs: Vec<Value>| {
         value!({
@@ -278,13 +278,13 @@ async fn who_may_only_look_may_not_open_a_process() {
     let (code, answer) =
         cluster.call("PUT", &format!("{roles}/look"), Some(role(vec!["get".into(), "create".into()]))).await;
     assert_eq!(code, 200, "{answer}");
-    // The server has what it answered.
+    // The cache then contains the role that was written.
     cluster.until(&format!("{roles}/look"), |_| true).await;
     talk(open().await.unwrap().0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_that_nobody_vouches_for_is_not_believed_unless_the_client_waives_it() {
+async fn an_untrusted_kubelet_certificate_is_rejected_unless_the_client_skips_verification() {
     let (cluster, _kubelet) = cluster(&[]).await;
     let stranger = kubelet::start().await;
     cluster.add_node("stranger", stranger.address.port(), &[]).await;
@@ -297,8 +297,8 @@ async fn a_kubelet_that_nobody_vouches_for_is_not_believed_unless_the_client_wai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_is_followed_comes_while_it_grows() {
-    // The answer is a stream: collecting it ends because the kubelet ends it.
+async fn a_followed_log_is_streamed() {
+    // The response is a stream: reading it completes because the kubelet closes it.
     let (cluster, kubelet) = cluster(&[]).await;
     let (mut sender, connection) = http1::handshake(TokioIo::new(cluster.connect().await)).await.unwrap();
     tokio::spawn(connection);
@@ -315,7 +315,7 @@ async fn a_log_that_is_followed_comes_while_it_grows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_kubectl_talks_to_processes_and_reads_logs() {
+async fn kubectl_exec_and_logs_work() {
     const SPDY: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
     const WEBSOCKET: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true");
     for (features, environment, expect) in

@@ -1,4 +1,4 @@
-//! Other servers that say who may do what, and which images may run.
+//! Webhook authentication, webhook authorization and ImagePolicyWebhook tests.
 
 use apiserver::authentication::{self, Peer};
 use apiserver::authorization;
@@ -16,7 +16,7 @@ use crate::server::{Answer, Cluster};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Lets everybody read, forbids deletes, and has no opinion about the rest.
+/// Starts an authorizer that allows reads, denies deletes, and has no opinion on other verbs.
 async fn judge() -> Hook {
     Hook::start(&["127.0.0.1"], |path, review| {
         if path == "/broken" {
@@ -40,7 +40,7 @@ async fn as_jane(cluster: &Cluster, method: Method, path: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_server_decides_over_requests_and_is_asked_once_for_the_same() {
+async fn webhook_authorizer_decisions_are_applied_and_cached() {
     let hook = judge().await;
     let folder = tempfile::tempdir().unwrap();
     let file = hook.kubeconfig(folder.path(), "/authorize");
@@ -60,7 +60,7 @@ async fn another_server_decides_over_requests_and_is_asked_once_for_the_same() {
     assert_eq!(deleted.refused(), format!("403 {cannot}: nothing is deleted here"));
     let listed = as_jane(&cluster, Method::GET, CONFIG_MAPS).await;
     assert!(listed.refused().contains("not mine"), "{}", listed.refused());
-    // A review asks the same server, from within the answer to another request.
+    // A SubjectAccessReview calls the same webhook while another request is being served.
     let review = value!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": "joe", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}},
@@ -70,7 +70,7 @@ async fn another_server_decides_over_requests_and_is_asked_once_for_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_keep_requests_from_a_webhook_and_its_failure_policy_decides_without_it() {
+async fn match_conditions_skip_the_authorizer_and_failure_policy_applies_on_errors() {
     let hook = judge().await;
     let folder = tempfile::tempdir().unwrap();
     let file = hook.kubeconfig(folder.path(), "/broken");
@@ -109,7 +109,7 @@ authorizers:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_server_says_which_images_may_run() {
+async fn image_policy_webhook_decides_which_images_run() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| {
         let images = review["spec"]["containers"].as_array().unwrap();
         let bad = images.iter().any(|container| container["image"] == "bad".into());
@@ -147,7 +147,7 @@ async fn another_server_says_which_images_may_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_server_knows_whose_a_token_is_and_is_asked_once() {
+async fn webhook_token_authentication_is_applied_and_cached() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| {
         let status = match review.str_at(&["spec", "token"]) {
             Some("janes") => value!({"authenticated": true, "user": {"username": "jane", "groups": ["devs"]}}),

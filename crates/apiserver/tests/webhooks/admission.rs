@@ -1,4 +1,4 @@
-//! Admission webhooks: they see every write that concerns them, and change or refuse it.
+//! Admission webhook tests: mutation, validation, ordering, reinvocation and failure policies.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,7 +11,7 @@ use crate::server::Cluster;
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Answers a review with these fields of a response.
+/// Returns an AdmissionReview with these response fields.
 pub fn says(review: &Value, response: Value) -> Says {
     let Value::Object(mut response) = response else { panic!("a response is an object") };
     response.insert("uid", review["request"]["uid"].clone());
@@ -22,12 +22,12 @@ fn patch(operations: &Value) -> Value {
     value!({"allowed": true, "patchType": "JSONPatch", "patch": (BASE64.encode(json::to_vec(operations)))})
 }
 
-/// Adds a key to the data of a config map.
+/// Returns a patch that adds a key to a ConfigMap's data.
 pub fn adds(key: &str, value: &str) -> Value {
     patch(&value!([{"op": "add", "path": (format!("/data/{key}")), "value": value}]))
 }
 
-/// One webhook of a configuration, about config maps, with more fields or others.
+/// Returns a webhook for ConfigMaps, with additional or replaced fields.
 pub fn entry(name: &str, client_config: Value, more: Value) -> Value {
     let mut entry = value!({
         "name": name,
@@ -35,7 +35,7 @@ pub fn entry(name: &str, client_config: Value, more: Value) -> Value {
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps", "configmaps/*"]}],
-        // The server's own configuration is nobody's business.
+        // Objects in other namespaces, such as those the server writes itself, are excluded.
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
     });
     let Value::Object(more) = more else { panic!("fields are in an object") };
@@ -65,7 +65,7 @@ pub fn config_map(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mutating_webhooks_change_objects_in_order_and_are_asked_again_if_they_wish() {
+async fn mutating_webhooks_run_in_order_and_are_reinvoked_if_needed() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| {
         let data = &review["request"]["object"]["data"];
         let count = data.as_object().map_or(0, |data| data.iter().count());
@@ -85,7 +85,8 @@ async fn mutating_webhooks_change_objects_in_order_and_are_asked_again_if_they_w
     configure(&cluster, "MutatingWebhookConfiguration", "all", hooks).await;
     let made = cluster.post(CONFIG_MAPS, &config_map("a")).await;
     assert_eq!(made.warnings(), ["seen"]);
-    // First saw one entry, second two; then first saw three, because second had changed what it saw.
+    // The webhook `first` saw one key and `second` two; `first` then saw three, because `second` had changed the
+    // object.
     assert_eq!(made.ok()["data"], value!({"a": "1", "first": "3", "second": "2"}));
     let paths: Vec<String> = hook.asked().iter().map(|(path, _)| path.clone()).collect();
     assert_eq!(paths, ["/first?timeout=10s", "/second?timeout=10s", "/third?timeout=10s", "/first?timeout=10s"]);
@@ -100,7 +101,7 @@ async fn mutating_webhooks_change_objects_in_order_and_are_asked_again_if_they_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn validating_webhooks_refuse_creates_updates_and_deletes_in_their_own_words() {
+async fn validating_webhooks_reject_creates_updates_and_deletes_with_their_message() {
     let hook = Hook::start(&["hook.default.svc"], |_, review| {
         let request = &review["request"];
         let held = |object: &Value| object.at(&["metadata", "labels", "held"]).is_some();
@@ -142,7 +143,7 @@ async fn validating_webhooks_refuse_creates_updates_and_deletes_in_their_own_wor
     assert!(hook.asked().iter().all(|(path, _)| path == "/judge?timeout=10s"));
 }
 
-/// A service that leads to this machine.
+/// Creates a Service whose endpoint is on this host.
 async fn serve(cluster: &Cluster) {
     let service = value!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
@@ -152,7 +153,7 @@ async fn serve(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_of_webhooks_close_or_open_by_their_policy() {
+async fn failure_policy_decides_when_a_webhook_call_fails() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| match path.split('?').next().unwrap() {
         "/slow" => Says::Nothing,
         "/broken" => Says::Json(500, value!("boom")),
@@ -184,7 +185,7 @@ async fn failures_of_webhooks_close_or_open_by_their_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_are_shown_as_what_they_are_and_other_versions_as_they_were_asked_for() {
+async fn webhooks_see_subresource_objects_and_the_requested_versions() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| {
         if path.starts_with("/scale") && review["request"]["kind"]["kind"] == "Scale".into() {
             return says(review, patch(&value!([{"op": "replace", "path": "/spec/replicas", "value": 4}])));
@@ -237,7 +238,7 @@ async fn parts_are_shown_as_what_they_are_and_other_versions_as_they_were_asked_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_cannot_lock_out_its_own_repair() {
+async fn webhook_configurations_are_exempt_from_webhooks() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| says(review, value!({"allowed": false}))).await;
     let cluster = Cluster::start().await;
     let everything = value!({
@@ -253,7 +254,7 @@ async fn a_webhook_cannot_lock_out_its_own_repair() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_is_refused_before_it_is_opened() {
+async fn a_rejected_connect_request_opens_no_stream() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| {
         says(review, value!({"allowed": false, "status": {"message": "no streams"}}))
     })

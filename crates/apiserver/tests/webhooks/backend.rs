@@ -1,4 +1,4 @@
-//! Requests of the server's own find their way, keep their connections, and fail in words.
+//! Outgoing request tests: service resolution, connection reuse and error messages.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::hook::{Hook, Says};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A cluster with one service, which is a server in this process.
+/// A cluster with one Service, which is a server in this process.
 struct Cluster(u16);
 
 impl Directory for Cluster {
@@ -36,7 +36,7 @@ fn pools() -> Pools {
 }
 
 #[tokio::test]
-async fn a_service_is_posted_to_under_its_own_name_over_one_connection() {
+async fn a_service_is_called_by_its_dns_name_over_one_connection() {
     let hook = Hook::start(&["hook.ns.svc"], |_, _| Says::Json(200, value!({"ok": true}))).await;
     let (pools, cluster) = (pools(), Cluster(hook.port()));
     let config = value!({"service": {"namespace": "ns", "name": "hook", "path": "/p"}, "caBundle": (hook.bundle())});
@@ -49,7 +49,7 @@ async fn a_service_is_posted_to_under_its_own_name_over_one_connection() {
 }
 
 #[tokio::test]
-async fn what_fails_is_told_in_words() {
+async fn failures_have_the_messages_of_go_clients() {
     let hook = Hook::start(&["other.example"], |_, _| Says::Nothing).await;
     let (pools, cluster) = (pools(), Cluster(hook.port()));
     let service = |name: &str, bundle: &str| value!({"service": {"namespace": "ns", "name": name}, "caBundle": bundle});

@@ -1,4 +1,4 @@
-//! Conversion webhooks: what is stored in one version is read, written, listed and watched in another.
+//! Conversion webhook tests: objects stored in one version are read, written, listed and watched in another.
 
 use machinery::{Value, value};
 
@@ -8,7 +8,7 @@ use crate::server::Cluster;
 const V1: &str = "/apis/stable.example.com/v1/namespaces/default/routes";
 const V2: &str = "/apis/stable.example.com/v2/namespaces/default/routes";
 
-/// In `v1` an address is one string, in `v2` it is a host and a port.
+/// Starts a converter: in `v1` an address is one string, in `v2` a host and a port.
 pub async fn converter() -> Hook {
     Hook::start(&["127.0.0.1"], |path, review| {
         let request = &review["request"];
@@ -78,7 +78,7 @@ pub fn route(version: &str, name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_read_and_written_in_any_version() {
+async fn objects_are_read_and_written_in_any_version_of_the_crd() {
     let hook = converter().await;
     let cluster = Cluster::start().await;
     define(&cluster, &hook, "/").await;
@@ -108,11 +108,11 @@ async fn objects_are_read_and_written_in_any_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_converted_once_however_many_watch_it() {
+async fn a_change_is_converted_once_for_all_watches() {
     let hook = converter().await;
     let cluster = Cluster::start().await;
     define(&cluster, &hook, "/").await;
-    // From a version on: what is there already is asked about by each watch for itself.
+    // The watches start from a resourceVersion, because each watch converts its initial objects separately.
     let list = cluster.get(V2).await.ok();
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watches = Vec::new();
@@ -125,13 +125,13 @@ async fn a_change_is_converted_once_however_many_watch_it() {
         assert_eq!((&event["type"], &event["object"]["spec"]), (&"ADDED".into(), &value!({"host": "a", "port": "1"})));
     }
     assert_eq!(hook.asked().len(), 1);
-    // One that comes later sees what there is in its version, too.
+    // A later watch also sees the initial objects in its version.
     let mut late = cluster.watch(&format!("{V2}?watch=true")).await;
     assert_eq!(late.next().await["object"]["apiVersion"], "stable.example.com/v2".into());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_told_in_the_webhooks_words() {
+async fn a_conversion_failure_returns_the_webhooks_message() {
     let hook = converter().await;
     let cluster = Cluster::start().await;
     define(&cluster, &hook, "/refuses").await;

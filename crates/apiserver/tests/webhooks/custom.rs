@@ -1,4 +1,4 @@
-//! Custom resources as upstream decodes, stores, selects, applies and scales them.
+//! Custom resource tests: decoding, storage, selection, apply and scale as in upstream.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const WIDGETS_V2: &str = "/apis/example.com/v2/namespaces/default/widgets";
 
-/// A version whose `spec` has these properties.
+/// Returns a CRD version whose `spec` has these properties.
 fn version(name: &str, storage: bool, properties: &Value) -> Value {
     value!({
         "name": name, "served": true, "storage": storage,
@@ -44,7 +44,7 @@ async fn define(cluster: &Cluster, versions: &[Value]) {
     cluster.until(WIDGETS, |answer| answer.code == 200).await;
 }
 
-/// Gives the definition other versions, and waits until they count.
+/// Updates the CRD's versions and waits until the new ones are served.
 async fn redefine(cluster: &Cluster, versions: &[Value], right: impl Fn(&Answer) -> bool) {
     let patch = value!({"spec": {"versions": (versions.to_vec())}});
     cluster.merge(&format!("{DEFINITIONS}/widgets.example.com"), &patch).await.ok();
@@ -67,16 +67,16 @@ fn owner<'o>(object: &'o Value, manager: &str) -> &'o Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_is_served_soon() {
+async fn a_new_crd_is_served_within_three_seconds() {
     let cluster = Cluster::start().await;
     let started = Instant::now();
     define(&cluster, &[version("v1", true, &value!({}))]).await;
-    // A tenth of a second is the aim; a machine that is busy with other tests gets more.
+    // The goal is 100 ms; a host that is busy with other tests gets more.
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fields_of_closed_schemas_are_applied_and_owned() {
+async fn fields_of_structural_schemas_are_applied_and_owned() {
     let cluster = Cluster::start().await;
     let template = value!({
         "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true,
@@ -107,7 +107,7 @@ async fn fields_of_closed_schemas_are_applied_and_owned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metadata_is_that_of_all_objects() {
+async fn custom_resource_metadata_is_decoded_like_object_meta() {
     let cluster = Cluster::start().await;
     define(&cluster, &[version("v1", true, &value!({"size": {"type": "integer"}}))]).await;
     let with_metadata = |metadata: Value| value!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"other": 1}});
@@ -124,7 +124,7 @@ async fn metadata_is_that_of_all_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_stored_before_a_schema_changed_is_read_by_the_new_one() {
+async fn objects_stored_before_a_schema_change_are_read_with_the_new_schema() {
     let cluster = Cluster::start().await;
     define(&cluster, &[version("v1", true, &value!({"a": {"type": "string"}, "b": {"type": "string"}}))]).await;
     let made = cluster.post(WIDGETS, &widget("a", value!({"a": "1", "b": "2"}))).await.ok();
@@ -139,7 +139,7 @@ async fn what_was_stored_before_a_schema_changed_is_read_by_the_new_one() {
     assert_eq!(cluster.get(WIDGETS).await.ok()["items"][0]["spec"], expect);
     assert_eq!(cluster.watch(&format!("{WIDGETS}?watch=true")).await.next().await["object"]["spec"], expect);
     before.end().await;
-    // A write that changes nothing makes it so in the store, too.
+    // A no-op update migrates the stored object too.
     let written = cluster.merge(&format!("{WIDGETS}/a"), &value!({})).await.ok();
     assert_ne!(written.str_at(&["metadata", "resourceVersion"]), Some(stored.as_str()));
     let again = cluster.merge(&format!("{WIDGETS}/a"), &value!({})).await.ok();
@@ -147,7 +147,7 @@ async fn what_was_stored_before_a_schema_changed_is_read_by_the_new_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_without_a_webhook_keep_what_both_have() {
+async fn conversion_strategy_none_keeps_the_common_fields() {
     let cluster = Cluster::start().await;
     let (one, two) = (
         version("v1", true, &value!({"a": {"type": "string"}, "b": {"type": "string", "default": "first"}})),
@@ -167,7 +167,7 @@ async fn versions_without_a_webhook_keep_what_both_have() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_version_has_its_own_subresources_and_scales_by_its_own_path() {
+async fn subresources_and_scale_paths_are_per_version() {
     let cluster = Cluster::start().await;
     let properties = value!({"size": {"type": "integer"}, "replicas": {"type": "integer"}});
     let scale = value!({"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.n"}});
@@ -198,7 +198,7 @@ async fn each_version_has_its_own_subresources_and_scales_by_its_own_path() {
     assert_eq!(names(cluster.get("/apis/example.com/v2").await.ok()), ["widgets", "widgets/status"]);
 }
 
-/// A definition whose versions differ in their fields, which a webhook converts and which can all be selected by.
+/// Returns a CRD whose versions differ in their selectable fields and are converted by a webhook.
 fn routes(client: &Value) -> Value {
     let version = |name: &str, storage: bool, fields: &[&str]| {
         let selectable: Vec<Value> =
@@ -223,7 +223,7 @@ fn routes(client: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_selected_by_the_fields_of_the_version_that_is_asked_for() {
+async fn field_selectors_use_the_fields_of_the_requested_version() {
     const V1: &str = "/apis/stable.example.com/v1/namespaces/default/routes";
     const V2: &str = "/apis/stable.example.com/v2/namespaces/default/routes";
     let hook = converter().await;

@@ -1,4 +1,4 @@
-//! What clients are told of fields that are unknown or given twice, and the forms in which they get answers.
+//! Field validation tests (unknown and duplicate fields) and response form tests.
 
 use http::Method;
 use machinery::value;
@@ -7,7 +7,7 @@ use crate::server::{Answer, Cluster};
 
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// A kind that keeps what its schema does not describe.
+/// Starts a cluster with a CRD that preserves unknown fields.
 async fn with_widgets() -> Cluster {
     let cluster = Cluster::start().await;
     let definition = value!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -27,7 +27,7 @@ async fn apply(cluster: &Cluster, path: &str, mode: &str, body: &str) -> Answer 
 }
 
 #[tokio::test]
-async fn an_applied_key_that_stands_twice_is_refused_told_or_ignored() {
+async fn a_duplicate_key_in_an_apply_is_handled_by_field_validation() {
     let cluster = with_widgets().await;
     let body =
         "\napiVersion: example.com/v1\nkind: Widget\nmetadata:\n  name: w\nspec:\n  other: 1\n  foo: a\n  foo: b\n";
@@ -45,7 +45,7 @@ async fn an_applied_key_that_stands_twice_is_refused_told_or_ignored() {
 }
 
 #[tokio::test]
-async fn an_applied_scale_is_read_as_strictly() {
+async fn field_validation_applies_to_an_applied_scale() {
     let cluster = Cluster::start().await;
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let deployment = value!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
@@ -61,7 +61,7 @@ async fn an_applied_scale_is_read_as_strictly() {
 }
 
 #[tokio::test]
-async fn findings_in_an_object_of_a_built_in_kind_stand_in_the_order_of_the_text() {
+async fn field_validation_errors_of_built_in_kinds_are_in_text_order() {
     let cluster = Cluster::start().await;
     let text = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
         "spec": {"unknownField": "x", "replicas": 1, "replicas": 2}}"#;
@@ -72,7 +72,7 @@ async fn findings_in_an_object_of_a_built_in_kind_stand_in_the_order_of_the_text
 }
 
 #[tokio::test]
-async fn a_review_is_not_shown_as_a_table() {
+async fn a_review_is_not_returned_as_a_table() {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let cluster = Cluster::start().await;
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

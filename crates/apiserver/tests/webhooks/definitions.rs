@@ -1,4 +1,5 @@
-//! Definitions that upstream drops the connection on, or should refuse: each gets an answer in words, and the server goes on.
+//! Hostile CRD tests: CRDs on which upstream drops the connection, or that it should reject, get an error and the
+//! server keeps running.
 
 use machinery::{Value, json, value};
 
@@ -6,7 +7,7 @@ use crate::server::Cluster;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A definition with this schema, as text: some of these cannot be written as a tree.
+/// Returns a CRD with this schema as text, because some schemas cannot be represented as a tree.
 fn definition(schema: &str) -> String {
     format!(
         r#"{{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -16,12 +17,12 @@ fn definition(schema: &str) -> String {
     )
 }
 
-/// An object with one property.
+/// Returns the schema of an object with one property.
 fn with(property: &str) -> String {
     format!(r#"{{"type": "object", "properties": {{"x": {property}}}}}"#)
 }
 
-/// A schema inside itself so many times.
+/// Returns a schema with this nesting depth.
 fn nested(levels: usize) -> String {
     let open = r#"{"type": "object", "properties": {"x": "#.repeat(levels);
     format!("{open}{{\"type\": \"string\"}}{}", "}}".repeat(levels))
@@ -36,7 +37,7 @@ fn rule(rule: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_worst_definitions_are_refused_in_words() {
+async fn hostile_crds_are_rejected_with_a_message() {
     let cluster = Cluster::start().await;
     let wide: Vec<String> = (0..20_000).map(|at| format!(r#""p{at}": {{"type": "whatever"}}"#)).collect();
     let worst = [

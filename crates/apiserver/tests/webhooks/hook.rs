@@ -1,4 +1,4 @@
-//! A small TLS server that answers JSON with JSON, as its owner says.
+//! Test webhook: a small TLS server with a configurable JSON handler.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,15 +20,15 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// What a hook says: a code and a body, or nothing for ever.
+/// The response of a webhook: code and body, a redirect, or none at all.
 pub enum Says {
     Json(u16, Value),
-    /// With the code 307, and where to.
+    /// A 307 to this location.
     Redirect(String),
     Nothing,
 }
 
-/// A running hook; it stops when it is dropped.
+/// A running webhook; it stops when dropped.
 pub struct Hook {
     address: SocketAddr,
     certificate: String,
@@ -38,7 +38,7 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// Listens with a certificate for these names, and answers by path and body.
+    /// Listens with a certificate for these names. `answer` handles requests by path and body.
     pub async fn start(names: &[&str], answer: impl Fn(&str, &Value) -> Says + Send + Sync + 'static) -> Self {
         let made = rcgen::generate_simple_self_signed(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let made = made.unwrap();
@@ -67,7 +67,7 @@ impl Hook {
         format!("https://{}{path}", self.address)
     }
 
-    /// A kubeconfig that leads to a path of it.
+    /// Writes a kubeconfig for a path of the webhook.
     pub fn kubeconfig(&self, folder: &Path, path: &str) -> PathBuf {
         let file = folder.join(format!("{}.yaml", path.trim_start_matches('/')));
         let (server, bundle) = (self.url(path), self.bundle());
@@ -79,17 +79,17 @@ impl Hook {
         file
     }
 
-    /// The authority of its certificate, as a configuration carries it.
+    /// Returns the base64-encoded CA bundle.
     pub fn bundle(&self) -> String {
         BASE64.encode(&self.certificate)
     }
 
-    /// Everything it was asked so far: path with query, and body.
+    /// Returns all requests so far: path with query, and body.
     pub fn asked(&self) -> Vec<(String, Value)> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// How many connections were made to it.
+    /// Returns the number of connections accepted.
     pub fn connections(&self) -> usize {
         *self.connections.lock().unwrap()
     }

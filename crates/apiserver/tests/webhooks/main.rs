@@ -1,4 +1,4 @@
-//! The server as a client of others, against real TLS servers in this process.
+//! Webhook tests: the API server as a client of real TLS servers in this process.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

@@ -1,4 +1,4 @@
-//! Plug-ins that write something besides the object itself, and kinds that are asked for rather than stored.
+//! Tests of admission plugins with side effects, and of kinds that are computed rather than stored.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_forty_pods_at_once_as_many_are_created_as_the_quota_allows() {
+async fn concurrent_pod_creations_do_not_exceed_the_quota() {
     let cluster = Arc::new(Cluster::start().await);
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let hard = value!({"pods": "10"});
     let quota = value!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": (hard.clone())}});
     cluster.post(quotas, &quota).await.ok();
-    // No controller here counts what there is.
+    // No quota controller counts the existing objects here.
     let status = value!({"status": {"hard": hard, "used": {"pods": "0"}}});
     cluster.merge(&format!("{quotas}/q/status"), &status).await.ok();
     let mut creating = JoinSet::new();
@@ -52,7 +52,7 @@ async fn of_forty_pods_at_once_as_many_are_created_as_the_quota_allows() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_made_for_what_is_created_in_it_if_that_is_wanted() {
+async fn namespace_auto_provision_creates_the_namespace() {
     let entry = value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let plain = Cluster::start().await;
     let refused = plain.post("/api/v1/namespaces/new/configmaps", &entry).await.refused();
@@ -67,7 +67,7 @@ async fn a_namespace_is_made_for_what_is_created_in_it_if_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn components_are_asked_how_they_are_when_their_statuses_are_read() {
+async fn component_statuses_probe_the_components_when_read() {
     let cluster = Cluster::start().await;
     let listed = cluster.get("/api/v1/componentstatuses").await;
     assert_eq!(listed.warnings(), ["v1 ComponentStatus is deprecated in v1.19+"]);
@@ -84,7 +84,7 @@ async fn components_are_asked_how_they_are_when_their_statuses_are_read() {
 }
 
 #[tokio::test]
-async fn what_is_not_stored_takes_no_port_and_empty_lists_come_back_as_none() {
+async fn dry_run_claims_no_node_port_and_empty_lists_are_stored_as_null() {
     let cluster = Cluster::start().await;
     let service = value!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
         "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
@@ -101,7 +101,7 @@ async fn what_is_not_stored_takes_no_port_and_empty_lists_come_back_as_none() {
 }
 
 #[tokio::test]
-async fn who_asks_for_metadata_does_not_see_annotations_that_stand_for_fields() {
+async fn metadata_responses_omit_annotations_that_represent_fields() {
     let cluster = Cluster::start().await;
     let set = value!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},

@@ -1,4 +1,4 @@
-//! Policies as clients meet them: what they are shown of a request, and who of them is asked again.
+//! Admission policy tests: the requests that policies see, and their reinvocation.
 
 use http::Method;
 use machinery::{Value, json, value};
@@ -11,7 +11,7 @@ const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// A rule about everything that is done to a resource.
+/// Returns a rule that matches all operations on a resource.
 fn rule(group: &str, resource: &str) -> Value {
     value!([{"apiGroups": [group], "apiVersions": ["*"], "operations": ["*"], "resources": [resource]}])
 }
@@ -27,7 +27,7 @@ async fn post(cluster: &Cluster, kind: &str, name: &str, spec: Value) {
     cluster.post(&format!("{POLICIES}/{plural}"), &object).await.ok();
 }
 
-/// A policy that refuses what its expression does not hold for.
+/// Creates a policy that rejects requests for which its expression is false.
 async fn validating(cluster: &Cluster, name: &str, constraints: Value, expression: &str) {
     let validations = value!([{"expression": expression, "message": (format!("{name} says no"))}]);
     let spec = value!({"matchConstraints": constraints, "validations": validations});
@@ -36,7 +36,7 @@ async fn validating(cluster: &Cluster, name: &str, constraints: Value, expressio
     post(cluster, "ValidatingAdmissionPolicyBinding", name, spec).await;
 }
 
-/// A policy that changes objects by a JSON patch.
+/// Creates a policy that changes objects by a JSON patch.
 async fn mutating(cluster: &Cluster, name: &str, rules: Value, again: &str, patch: &str) {
     let spec = value!({
         "matchConstraints": {"resourceRules": rules}, "reinvocationPolicy": again, "failurePolicy": "Fail",
@@ -61,7 +61,7 @@ async fn replicas(cluster: &Cluster) -> Value {
 }
 
 #[tokio::test]
-async fn a_policy_about_scales_sees_scales_and_one_about_the_object_does_not() {
+async fn policies_for_scale_see_scale_updates_and_policies_for_the_object_do_not() {
     let cluster = Cluster::start().await;
     cluster.post(DEPLOYMENTS, &deployment()).await.ok();
     let shown = "object.kind == 'Scale' && oldObject.spec.replicas == 1 && request.kind.kind == 'Scale' && \
@@ -77,7 +77,7 @@ async fn a_policy_about_scales_sees_scales_and_one_about_the_object_does_not() {
 }
 
 #[tokio::test]
-async fn a_policy_changes_a_scale() {
+async fn a_mutating_policy_changes_a_scale() {
     let cluster = Cluster::start().await;
     cluster.post(DEPLOYMENTS, &deployment()).await.ok();
     let patch = "[JSONPatch{op: 'replace', path: '/spec/replicas', value: object.spec.replicas * 2}]";
@@ -94,7 +94,7 @@ async fn a_policy_changes_a_scale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_is_asked_again_after_webhooks_only_if_it_wishes() {
+async fn a_mutating_policy_is_reinvoked_after_webhooks_only_if_needed() {
     let hook = Hook::start(&["127.0.0.1"], |_, review| says(review, adds("hook", "x"))).await;
     let cluster = Cluster::start().await;
     let count = |key: &str| format!("[JSONPatch{{op: 'add', path: '/data/{key}', value: string(size(object.data))}}]");
@@ -109,7 +109,7 @@ async fn a_policy_is_asked_again_after_webhooks_only_if_it_wishes() {
 }
 
 #[tokio::test]
-async fn a_policy_looks_at_the_labels_that_a_namespace_is_given() {
+async fn a_namespace_selector_matches_the_new_labels_of_a_namespace() {
     let cluster = Cluster::start().await;
     let constraints = value!({"resourceRules": (rule("", "namespaces")),
         "namespaceSelector": {"matchLabels": {"guarded": "yes"}}});
@@ -123,7 +123,7 @@ async fn a_policy_looks_at_the_labels_that_a_namespace_is_given() {
 }
 
 #[tokio::test]
-async fn a_policy_sees_the_options_of_a_request_and_what_a_stream_is_asked() {
+async fn policies_see_request_options_and_connect_options() {
     let cluster = Cluster::start().await;
     let about = |resource: &str| value!({"resourceRules": (rule("", resource))});
     let written = "request.operation == 'DELETE' ? request.options.gracePeriodSeconds == 7 && \
@@ -150,7 +150,7 @@ async fn a_policy_sees_the_options_of_a_request_and_what_a_stream_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_plug_ins_webhooks_and_policies_did_is_counted() {
+async fn admission_metrics_count_plugins_webhooks_and_policies() {
     let hook = Hook::start(&["127.0.0.1"], |path, review| match path.split('?').next() {
         Some("/no") => says(review, value!({"allowed": false, "status": {"code": 418}})),
         _ => says(review, value!({"allowed": true})),

@@ -1,4 +1,4 @@
-//! A store and an API server in this process, and requests to it.
+//! Test cluster: an in-process store and API server with a request client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,14 +14,13 @@ use machinery::{Value, json};
 use store::Node;
 use tempfile::TempDir;
 
-/// What came back.
 pub struct Answer {
     pub code: u16,
     pub body: Value,
     pub headers: HeaderMap,
 }
 
-/// A running server; it stops when it is dropped.
+/// A running server; it stops when dropped.
 pub struct Cluster {
     pub server: Server,
     _node: Node,
@@ -29,18 +28,18 @@ pub struct Cluster {
 }
 
 impl Answer {
-    /// The body of a success.
+    /// Returns the body of a success; panics on a failure.
     pub fn ok(self) -> Value {
         assert!(self.code < 300, "{} {}", self.code, self.body);
         self.body
     }
 
-    /// Code and message of a failure.
+    /// Returns code and message of a failure.
     pub fn refused(&self) -> String {
         format!("{} {}", self.code, self.body.str_at(&["message"]).unwrap_or_default())
     }
 
-    /// The texts of its warnings.
+    /// Returns the texts of the warnings.
     pub fn warnings(&self) -> Vec<String> {
         let all = self.headers.get_all(http::header::WARNING).iter();
         all.map(|value| value.to_str().unwrap().trim_start_matches("299 - ").trim_matches('"').to_owned()).collect()
@@ -54,18 +53,17 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Waits for the end, before which nothing more comes.
+    /// Waits for the end of the stream; panics if another event arrives.
     pub async fn end(&mut self) {
         let frame = tokio::time::timeout(Duration::from_secs(60), self.body.frame()).await.expect("an end");
         assert!(frame.is_none() && self.rest.is_empty(), "{frame:?}");
     }
 
-    /// The next event.
     pub async fn next(&mut self) -> Value {
         json::parse(self.next_line().await.as_bytes()).unwrap()
     }
 
-    /// The bytes of the next event.
+    /// Returns the bytes of the next event.
     pub async fn next_line(&mut self) -> String {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -82,12 +80,12 @@ impl Cluster {
         Self::with(|_| {}).await
     }
 
-    /// Starts with a configuration that is changed first.
+    /// Starts with a configuration that `change` adjusts.
     pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         Self::on(&[], change).await
     }
 
-    /// Starts on a store that has these keys.
+    /// Starts on a store that contains these keys.
     pub async fn on(stored: &[(&'static str, &'static str)], change: impl FnOnce(&mut Config)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
@@ -95,7 +93,7 @@ impl Cluster {
             store.txn(apiserver::storage::create(Bytes::from_static(key.as_bytes()), (*value).into())).await.unwrap();
         }
         let mut config = Config { aggregator_routing: true, ..Config::local(directory.path().join("certs")) };
-        // No controller here makes the service accounts that pods would run as.
+        // No controller creates the service accounts of pods here.
         config.admission.disable.push("ServiceAccount".to_owned());
         change(&mut config);
         let server = Server::start(config, store).await.unwrap();
@@ -104,14 +102,14 @@ impl Cluster {
         cluster
     }
 
-    /// Sends a request as an administrator.
+    /// Sends a request as administrator.
     pub async fn send(&self, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
         self.send_as(peer, method, path, media, body).await
     }
 
-    /// Sends a request as somebody.
+    /// Sends a request with the identity of `peer`.
     pub async fn send_as(&self, peer: Peer, method: Method, path: &str, media: &str, body: impl Into<Bytes>) -> Answer {
         let request = Request::builder().method(method).uri(path).header("content-type", media);
         let request = request.body(Full::new(body.into())).unwrap();
@@ -122,7 +120,7 @@ impl Cluster {
         Answer { code: head.status.as_u16(), body, headers: head.headers }
     }
 
-    /// Begins a watch as an administrator; its lines are read one by one.
+    /// Starts a watch as administrator.
     pub async fn watch(&self, path: &str) -> Lines {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let peer = Peer { user: Some(admin), ..Peer::default() };
@@ -132,12 +130,12 @@ impl Cluster {
         Lines { body: Box::pin(answer.into_body()), rest: Vec::new() }
     }
 
-    /// Reads in a form of the client's choice.
+    /// Sends a GET with an Accept header.
     pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
         self.asked_as(Request::get(path).header("accept", accept), Bytes::new()).await
     }
 
-    /// Creates and asks for the answer in a form of the client's choice.
+    /// Sends a POST with an Accept header.
     pub async fn post_as(&self, path: &str, accept: &str, body: &Value) -> Answer {
         let request = Request::post(path).header("accept", accept).header("content-type", "application/json");
         self.asked_as(request, json::to_vec(body)).await
@@ -148,7 +146,7 @@ impl Cluster {
         Answer { code, body: json::parse(&body).unwrap(), headers }
     }
 
-    /// The bytes of the answer to an administrator.
+    /// Sends a request as administrator and returns the body.
     pub async fn bytes(&self, request: http::request::Builder, body: impl Into<Bytes>) -> String {
         let (_, _, body) = self.exchange(request, body).await;
         String::from_utf8(body.to_vec()).unwrap()
@@ -178,7 +176,7 @@ impl Cluster {
         self.send(Method::DELETE, path, "", Bytes::new()).await
     }
 
-    /// Asks until the answer is as it should be; each try waits for the server to have seen something new.
+    /// Sends requests until the response matches; waits for a cache change between attempts.
     pub async fn until(&self, path: &str, right: impl Fn(&Answer) -> bool) -> Answer {
         let mut reached = self.server.state().cache.follow();
         let waiting = async {
@@ -188,7 +186,7 @@ impl Cluster {
                 if right(&answer) {
                     return answer;
                 }
-                // The table of kinds follows the cache a moment later, so that a try may come too early.
+                // The kind table is updated shortly after the cache, so an attempt may come too early.
                 let _ = tokio::time::timeout(Duration::from_millis(20), reached.changed()).await;
             }
         };

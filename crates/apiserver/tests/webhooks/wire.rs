@@ -1,4 +1,4 @@
-//! The bytes that clients get: fields in the order of upstream's Go types, indented for people.
+//! Wire format tests: field order of upstream's Go types, indentation for browsers and curl.
 
 use http::Request;
 use machinery::{Value, json, value};
@@ -7,7 +7,7 @@ use crate::server::Cluster;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The text with all that differs from run to run blotted out.
+/// Masks the values that differ between runs.
 fn blotted(text: &str) -> String {
     const VARYING: [&str; 4] = ["\"uid\":", "\"resourceVersion\":", "\"creationTimestamp\":", "\"time\":"];
     VARYING.iter().fold(text.to_owned(), |text, key| {
@@ -44,7 +44,7 @@ fn config_map() -> Value {
 const META: &str = r#""metadata":{"name":"a","namespace":"default","uid":"*","resourceVersion":"*","creationTimestamp":"*","labels":{"a":"2","z":"1"},"annotations":{"n":"1"},"managedFields":[{"manager":"test","operation":"Update","apiVersion":"v1","time":"*","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:a":{},"f:b":{}},"f:metadata":{"f:annotations":{".":{},"f:n":{}},"f:labels":{".":{},"f:a":{},"f:z":{}}}}}]},"data":{"a":"1","b":"\u003c\u0026\u003e"}}"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_lists_and_events_have_their_fields_in_the_order_of_go() {
+async fn objects_lists_and_events_have_gos_field_order() {
     let cluster = Cluster::start().await;
     let mut watch = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=0&labelSelector=z")).await;
     let object = format!("{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",{META}");
@@ -60,7 +60,7 @@ async fn objects_lists_and_events_have_their_fields_in_the_order_of_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_metadata_and_failures_have_their_fields_in_the_order_of_go() {
+async fn tables_metadata_and_statuses_have_gos_field_order() {
     let cluster = Cluster::start().await;
     made(&cluster, CONFIG_MAPS, &config_map()).await;
     let path = format!("{CONFIG_MAPS}/a");
@@ -91,7 +91,7 @@ async fn tables_metadata_and_failures_have_their_fields_in_the_order_of_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_indented_for_people_and_on_request() {
+async fn responses_are_indented_for_browsers_and_curl_and_on_request() {
     let cluster = Cluster::start().await;
     made(&cluster, CONFIG_MAPS, &config_map()).await;
     let path = format!("{CONFIG_MAPS}/a");
@@ -115,7 +115,7 @@ async fn answers_are_indented_for_people_and_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn discovery_has_the_order_of_upstream() {
+async fn discovery_has_upstreams_order() {
     let cluster = Cluster::start().await;
     assert!(read(&cluster, "/version", &[]).await.starts_with("{\n  \"major\": \"1\",\n  \"minor\": \"36\",\n"));
     assert!(
@@ -151,7 +151,7 @@ async fn discovery_has_the_order_of_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_resources_are_sorted() {
+async fn custom_resource_fields_are_sorted() {
     let cluster = Cluster::start().await;
     let definition = value!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -190,7 +190,7 @@ async fn custom_resources_are_sorted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_of_an_earlier_release_are_served_in_the_order_of_go() {
+async fn objects_of_an_earlier_release_are_served_in_gos_field_order() {
     let stored = [(
         "/registry/configmaps/default/old",
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"creationTimestamp":"2026-01-01T00:00:00Z","labels":{"z":"1"},"name":"old","namespace":"default","uid":"7b0c"},"data":{"a":"1"}}"#,
@@ -208,7 +208,7 @@ async fn objects_of_an_earlier_release_are_served_in_the_order_of_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_strategic_patch_of_the_wrong_type_is_told_in_the_words_of_the_converter() {
+async fn a_strategic_patch_of_the_wrong_type_returns_upstreams_conversion_error() {
     let cluster = Cluster::start().await;
     made(&cluster, CONFIG_MAPS, &config_map()).await;
     let check = async |patch: Value, expect: &str| {

@@ -1,4 +1,5 @@
-//! When the log file is renamed, and which old ones go (`--audit-log-maxsize`, `-maxage`, `-maxbackup`, `-compress`).
+//! Audit log rotation: renames full files and removes old ones (`--audit-log-maxsize`, `-maxage`, `-maxbackup`,
+//! `-compress`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -6,34 +7,34 @@ use std::collections::BTreeSet;
 use machinery::time::{Duration, Time};
 
 const MEGABYTE: u64 = 1024 * 1024;
-/// The size of a file that is not limited otherwise.
+/// The default size limit of a file.
 const MEGABYTES_DEFAULT: u64 = 100;
 const COMPRESSED: &str = ".gz";
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// How log files are kept. Zero is no limit, but for the size, which then is a hundred megabytes.
+/// Rotation settings. Zero means no limit, except for the size, where it means 100 megabytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// The size at which a file is renamed.
     pub megabytes_max: u64,
-    /// How old a renamed file becomes.
+    /// Maximum age of backups.
     pub days_max: u32,
-    /// How many renamed files are kept.
+    /// Maximum number of backups.
     pub backups_max: usize,
-    /// Whether renamed files are compressed.
+    /// Whether backups are compressed.
     pub compress: bool,
 }
 
-/// What comes before a line is written.
+/// The action before a line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Nothing: the line fits.
+    /// None: the line fits.
     Append,
-    /// The file is renamed to [`backup_name`], a new one opened, and the old ones cleaned.
+    /// Rename the file to [`backup_name`], open a new one, and clean up old ones.
     Rotate,
 }
 
-/// A line that fits no file.
+/// The line exceeds the maximum file size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write length {length} exceeds maximum file size {max}")]
 pub struct TooLong {
@@ -41,17 +42,16 @@ pub struct TooLong {
     max: u64,
 }
 
-/// What is done to an old file.
+/// A cleanup action on a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clean {
-    /// It is deleted.
     Remove(String),
-    /// It is compressed to the same name with `.gz`, and then deleted.
+    /// Compress the file to the same name with `.gz`, then delete it.
     Compress(String),
 }
 
 impl Rotation {
-    /// What comes before a line of so many bytes is written to a file of so many bytes.
+    /// Returns the action before a line of `line_bytes` is written to a file of `file_bytes`.
     pub fn before_write(&self, file_bytes: u64, line_bytes: u64) -> Result<Before, TooLong> {
         let max = self.bytes_max();
         if line_bytes > max {
@@ -60,12 +60,12 @@ impl Rotation {
         Ok(if file_bytes + line_bytes > max { Before::Rotate } else { Before::Append })
     }
 
-    /// What comes before the first line is written to a file that was there at the start.
+    /// Returns the action before the first line is written to a file that existed at startup.
     pub const fn before_first_write(&self, file_bytes: u64, line_bytes: u64) -> Before {
         if file_bytes + line_bytes >= self.bytes_max() { Before::Rotate } else { Before::Append }
     }
 
-    /// What is done to the files beside the log file of this name. Names that no renamed file has are left alone.
+    /// Returns the cleanup actions for a directory listing. Files that are not backups of `log_name` are ignored.
     pub fn clean<'a>(&self, log_name: &str, listing: impl IntoIterator<Item = &'a str>, now: Time) -> Vec<Clean> {
         if self.backups_max == 0 && self.days_max == 0 && !self.compress {
             return Vec::new();
@@ -78,7 +78,7 @@ impl Rotation {
         let mut actions = Vec::new();
         let mut compress = Vec::new();
         for (time, name) in old {
-            // A file and what was compressed of it so far are one.
+            // A file and its partially written compressed copy count as one backup.
             let is_compressed = name.ends_with(COMPRESSED);
             counted.insert(name.strip_suffix(COMPRESSED).unwrap_or(name));
             let too_many = self.backups_max > 0 && counted.len() > self.backups_max;
@@ -99,7 +99,7 @@ impl Rotation {
     }
 }
 
-/// The name that a log file gets when it is renamed: `audit-2026-11-16T01-02-03.500.log`.
+/// Returns the name of a backup: `audit-2026-11-16T01-02-03.500.log`.
 pub fn backup_name(log_name: &str, now: Time) -> String {
     let (stem, extension) = split(log_name);
     let seconds = now.to_seconds().to_string();
@@ -107,12 +107,12 @@ pub fn backup_name(log_name: &str, now: Time) -> String {
     format!("{stem}-{seconds}.{:03}{extension}", now.nanos() / 1_000_000)
 }
 
-/// When a file was renamed, if its name says so.
+/// Parses the rotation time in a backup's name.
 fn backup_time(log_name: &str, name: &str) -> Option<Time> {
     let (stem, extension) = split(log_name);
     let name = name.strip_suffix(COMPRESSED).filter(|name| name.ends_with(extension)).unwrap_or(name);
     let time = name.strip_prefix(stem)?.strip_prefix('-')?.strip_suffix(extension)?;
-    // 2026-11-16T01-02-03.500
+    // For example 2026-11-16T01-02-03.500
     let (date, clock) = time.split_once('T')?;
     let (clock, millis) = clock.split_once('.')?;
     let sound = millis.len() == 3 && clock.len() == 8;
@@ -122,7 +122,7 @@ fn backup_time(log_name: &str, name: &str) -> Option<Time> {
     Time::parse(&format!("{date}T{}.{millis}Z", clock.replace('-', ":"))).ok()
 }
 
-/// The name before its extension, and the extension with its dot.
+/// Splits a name into stem and extension with its dot.
 fn split(log_name: &str) -> (&str, &str) {
     log_name.rfind('.').map_or((log_name, ""), |dot| log_name.split_at(dot))
 }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_renamed_before_it_grows_too_large() {
+    fn a_file_is_rotated_before_it_exceeds_the_maximum_size() {
         let rotation = rotation(0, 0, false);
         assert_eq!(rotation.before_write(MEGABYTE - 10, 10), Ok(Before::Append));
         assert_eq!(rotation.before_write(MEGABYTE - 10, 11), Ok(Before::Rotate));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_file_says_when_it_was_renamed() {
+    fn a_backup_name_contains_its_rotation_time() {
         let check = |log: &str, expect: &str| {
             let name = backup_name(log, NOW);
             assert_eq!(name, expect);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn old_files_go_by_number_and_by_age() {
+    fn old_backups_are_removed_by_count_and_age() {
         let listing = [
             "audit.log",
             "other.txt",

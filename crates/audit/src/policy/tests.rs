@@ -12,7 +12,7 @@ fn pods<'a>(namespace: &'a str, subresource: &'a str, name: &'a str) -> Target<'
 }
 
 #[test]
-fn the_first_rule_that_matches_counts() {
+fn the_first_matching_rule_applies() {
     let policy = parse(
         "omitStages: [RequestReceived]
 omitManagedFields: true
@@ -85,7 +85,7 @@ rules:
 }
 
 #[test]
-fn what_is_no_policy_is_refused() {
+fn invalid_policies_are_rejected() {
     let check = |rest: &str, expect: &str| assert_eq!(parse(rest).unwrap_err().to_string(), expect, "{rest}");
     check("rules: []\n", "loaded illegal policy with 0 rules");
     check("rules: [{}]\n", "rules[0].level: Required value");
@@ -125,7 +125,7 @@ fn what_is_no_policy_is_refused() {
 }
 
 #[test]
-fn an_unknown_field_is_a_warning() {
+fn an_unknown_policy_field_is_a_warning() {
     let parsed = parse("rules: [{level: Metadata, usrs: [a]}]\n").unwrap();
     assert_eq!(
         parsed.warning.unwrap(),

@@ -1,11 +1,11 @@
-//! What an audit policy must say, in upstream's words.
+//! Audit policy validation, with upstream's messages.
 
 use machinery::field::{BadValue, Error, Errors};
 use machinery::{Path, Value, names};
 
 use super::{Level, Stage, items};
 
-/// Everything that is wrong with a policy.
+/// Returns all validation errors of a policy.
 pub fn policy(object: &Value) -> Errors {
     let mut findings = Vec::new();
     stages(object, &Path::of("omitStages"), &mut findings);

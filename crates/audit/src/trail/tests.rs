@@ -33,7 +33,7 @@ fn begin(verdict: Verdict, length: Length) -> Option<Trail> {
     Trail::begin(verdict, &received, length)
 }
 
-/// The event of a pod that was created.
+/// Returns the event of a pod creation.
 pub fn event(level: Level) -> Event {
     let mut trail = begin(verdict(level), Length::Short).unwrap();
     trail.responds(201, later(2));
@@ -48,12 +48,12 @@ fn pod() -> Value {
 }
 
 #[test]
-fn nothing_is_written_at_level_none() {
+fn level_none_records_no_event() {
     assert!(begin(verdict(Level::None), Length::Short).is_none());
 }
 
 #[test]
-fn an_event_reads_as_upstream_prints_it() {
+fn an_event_is_encoded_as_upstream_does() {
     let mut trail = begin(verdict(Level::RequestResponse), Length::Short).unwrap();
     assert_eq!(
         trail.received().unwrap().to_json(),
@@ -92,7 +92,7 @@ fn an_event_reads_as_upstream_prints_it() {
 }
 
 #[test]
-fn objects_appear_only_at_their_level() {
+fn objects_are_recorded_only_at_their_level() {
     let check = |level, request: bool, response: bool| {
         let mut trail = begin(verdict(level), Length::Short).unwrap();
         trail.request_object(&pod(), TARGET);
@@ -113,7 +113,7 @@ fn objects_appear_only_at_their_level() {
 }
 
 #[test]
-fn managed_fields_are_left_out_of_objects_lists_and_tables() {
+fn managed_fields_are_removed_from_objects_lists_and_tables() {
     let verdict = Verdict { omit_managed_fields: true, ..verdict(Level::RequestResponse) };
     let check = |object: Value| {
         let mut trail = begin(verdict, Length::Short).unwrap();
@@ -127,7 +127,7 @@ fn managed_fields_are_left_out_of_objects_lists_and_tables() {
 }
 
 #[test]
-fn a_failure_is_told_by_its_status() {
+fn a_failure_is_recorded_with_its_status() {
     let mut trail = begin(verdict(Level::Metadata), Length::Short).unwrap();
     trail.response_object(&value!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden",
@@ -141,7 +141,7 @@ fn a_failure_is_told_by_its_status() {
 }
 
 #[test]
-fn a_request_that_runs_long_has_an_event_for_the_begin_of_its_answer() {
+fn a_long_running_request_has_a_response_started_event() {
     let stages = |events: &[Event]| -> Vec<Stage> { events.iter().map(|event| event.stage).collect() };
     let mut trail = begin(verdict(Level::Metadata), Length::LongRunning).unwrap();
     let started = trail.responds(200, later(1)).unwrap();
@@ -154,7 +154,7 @@ fn a_request_that_runs_long_has_an_event_for_the_begin_of_its_answer() {
 }
 
 #[test]
-fn a_stage_that_is_omitted_has_no_event() {
+fn an_omitted_stage_has_no_event() {
     let stages = Stages::default().with(Stage::RequestReceived).with(Stage::Panic);
     let verdict = Verdict { omit_stages: stages, ..verdict(Level::Metadata) };
     let mut trail = begin(verdict, Length::Short).unwrap();
@@ -164,7 +164,7 @@ fn a_stage_that_is_omitted_has_no_event() {
 }
 
 #[test]
-fn a_stumble_is_told() {
+fn a_panic_is_recorded() {
     let event =
         begin(verdict(Level::Metadata), Length::Short).unwrap().panicked("index out of range", later(1)).unwrap();
     let expect = r#""stage":"Panic","#;
@@ -173,7 +173,7 @@ fn a_stumble_is_told() {
 }
 
 #[test]
-fn what_was_noted_first_stays() {
+fn the_first_value_of_an_annotation_is_kept() {
     let mut trail = begin(verdict(Level::Metadata), Length::Short).unwrap();
     assert!(trail.annotate("a", "1"));
     assert!(trail.annotate("a", "1"));
@@ -186,7 +186,7 @@ fn what_was_noted_first_stays() {
 }
 
 #[test]
-fn a_slow_request_says_where_it_spent_its_time() {
+fn a_slow_request_has_latency_annotations() {
     let second = Duration::from_seconds(1);
     let mut trail = begin(verdict(Level::Metadata), Length::Short).unwrap();
     trail.took(Duration::from_nanos(500_000_000), &[("etcd", second)]);
@@ -197,7 +197,7 @@ fn a_slow_request_says_where_it_spent_its_time() {
 }
 
 #[test]
-fn a_long_user_agent_is_cut() {
+fn a_long_user_agent_is_truncated() {
     assert_eq!(cut_user_agent(&"x".repeat(1024)).len(), 1024);
     assert_eq!(cut_user_agent(&"x".repeat(1025)), format!("{}...TRUNCATED", "x".repeat(1024)));
     assert_eq!(cut_user_agent(&"é".repeat(1024)), format!("{}...TRUNCATED", "é".repeat(512)));

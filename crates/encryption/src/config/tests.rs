@@ -10,17 +10,17 @@ fn check(rest: &str, expect: &str) {
     assert_eq!(parse(rest).unwrap_err().to_string(), expect, "{rest}");
 }
 
-/// A rule for these resources with this provider.
+/// Returns a rule for these resources with this provider.
 fn rule(resources: &str, provider: &str) -> String {
     format!("resources:\n- resources: [{resources}]\n  providers:\n  - {provider}\n")
 }
 
 const IDENTITY: &str = "identity: {}";
-/// Thirty-two bytes.
+/// A 32-byte key.
 const SECRET: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
 #[test]
-fn a_configuration_is_read() {
+fn an_encryption_configuration_is_parsed() {
     let text = format!(
         "resources:
 - resources: [secrets, configmaps, deployments.apps]
@@ -50,7 +50,7 @@ fn a_configuration_is_read() {
 }
 
 #[test]
-fn what_is_no_configuration_is_refused() {
+fn invalid_files_are_rejected() {
     assert!(matches!(Configuration::parse(b"", Reload::Never), Err(Error::Empty)));
     let other = "kind: Pod\napiVersion: v1\n";
     assert_eq!(
@@ -69,7 +69,7 @@ fn what_is_no_configuration_is_refused() {
 }
 
 #[test]
-fn resources_must_be_named_so_that_each_has_one_meaning() {
+fn ambiguous_resources_are_rejected() {
     let check = |resources: &str, expect: &str| check(&rule(resources, IDENTITY), expect);
     let invalid =
         |at: &str, name: &str, detail: &str| format!("resources[0].resources{at}: Invalid value: {name}: {detail}");
@@ -146,7 +146,7 @@ fn keys_must_have_names_and_secrets_of_the_right_length() {
 }
 
 #[test]
-fn a_service_must_be_one_that_can_be_reached() {
+fn kms_provider_fields_are_validated() {
     let check = |provider: &str, expect: &str| {
         check(&rule("secrets", &format!("kms: {{{provider}}}")), &format!("resources[0].providers[0].kms.{expect}"));
     };
@@ -179,7 +179,7 @@ fn a_service_must_be_one_that_can_be_reached() {
 }
 
 #[test]
-fn a_resource_is_looked_up_before_its_group_and_that_before_everything() {
+fn a_rule_for_the_resource_precedes_its_group_and_the_wildcard() {
     let key = |name: &str| format!("  - secretbox: {{keys: [{{name: {name}, secret: {SECRET}}}]}}\n");
     let text = format!(
         "resources:
@@ -220,7 +220,7 @@ fn a_resource_is_looked_up_before_its_group_and_that_before_everything() {
 }
 
 #[test]
-fn secrets_are_not_shown() {
+fn debug_output_hides_secrets() {
     let configuration = parse(&rule("secrets", &format!("aesgcm: {{keys: [{{name: a, secret: {SECRET}}}]}}"))).unwrap();
     let shown = format!("{configuration:?}");
     assert!(shown.contains("name: \"a\"") && !shown.contains("48, 49"), "{shown}");

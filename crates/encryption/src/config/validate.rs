@@ -1,4 +1,4 @@
-//! What an encryption configuration must say, in upstream's words.
+//! EncryptionConfiguration validation, with upstream's messages.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,14 @@ const PROVIDERS: [&str; 5] = ["kms", "aesgcm", "aescbc", "secretbox", "identity"
 const AES_KEY_BYTES: &[usize] = &[16, 24, 32];
 const SECRETBOX_KEY_BYTES: &[usize] = &[32];
 
-/// Whether the server reads the file again when it changes.
+/// Whether the server reloads the file when it changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// It does.
     Automatic,
-    /// It does not.
     Never,
 }
 
-/// Everything that is wrong with a configuration. `timeouts` are those of its services, in their order.
+/// Returns all validation errors. `timeouts` are those of the KMS plugins, in order.
 pub fn configuration(object: &Value, timeouts: &[Duration], reload: Reload) -> Errors {
     let root = Path::of("resources");
     let mut pass = Pass { findings: Vec::new(), names: BTreeSet::new(), timeouts: timeouts.iter(), reload };
@@ -41,7 +39,7 @@ pub fn configuration(object: &Value, timeouts: &[Duration], reload: Reload) -> E
 
 struct Pass<'a> {
     findings: Errors,
-    /// The names of services so far.
+    /// The KMS plugin names so far.
     names: BTreeSet<&'a str>,
     timeouts: std::slice::Iter<'a, Duration>,
     reload: Reload,
@@ -104,10 +102,10 @@ impl<'a> Pass<'a> {
             _ => "more than one provider specified in a single element, should split into different list elements",
         };
         if !problem.is_empty() {
-            // DEVIATION: upstream prints the provider with its keys; secrets do not belong into messages.
+            // DEVIATION: upstream prints the provider with its keys; secrets must not appear in messages.
             self.findings.push(Error::invalid(path, BadValue::Omitted, problem));
         }
-        // Of several the first of this order is looked at, as upstream does.
+        // Of several providers in one entry, upstream validates the first in this order.
         match said.first().copied() {
             Some("kms") => self.kms(&provider["kms"], &path.field("kms")),
             Some(name @ ("aesgcm" | "aescbc")) => self.keys(&provider[name], &path.field(name), AES_KEY_BYTES),

@@ -1,4 +1,4 @@
-//! The envelope around a value whose key a service keeps: protobuf, five fields.
+//! KMS v2 envelope (EncryptedObject) in protobuf, with five fields.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,31 @@ use machinery::{Path, names};
 
 use super::{Encrypted, Error};
 
-/// The longest name of a service's key.
+/// Maximum length of a key ID.
 pub const KEY_ID_MAX: usize = 1024;
 const KEY_MAX: usize = 1024;
 const ANNOTATIONS_MAX: usize = 32 * 1024;
 
-/// What the encrypted key is, once decrypted.
+/// The type of the encrypted key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeySource {
-    /// A key for AES-GCM: what servers before 1.29 wrote.
+    /// An AES-GCM key, as written by servers before 1.29.
     Key,
-    /// A seed of which the key of each value is derived.
+    /// A seed from which the key of each value is derived.
     Seed,
 }
 
-/// A value with everything that is needed to read it but the service.
+/// An encrypted value with its encrypted key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The encrypted value.
     pub data: Vec<u8>,
-    /// The name of the service's key.
+    /// The ID of the plugin's key.
     pub key_id: String,
     /// The encrypted key or seed.
     pub encrypted_key: Vec<u8>,
-    /// What the service wants back when it decrypts.
+    /// Annotations to send with Decrypt.
     pub annotations: BTreeMap<String, Vec<u8>>,
-    /// What the key is.
     pub source: KeySource,
 }
 
@@ -47,7 +46,7 @@ impl Envelope {
         }
     }
 
-    /// Writes the envelope; fields that are empty are left out.
+    /// Encodes the envelope; empty fields are omitted.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.data.len() + self.encrypted_key.len() + self.key_id.len() + 64);
         put_bytes(&mut out, 1, &self.data);
@@ -68,7 +67,7 @@ impl Envelope {
         out
     }
 
-    /// Reads and validates an envelope.
+    /// Decodes and validates an envelope.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let mut envelope = Self {
             data: Vec::new(),
@@ -98,7 +97,7 @@ impl Envelope {
         Ok(envelope)
     }
 
-    /// Whether everything is there and nothing is too large.
+    /// Checks that all fields are present and within their size limits.
     pub fn validate(&self) -> Result<(), Error> {
         if self.data.is_empty() {
             return Err(Error::NoData);
@@ -132,7 +131,7 @@ impl Envelope {
     }
 }
 
-/// What keeps a text from being a fully qualified domain name.
+/// Returns the reasons why a text is not a fully qualified domain name.
 fn domain_problems(path: &Path<'_>, name: &str) -> field::Errors {
     if name.is_empty() {
         return vec![field::Error::required(path, "")];
@@ -200,7 +199,7 @@ fn take_varint(rest: &mut &[u8]) -> Result<u64, Error> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
         let byte = take(rest, 1)?[0];
-        // The tenth byte has room for one bit.
+        // The tenth byte of a varint holds one bit.
         if shift == 63 && byte > 1 {
             return Err(Error::Malformed);
         }

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{Reload, Rule};
 use crate::kms::{Encrypted, NewSeed, Next, Status};
 
-/// Bytes that differ from draw to draw, and are the same in every run.
+/// Deterministic bytes that differ on every call.
 struct Counter(u8);
 
 impl Random for Counter {
@@ -26,7 +26,7 @@ fn base64(fill: u8, length: usize) -> String {
     ::base64::engine::general_purpose::STANDARD.encode(vec![fill; length])
 }
 
-/// Transformers for providers written as `aesgcm:name=fill,name=fill`.
+/// Returns transformers for providers written as `aesgcm:name=fill,name=fill`.
 fn transformers(providers: &[&str]) -> Transformers {
     let mut text = "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n".to_owned();
     for provider in providers {
@@ -68,7 +68,7 @@ fn status(key_id: &str) -> Status {
     Status { version: "v2".into(), healthz: "ok".into(), key_id: key_id.into() }
 }
 
-/// A service that encrypts by turning every bit.
+/// Adopts a seed from a fake plugin that encrypts by inverting bits.
 fn adopt(keyring: &mut Keyring, service: &str, key_id: &str, start: u8) {
     let seed = NewSeed::draw(&mut Counter(start));
     let ciphertext = seed.plaintext().iter().map(|byte| !byte).collect();
@@ -78,7 +78,7 @@ fn adopt(keyring: &mut Keyring, service: &str, key_id: &str, start: u8) {
 }
 
 #[test]
-fn each_provider_writes_its_prefix_and_reads_what_it_wrote() {
+fn each_provider_writes_its_prefix_and_decrypts_its_values() {
     let check = |provider: &str, prefix: &str| {
         let (transformers, keyring) = (transformers(&[provider]), ring("vault", "k1"));
         let stored = seal(&transformers, &keyring);
@@ -97,8 +97,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn values_that_another_implementation_wrote_are_read() {
-    // Made with Python's `cryptography` by the description of the format: keys of 0x01, a seed of 0x07.
+fn values_of_another_implementation_are_decrypted() {
+    // Generated with Python's `cryptography` from the format description: keys of 0x01, a seed of 0x07.
     let mut keyring = ring("vault", "k1");
     let transformers = transformers(&["aescbc:a=1", "aesgcm:a=1", "kms:vault"]);
     let mut check = |prefix: &str, hex: &str, stale: bool| {
@@ -123,7 +123,7 @@ fn values_that_another_implementation_wrote_are_read() {
 }
 
 #[test]
-fn the_first_writes_all_read_and_what_another_wrote_is_stale() {
+fn the_first_provider_encrypts_and_values_of_others_are_stale() {
     let keyring = ring("vault", "k1");
     let all = ["aesgcm:b=2,a=1", "aescbc:c=3", "secretbox:d=4", "kms:vault", "identity"];
     let current = transformers(&all);
@@ -140,17 +140,17 @@ fn the_first_writes_all_read_and_what_another_wrote_is_stale() {
 }
 
 #[test]
-fn two_providers_of_one_kind_read_each_their_own() {
+fn two_providers_of_one_type_decrypt_their_own_values() {
     let keyring = Keyring::default();
     let rotated = transformers(&["aescbc:new=2", "aescbc:old=1"]);
     assert_eq!(rotated.open(&seal(&transformers(&["aescbc:old=1"]), &keyring), PATH, &keyring), value(true));
-    // A key that was replaced under its old name.
+    // A key that was replaced under the same name.
     let same_name = transformers(&["aesgcm:a=2", "aesgcm:a=1"]);
     assert_eq!(same_name.open(&seal(&transformers(&["aesgcm:a=1"]), &keyring), PATH, &keyring), value(true));
 }
 
 #[test]
-fn encryption_can_be_switched_off_and_on() {
+fn encryption_can_be_disabled_and_enabled() {
     let keyring = Keyring::default();
     let (on, off) = (transformers(&["aesgcm:a=1", "identity"]), transformers(&["identity", "aesgcm:a=1"]));
     let (encrypted, plain) = (seal(&on, &keyring), seal(&off, &keyring));
@@ -160,7 +160,7 @@ fn encryption_can_be_switched_off_and_on() {
 }
 
 #[test]
-fn a_resource_that_is_not_named_is_not_encrypted_and_takes_no_encrypted_value() {
+fn an_unlisted_resource_is_not_encrypted_and_rejects_encrypted_values() {
     let text = format!(
         "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n  - aesgcm: {{keys: [{{name: a, secret: {}}}]}}\n",
         base64(1, 32)
@@ -173,7 +173,7 @@ fn a_resource_that_is_not_named_is_not_encrypted_and_takes_no_encrypted_value() 
 }
 
 #[test]
-fn errors_are_worded_as_upstream_words_them() {
+fn errors_have_upstreams_messages() {
     let keyring = Keyring::default();
     let check = |providers: &[&str], stored: &[u8], expect: &str| {
         assert_eq!(transformers(providers).open(stored, PATH, &keyring).unwrap_err().to_string(), expect);
@@ -200,7 +200,7 @@ fn errors_are_worded_as_upstream_words_them() {
 }
 
 #[test]
-fn a_value_that_was_moved_is_refused_where_its_path_is_authenticated() {
+fn a_moved_value_is_rejected_if_its_path_is_authenticated() {
     let keyring = ring("vault", "k1");
     for provider in ["aesgcm:a=1", "kms:vault"] {
         let transformers = transformers(&[provider]);
@@ -210,7 +210,7 @@ fn a_value_that_was_moved_is_refused_where_its_path_is_authenticated() {
 }
 
 #[test]
-fn an_unknown_key_is_asked_for_and_then_known() {
+fn an_unknown_key_is_requested_and_then_cached() {
     let transformers = transformers(&["kms:vault"]);
     let stored = seal(&transformers, &ring("vault", "k1"));
     let mut fresh = Keyring::default();
@@ -231,7 +231,7 @@ fn an_unknown_key_is_asked_for_and_then_known() {
 }
 
 #[test]
-fn a_key_of_the_older_form_is_read_and_stale() {
+fn a_value_with_a_plain_dek_is_decrypted_and_stale() {
     let key = Gcm::new(&[5; 32]).unwrap();
     let mut data = Vec::new();
     key.seal(b"{\"a\":1}", PATH, [1; 12], &mut data).unwrap();
@@ -252,7 +252,7 @@ fn a_key_of_the_older_form_is_read_and_stale() {
 }
 
 #[test]
-fn a_seed_writes_while_its_service_confirms_it() {
+fn a_seed_encrypts_while_its_kms_plugin_confirms_the_key_id() {
     let mut keyring = ring("vault", "k1");
     let transformers = transformers(&["kms:vault"]);
     let later = |seconds: i64| Time::from_unix(1_000_000 + seconds, 0);
@@ -270,7 +270,7 @@ fn a_seed_writes_while_its_service_confirms_it() {
 }
 
 #[test]
-fn a_service_that_is_not_well_is_not_used() {
+fn an_unhealthy_kms_plugin_is_not_used() {
     let mut keyring = Keyring::default();
     let mut check = |status: Status, expect: &str| {
         assert_eq!(keyring.status("vault", &status, NOW).unwrap_err().to_string(), expect);
@@ -294,7 +294,7 @@ fn a_service_that_is_not_well_is_not_used() {
 }
 
 #[test]
-fn what_is_remembered_of_a_service_is_bounded() {
+fn cached_keys_per_kms_plugin_are_bounded() {
     let mut keyring = Keyring::default();
     for at in 0..3000_u32 {
         let request = KeyRequest {
@@ -313,7 +313,7 @@ const PROVIDERS: [&str; 4] = ["aescbc:a=1", "aesgcm:a=1", "secretbox:a=1", "kms:
 
 proptest! {
     #[test]
-    fn what_is_sealed_is_opened(
+    fn encrypted_values_round_trip(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         path in prop::collection::vec(any::<u8>(), 0..50),
         provider in 0..PROVIDERS.len(),
@@ -325,18 +325,18 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_noticed(at: prop::sample::Index, change in 1_u8..=255, provider in 1..PROVIDERS.len()) {
+    fn a_changed_byte_is_detected(at: prop::sample::Index, change in 1_u8..=255, provider in 1..PROVIDERS.len()) {
         let (transformers, keyring) = (transformers(&[PROVIDERS[provider]]), ring("vault", "k1"));
         let mut stored = seal(&transformers, &keyring);
         let at = at.index(stored.len());
         stored[at] ^= change;
-        // Whatever becomes of it, it is not taken for a value: chaining, which has no tag, is left out.
+        // The result must never be a value. AES-CBC is excluded because it has no authentication tag.
         let opened = transformers.open(&stored, PATH, &keyring);
         prop_assert!(!matches!(opened, Ok(Opened::Value { .. })), "{:?}", opened);
     }
 
     #[test]
-    fn another_key_opens_nothing(provider in 1_usize..3, fill in 2_u8..=255) {
+    fn another_key_does_not_decrypt(provider in 1_usize..3, fill in 2_u8..=255) {
         let kind = PROVIDERS[provider].split_once(':').unwrap().0;
         let keyring = Keyring::default();
         let stored = seal(&transformers(&[PROVIDERS[provider]]), &keyring);
@@ -345,7 +345,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(
+    fn arbitrary_bytes_never_panic(
         prefix in prop::sample::select(vec!["", "k8s:enc:", "k8s:enc:aescbc:v1:a:", "k8s:enc:aesgcm:v1:a:", "k8s:enc:secretbox:v1:a:", "k8s:enc:kms:v2:vault:"]),
         rest in prop::collection::vec(any::<u8>(), 0..120),
     ) {
@@ -355,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn an_envelope_that_lost_bytes_or_has_others_never_panics(at: prop::sample::Index, cut: prop::sample::Index, change: u8) {
+    fn a_truncated_or_modified_envelope_never_panics(at: prop::sample::Index, cut: prop::sample::Index, change: u8) {
         let (transformers, keyring) = (transformers(&["kms:vault"]), ring("vault", "k1"));
         let mut stored = seal(&transformers, &keyring);
         let at = at.index(stored.len());

@@ -1,32 +1,28 @@
-//! What may stand in a query and must stand in a path.
+//! Query and path parameters of operations.
 
 use api::catalogue;
 use machinery::GroupVersionKind;
 use machinery::schema::{Schema, Shape, Struct};
 
-/// A parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
     pub name: String,
-    /// Where it stands.
     pub place: Place,
-    /// `string`, `integer`, `boolean`.
+    /// `string`, `integer` or `boolean`.
     pub json_type: &'static str,
-    /// A line for people.
     pub description: String,
 }
 
-/// Where a parameter stands.
+/// The location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In the path, always.
+    /// In the path; required.
     Path,
-    /// In the query, or not.
+    /// In the query; optional.
     Query,
 }
 
-/// The parameters of the query that operations have in common, by name.
+/// The common query parameters: name, type and description, sorted by name.
 const QUERY: &[(&str, &str, &str)] = &[
     ("allowWatchBookmarks", "boolean", "Whether the watch may send BOOKMARK events."),
     ("continue", "string", "The continue token of the previous part of the list."),
@@ -65,7 +61,7 @@ const QUERY: &[(&str, &str, &str)] = &[
     ("watch", "boolean", "Watch for changes to the described resources: the answer is a stream of events."),
 ];
 
-/// What a list may say.
+/// Query parameters of a list.
 pub const LIST: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
@@ -79,13 +75,13 @@ pub const LIST: &[&str] = &[
     "timeoutSeconds",
     "watch",
 ];
-/// What a read may say.
+/// Query parameters of a get.
 pub const READ: &[&str] = &["pretty"];
-/// What a create or replace may say.
+/// Query parameters of a create or replace.
 pub const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "pretty"];
-/// What a patch may say.
+/// Query parameters of a patch.
 pub const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force", "pretty"];
-/// What a delete may say.
+/// Query parameters of a delete.
 pub const DELETE: &[&str] = &[
     "dryRun",
     "gracePeriodSeconds",
@@ -94,7 +90,7 @@ pub const DELETE: &[&str] = &[
     "pretty",
     "propagationPolicy",
 ];
-/// What a delete of many may say.
+/// Query parameters of a deletecollection.
 pub const DELETE_COLLECTION: &[&str] = &[
     "continue",
     "dryRun",
@@ -112,7 +108,7 @@ pub const DELETE_COLLECTION: &[&str] = &[
     "timeoutSeconds",
 ];
 
-/// Parameters of the query, by name.
+/// Returns the query parameters with these names.
 pub fn query(names: &[&str]) -> Vec<Parameter> {
     let one = |name: &&str| {
         let at = QUERY.binary_search_by(|(have, ..)| have.cmp(name)).expect("every parameter is in the table");
@@ -122,12 +118,12 @@ pub fn query(names: &[&str]) -> Vec<Parameter> {
     names.iter().map(one).collect()
 }
 
-/// A parameter of the path.
+/// Returns a path parameter.
 pub fn path(name: &str, description: String) -> Parameter {
     Parameter { name: name.to_owned(), place: Place::Path, json_type: "string", description }
 }
 
-/// The fields of a kind of options, as parameters.
+/// Returns the fields of an options kind as query parameters.
 pub fn options(kind: &GroupVersionKind) -> Vec<Parameter> {
     let Some(schema) = catalogue::schema(kind) else { return Vec::new() };
     let Shape::Struct(Struct { fields, .. }) = schema.shape() else { return Vec::new() };
@@ -150,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_has_what_operations_name() {
+    fn the_parameter_table_is_sorted_and_complete() {
         assert!(QUERY.is_sorted_by(|a, b| a.0 < b.0));
         for names in [LIST, READ, WRITE, PATCH, DELETE, DELETE_COLLECTION] {
             assert_eq!(query(names).len(), names.len());
@@ -158,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_stream_are_parameters() {
+    fn connect_options_are_query_parameters() {
         let exec = options(&GroupVersionKind::of("", "v1", "PodExecOptions"));
         let names: Vec<_> = exec.iter().map(|one| (one.name.as_str(), one.json_type)).collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The paths of a group version, from its kinds.
+//! OpenAPI paths of a group version, generated from its kinds.
 
 use api::kind::{Connect, Does, Kind, Shape, Subresource, Verb, Version};
 use machinery::GroupVersionKind;
@@ -6,9 +6,9 @@ use machinery::GroupVersionKind;
 use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, Parameter, READ, WRITE};
 use super::{Body, Content, Operation, Route, pascal, pascal_group, with_article};
 
-/// How objects come back.
+/// Response media types of objects.
 const OBJECT: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-/// How lists come back, and the changes of one.
+/// Response media types of lists and watches.
 const STREAM: &[&str] = &[
     "application/json",
     "application/yaml",
@@ -16,25 +16,25 @@ const STREAM: &[&str] = &[
     "application/json;stream=watch",
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
-/// How custom resources come back.
+/// Response media types of custom resources.
 const CUSTOM: &[&str] = &["application/json", "application/yaml"];
-/// How logs come back.
+/// Response media types of logs.
 const LOG: &[&str] = &["text/plain", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-/// However the other side likes.
+/// Response media types of proxied requests.
 const ANY: &[&str] = &["*/*"];
 
-/// The patches of built-in kinds.
+/// Patch types of built-in kinds.
 const PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
-/// The patches of custom resources, which have no strategy to merge by.
+/// Patch types of custom resources, which do not support strategic merge patch.
 const CUSTOM_PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
-/// Makes the paths of one group version.
+/// Generates the paths of one group version.
 pub struct Routes<'a> {
     group: &'a str,
     version: &'a str,
@@ -42,7 +42,7 @@ pub struct Routes<'a> {
     routes: Vec<Route>,
 }
 
-/// What a group version is filed under: `core_v1`, `rbacAuthorization_v1`.
+/// Returns the tag of a group version: `core_v1`, `rbacAuthorization_v1`.
 pub fn tag(group: &str, version: &str) -> String {
     let pascal = pascal_group(group);
     let mut chars = pascal.chars();
@@ -51,7 +51,7 @@ pub fn tag(group: &str, version: &str) -> String {
 }
 
 impl<'a> Routes<'a> {
-    /// The paths of these kinds, which are all of the group version.
+    /// Returns the paths of these kinds, which must be all kinds of the group version.
     pub fn of(group: &'a str, version: &'a str, kinds: &[(&Kind, &Version)]) -> Vec<Route> {
         let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         let mut routes = Self { group, version, base, routes: Vec::new() };
@@ -63,7 +63,7 @@ impl<'a> Routes<'a> {
         routes.routes
     }
 
-    /// The path that lists the groups, or the versions of one.
+    /// Returns the discovery path of all groups, or of the versions of one.
     pub fn discovery(path: &str, group: &str, kind: &'static str, id: &str, description: &str) -> Route {
         Route {
             path: path.to_owned(),
@@ -93,22 +93,22 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// The paths of one kind.
+/// Generates the paths of one kind.
 struct KindRoutes<'k> {
     kind: &'k Kind,
     version: &'k str,
-    /// Its place among the kinds of its group version, if it is a custom one.
+    /// Index among the kinds of the group version, if the kind is custom.
     custom: Option<usize>,
 }
 
-/// Which objects a path is about.
+/// The objects that a path addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     /// Those of all namespaces.
     All,
-    /// Those of one namespace, or of a kind that has none.
+    /// Those of one namespace, or of a cluster-scoped kind.
     Scope,
-    /// One.
+    /// One object.
     One,
 }
 
@@ -345,7 +345,7 @@ impl KindRoutes<'_> {
         operation
     }
 
-    /// What all operations have in common. `name`: the verb, and what stands between it and the kind.
+    /// Builds an operation. `name` is the verb and the text between verb and kind in the operation ID.
     fn operation(
         &self,
         routes: &Routes<'_>,

@@ -1,4 +1,4 @@
-//! Schemas of custom resources: what the author wrote, made into the schema of a whole object.
+//! OpenAPI schemas of custom resources, built from the schemas in their CRDs.
 
 use api::Kind;
 use machinery::{Object, Str, Value, value};
@@ -8,16 +8,16 @@ use super::{Definitions, Dialect, gvk};
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// What version 2 has no words for.
+/// Keywords that version 2 does not have.
 const V3_ONLY: [&str; 5] = ["anyOf", "oneOf", "not", "allOf", "nullable"];
-/// What an author may write and nobody is told: it is no part of a structural schema.
+/// Keywords of a CRD schema that are not published, since they are not part of a structural schema.
 const UNTOLD: [&str; 4] = ["$schema", "example", "externalDocs", "id"];
 const SELECTABLE: &str = "x-kubernetes-selectable-fields";
 const PRESERVES: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 
 impl Definitions {
-    /// A reference to a kind that a CustomResourceDefinition makes.
+    /// Returns a reference to a custom kind.
     pub fn custom(&mut self, kind: &Kind, version: &str) -> Value {
         let name = custom_name(&kind.group, version, &kind.kind);
         if self.has(&name) {
@@ -27,7 +27,7 @@ impl Definitions {
         let hides = |schema: &Value| self.dialect == Dialect::V2 && is(schema, PRESERVES);
         let mut schema = match written {
             Some(written) if !hides(written) => self.described(written.clone()),
-            // A client of version 2 takes the fields that are named for all that there are.
+            // A client of version 2 assumes that there are no fields other than the named ones.
             _ => value!({"type": "object"}),
         };
         if let Value::Object(out) = &mut schema {
@@ -39,7 +39,7 @@ impl Definitions {
         self.add(&name, schema)
     }
 
-    /// A reference to the list of such a kind.
+    /// Returns a reference to the list of a custom kind.
     pub fn custom_list(&mut self, kind: &Kind, version: &str) -> Value {
         let item = self.custom(kind, version);
         let list_kind = &kind.list_kind;
@@ -60,7 +60,7 @@ impl Definitions {
         self.add(&custom_name(&kind.group, version, list_kind), schema)
     }
 
-    /// The schema of a whole object in the words of this dialect.
+    /// Converts the schema of an object to this OpenAPI version.
     fn described(&mut self, mut schema: Value) -> Value {
         each_part(&mut schema, &mut unfold);
         if self.dialect == Dialect::V2 {
@@ -74,7 +74,7 @@ impl Definitions {
         schema
     }
 
-    /// Gives an embedded resource the fields that all objects have.
+    /// Adds apiVersion, kind and metadata to an embedded resource.
     fn complete(&mut self, part: &mut Object) {
         let hides = self.dialect == Dialect::V2 && has(part, PRESERVES);
         if !has(part, EMBEDDED) || hides {
@@ -113,7 +113,7 @@ impl Definitions {
         self.part_of_pod("PodList", "Standard list metadata.")
     }
 
-    /// A reference to the metadata of a built-in kind, with words of our own.
+    /// Returns a reference to the metadata type, with the given description.
     fn part_of_pod(&mut self, kind: &'static str, words: &str) -> Value {
         let schema =
             api::catalogue::schema(&machinery::GroupVersionKind::of("", "v1", kind)).expect("pods are built in");
@@ -122,14 +122,14 @@ impl Definitions {
     }
 }
 
-/// `com.example.v1.Widget` for `Widget` of `example.com/v1`.
+/// Returns `com.example.v1.Widget` for `Widget` of `example.com/v1`.
 fn custom_name(group: &str, version: &str, kind: &str) -> String {
     let mut parts: Vec<_> = group.rsplit('.').collect();
     parts.extend([version, kind]);
     parts.join(".")
 }
 
-/// Shows every part of a schema that describes fields, what is around others first.
+/// Calls `change` for every subschema that describes fields, parents before children.
 fn each_part(schema: &mut Value, change: &mut dyn FnMut(&mut Object)) {
     let Value::Object(object) = schema else { return };
     change(object);
@@ -152,7 +152,7 @@ fn has(part: &Object, key: &str) -> bool {
     part.get(key) == Some(&Value::Bool(true))
 }
 
-/// Says of what is an integer or a string what that means to those who do not know the extension.
+/// Expands int-or-string for clients that do not know the extension, and drops unpublished keywords.
 fn unfold(part: &mut Object) {
     for key in UNTOLD {
         part.remove(key);
@@ -176,7 +176,7 @@ fn unfold(part: &mut Object) {
     }
 }
 
-/// Leaves of a part what version 2 can say. What it would say wrongly it does not say at all.
+/// Reduces a subschema to what version 2 can express. Fields that it would describe wrongly are dropped.
 fn simplify(part: &mut Object) {
     let (nullable, preserves) = (has(part, "nullable"), has(part, PRESERVES));
     if nullable || preserves {
@@ -188,7 +188,7 @@ fn simplify(part: &mut Object) {
     if nullable || listless || (preserves && kind == "object") {
         part.remove("type");
     }
-    // What may be null may be absent: a client of version 2 cannot tell them apart.
+    // A nullable field is optional in version 2, whose clients cannot distinguish null from absent.
     let may_be_null: Vec<Str> = match part.get("properties") {
         Some(Value::Object(properties)) => {
             properties.iter().filter(|(_, property)| is(property, "nullable")).map(|(name, _)| name.into()).collect()

@@ -1,22 +1,22 @@
-//! What types and fields are for, in words: unpacked for the making of a document and given back after it.
+//! Type and field descriptions, decompressed while a document is generated.
 
 use std::collections::HashMap;
 use std::io::Read;
 
 use flate2::read::DeflateDecoder;
 
-/// One line a type with its description, then one a field, indented by a tab.
+/// One line per type with its description, then one per field, indented by a tab.
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
 
-/// The words about every built-in type.
+/// The descriptions of all built-in types.
 pub struct Descriptions {
     text: String,
-    /// Where each type's line begins.
+    /// Byte offset of each type's line.
     types: HashMap<String, usize>,
 }
 
 impl Descriptions {
-    /// Unpacks the text.
+    /// Decompresses the text.
     pub fn open() -> Self {
         let length = env!("DESCRIPTIONS_LENGTH").parse().expect("the build script writes a number");
         let mut text = String::with_capacity(length);
@@ -33,13 +33,13 @@ impl Descriptions {
         Self { text, types }
     }
 
-    /// What is said about a type; empty if nothing is.
+    /// Returns the description of a type, empty if there is none.
     pub fn of_type(&self, name: &str) -> String {
         let line = self.types.get(name).and_then(|at| self.text[*at..].lines().next());
         line.and_then(|line| line.split_once(' ')).map(|(_, said)| unescape(said)).unwrap_or_default()
     }
 
-    /// What is said about a field of a type; empty if nothing is.
+    /// Returns the description of a field, empty if there is none.
     pub fn of_field(&self, name: &str, field: &str) -> String {
         let Some(at) = self.types.get(name) else { return String::new() };
         let fields = self.text[*at..].lines().skip(1).map_while(|line| line.strip_prefix('\t'));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_undone() {
+    fn escapes_in_descriptions_are_decoded() {
         assert_eq!(unescape(r"a\nb\\n"), "a\nb\\n");
     }
 }

@@ -1,8 +1,8 @@
-//! Types of which one field is set, and the field that says which.
+//! Union types (x-kubernetes-unions): one member is set, selected by a discriminator field.
 
 use machinery::{Object, Value, value};
 
-/// A type, the field that says which member is set (if there is one), and the members.
+/// Type name, discriminator field (if there is one), and members.
 const UNIONS: &[(&str, Option<&str>, &[&str])] = &[
     ("io.k8s.api.core.v1.AppArmorProfile", Some("type"), &["localhostProfile"]),
     ("io.k8s.api.core.v1.PodSchedulingGroup", None, &["podGroupName"]),
@@ -14,7 +14,7 @@ const UNIONS: &[(&str, Option<&str>, &[&str])] = &[
     ("io.k8s.api.scheduling.v1alpha2.PodGroupTemplateReference", None, &["workload"]),
 ];
 
-/// What a type says about being a union.
+/// Returns the x-kubernetes-unions extension of a type.
 pub fn of(name: &str) -> Option<Value> {
     let (_, discriminator, members) = UNIONS.iter().find(|(have, ..)| *have == name)?;
     let members: Object = members.iter().map(|member| (*member, go_name(member))).collect();

@@ -1,10 +1,10 @@
-//! The document of version 2 as protobuf: the message that gnostic calls `openapi.v2.Document`.
+//! OpenAPI v2 in protobuf: gnostic's message `openapi.v2.Document`.
 //!
-//! The message is wider than what Kubernetes says; what it never says has no code here.
+//! Fields of the message that Kubernetes never sets are not implemented.
 
 use machinery::{Object, Value, json};
 
-/// Encodes a document that [`document`](super::document) made.
+/// Encodes a document that [`document`](super::document) returned.
 pub fn encode(document: &Value) -> Vec<u8> {
     let mut out = Message::default();
     out.string(1, document.get("swagger"));
@@ -72,7 +72,7 @@ fn parameter(out: &mut Message, one: &Value) {
     }
 }
 
-/// The kinds of parameters differ in the numbers of their later fields.
+/// Encodes a non-body parameter. The parameter messages differ in the numbers of their later fields.
 fn simple_parameter(out: &mut Message, one: &Value, json_type: u32, unique: u32) {
     out.bool(1, one.get("required"));
     out.string(2, one.get("in"));
@@ -129,7 +129,7 @@ fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).unwrap_or_default()
 }
 
-/// The bytes of a message.
+/// A message under construction.
 #[derive(Default)]
 struct Message {
     bytes: Vec<u8>,
@@ -148,7 +148,7 @@ impl Message {
         }
     }
 
-    /// A map as gnostic has it: a list of names with values.
+    /// Encodes a map as gnostic does: a list of names with values.
     fn named(&mut self, number: u32, map: &Value, write: impl Fn(&mut Self, &Value)) {
         for (name, value) in map.as_object().into_iter().flat_map(Object::iter) {
             self.message(number, |out| {
@@ -158,7 +158,7 @@ impl Message {
         }
     }
 
-    /// What only Kubernetes says, as text.
+    /// Encodes the `x-` extensions as text.
     fn extensions(&mut self, number: u32, of: &Value) {
         let entries = of.as_object().into_iter().flat_map(Object::iter);
         for (name, value) in entries.filter(|(name, _)| name.starts_with("x-")) {
@@ -169,7 +169,7 @@ impl Message {
         }
     }
 
-    /// Any value, as YAML, which JSON is.
+    /// Encodes any value as YAML, of which JSON is a subset.
     fn any(&mut self, number: u32, value: Option<&Value>) {
         if let Some(value) = value {
             self.message(number, |out| out.chunk(2, format!("{}\n", json::to_string(value)).as_bytes()));
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// The chunks under a number, in order.
+    /// Returns the length-delimited fields with a number, in order.
     fn chunks(mut bytes: &[u8], wanted: u64) -> Vec<&[u8]> {
         fn varint(bytes: &mut &[u8]) -> u64 {
             let mut value = 0;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_names_with_schemas() {
+    fn definitions_are_encoded_as_named_schemas() {
         let bytes = encode(&value!({"swagger": "2.0", "definitions": {"a.B": {
             "type": "object", "maximum": 1.5, "x-kubernetes-list-type": "set",
             "properties": {"c": {"$ref": "#/definitions/a.D", "description": "words"}},
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_differ_by_where_they_stand() {
+    fn parameters_are_encoded_by_location() {
         let bytes = encode(&value!({"parameters": {
             "a": {"in": "query", "name": "q", "type": "string"},
             "b": {"in": "path", "name": "p", "type": "string"},

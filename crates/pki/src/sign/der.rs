@@ -1,4 +1,4 @@
-//! The little of ASN.1 that a certificate needs.
+//! DER encoding of the ASN.1 types in a certificate.
 
 use machinery::time::Time;
 
@@ -37,7 +37,7 @@ pub const RSA_SHA512: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 
 /// 1.3.101.112
 pub const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 
-/// Usages of the key itself, by the number of their bit.
+/// Key usages, by bit index.
 const KEY_USAGES: &[(&str, u8)] = &[
     ("signing", 0),
     ("digital signature", 0),
@@ -51,7 +51,7 @@ const KEY_USAGES: &[(&str, u8)] = &[
     ("decipher only", 8),
 ];
 
-/// Purposes: 1.3.6.1.5.5.7.3.N, and three of vendors.
+/// Extended key usages: 1.3.6.1.5.5.7.3.N, and three vendor-specific ones.
 const PURPOSES: &[(&str, &[u8])] = &[
     ("any", &[0x55, 0x1d, 0x25, 0x00]),
     ("server auth", &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01]),
@@ -68,7 +68,7 @@ const PURPOSES: &[(&str, &[u8])] = &[
     ("netscape sgc", &[0x60, 0x86, 0x48, 0x01, 0x86, 0xf8, 0x42, 0x04, 0x01]),
 ];
 
-/// A value with its tag and length.
+/// Encodes a value with tag and length.
 pub fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let len = content.len();
@@ -84,12 +84,12 @@ pub fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Values one after another.
+/// Encodes a SEQUENCE.
 pub fn sequence(items: &[&[u8]]) -> Vec<u8> {
     tlv(SEQUENCE, &items.concat())
 }
 
-/// A value under a number of its own.
+/// Encodes a context-specific value.
 pub fn context(number: u8, content: &[u8]) -> Vec<u8> {
     tlv(0xa0 | number, content)
 }
@@ -102,7 +102,7 @@ pub fn octets(bytes: &[u8]) -> Vec<u8> {
     tlv(OCTET_STRING, bytes)
 }
 
-/// A time: with two digits for the year until they run out.
+/// Encodes a time: UTCTime for the years 1950 to 2049, otherwise GeneralizedTime.
 pub fn time(time: Time) -> Vec<u8> {
     let digits: String = time.to_string().chars().filter(char::is_ascii_digit).collect();
     match digits.as_str() {
@@ -111,7 +111,7 @@ pub fn time(time: Time) -> Vec<u8> {
     }
 }
 
-/// A string of bits of which the first is the highest of `set`, without zeros at its end.
+/// Encodes a BIT STRING whose first bit is the highest of `set`, without trailing zero bits.
 pub fn bits(set: u16) -> Vec<u8> {
     let mut bytes = set.to_be_bytes().to_vec();
     while bytes.last() == Some(&0) {
@@ -121,7 +121,7 @@ pub fn bits(set: u16) -> Vec<u8> {
     tlv(BIT_STRING, &[&[unused], bytes.as_slice()].concat())
 }
 
-/// Usages as the bits of the key and the purposes; the first that nobody knows if there is one.
+/// Splits usages into key usage bits and extended key usages; fails with the first unknown usage.
 pub fn usages(names: &[String]) -> Result<(u16, Vec<&'static [u8]>), String> {
     let (mut key, mut purposes) = (0, Vec::new());
     for name in names {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_times_and_bits_have_their_shortest_form() {
+    fn der_lengths_times_and_bits_are_minimal() {
         assert_eq!(tlv(4, &[7]), [4, 1, 7]);
         assert_eq!(tlv(4, &[0; 200])[..3], [4, 0x81, 200]);
         assert_eq!(tlv(4, &[0; 300])[..4], [4, 0x82, 1, 44]);

@@ -1,4 +1,4 @@
-//! What a request for a certificate says, and whether it comes from the holder of its key.
+//! Certificate requests: proof of possession and subject alternative names.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use x509_parser::prelude::X509CertificationRequest;
 
 use super::der;
 
-/// Whether the request is signed by the key that it names.
+/// Whether the request is signed by the key it contains.
 pub fn is_proven(request: &X509CertificationRequest<'_>) -> bool {
     let info = &request.certification_request_info;
     let key = &*info.subject_pki.subject_public_key.data;
@@ -18,7 +18,7 @@ pub fn is_proven(request: &X509CertificationRequest<'_>) -> bool {
     UnparsedPublicKey::new(algorithm, key).verify(info.raw, &request.signature_value.data).is_ok()
 }
 
-/// The names that a certificate takes over from its request, as GeneralNames in DER.
+/// Returns the subject alternative names of a request, as GeneralNames in DER.
 pub fn names(request: &CertificateRequest) -> Vec<Vec<u8>> {
     let texts = |tag: u8, names: &[String]| names.iter().map(|name| der::tlv(tag, name.as_bytes())).collect::<Vec<_>>();
     let addresses = request.addresses.iter().map(|address| match address {
@@ -32,7 +32,7 @@ pub fn names(request: &CertificateRequest) -> Vec<Vec<u8>> {
     names
 }
 
-/// How a signature is checked. Points of the three curves differ in length.
+/// Returns the signature verification algorithm. Public keys of the three curves differ in length.
 fn algorithm(id: &[u8], key_len: usize) -> Option<&'static dyn VerificationAlgorithm> {
     Some(match (id, key_len) {
         (der::ECDSA_SHA256, 65) => &signature::ECDSA_P256_SHA256_ASN1,

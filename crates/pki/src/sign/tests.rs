@@ -9,7 +9,7 @@ use x509_parser::prelude::GeneralName;
 use super::*;
 use crate::{Authority, Pki};
 
-/// A request for a node, with names, and its key.
+/// Returns a node's certificate request with names.
 fn request() -> Vec<u8> {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["node.example".to_owned(), "10.0.0.7".to_owned()]).unwrap();
@@ -32,7 +32,7 @@ fn read(pem: &str) -> CertificateDer<'static> {
 }
 
 #[test]
-fn what_is_signed_is_trusted_and_says_what_was_asked_for() {
+fn a_signed_certificate_is_trusted_and_matches_its_request() {
     let folder = tempfile::tempdir().unwrap();
     let pki = Pki::open(folder.path()).unwrap();
     let pair = pki.authority_pair(Authority::Cluster);
@@ -73,7 +73,7 @@ fn what_is_signed_is_trusted_and_says_what_was_asked_for() {
 }
 
 #[test]
-fn a_certificate_ends_with_its_authority_and_a_short_one_lasts_in_full() {
+fn a_certificate_expires_with_its_ca_and_a_short_one_keeps_its_full_lifetime() {
     let folder = tempfile::tempdir().unwrap();
     let pki = Pki::open(folder.path()).unwrap();
     let pair = pki.authority_pair(Authority::Cluster);
@@ -94,7 +94,7 @@ fn a_certificate_ends_with_its_authority_and_a_short_one_lasts_in_full() {
 }
 
 #[test]
-fn what_is_forged_or_nonsense_is_refused() {
+fn forged_and_invalid_requests_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let pki = Pki::open(folder.path()).unwrap();
     let pair = pki.authority_pair(Authority::Cluster);
@@ -106,8 +106,8 @@ fn what_is_forged_or_nonsense_is_refused() {
     let mut forged = good.clone();
     let at = forged.windows(6).position(|window| window == b"node:n").unwrap();
     forged[at + 5] = b'm';
-    check(&forged, &["client auth"], "the request is not signed by the key that it is for");
-    check(b"nonsense", &["client auth"], "the request cannot be read");
-    check(&[good.as_slice(), &[0]].concat(), &["client auth"], "the request cannot be read");
+    check(&forged, &["client auth"], "the certificate request is not signed by the key it contains");
+    check(b"nonsense", &["client auth"], "the certificate request cannot be parsed");
+    check(&[good.as_slice(), &[0]].concat(), &["client auth"], "the certificate request cannot be parsed");
     check(&good, &["time travel"], "unrecognized usage values: \"time travel\"");
 }

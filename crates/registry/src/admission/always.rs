@@ -1,13 +1,11 @@
-//! AlwaysAdmit and AlwaysDeny: what they say.
+//! AlwaysAdmit and AlwaysDeny admission plugins.
 
 use machinery::Value;
 use machinery::status::Status;
 
 use super::{Attributes, Notes, Plugin, View};
 
-/// Lets everything through.
 pub struct AlwaysAdmit;
-/// Lets nothing through.
 pub struct AlwaysDeny;
 
 impl Plugin for AlwaysAdmit {}

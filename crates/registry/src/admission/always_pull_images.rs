@@ -1,4 +1,4 @@
-//! AlwaysPullImages: who may not pull an image cannot use it because it happens to be on the node.
+//! AlwaysPullImages: a pod without pull credentials cannot use an image that is cached on the node.
 
 use machinery::status::Status;
 use machinery::{At, Errors, Value, field};
@@ -6,7 +6,6 @@ use machinery::{At, Errors, Value, field};
 use super::pods::{CONTAINER_LISTS, containers, items, spec, spec_mut, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-/// See the module.
 pub struct AlwaysPullImages;
 
 impl Plugin for AlwaysPullImages {
@@ -51,7 +50,7 @@ impl Plugin for AlwaysPullImages {
     }
 }
 
-/// Pods whose images are new; an update of anything else must not fail on what was there before.
+/// Whether the pod's images are new; updates of other fields must not fail because of existing images.
 fn concerns(attributes: &Attributes<'_>, pod: &Value) -> bool {
     if !attributes.writes("", "pods") {
         return false;

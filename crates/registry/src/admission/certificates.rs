@@ -1,5 +1,5 @@
-//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction, ClusterTrustBundleAttest: who may speak for a
-//! signer.
+//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest: permissions for
+//! signers.
 
 use api::certificates::pem;
 use api::certificates::request::CertificateRequest;
@@ -17,13 +17,13 @@ const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Who approves needs the right to `approve` for the signer.
+/// Requires the verb `approve` on the signer for an approval.
 pub struct CertificateApproval;
-/// Who signs needs the right to `sign` for the signer.
+/// Requires the verb `sign` on the signer to set the certificate.
 pub struct CertificateSigning;
-/// Nobody gets a certificate that would make them a master.
+/// Rejects client certificates for the group `system:masters`.
 pub struct CertificateSubjectRestriction;
-/// Who publishes a signer's roots needs the right to `attest` for it.
+/// Requires the verb `attest` on the signer for a ClusterTrustBundle.
 pub struct ClusterTrustBundleAttest;
 
 impl Plugin for CertificateApproval {
@@ -95,7 +95,7 @@ fn updates(attributes: &Attributes<'_>, subresource: &str) -> bool {
 }
 
 fn require(attributes: &Attributes<'_>, object: &Value, view: &dyn View, verb: &str, what: &str) -> Result<(), Status> {
-    // What signs is fixed when the request is made; what the client sends now must not choose it.
+    // The signer is fixed when the request is created; an update must not select another one.
     let signer = text(spec(attributes.old.unwrap_or(object)), "signerName");
     let signer = if verb == "attest" { text(spec(object), "signerName") } else { signer };
     let may = |name: &str| {
@@ -109,7 +109,7 @@ fn require(attributes: &Attributes<'_>, object: &Value, view: &dyn View, verb: &
     Err(attributes.forbidden(object, format!("user not permitted to {what} signerName {signer:?}")))
 }
 
-/// The organizations in the subject of a certificate request, which is PEM in base64.
+/// Returns the organizations in the subject of a certificate request, which is base64-encoded PEM.
 fn organizations(request: &str) -> Result<Vec<String>, pem::Error> {
     let pem = STANDARD.decode(request).unwrap_or_default();
     Ok(CertificateRequest::from_pem(&pem)?.organizations)
@@ -123,7 +123,7 @@ mod tests {
     use crate::admission::testing::{self, Cluster};
 
     #[test]
-    fn a_client_certificate_for_system_masters_is_refused_wherever_it_hides() {
+    fn a_client_certificate_request_for_system_masters_is_rejected_in_any_position() {
         let check = |name: &str, expect: &str| {
             let file = format!("{}/../../fuzz/corpus/csr/{name}.pem", env!("CARGO_MANIFEST_DIR"));
             let object =

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaimResize: a claim grows only if it is bound and its class can grow volumes.
+//! PersistentVolumeClaimResize: a claim can only grow if it is bound and its StorageClass allows expansion.
 
 use api::quota::amounts::quantity;
 use machinery::Value;
@@ -8,7 +8,6 @@ use machinery::status::Status;
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-/// See the module.
 pub struct PersistentVolumeClaimResize;
 
 impl Plugin for PersistentVolumeClaimResize {

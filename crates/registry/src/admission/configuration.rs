@@ -1,4 +1,4 @@
-//! `AdmissionConfiguration`: what plug-ins are told at start, read strictly, so that a mistake is told and not ignored.
+//! `AdmissionConfiguration`: plugin configurations, decoded strictly so that mistakes are reported.
 
 use std::collections::BTreeSet;
 
@@ -7,45 +7,40 @@ use machinery::{Value, yaml};
 use super::pods::{items, text};
 use super::table;
 
-/// The configuration of one plug-in, or where it is.
+/// The configuration of one plugin, inline or by path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The plug-in.
     pub name: String,
-    /// A file with its configuration, relative to the one that names it; empty if there is none.
+    /// A file with the configuration, relative to the AdmissionConfiguration file; may be empty.
     pub path: String,
-    /// The configuration itself; `null` if there is none.
+    /// The inline configuration; `null` if absent.
     pub configuration: Value,
 }
 
-/// What is wrong with a configuration.
+/// Reasons why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not YAML.
     #[error("the file is not YAML")]
     Syntax(#[source] yaml::Error),
-    /// It is something else.
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     Kind {
-        /// What it says it is.
+        /// The kind in the file.
         kind: String,
-        /// In which version.
         api_version: String,
     },
-    /// A field stands there twice, is unknown, or holds what it cannot.
+    /// A field is duplicate, unknown or has an invalid value.
     #[error("{field}: {problem}")]
     Field {
-        /// Which.
+        /// The path of the field.
         field: String,
-        /// What is wrong.
         problem: String,
     },
 }
 
-/// What the configuration of a plug-in looks like.
+/// The schema of a plugin's configuration.
 struct Form {
     plugin: &'static str,
-    /// Groups and kinds that it may say it is; none where upstream reads it without asking.
+    /// Accepted groups and kinds; empty where upstream does not check them.
     kinds: &'static [(&'static str, &'static str)],
     fields: &'static [&'static str],
 }
@@ -81,7 +76,7 @@ const FORMS: &[Form] = &[
 
 const WEBHOOK: &[(&str, &str)] = &[(CONFIG_GROUP, "WebhookAdmissionConfiguration"), (CONFIG_GROUP, "WebhookAdmission")];
 
-/// Reads the file that names the plug-ins.
+/// Parses an AdmissionConfiguration file.
 pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
     let root = read(file)?;
     let said = |field: &str| text(&root, field).to_owned();
@@ -109,7 +104,7 @@ pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
-/// Reads the file with the configuration of one plug-in.
+/// Parses a file with the configuration of one plugin.
 pub fn read(file: &str) -> Result<Value, Error> {
     let (root, repeated) = yaml::parse_strict(file).map_err(Error::Syntax)?;
     match repeated.into_iter().next() {
@@ -118,7 +113,7 @@ pub fn read(file: &str) -> Result<Value, Error> {
     }
 }
 
-/// Judges the configuration of a plug-in.
+/// Validates the configuration of a plugin.
 pub fn check(plugin: &str, configuration: &Value) -> Result<(), Error> {
     let Some(form) = FORMS.iter().find(|form| form.plugin == plugin) else {
         let problem = "the plug-in takes no configuration".to_owned();
@@ -162,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_names_plugins_with_their_configurations() {
+    fn admission_configuration_lists_plugins_and_their_configurations() {
         let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
         let check = |rest: &str, expect: &str| {
             let found = match parse(&format!("{head}{rest}")) {
@@ -187,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_takes_only_its_own_configuration() {
+    fn a_plugin_rejects_configurations_of_other_kinds() {
         let judge = |plugin: &str, configuration: Value, expect: &str| {
             let found = check(plugin, &configuration).err().map(|error| error.to_string());
             assert_eq!(found.unwrap_or_default(), expect);

@@ -1,4 +1,4 @@
-//! DefaultStorageClass and DefaultIngressClass: who names no class gets the default one.
+//! DefaultStorageClass and DefaultIngressClass: set the default class on objects without one.
 
 use machinery::Value;
 use machinery::meta::Meta;
@@ -7,9 +7,9 @@ use machinery::status::Status;
 use super::pods::{spec, spec_mut};
 use super::{Attributes, Known, Notes, Plugin, View};
 
-/// Gives claims a StorageClass.
+/// Sets the StorageClass of PersistentVolumeClaims.
 pub struct DefaultStorageClass;
-/// Gives ingresses an IngressClass.
+/// Sets the IngressClass of Ingresses.
 pub struct DefaultIngressClass;
 
 impl Plugin for DefaultStorageClass {
@@ -47,7 +47,7 @@ impl Plugin for DefaultIngressClass {
     }
 }
 
-/// Of several defaults the newest counts: that is how one is replaced by another.
+/// Sets the default class. Of several defaults the newest wins, so that a default can be replaced by another.
 fn set(object: &mut Value, field: &str, classes: Vec<Known>, marks: &[&str]) {
     if spec(object).get(field).is_some_and(|name| !name.is_null()) {
         return;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_default_is_taken_and_a_named_class_stays() {
+    fn the_newest_default_class_is_set_and_an_explicit_class_is_kept() {
         let class = |name: &str, made: &str, default: &str| {
             let text = format!(
                 r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{made}","annotations":{{"d":"{default}"}}}}}}"#

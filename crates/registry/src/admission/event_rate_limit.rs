@@ -1,4 +1,4 @@
-//! EventRateLimit: events come in no faster than a configuration says, by server, namespace, user, or source and object.
+//! EventRateLimit: limits the rate of Events per server, namespace, user, or source and object.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,10 +10,9 @@ use machinery::time::Time;
 use super::pods::{items, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-/// How many keys of a limit are remembered if the configuration does not say.
+/// Default number of keys kept per limit.
 const KEYS_MAX: usize = 4096;
 
-/// See the module.
 #[derive(Default)]
 pub struct EventRateLimit {
     limits: Vec<Limit>,
@@ -34,7 +33,7 @@ struct Bucket {
 }
 
 impl EventRateLimit {
-    /// Reads the `Configuration` of the plug-in.
+    /// Parses the plugin's `Configuration`.
     pub fn of(config: &Value) -> Self {
         let number = |limit: &Value, field: &str| limit[field].as_float().unwrap_or(0.0);
         let limit = |limit: &Value| Limit {
@@ -88,11 +87,11 @@ fn key(ty: &str, attributes: &Attributes<'_>, event: &Value) -> String {
 }
 
 impl Limit {
-    /// Takes a token if there is one.
+    /// Takes a token if one is available.
     fn take(&self, key: &str, now: Time) -> bool {
         let mut buckets = self.buckets.lock().expect("counting does not panic");
         if !buckets.contains_key(key) && buckets.len() >= self.keys_max {
-            // Whoever was quiet the longest has a full bucket by now, or nearly so.
+            // The least recently used bucket is evicted: it is full again, or nearly so.
             let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone());
             buckets.remove(&oldest.unwrap_or_default());
         }
@@ -116,7 +115,7 @@ mod tests {
     use crate::admission::testing::{Cluster, attributes};
 
     #[test]
-    fn a_burst_is_let_through_and_then_so_many_a_second() {
+    fn a_burst_is_admitted_and_then_the_configured_rate() {
         let plugin = EventRateLimit::of(&value!({"limits": [{"type": "Namespace", "qps": 1, "burst": 2}]}));
         let (kind, user) = (api::core::event::kind(), auth::User::default());
         let at = |second: i64| {

@@ -1,4 +1,4 @@
-//! ExtendedResourceToleration: a pod that asks for a device tolerates the taint of nodes that have it.
+//! ExtendedResourceToleration: a pod that requests an extended resource tolerates the taint of nodes that provide it.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,6 @@ use machinery::{Object, Value, value};
 use super::pods::{containers, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};
 
-/// See the module.
 pub struct ExtendedResourceToleration;
 
 impl Plugin for ExtendedResourceToleration {

@@ -1,4 +1,4 @@
-//! DenyServiceExternalIPs: no service takes over an address of the network around the cluster.
+//! DenyServiceExternalIPs: rejects new external IPs of Services.
 
 use machinery::Value;
 use machinery::status::Status;
@@ -6,7 +6,6 @@ use machinery::status::Status;
 use super::pods::{items, spec};
 use super::{Attributes, Notes, Plugin, View};
 
-/// See the module.
 pub struct DenyServiceExternalIPs;
 
 impl Plugin for DenyServiceExternalIPs {
@@ -37,7 +36,7 @@ mod tests {
     use crate::admission::Operation;
     use crate::admission::testing::{Cluster, attributes};
 
-    /// A Service that claims an address of the network around the cluster receives what pods and nodes send there.
+    /// A Service with an external IP receives the traffic that pods and nodes send to that address.
     #[test]
     fn cve_2020_8554_a_service_gets_no_new_external_ips() {
         let kind = api::kinds::all().into_iter().find(|kind| kind.plural == "services").expect("there is the kind");

@@ -1,4 +1,4 @@
-//! LimitPodHardAntiAffinityTopology: a pod keeps others away from its node, not from a whole zone.
+//! LimitPodHardAntiAffinityTopology: required pod anti-affinity may only use the topology key of the host name.
 
 use machinery::Value;
 use machinery::status::Status;
@@ -8,7 +8,6 @@ use super::{Attributes, Notes, Plugin, View};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// See the module.
 pub struct LimitPodHardAntiAffinityTopology;
 
 impl Plugin for LimitPodHardAntiAffinityTopology {

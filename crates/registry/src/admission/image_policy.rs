@@ -1,4 +1,4 @@
-//! ImagePolicyWebhook: another server is asked whether the images of a pod may run.
+//! ImagePolicyWebhook: builds ImageReviews of pods and evaluates the responses.
 
 use machinery::meta::Meta;
 use machinery::status::Status;
@@ -9,23 +9,23 @@ use super::configuration::Error;
 use super::pods::{items, spec, text};
 use super::{Attributes, Notes, Operation};
 
-/// How the other server is asked.
+/// The plugin's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The kubeconfig that leads to it.
+    /// Path of the webhook's kubeconfig.
     pub kubeconfig: String,
-    /// How long a permission is remembered; none for not at all.
+    /// Time for which an allowed review is cached; `None` disables caching.
     pub allow_ttl: Option<Duration>,
-    /// How long a refusal is remembered; none for not at all.
+    /// Time for which a denied review is cached; `None` disables caching.
     pub deny_ttl: Option<Duration>,
-    /// Whether pods run when the server cannot be asked.
+    /// Whether pods are admitted if the webhook fails.
     pub default_allow: bool,
 }
 
 const SECOND: i64 = 1_000_000_000;
 
 impl Config {
-    /// Reads the configuration of the plug-in.
+    /// Parses the plugin's configuration.
     pub fn of(configuration: &Value) -> Result<Self, Error> {
         let policy = &configuration["imagePolicy"];
         let wrong = |field: &str, problem: String| Error::Field { field: format!("imagePolicy.{field}"), problem };
@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// The question about a pod, if it is one that concerns images.
+/// Returns the ImageReview of a pod, or `None` if the request does not set images.
 pub fn review(attributes: &Attributes<'_>, pod: &Value) -> Option<Value> {
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
     if !writes || !attributes.is("", "pods") {
@@ -82,12 +82,12 @@ pub fn review(attributes: &Attributes<'_>, pod: &Value) -> Option<Value> {
     }))
 }
 
-/// Whether an answer allows what was asked.
+/// Whether the response allows the pod.
 pub fn is_allowed(answer: &Value) -> bool {
     answer.at(&["status", "allowed"]).and_then(Value::as_bool) == Some(true)
 }
 
-/// What an answer means for the pod.
+/// Applies the response: adds its audit annotations and rejects a pod that is not allowed.
 pub fn judge(attributes: &Attributes<'_>, pod: &Value, answer: &Value, notes: &mut Notes) -> Result<(), Status> {
     let annotations = answer.at(&["status", "auditAnnotations"]).and_then(Value::as_object);
     notes.audit.extend(annotations.into_iter().flat_map(Object::iter).filter_map(|(key, value)| {
@@ -103,7 +103,7 @@ pub fn judge(attributes: &Attributes<'_>, pod: &Value, answer: &Value, notes: &m
     Err(attributes.forbidden(pod, why))
 }
 
-/// What becomes of the pod when there is no answer.
+/// Admits or rejects a pod for which the webhook failed.
 pub fn settle(
     config: &Config,
     attributes: &Attributes<'_>,
@@ -126,7 +126,7 @@ mod tests {
     use crate::admission::testing::attributes;
 
     #[test]
-    fn a_review_names_images_and_the_annotations_meant_for_it() {
+    fn an_image_review_contains_images_and_image_policy_annotations() {
         let (kind, user) = (api::core::pod::kind(), User::anonymous());
         let pod = value!({
             "metadata": {"annotations": {"a.image-policy.k8s.io/ticket": "1", "other": "2"}},
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_bounds_and_the_file_must_be_named() {
+    fn cache_times_are_bounded_and_the_kubeconfig_is_required() {
         let check = |policy: Value, expect: Result<(Option<i64>, Option<i64>), &str>| {
             let seconds = |ttl: Option<Duration>| ttl.map(|ttl| ttl.nanos() / SECOND);
             let found = Config::of(&value!({"imagePolicy": policy}));

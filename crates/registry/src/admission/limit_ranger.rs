@@ -1,4 +1,4 @@
-//! LimitRanger: containers get the defaults of their namespace's LimitRanges, and what is outside of them is refused.
+//! LimitRanger: applies the defaults of a namespace's LimitRanges and rejects objects outside their bounds.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,6 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// See the module.
 pub struct LimitRanger;
 
 impl Plugin for LimitRanger {
@@ -58,7 +57,7 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Pods are bound when they are created and when their resources change, claims whenever they are written.
+/// Whether LimitRanges apply: to pods on create and resize, to claims on every write.
 fn concerns(attributes: &Attributes<'_>) -> bool {
     let going = attributes.old.is_some_and(|old| Meta::of(old).is_deleting());
     let resizes =
@@ -95,7 +94,7 @@ fn fill_in(pod: &mut Value, range: &Value) {
     }
 }
 
-/// Sets what a container does not say. Gives the names of what was set.
+/// Sets missing resources of a container. Returns the names of the resources that were set.
 fn fill<'a>(container: &mut Object, field: &str, defaults: &'a Object) -> BTreeSet<&'a str> {
     let mut set = BTreeSet::new();
     if defaults.is_empty() {
@@ -143,7 +142,7 @@ struct Used {
     limits: Amounts,
 }
 
-/// One bound on one resource: `memory`, `Container`, the bound, and what is requested and limited of it.
+/// One bound on a resource: resource name, LimitRange type, bound, request and limit.
 struct Bound<'a> {
     resource: &'a str,
     ty: &'a str,
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_told_as_kubernetes_words_them() {
+    fn bound_violations_have_upstreams_messages() {
         let pod = |resources: &str| format!(r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#);
         let max = r#"{"type":"Container","max":{"cpu":"1"}}"#;
         let min = r#"{"type":"Container","min":{"memory":"1Mi"}}"#;
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_set_and_the_pod_says_which() {
+    fn defaults_are_set_and_recorded_in_an_annotation() {
         let range = r#"{"spec":{"limits":[{"type":"Container","default":{"cpu":"2"},"defaultRequest":{"cpu":"1","memory":"1Gi"}}]}}"#;
         let mut pod =
             json::parse(br#"{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"3"}}}]}}"#).unwrap();

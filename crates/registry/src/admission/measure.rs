@@ -1,36 +1,32 @@
-//! What admission tells of itself to whoever measures: deciding has no clock, and no decision depends on what it reads.
+//! Admission measurements for metrics. Admission itself reads no clock, and no decision depends on a measurement.
 
 use std::time::Duration;
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug)]
 pub enum Measured<'a> {
-    /// All expressions of a policy were compiled.
+    /// Duration of compiling all expressions of a policy.
     Compilation(Duration),
-    /// Expressions were evaluated for one request.
+    /// Duration of evaluating the expressions for one request.
     Evaluation(Duration),
-    /// A policy judged a request, or changed its object.
+    /// A policy was evaluated for a request.
     Check(Check<'a>),
 }
 
-/// What became of a request at one binding of a policy.
+/// The result of a request at one binding of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
-    /// Which sort of policy it is.
     pub by: Policies,
-    /// The policy.
     pub policy: &'a str,
-    /// The binding.
     pub binding: &'a str,
-    /// What was done: `allow`, `deny`, `warn` or `audit`.
+    /// `allow`, `deny`, `warn` or `audit`.
     pub action: &'static str,
-    /// Whether the policy could not be evaluated.
+    /// Whether the evaluation failed.
     pub failed: bool,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// The sorts of policies.
+/// The policy kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Policies {

@@ -1,13 +1,12 @@
-//! NamespaceAutoProvision: a namespace in which something is created is there, because it is made first.
+//! NamespaceAutoProvision: creates the namespace of a new object if it does not exist.
 
 use machinery::{Value, value};
 
 use super::{Attributes, Operation, View};
 
-/// The name of the plug-in.
 pub const NAME: &str = "NamespaceAutoProvision";
 
-/// The namespace that must be made before a write, if it is not there.
+/// Returns the namespace to create before the write, or `None` if it exists.
 pub fn missing(attributes: &Attributes<'_>, view: &dyn View) -> Option<Value> {
     let Attributes { operation, namespace, dry_run, .. } = *attributes;
     let is_question = attributes.kind.kind.ends_with("Review");
@@ -24,7 +23,7 @@ mod tests {
     use crate::admission::testing::{Cluster, attributes};
 
     #[test]
-    fn what_is_created_in_no_namespace_needs_none() {
+    fn only_namespaced_creates_provision_a_namespace() {
         let (kind, user) = (api::core::config_map::kind(), auth::User::default());
         let made = |namespace: &'static str, change: fn(&mut Attributes<'_>)| {
             let cluster = Cluster::default().with("", "namespaces", r#"{"metadata": {"name": "here"}}"#);

@@ -1,11 +1,10 @@
-//! NamespaceExists: nothing is done in a namespace that is not there.
+//! NamespaceExists: rejects requests in namespaces that do not exist.
 
 use machinery::Value;
 use machinery::status::{GroupName, Status};
 
 use super::{Attributes, Notes, Plugin, View};
 
-/// See the module.
 pub struct NamespaceExists;
 
 impl Plugin for NamespaceExists {

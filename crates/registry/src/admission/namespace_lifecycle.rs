@@ -1,4 +1,4 @@
-//! NamespaceLifecycle: nothing is created in a namespace that does not exist or is going, and some never go.
+//! NamespaceLifecycle: rejects creation in missing or terminating namespaces, and deletion of system namespaces.
 
 use machinery::Value;
 use machinery::field::Cause;
@@ -8,10 +8,9 @@ use machinery::status::{GroupName, Status};
 use super::{Attributes, Notes, Operation, Plugin, View};
 use crate::body::resource_name;
 
-/// Namespaces without which a cluster does not work.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// See the module.
 pub struct NamespaceLifecycle;
 
 impl Plugin for NamespaceLifecycle {
@@ -26,7 +25,7 @@ fn judge(attributes: &Attributes<'_>, view: &dyn View) -> Result<(), Status> {
     if operation == Operation::Delete && is_namespace && IMMORTAL.contains(&name) {
         return Err(Status::forbidden(resource_name(kind), name, "this namespace may not be deleted"));
     }
-    // Reviews are questions: they may be asked about namespaces that do not exist.
+    // Reviews are not stored and may refer to namespaces that do not exist.
     if operation != Operation::Create || is_namespace || namespace.is_empty() || kind.kind.ends_with("Review") {
         return Ok(());
     }

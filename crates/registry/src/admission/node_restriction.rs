@@ -1,6 +1,7 @@
-//! NodeRestriction: a kubelet changes its own node and its own pods, and nothing that would draw other pods to it.
+//! NodeRestriction: a kubelet can only change its own node and pods, and nothing that would attract other pods to the
+//! node.
 //!
-//! The same holds for the components that run beside a kubelet with an identity of their own ([`components`]).
+//! The same applies to the components that run on a node with a separate identity ([`components`]).
 
 mod certificates;
 mod components;
@@ -16,7 +17,7 @@ use machinery::{Object, Value, go};
 use super::pods::{items, spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-/// Labels of Kubernetes' own that a kubelet may set on its node.
+/// Labels in Kubernetes' namespaces that a kubelet may set on its node.
 const KUBELET_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -30,13 +31,12 @@ const KUBELET_LABELS: [&str; 11] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
 ];
-/// Namespaces of labels that are the kubelet's.
+/// Label namespaces that a kubelet may set.
 const KUBELET_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// The namespace of labels by which an administrator keeps nodes apart.
+/// Label namespace that is reserved for administrators to isolate nodes.
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
 const LEASES: &str = "kube-node-lease";
 
-/// See the module.
 pub struct NodeRestriction;
 
 /// A request of a kubelet.
@@ -108,8 +108,8 @@ impl Asked<'_> {
         if holds { Ok(()) } else { self.refuse(why) }
     }
 
-    /// The name of the object, empty if the server is still to generate it. The kubelet must not choose `generateName`: the
-    /// object would get another name than the one that is checked.
+    /// Returns the object's name, empty if the server still has to generate it. A kubelet must not use `generateName`:
+    /// the object would get a different name than the one checked.
     fn name(&self) -> &str {
         if self.attributes.operation == Operation::Create { Meta::of(self.object).name() } else { self.attributes.name }
     }
@@ -125,7 +125,7 @@ impl Asked<'_> {
         let node = self.quoted();
         let why =
             format!("node {node} is not allowed to update fields other than status.quantity and status.conditions");
-        // DEVIATION: upstream adds the difference as its comparison library prints it.
+        // DEVIATION: upstream appends the difference as its comparison library prints it.
         self.require(without_report(old) == without_report(self.object), &why)
     }
 
@@ -154,7 +154,7 @@ impl Asked<'_> {
                 if items(spec(self.object), "taints") != items(spec(old), "taints") {
                     return self.refuse(format!("node {node} is not allowed to modify taints"));
                 }
-                // An owner that does not exist would have the garbage collector delete the node, and another one be created
+                // With a nonexistent owner the garbage collector would delete the node, and it would be re-created
                 // without its taints and labels.
                 if owners(self.object) != owners(old) {
                     return self.refuse(format!("node {node} is not allowed to modify ownerReferences"));
@@ -195,7 +195,7 @@ fn owners(object: &Value) -> &[Value] {
     object.get("metadata").map(|meta| items(meta, "ownerReferences")).unwrap_or_default()
 }
 
-/// A claim without what a kubelet reports of it.
+/// Returns a claim without the status fields that a kubelet reports.
 fn without_report(claim: &Value) -> Value {
     let mut claim = claim.clone();
     if let Some(mut meta) = MetaMut::of(&mut claim) {
@@ -210,7 +210,7 @@ fn without_report(claim: &Value) -> Value {
     claim
 }
 
-/// The labels that changed and that a kubelet must not touch, in order.
+/// Returns the changed labels that a kubelet must not change, sorted.
 fn forbidden_labels(before: &Object, node: &Value) -> Vec<String> {
     let after = Meta::of(node).labels().cloned().unwrap_or_default();
     let keys: BTreeSet<&str> = before.keys().chain(after.keys()).collect();

@@ -1,4 +1,4 @@
-//! TaintNodesByCondition: a new node takes no pods until it is known to be ready.
+//! TaintNodesByCondition: a new node gets the not-ready taint, so that no pods run on it before it is ready.
 
 use machinery::status::Status;
 use machinery::{Value, value};
@@ -8,7 +8,6 @@ use super::{Attributes, Notes, Plugin, View};
 
 const TAINT: &str = "node.kubernetes.io/not-ready";
 
-/// See the module.
 pub struct TaintNodesByCondition;
 
 impl Plugin for TaintNodesByCondition {

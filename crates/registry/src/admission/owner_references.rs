@@ -1,4 +1,4 @@
-//! OwnerReferencesPermissionEnforcement: who may not delete an object cannot have the garbage collector do it.
+//! OwnerReferencesPermissionEnforcement: setting ownerReferences requires the permission to delete the object.
 
 use auth::Resource;
 use machinery::Value;
@@ -7,7 +7,6 @@ use machinery::status::Status;
 
 use super::{Attributes, Notes, Operation, Plugin, View};
 
-/// See the module.
 pub struct OwnerReferencesPermissionEnforcement;
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
@@ -28,7 +27,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         let may = |verb: &str, resource: Resource<'_>| {
             view.allows(&auth::Attributes { user: attributes.user, verb, target: auth::Target::Resource(resource) })
         };
-        // Whoever creates an object may well name its owner: nothing of it was there to be deleted.
+        // Setting owners on create needs no delete permission, since no existing object can be deleted.
         let own = Resource {
             group: &kind.group,
             version: &attributes.version.name,

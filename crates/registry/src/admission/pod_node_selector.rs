@@ -1,4 +1,4 @@
-//! PodNodeSelector: pods of a namespace go to the nodes that the namespace names.
+//! PodNodeSelector: adds the node selector of a namespace to its pods.
 
 use machinery::labels::{Operator, Selector};
 use machinery::meta::Meta;
@@ -10,17 +10,16 @@ use super::{Attributes, Notes, Plugin, View};
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
-/// The entry of the configuration that counts for namespaces without an annotation.
+/// The configuration entry for namespaces without an annotation.
 const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
 
-/// See the module.
 pub struct PodNodeSelector {
-    /// The cluster's default, and by namespace what its pods may ask for.
+    /// The cluster default, and the allowed selector by namespace.
     config: Object,
 }
 
 impl PodNodeSelector {
-    /// Reads the configuration of the plug-in.
+    /// Parses the plugin's configuration.
     pub fn of(config: &Value) -> Self {
         Self { config: config["podNodeSelectorPluginConfig"].as_object().cloned().unwrap_or_default() }
     }
@@ -69,7 +68,7 @@ impl Plugin for PodNodeSelector {
 }
 
 impl PodNodeSelector {
-    /// Refuses a selector that goes beyond what the configuration allows in the namespace.
+    /// Rejects a node selector that is not within the namespace's allowed selector.
     fn check_allowed(&self, attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
         let Some(allowed) = self.configured(attributes.namespace).and_then(labels) else { return Ok(()) };
         let mut has = spec(pod).get("nodeSelector").and_then(Value::as_object).into_iter().flat_map(Object::iter);
@@ -80,7 +79,7 @@ impl PodNodeSelector {
     }
 }
 
-/// `a=b,c=d` as labels.
+/// Parses `a=b,c=d` to labels.
 fn labels(text: &str) -> Option<Object> {
     let selector = Selector::parse(text).ok()?;
     let mut labels = Object::new();

@@ -1,4 +1,4 @@
-//! PodSecurity: pods keep to the level that labels of their namespace name.
+//! PodSecurity: enforces the Pod Security Standards level in the labels of a namespace.
 
 mod checks;
 mod level;
@@ -15,18 +15,16 @@ use super::pods::{CONTAINER_LISTS, items, spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
 use crate::body::kind_name;
 
-/// How many pods are looked at when a namespace gets a stricter level.
+/// Maximum number of pods that are checked when a namespace gets a stricter level.
 const PODS_MAX: usize = 3000;
 
-/// Parts of a pod that say nothing about how it runs.
+/// Subresources of a pod that do not affect its security.
 const IGNORED_PARTS: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// See the module.
 #[derive(Default)]
 pub struct PodSecurity {
-    /// What counts where labels say nothing.
+    /// The policy of namespaces without labels.
     defaults: Policy,
-    /// Who is not judged.
     exemptions: Exemptions,
 }
 
@@ -38,7 +36,7 @@ struct Exemptions {
 }
 
 impl PodSecurity {
-    /// Reads the `PodSecurityConfiguration`.
+    /// Parses a `PodSecurityConfiguration`.
     pub fn of(config: &Value) -> Self {
         let list = |field: &str| {
             let names = items(&config["exemptions"], field).iter().filter_map(Value::as_str);
@@ -83,7 +81,7 @@ impl Plugin for PodSecurity {
     }
 }
 
-/// The pods that an object makes, as far as they are known to it.
+/// Returns the pod template of a workload object.
 fn template<'a>(attributes: &Attributes<'_>, object: &'a Value) -> Option<&'a Value> {
     let path: &[&str] = match (attributes.kind.group.as_str(), attributes.kind.plural.as_str()) {
         ("", "podtemplates") => &["template"],
@@ -163,7 +161,7 @@ impl PodSecurity {
         Ok(())
     }
 
-    /// Tells which pods would not have been let in.
+    /// Warns about existing pods that violate the new level.
     fn warn_of_pods(&self, namespace: &str, enforce: &LevelVersion, view: &dyn View, notes: &mut Notes) {
         let mut pods = view.objects("", "pods", namespace);
         let total = pods.len();
@@ -215,14 +213,14 @@ fn key(name: &str) -> String {
     format!("pod-security.kubernetes.io/{name}")
 }
 
-/// What a pod violates, in one line.
+/// Returns the violations of a pod in one line.
 fn judge(level: &LevelVersion, pod: &Value) -> Option<String> {
     let violations = checks::all(level, pod);
     let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
-/// Whether an update changes anything that levels are about: images and what old seccomp annotations say.
+/// Whether an update changes fields that the levels check: images and legacy seccomp annotations.
 fn is_significant(pod: &Value, old: &Value) -> bool {
     let annotation = |of: &Value, key: &str| Meta::of(of).annotation(key).map(str::to_owned);
     let pod_key = "seccomp.security.alpha.kubernetes.io/pod";

@@ -1,4 +1,4 @@
-//! PodTolerationRestriction: a namespace says what its pods tolerate, and what they may.
+//! PodTolerationRestriction: default tolerations and the toleration whitelist of a namespace.
 
 use machinery::meta::Meta;
 use machinery::status::{Reason, Status};
@@ -11,16 +11,15 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
-/// See the module.
 pub struct PodTolerationRestriction {
-    /// What pods of namespaces tolerate that do not say.
+    /// Tolerations of pods in namespaces without the defaults annotation.
     defaults: Vec<Value>,
-    /// What pods of namespaces may tolerate that do not say.
+    /// Whitelist of namespaces without the whitelist annotation.
     whitelist: Vec<Value>,
 }
 
 impl PodTolerationRestriction {
-    /// Reads the `Configuration` of the plug-in.
+    /// Parses the plugin's `Configuration`.
     pub fn of(config: &Value) -> Self {
         let list = |field: &str| items(config, field).to_vec();
         Self { defaults: list("default"), whitelist: list("whitelist") }
@@ -73,7 +72,7 @@ impl Plugin for PodTolerationRestriction {
     }
 }
 
-/// The tolerations that a namespace names, if it names any, be it none.
+/// Returns the tolerations in a namespace annotation; `None` if the annotation is absent.
 fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<Option<Vec<Value>>, Status> {
     let namespace = view.object("", "namespaces", "", attributes.namespace);
     let text = namespace.as_deref().and_then(|namespace| Meta::of(namespace).annotation(key));
@@ -85,7 +84,7 @@ fn annotated(attributes: &Attributes<'_>, view: &dyn View, key: &str) -> Result<
     Ok(Some(parsed.as_array().unwrap_or_default().to_vec()))
 }
 
-/// Whether the pod is more than best effort: then it may stay on a node that is short of memory.
+/// Whether the pod's QoS class is better than BestEffort; such a pod tolerates memory pressure.
 fn uses_something(pod: &Value) -> bool {
     let says = |of: &Value| {
         ["requests", "limits"].iter().any(|field| {

@@ -1,4 +1,4 @@
-//! PodTopologyLabels: a pod that is on a node carries the node's zone and region.
+//! PodTopologyLabels: copies the node's zone and region labels to a bound pod.
 
 use machinery::Value;
 use machinery::meta::{Meta, MetaMut};
@@ -9,7 +9,6 @@ use super::{Attributes, Notes, Operation, Plugin, View};
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-/// See the module.
 pub struct PodTopologyLabels;
 
 impl Plugin for PodTopologyLabels {
@@ -22,7 +21,7 @@ impl Plugin for PodTopologyLabels {
     ) -> Result<(), Status> {
         let node = match (attributes.is("", "pods"), attributes.operation, attributes.subresource) {
             (true, Operation::Create, "") => text(spec(object), "nodeName"),
-            // A binding hands its labels on to the pod.
+            // The labels of a Binding are copied to the pod.
             (true, Operation::Create, "binding") => object.str_at(&["target", "name"]).unwrap_or_default(),
             _ => "",
         };

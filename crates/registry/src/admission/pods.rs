@@ -1,34 +1,33 @@
-//! What several plug-ins ask about pods.
+//! Pod helpers that several admission plugins share.
 
 use machinery::{Object, Value};
 
-/// The lists of containers in a pod's specification.
+/// The container lists in a pod spec.
 pub const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// The annotation of pods that a kubelet runs from a file and shows to the API.
+/// The annotation of mirror pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The items of a list in an object; none if there is no such list.
+/// Returns the items of a list field, empty if absent.
 pub fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// The text of a field, empty if there is none.
+/// Returns the text of a field, empty if absent.
 pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The specification of a pod, `null` if it has none.
+/// Returns the spec, `null` if absent.
 pub fn spec(pod: &Value) -> &Value {
     &pod["spec"]
 }
 
-/// The specification of a pod for changing.
 pub fn spec_mut(pod: &mut Value) -> Option<&mut Object> {
     pod.get_mut("spec")?.as_object_mut()
 }
 
-/// The list in `field` for changing, made if there is none.
+/// Returns the list in `field`, which is created if absent.
 pub fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<Value> {
     let list = object.get_or_insert_with(field, || Value::Array(Vec::new()));
     if list.as_array().is_none() {
@@ -37,20 +36,20 @@ pub fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<Value> {
     list.as_array_mut().expect("made a list above")
 }
 
-/// Whether a kubelet runs it from a file, and the object only shows it.
+/// Whether the pod is a mirror pod of a static pod.
 pub fn is_mirror(pod: &Value) -> bool {
     machinery::meta::Meta::of(pod).annotation(MIRROR).is_some()
 }
 
-/// Its containers of these lists, in order.
+/// Returns the containers of these lists, in order.
 pub fn containers<'a>(spec: &'a Value, lists: &'a [&'a str]) -> impl Iterator<Item = &'a Value> {
     lists.iter().flat_map(|list| items(spec, list))
 }
 
-/// Volumes that name a secret under `secretRef`.
+/// Volume types with a Secret under `secretRef`.
 const WITH_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
 
-/// Whether a pod names any secret.
+/// Whether a pod references any Secret.
 pub fn references_secrets(spec: &Value) -> bool {
     let in_volume = |volume: &Value| {
         let named = |path: &[&str]| volume.str_at(path).is_some();
@@ -64,7 +63,7 @@ pub fn references_secrets(spec: &Value) -> bool {
         || references(spec, "secretKeyRef", "secretRef", "secret")
 }
 
-/// Whether a pod names any ConfigMap.
+/// Whether a pod references any ConfigMap.
 pub fn references_config_maps(spec: &Value) -> bool {
     items(spec, "volumes").iter().any(|volume| volume.get("configMap").is_some())
         || references(spec, "configMapKeyRef", "configMapRef", "configMap")

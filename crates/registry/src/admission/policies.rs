@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: expressions in the API that judge and change objects.
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: CEL expressions that validate and mutate objects.
 //!
 //! ```text
 //! policy ─matches?─> binding ─matches?─> params ─each─> match conditions ─all true?─> validations or mutations
@@ -22,7 +22,7 @@ pub use validating::ValidatingAdmissionPolicy;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The kinds that decide what is let through are let through: a policy must not lock its own repair out.
+/// Kinds that are exempt from policies, so that a policy cannot prevent its own repair.
 const EXEMPT: [&str; 4] = [
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
@@ -34,13 +34,13 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
     attributes.kind.group == GROUP && EXEMPT.contains(&attributes.kind.plural.as_str())
 }
 
-/// A policy with the bindings that put it into force.
+/// A policy with its bindings.
 struct Bound {
     policy: Known,
     bindings: Vec<Known>,
 }
 
-/// All policies that are in force, with their bindings.
+/// Returns all policies that have bindings.
 fn in_force(view: &dyn View, policies: &str, bindings: &str) -> Vec<Bound> {
     let policies = view.objects(GROUP, policies, "");
     if policies.is_empty() {
@@ -55,7 +55,7 @@ fn in_force(view: &dyn View, policies: &str, bindings: &str) -> Vec<Bound> {
     bound.filter(|bound| !bound.bindings.is_empty()).collect()
 }
 
-/// Whether a policy that cannot be evaluated refuses the request.
+/// Whether a failed evaluation rejects the request.
 fn fails_closed(policy: &Value) -> bool {
     text(spec(policy), "failurePolicy") != "Ignore"
 }

@@ -1,4 +1,4 @@
-//! Nobody makes the server read parameters of policies for them that they may not read themselves.
+//! Policy parameter authorization: a user who writes a policy or binding must be allowed to read its parameters.
 
 use auth::user::MASTERS;
 use auth::{Resource, User};
@@ -12,7 +12,6 @@ use crate::body::kind_name;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// See the module.
 pub struct PolicyParams;
 
 impl Plugin for PolicyParams {
@@ -46,12 +45,12 @@ impl Plugin for PolicyParams {
     }
 }
 
-/// What is read, as far as it is known.
+/// The parameters that are read, as far as known.
 struct Read {
     group: String,
     version: String,
     resource: String,
-    /// Why it is not known better.
+    /// The reason why the resource cannot be determined exactly.
     doubt: Option<String>,
 }
 
@@ -128,7 +127,7 @@ impl Read {
     }
 }
 
-/// A user as Go prints one.
+/// Formats a user as Go does.
 fn shown(user: &User) -> String {
     let extra: Vec<String> = user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();
     format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_read_parameters_may_not_have_them_read() {
+    fn writing_a_policy_requires_read_access_to_its_parameters() {
         let kind = api::admissionregistration::validating_admission_policy::kind();
         let (jane, admin) = (User::authenticated("jane", []), User::authenticated("admin", [MASTERS.into()]));
         let policy = value!({"metadata": {"name": "x"}, "spec": {"paramKind": {"apiVersion": "v1", "kind": "Secret"}}});

@@ -1,4 +1,4 @@
-//! Priority: a pod gets the number that its PriorityClass stands for, and one class at most is the default.
+//! Priority: sets a pod's priority from its PriorityClass, and allows at most one global default.
 
 use machinery::Value;
 use machinery::status::Status;
@@ -8,7 +8,6 @@ use super::{Attributes, Known, Notes, Operation, Plugin, View};
 
 const GROUP: &str = "scheduling.k8s.io";
 
-/// See the module.
 pub struct Priority;
 
 impl Plugin for Priority {
@@ -52,7 +51,7 @@ impl Plugin for Priority {
     }
 }
 
-/// What a client left out of an update stays as it was set on create.
+/// Keeps the values set on create for fields that an update omits.
 fn keep(pod: &mut Value, old: &Value) {
     let Some(fields) = spec_mut(pod) else { return };
     for field in ["priority", "preemptionPolicy"] {
@@ -102,7 +101,7 @@ fn set(attributes: &Attributes<'_>, pod: &mut Value, view: &dyn View) -> Result<
     Ok(())
 }
 
-/// The class of pods that name none. Of several (which only a race makes) the lowest is the safest.
+/// Returns the global default class. Of several, which only a race can create, the lowest is the safest.
 fn default_class(view: &dyn View) -> Option<Known> {
     let classes = view.objects(GROUP, "priorityclasses", "");
     let defaults = classes.into_iter().filter(|class| class["globalDefault"] == Value::Bool(true));
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_the_number_of_its_class_or_of_the_default_one() {
+    fn a_pod_gets_the_priority_of_its_class_or_of_the_default_class() {
         check("{}", Ok((5, "low")));
         check(r#"{"priorityClassName":"high"}"#, Ok((100, "high")));
         check(r#"{"priorityClassName":"high","priority":100}"#, Ok((100, "high")));

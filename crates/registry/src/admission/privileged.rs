@@ -1,4 +1,4 @@
-//! Without `--allow-privileged` no pod has a privileged container, nor any template of pods.
+//! Without `--allow-privileged`, rejects privileged containers in pods and pod templates.
 
 use machinery::status::Status;
 use machinery::{At, Errors, Value};
@@ -6,10 +6,9 @@ use machinery::{At, Errors, Value};
 use super::{Attributes, Notes, Operation, Plugin, View};
 use crate::body::kind_name;
 
-/// See the module.
 pub struct NoPrivileged;
 
-/// The lists of containers, in the order in which upstream finds fault with them.
+/// The container lists, in the order in which upstream reports errors.
 const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 impl Plugin for NoPrivileged {
@@ -26,7 +25,7 @@ impl Plugin for NoPrivileged {
     }
 }
 
-/// Where the specification of a pod is in an object.
+/// Returns the path of the pod spec in an object.
 fn place(attributes: &Attributes<'_>) -> Option<&'static [&'static str]> {
     match (attributes.kind.group.as_str(), attributes.kind.plural.as_str(), attributes.subresource) {
         ("", "pods", "" | "ephemeralcontainers") => Some(&["spec"]),
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn privileged_containers_are_found_wherever_pods_are_described() {
+    fn privileged_containers_are_rejected_in_pods_and_pod_templates() {
         let check = |path: &[&str], object: &Value, expect: &[&str]| {
             let mut errors = Errors::new();
             find(&At::root(object), path, &mut errors);

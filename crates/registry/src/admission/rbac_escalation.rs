@@ -1,4 +1,5 @@
-//! Nobody gives away by a role or a binding what they do not have themselves, unless they may `escalate` or `bind`.
+//! RBAC escalation check: a role or binding can only grant permissions that its author has, unless the author may
+//! `escalate` or `bind`.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,9 @@ use super::pods::text;
 use super::{Attributes, Notes, Plugin, View};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// How much of the list of missing permissions a client is shown.
+/// Maximum length of the list of missing permissions in an error message.
 const LISTED_BYTES_MAX: usize = 8 << 10;
 
-/// See the module.
 pub struct RbacEscalation;
 
 impl Plugin for RbacEscalation {
@@ -42,8 +42,8 @@ impl Plugin for RbacEscalation {
     }
 }
 
-/// Whether an update changes nothing but what the garbage collector writes: it must be able to delete a role that it could not grant.
-/// Labels are not among it: they decide which ClusterRoles an aggregated one takes its rules from.
+/// Whether an update only changes fields that the garbage collector writes: it must be able to delete a role that it
+/// could not grant. Labels are excluded, because they select the ClusterRoles that an aggregated role includes.
 fn only_changes_gc_fields(old: &Value, object: &Value) -> bool {
     const GC_FIELDS: [&str; 5] = ["ownerReferences", "finalizers", "selfLink", "managedFields", "resourceVersion"];
     let [old, object] = [old, object].map(|object| {
@@ -64,7 +64,7 @@ fn role(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<
         version: &attributes.version.name,
         resource: &attributes.kind.plural,
         namespace: attributes.namespace,
-        // The URL of a create names nothing, so that a right to escalate that is limited to names does not reach it.
+        // The URL of a create contains no name, so an `escalate` permission with resourceNames does not apply to it.
         name: attributes.old.map_or("", |old| Meta::of(old).name()),
         ..Resource::default()
     };
@@ -74,7 +74,7 @@ fn role(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Result<
     if let Some(why) = missing(attributes, &Rule::all_from_object(object), view) {
         return Err(attributes.forbidden(object, why));
     }
-    // The rule before counts too: an update must not drop it to keep what it has gathered.
+    // The old aggregation rule is checked too: an update must not drop the rule to keep the aggregated permissions.
     if aggregates(object) || attributes.old.is_some_and(aggregates) {
         let all = || vec![Str::from("*")];
         let everything = [
@@ -122,7 +122,7 @@ fn may(user: &User, verb: &str, resource: Resource<'_>, view: &dyn View) -> bool
     view.allows(&auth::Attributes { user, verb, target: auth::Target::Resource(resource) })
 }
 
-/// The sentence that lists what the user would give away without having it.
+/// Returns the message that lists the permissions that the user would grant without having them.
 fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Option<String> {
     let policy = policy(attributes.namespace, view);
     let (owned, unknown) = policy.rules_for(attributes.user, attributes.namespace);
@@ -148,7 +148,7 @@ fn missing(attributes: &Attributes<'_>, wanted: &[Rule], view: &dyn View) -> Opt
     Some(why)
 }
 
-/// The roles and bindings that hold in a namespace.
+/// Returns the roles and bindings that apply in a namespace.
 fn policy(namespace: &str, view: &dyn View) -> Policy {
     let mut policy = Policy::default();
     let places: &[(&str, &str)] = if namespace.is_empty() {
@@ -168,7 +168,7 @@ fn policy(namespace: &str, view: &dyn View) -> Policy {
     policy
 }
 
-/// Puts the verbs of rules about the same thing together.
+/// Merges rules for the same resources by combining their verbs.
 fn compact(rules: Vec<Rule>) -> Vec<Rule> {
     let mut by_target: BTreeMap<[Vec<Str>; 3], Rule> = BTreeMap::new();
     let mut others = Vec::new();
@@ -215,7 +215,7 @@ mod tests {
     use crate::admission::testing::{Cluster, attributes};
 
     #[test]
-    fn a_role_may_hold_only_what_its_maker_has() {
+    fn a_role_can_only_grant_permissions_of_its_author() {
         let cluster = Cluster::default()
             .with(GROUP, "clusterroles", r#"{"metadata":{"name":"r"},"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}"#)
             .with(GROUP, "clusterrolebindings", r#"{"metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"r"},"subjects":[{"kind":"User","name":"eve"}]}"#);
@@ -238,7 +238,7 @@ mod tests {
         );
     }
 
-    /// eve may update ClusterRoles, and holds nothing else.
+    /// Updates a ClusterRole as user eve, who has no other permissions.
     fn update(old: &str, new: &str) -> Result<(), String> {
         let (kind, user) = (api::rbac::cluster_role::kind(), User::authenticated("eve", []));
         let [old, new] = [old, new].map(|text| json::parse(text.as_bytes()).unwrap());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregation_rule_is_not_removed_without_the_rights_to_set_it() {
+    fn removing_an_aggregation_rule_requires_the_permission_to_set_it() {
         let role = |rest: &str| format!(r#"{{"metadata":{{"name":"x"}}{rest}}}"#);
         let before = role(r#","aggregationRule":{"clusterRoleSelectors":[{}]}"#);
         let refused = update(&before, &role("")).unwrap_err();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_lists_a_bounded_part_of_what_is_missing() {
+    fn the_list_of_missing_permissions_is_truncated() {
         let words: Vec<String> = (0..200).map(|word| format!("\"{word}{}\"", "x".repeat(200))).collect();
         let words = words.join(",");
         let wide = format!(

@@ -1,35 +1,34 @@
-//! Who is asked a second time about an object, because others changed what they saw.
+//! Reinvocation of mutating webhooks and policies after later changes (`reinvocationPolicy`).
 //!
 //! ```text
-//! first round: everybody ─(somebody changed it)─> second round: those who want to and saw something else
+//! first round: all ─(one changed the object)─> second round: those with IfNeeded that saw another object
 //! ```
 
 use std::collections::BTreeSet;
 
 use machinery::Value;
 
-/// What policies, or hooks, have done to the object of one request so far.
+/// The reinvocation state of one request, for policies or for webhooks.
 #[derive(Debug, Default)]
 pub struct Reinvocation {
     second: bool,
     changed: bool,
-    /// Those that were asked since the last change and want to be asked again.
+    /// IDs called since the last change that have the policy IfNeeded.
     asked: BTreeSet<String>,
     required: BTreeSet<String>,
     last: Option<Value>,
 }
 
-/// Whether somebody wants to see what others make of an object after him (`reinvocationPolicy`).
+/// The `reinvocationPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// Once is enough.
     Never,
-    /// If others changed it.
+    /// Called again if another webhook or policy changed the object.
     IfNeeded,
 }
 
 impl Again {
-    /// What an object with a `reinvocationPolicy` says.
+    /// Returns the `reinvocationPolicy` of a webhook or policy.
     pub fn of(holder: &Value) -> Self {
         match holder.str_at(&["reinvocationPolicy"]) {
             Some("IfNeeded") => Self::IfNeeded,
@@ -39,34 +38,33 @@ impl Again {
 }
 
 impl Reinvocation {
-    /// Whether this is the second round.
     pub const fn is_second(&self) -> bool {
         self.second
     }
 
-    /// Whether anybody changed the object.
+    /// Whether the object was changed.
     pub const fn has_changed(&self) -> bool {
         self.changed
     }
 
-    /// Begins the second round.
+    /// Starts the second round.
     pub const fn begin_second(&mut self) {
         self.second = true;
     }
 
-    /// Takes up the object. What others made of it meanwhile concerns all who were asked.
+    /// Resumes with the object. If it was changed in between, all IDs that were called are due again.
     pub fn resume(&mut self, object: &Value) {
         if self.second && self.last.as_ref().is_some_and(|last| last != object) {
             self.require_all();
         }
     }
 
-    /// Whether somebody is to be asked now.
+    /// Whether a webhook or policy is to be called now.
     pub fn wants(&self, id: &str) -> bool {
         !self.second || self.required.contains(id)
     }
 
-    /// Somebody was asked.
+    /// Records a call.
     pub fn asked(&mut self, id: &str, again: Again, changed: bool) {
         if changed {
             self.changed = true;
@@ -77,7 +75,7 @@ impl Reinvocation {
         }
     }
 
-    /// All were asked, and this is what they made.
+    /// Completes a round with its resulting object.
     pub fn finish(&mut self, object: &Value) {
         self.last = Some(object.clone());
     }
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asked_to_see_changes_of_others_is_asked_again_and_nobody_else() {
+    fn only_if_needed_callers_are_reinvoked_after_a_change() {
         let mut again = Reinvocation::default();
         again.resume(&value!({"a": 0}));
         again.asked("a", Again::IfNeeded, false);
@@ -108,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_plug_ins_change_meanwhile_concerns_all_who_want_to_see_it() {
+    fn changes_by_plugins_reinvoke_all_if_needed_callers() {
         let mut again = Reinvocation::default();
         again.asked("a", Again::Never, false);
         again.asked("b", Again::IfNeeded, false);

@@ -1,16 +1,16 @@
-//! A write as hooks and expressions are told of it: an AdmissionRequest without its objects.
+//! AdmissionRequest, without its objects, for webhooks and CEL expressions.
 
 use machinery::{GroupVersionKind, Value, value};
 
 use super::{Attributes, Operation, Seen};
 
 impl Attributes<'_> {
-    /// The kind of what is sent, if it is another than the resource's own: a `Binding` under a pod, a `Scale`.
+    /// Returns the kind of the request's object if it differs from the resource's kind: a pod's `Binding`, a `Scale`.
     pub fn part(&self) -> Option<&GroupVersionKind> {
         self.kind.subresource(&self.version.name, self.subresource).and_then(|part| part.kind.as_ref())
     }
 
-    /// What an AdmissionRequest says in the version that somebody wants to see.
+    /// Returns the AdmissionRequest in the version that the webhook or policy matches.
     pub(super) fn admission_request(&self, seen: Seen<'_>, uid: &str) -> Value {
         let gvk = |of: Seen<'_>| {
             let gvk = self.part().cloned().unwrap_or_else(|| of.kind.gvk(&of.version.name));
@@ -33,7 +33,7 @@ impl Attributes<'_> {
             "dryRun": (self.dry_run),
             "options": (self.options.clone()),
         });
-        // The namespace of a namespace is itself.
+        // A Namespace object is in its own namespace here.
         let namespace = if self.is("", "namespaces") { self.name } else { self.namespace };
         let texts = [
             ("name", self.name),
@@ -51,7 +51,7 @@ impl Attributes<'_> {
 }
 
 impl Operation {
-    /// Its word in rules, requests and metrics.
+    /// Returns the name in rules, requests and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Create => "CREATE",

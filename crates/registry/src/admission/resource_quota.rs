@@ -1,8 +1,8 @@
-//! ResourceQuota: what a namespace may use in all is not exceeded, exactly.
+//! ResourceQuota: enforces the limits of a namespace exactly.
 //!
-//! What a write uses is added to the quota's status in the transaction of the write itself: whoever was faster makes the
-//! transaction fail, and the sum is made anew. Upstream updates the quota first and lets a controller correct what a
-//! write that failed later left behind.
+//! The usage of a write is added to the quota's status in the transaction of the write itself. A concurrent change of
+//! the quota fails the transaction, and the sum is computed again. Upstream updates the quota first, and a controller
+//! corrects the usage if the write fails later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,27 +18,26 @@ use super::pods::{items, text};
 use super::{Attributes, Effect, Operation, Plugin, View};
 use crate::write::{self, Target};
 
-/// Who owns what is written here, as upstream's own client does.
+/// Field manager of quota updates; upstream's name.
 const MANAGER: &str = "kube-apiserver";
 
-/// See the module.
 #[derive(Default)]
 pub struct ResourceQuota {
     limited: Vec<Limited>,
 }
 
-/// What may be used only where a quota counts it.
+/// A resource that may only be consumed if a quota covers it.
 struct Limited {
     group: String,
     plural: String,
-    /// Parts of the names of resources.
+    /// Substrings of resource names.
     contains: Vec<String>,
-    /// Scopes that only objects may be in that a quota of such a scope counts.
+    /// Scopes that require a quota with the same scope.
     scopes: Vec<Value>,
 }
 
 impl ResourceQuota {
-    /// Reads the configuration of the plug-in.
+    /// Parses the plugin's configuration.
     pub fn of(config: &Value) -> Self {
         let limited = |entry: &Value| Limited {
             group: text(entry, "apiGroup").to_owned(),
@@ -52,7 +51,7 @@ impl ResourceQuota {
         Self { limited: items(config, "limitedResources").iter().map(limited).collect() }
     }
 
-    /// Refuses what uses something that is limited and that no quota counts.
+    /// Rejects objects that consume a limited resource that no quota covers.
     fn check_covered(
         &self,
         attributes: &Attributes<'_>,
@@ -78,7 +77,7 @@ impl ResourceQuota {
         Err(attributes.forbidden(object, format!("insufficient quota to consume: {}", bare.join(","))))
     }
 
-    /// Refuses what is in a scope that is limited and that no quota has.
+    /// Rejects objects in a limited scope that no quota covers.
     fn check_scopes(&self, attributes: &Attributes<'_>, object: &Value, quotas: &[Value]) -> Result<(), Status> {
         let (group, plural) = (attributes.kind.group.as_str(), attributes.kind.plural.as_str());
         let here = self.limited.iter().filter(|limited| attributes.is(&limited.group, &limited.plural));
@@ -134,7 +133,7 @@ impl Plugin for ResourceQuota {
     }
 }
 
-/// Whether a write of this sort uses anything.
+/// Whether the write can change the usage.
 fn is_counted(attributes: &Attributes<'_>) -> bool {
     let core = |plural| attributes.is("", plural);
     match (attributes.operation, attributes.subresource) {
@@ -147,7 +146,7 @@ fn is_counted(attributes: &Attributes<'_>) -> bool {
     }
 }
 
-/// What must hold before anything can be summed up.
+/// Checks that a pod specifies all resources that the quota limits, and that the quota's current usage is known.
 fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[Str]) -> Result<(), Status> {
     let name = Meta::of(quota).name();
     if attributes.is("", "pods")
@@ -163,7 +162,7 @@ fn check(attributes: &Attributes<'_>, object: &Value, quota: &Value, counted: &[
     Ok(())
 }
 
-/// What the write adds to what is used, without what it leaves as it is.
+/// Returns the usage that the write adds; unchanged resources are omitted.
 fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status> {
     let used_by = |object| usage::of(&attributes.kind.group, &attributes.kind.plural, object, attributes.now);
     let mut delta = used_by(object);
@@ -183,7 +182,7 @@ fn delta(attributes: &Attributes<'_>, object: &Value) -> Result<Amounts, Status>
     Ok(delta)
 }
 
-/// The quota with what the write adds, if that is anything it counts.
+/// Returns the updated quota, or `None` if the write adds nothing that the quota counts.
 fn charge(
     attributes: &Attributes<'_>,
     object: &Value,
@@ -215,7 +214,7 @@ fn charge(
     Err(attributes.forbidden(object, why))
 }
 
-/// The quota as it is to be stored, as if its status had been updated by a client.
+/// Returns the status update of a quota.
 fn updated(attributes: &Attributes<'_>, quota: &Value, used: &Amounts) -> Effect {
     let kind: Kind = api::core::resource_quota::kind();
     let mut object = quota.clone();

@@ -1,4 +1,4 @@
-//! RuntimeClass: a pod gets the overhead and the place that its runtime needs.
+//! RuntimeClass: sets the overhead, node selector and tolerations of a pod's RuntimeClass.
 
 use api::quota::amounts;
 use machinery::status::Status;
@@ -7,7 +7,6 @@ use machinery::{Object, Value};
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, Known, Notes, Plugin, View};
 
-/// See the module.
 pub struct RuntimeClass;
 
 impl Plugin for RuntimeClass {
@@ -105,7 +104,7 @@ fn merge(fields: &mut Object, wanted: Object) {
     }
 }
 
-/// Whether a toleration tolerates all that another one does, and as long.
+/// Whether a toleration includes another one, for at least the same time.
 pub fn covers(wide: &Value, narrow: &Value) -> bool {
     let same = |field: &str| text(wide, field) == text(narrow, field);
     let key = text(wide, "key").is_empty() || same("key");
@@ -133,7 +132,7 @@ mod tests {
     use crate::admission::testing::{Cluster, attributes};
 
     #[test]
-    fn a_pod_gets_what_its_runtime_needs() {
+    fn a_pod_gets_the_overhead_and_scheduling_of_its_runtime_class() {
         let class =
             r#"{"metadata":{"name":"k"},"overhead":{"podFixed":{"cpu":"1"}},"scheduling":{"nodeSelector":{"a":"b"}}}"#;
         let cluster = Cluster::default().with("node.k8s.io", "runtimeclasses", class);

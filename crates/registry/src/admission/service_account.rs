@@ -1,4 +1,4 @@
-//! ServiceAccount: a pod runs as a service account of its namespace, and gets its token.
+//! ServiceAccount: sets the service account of a pod and mounts its token.
 
 use machinery::meta::Meta;
 use machinery::status::Status;
@@ -7,15 +7,14 @@ use machinery::{Object, Value, value};
 use super::pods::{containers, is_mirror, items, list_mut, references_secrets, spec, spec_mut, text};
 use super::{Attributes, Known, Notes, Operation, Plugin, View};
 
-/// Where containers find the token, the authority of the API server and the name of their namespace.
+/// The mount path of the token, the CA of the API server and the namespace.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// What the name of the volume starts with.
+/// Prefix of the volume name.
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// An hour, and seven seconds by which upstream knows tokens that it extends for old clients.
+/// One hour plus seven seconds, by which upstream recognizes tokens that it extends for old clients.
 const EXPIRATION_SECONDS: i64 = 60 * 60 + 7;
 const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// See the module.
 pub struct ServiceAccount;
 
 impl Plugin for ServiceAccount {
@@ -85,13 +84,13 @@ fn account_of(attributes: &Attributes<'_>, pod: &Value, view: &dyn View) -> Resu
     view.object("", "serviceaccounts", namespace, name).ok_or_else(missing)
 }
 
-/// The pod has the first word, then the account; otherwise it gets a token.
+/// Whether a token is mounted: according to the pod, otherwise to the account, otherwise yes.
 fn automounts(pod: &Value, account: &Value) -> bool {
     let said = |of: &Value| of.get("automountServiceAccountToken").and_then(Value::as_bool);
     said(spec(pod)).or_else(|| said(account)).unwrap_or(true)
 }
 
-/// Adds the volume and its mounts, where nothing else is mounted in its place.
+/// Adds the token volume, and mounts it in containers that have no other mount at its path.
 fn mount(pod: &mut Value, suffix: &str) {
     let volumes = items(spec(pod), "volumes").iter().map(|volume| text(volume, "name"));
     let existing = volumes.into_iter().find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
@@ -134,7 +133,7 @@ fn volume(name: &str) -> Value {
     })
 }
 
-/// What a kubelet runs from a file must not reach for what the API would have to permit.
+/// Rejects a mirror pod that references service accounts, secrets, tokens or other API objects.
 fn judge_mirror(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> {
     let spec = spec(pod);
     let volumes = items(spec, "volumes");
@@ -154,7 +153,7 @@ fn judge_mirror(attributes: &Attributes<'_>, pod: &Value) -> Result<(), Status> 
     Err(attributes.forbidden(pod, why))
 }
 
-/// Where the account says so, its pods may use no secret but those it lists.
+/// Limits a pod to the account's mountable secrets, if the account enforces that.
 fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&str]) -> Result<(), Status> {
     let enforced = Meta::of(account).annotation(ENFORCE_MOUNTABLE);
     if !matches!(enforced, Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_mounted_over_something_else_nor_where_it_is_not_wanted() {
+    fn a_token_is_not_mounted_over_another_mount_or_when_automount_is_disabled() {
         let taken = format!(
             r#"{{"spec":{{"containers":[{{"name":"c","volumeMounts":[{{"name":"v","mountPath":"{MOUNT_PATH}"}}]}}]}}}}"#
         );
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_is_not_there_or_does_not_list_a_secret_refuses_the_pod() {
+    fn a_missing_account_or_an_unlisted_secret_rejects_the_pod() {
         let missing = admitted(DEFAULT, r#"{"spec":{"serviceAccountName":"a"}}"#).unwrap_err();
         assert_eq!(missing, r#"error looking up service account n/a: serviceaccount "a" not found"#);
         let strict = r#"{"metadata":{"name":"default","namespace":"n","annotations":{"kubernetes.io/enforce-mountable-secrets":"true"}}}"#;
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kubelet_shows_must_not_reach_for_secrets() {
+    fn a_mirror_pod_must_not_reference_secrets() {
         let pod = r#"{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},"spec":{"volumes":[{"name":"v","secret":{"secretName":"s"}}]}}"#;
         assert_eq!(admitted(DEFAULT, pod).unwrap_err(), "a mirror pod may not reference secrets");
     }

@@ -1,4 +1,4 @@
-//! StorageObjectInUseProtection: volumes, claims and attribute classes get the finalizer that keeps them while in use.
+//! StorageObjectInUseProtection: adds the protection finalizer to volumes, claims and VolumeAttributesClasses.
 
 use machinery::Value;
 use machinery::meta::MetaMut;
@@ -12,7 +12,6 @@ const FINALIZERS: [(&str, &str, &str); 3] = [
     ("storage.k8s.io", "volumeattributesclasses", "kubernetes.io/vac-protection"),
 ];
 
-/// See the module.
 pub struct StorageObjectInUseProtection;
 
 impl Plugin for StorageObjectInUseProtection {

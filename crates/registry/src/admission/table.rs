@@ -1,4 +1,4 @@
-//! All plug-ins by name, in the order in which they run.
+//! The table of admission plugins, in the order in which they run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,44 +37,42 @@ use super::service_account::ServiceAccount;
 use super::storage_protection::StorageObjectInUseProtection;
 use super::toleration_seconds::DefaultTolerationSeconds;
 
-/// What the flags say: `--enable-admission-plugins` and `--disable-admission-plugins`.
+/// `--enable-admission-plugins` and `--disable-admission-plugins`.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
-    /// On besides those that are on anyway.
+    /// Plugins enabled in addition to the default ones.
     pub enable: Vec<String>,
-    /// Off, also if on by default.
+    /// Disabled plugins, even if enabled by default.
     pub disable: Vec<String>,
-    /// Whether privileged containers are refused: `--allow-privileged=false`.
+    /// Whether privileged containers are rejected: `--allow-privileged=false`.
     pub refuse_privileged: bool,
-    /// The configuration of plug-ins by name, from `--admission-control-config-file`.
+    /// Plugin configurations by name, from `--admission-control-config-file`.
     pub config: BTreeMap<String, Value>,
 }
 
-/// What is wrong with the flags.
+/// Reasons why the flags are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// There is no such plug-in.
+    /// The plugin does not exist.
     #[error("{flag} plugin {name:?} is unknown")]
     Name {
-        /// The flag that names it.
+        /// The flag that contains the name.
         flag: &'static str,
-        /// The name.
         name: String,
     },
-    /// The same plug-in is to be on and off.
+    /// A plugin is both enabled and disabled.
     #[error("[{}] in enable-admission-plugins and disable-admission-plugins overlapped", .0.join(" "))]
     Both(Vec<String>),
 }
 
 type Make = fn(&Value) -> Box<dyn Plugin>;
 
-/// One plug-in.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub name: &'static str,
     pub default: Switch,
-    /// How it is made from its configuration; `None` for what asks over the network or makes other objects, which is not
-    /// made here.
+    /// The constructor; `None` for plugins that use the network or create other objects, which are implemented
+    /// elsewhere.
     pub make: Option<Make>,
 }
 
@@ -92,8 +90,8 @@ macro_rules! rows {
     };
 }
 
-/// Later ones see what earlier ones made of an object: defaults come before what counts or judges them, and quota is
-/// last, so that nothing is charged for what another one refuses.
+/// Later plugins see the changes of earlier ones. Defaults come before plugins that count or validate them. Quota is
+/// last, so that nothing is charged for a rejected object.
 const ROWS: &[Row] = rows![
     AlwaysAdmit: Off = |_| AlwaysAdmit,
     NamespaceAutoProvision: Off,
@@ -133,7 +131,7 @@ const ROWS: &[Row] = rows![
     AlwaysDeny: Off = |_| AlwaysDeny,
 ];
 
-/// The plug-ins that flags ask for.
+/// Returns the plugins that the flags enable.
 pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, Unknown> {
     let known = |name: &String| ROWS.iter().any(|row| row.name == name);
     for (flag, names) in [("enable-admission-plugins", &flags.enable), ("disable-admission-plugins", &flags.disable)] {
@@ -152,17 +150,17 @@ pub(super) fn rows(flags: &Flags) -> Result<Vec<Row>, Unknown> {
     Ok(ROWS.iter().filter(on).copied().collect())
 }
 
-/// The names of all plug-ins, in their order.
+/// Returns the names of all plugins in order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
 
-/// Whether there is a plug-in of this name.
+/// Whether a plugin of this name exists.
 pub(super) fn is_known(name: &str) -> bool {
     ROWS.iter().any(|row| row.name == name)
 }
 
-/// What no flag turns off.
+/// Returns the plugins that no flag disables.
 pub(super) fn always(flags: &Flags) -> Vec<Box<dyn Plugin>> {
     let mut plugins: Vec<Box<dyn Plugin>> = vec![Box::new(RbacEscalation), Box::new(PolicyParams)];
     if flags.refuse_privileged {
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_turn_plugins_on_and_off_and_must_know_them() {
+    fn flags_enable_and_disable_plugins_and_reject_unknown_names() {
         check(&[], &[], Ok((&["NamespaceLifecycle", "ResourceQuota"], &["AlwaysDeny", "NamespaceExists"])));
         check(&["AlwaysDeny"], &["Priority"], Ok((&["AlwaysDeny"], &["Priority"])));
         check(&["Nope"], &[], Err(r#"enable-admission-plugins plugin "Nope" is unknown"#));

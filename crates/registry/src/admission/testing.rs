@@ -1,4 +1,4 @@
-//! What tests of plug-ins share: a cluster made of a list of objects, and attributes of a write.
+//! Test helpers for admission plugins: a cluster of listed objects, and attributes of a write.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use super::{Attributes, Known, Operation, View};
 #[derive(Default)]
 pub struct Cluster {
     objects: Vec<(String, String, Value)>,
-    /// Whether everything is allowed.
+    /// Whether all requests are authorized.
     pub allows: bool,
 }
 
 impl Cluster {
-    /// The same with an object.
+    /// Adds an object.
     pub fn with(mut self, group: &str, plural: &str, object: &str) -> Self {
         let object = json::parse(object.as_bytes()).expect("the test's object is JSON");
         self.objects.push((group.to_owned(), plural.to_owned(), object));
         self
     }
 
-    /// The same where everything is allowed, or nothing.
+    /// Authorizes all requests, or none.
     pub const fn allowing(mut self, allows: bool) -> Self {
         self.allows = allows;
         self
@@ -76,7 +76,7 @@ impl cel::Authorizer for Fixed {
     }
 }
 
-/// A write of an object `x`, in the namespace `n` if its kind lives in one.
+/// Returns the attributes of a write of an object `x`, in namespace `n` if its kind is namespaced.
 pub fn attributes<'a>(kind: &'a Kind, user: &'a User, operation: Operation) -> Attributes<'a> {
     Attributes {
         kind,

@@ -1,4 +1,4 @@
-//! DefaultTolerationSeconds: a pod stays five minutes on a node that is not ready or unreachable, unless it says otherwise.
+//! DefaultTolerationSeconds: pods tolerate the not-ready and unreachable taints for five minutes by default.
 
 use machinery::status::Status;
 use machinery::{Value, value};
@@ -6,18 +6,17 @@ use machinery::{Value, value};
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};
 
-/// Taints, and what the flags that say how long they are tolerated are called in the configuration.
+/// The taints, with the configuration fields of their toleration seconds.
 const TAINTS: [(&str, &str); 2] =
     [("node.kubernetes.io/not-ready", "notReadySeconds"), ("node.kubernetes.io/unreachable", "unreachableSeconds")];
 const SECONDS: i64 = 300;
 
-/// See the module.
 pub struct DefaultTolerationSeconds {
     seconds: [i64; 2],
 }
 
 impl DefaultTolerationSeconds {
-    /// From how long a pod stays: `notReadySeconds`, `unreachableSeconds`.
+    /// Parses `notReadySeconds` and `unreachableSeconds`.
     pub fn of(config: &Value) -> Self {
         Self { seconds: TAINTS.map(|(_, name)| config.get(name).and_then(Value::as_int).unwrap_or(SECONDS)) }
     }

@@ -1,10 +1,10 @@
-//! Admission webhooks: which of them are asked about a request, what they are sent, and what their answers mean.
+//! Admission webhooks: matching, reviews, and the interpretation of responses.
 //!
 //! ```text
-//! Hook ─selects?─> version to show ─conditions?─> review ─(the server calls)─> answer ─> notes, patch, or refusal
+//! Hook ─selects?─> version to send ─conditions?─> review ─(the server calls)─> response ─> notes, patch, or rejection
 //! ```
 //!
-//! Nothing here speaks to a webhook: the API server carries reviews there and answers back.
+//! This module does not use the network: the API server sends the reviews.
 
 mod answer;
 mod review;
@@ -29,7 +29,7 @@ pub use answer::{Answer, Failure};
 pub use review::{Review, ReviewVersion, delete_options, write_options};
 
 const GROUP: &str = "admissionregistration.k8s.io";
-/// What decides over requests is never decided over: a hook must not lock its own repair out.
+/// Kinds that are exempt from webhooks, so that a webhook cannot prevent its own repair.
 const EXEMPT: [&str; 6] = [
     "validatingwebhookconfigurations",
     "mutatingwebhookconfigurations",
@@ -38,23 +38,20 @@ const EXEMPT: [&str; 6] = [
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
 ];
-/// How long a hook may take if it does not say.
+/// Default timeout of a webhook.
 const TIMEOUT_SECONDS: u64 = 10;
 
-/// When hooks are asked.
+/// The admission phase of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// They may change the object.
     Mutating,
-    /// They may refuse it.
     Validating,
 }
 
 /// One webhook of a configuration.
 pub struct Hook {
-    /// The name of the configuration.
+    /// The name of the configuration object.
     pub configuration: String,
-    /// Its own name.
     pub name: String,
     id: String,
     entry: Value,
@@ -62,7 +59,7 @@ pub struct Hook {
 }
 
 impl Hook {
-    /// The webhooks of a configuration.
+    /// Returns the webhooks of a configuration.
     pub fn all(configuration: &Value) -> Vec<Self> {
         let env = Host::MatchConditions.env_set().stored;
         let name = Meta::of(configuration).name();
@@ -87,12 +84,10 @@ impl Hook {
         hooks.map(hook).collect()
     }
 
-    /// Where it is.
     pub fn client_config(&self) -> &Value {
         &self.entry["clientConfig"]
     }
 
-    /// How long it may take.
     pub fn timeout_seconds(&self) -> u64 {
         let seconds = self.entry.get("timeoutSeconds").and_then(Value::as_int);
         seconds
@@ -101,22 +96,21 @@ impl Hook {
             .unwrap_or(TIMEOUT_SECONDS)
     }
 
-    /// Whether a request goes on when the hook cannot be asked.
+    /// Whether a failed call admits the request (`failurePolicy: Ignore`).
     pub fn fails_open(&self) -> bool {
         text(&self.entry, "failurePolicy") == "Ignore"
     }
 
-    /// What it is known by among the hooks of one request.
+    /// Returns an ID that is unique among the webhooks of a request.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether it wants to see what others make of an object after it.
     pub fn again(&self) -> Again {
         Again::of(&self.entry)
     }
 
-    /// The version in which the hook wants to see the object of a request; `None` if it does not concern it.
+    /// Returns the version in which the webhook receives the object, or `None` if it does not match the request.
     pub fn selects<'a>(
         &self,
         attributes: &Attributes<'a>,
@@ -129,7 +123,7 @@ impl Hook {
         }
         let equivalent = text(&self.entry, "matchPolicy") != "Exact";
         let seen = by_rules(items(&self.entry, "rules"), attributes, object, equivalent);
-        // A namespace that is not found matters only to a hook that the request concerns.
+        // A missing namespace is only an error for a webhook that matches the request otherwise.
         if seen.is_some() {
             in_namespace?;
         }
@@ -157,7 +151,7 @@ impl Hook {
         Ok(selector.matches_labels(Meta::of(&namespace).labels()))
     }
 
-    /// Whether the match conditions hold for a review. What goes wrong with them is judged by the failure policy.
+    /// Whether the match conditions are true for a review. Errors are handled by the failure policy.
     pub fn conditions_hold(
         &self,
         attributes: &Attributes<'_>,
@@ -188,7 +182,7 @@ impl Hook {
         }
     }
 
-    /// What becomes of a request when asking the hook failed: it goes on, or is refused.
+    /// Admits or rejects a request after a failed call, according to the failure policy.
     pub fn settle(
         &self,
         failure: Failure,
@@ -214,7 +208,7 @@ impl Hook {
         }
     }
 
-    /// Whether a request that must have no effect may be shown to the hook.
+    /// Rejects a dry-run request for a webhook with side effects.
     fn check_dry_run(&self, attributes: &Attributes<'_>) -> Result<(), Failure> {
         if !attributes.dry_run || matches!(text(&self.entry, "sideEffects"), "None" | "NoneOnDryRun") {
             return Ok(());
@@ -226,7 +220,7 @@ impl Hook {
     }
 }
 
-/// Whether no hook is asked about a write.
+/// Whether the write is exempt from webhooks.
 pub fn is_exempt(attributes: &Attributes<'_>) -> bool {
     let kind = attributes.kind;
     kind.group == GROUP && EXEMPT.contains(&kind.plural.as_str())

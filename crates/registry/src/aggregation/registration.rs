@@ -1,4 +1,4 @@
-//! The APIServices of what this server serves itself: made at its start, and with every definition that comes or goes.
+//! Local APIServices: created at startup for built-in groups, and kept in sync with CRDs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use api::kind::{Kind, Shape};
 use machinery::meta::Meta;
 use machinery::{Value, value};
 
-/// The label by which the server knows what it made, and whether it still keeps it.
+/// The label of APIServices that the server manages.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// Made at the server's start, and then left to whoever changes it.
+/// The label value of APIServices created at startup and not updated afterwards.
 const ON_START: &str = "onstart";
-/// Kept as it is for as long as there is a definition.
+/// The label value of APIServices kept in sync while a CRD exists.
 const ALWAYS: &str = "true";
 
-/// Where the built-in groups stand; upstream's numbers.
+/// groupPriorityMinimum of the built-in groups; upstream's values.
 const GROUPS: [(&str, i64); 21] = [
     ("", 18_000),
     ("apps", 17_800),
@@ -38,24 +38,22 @@ const GROUPS: [(&str, i64); 21] = [
     ("flowcontrol.apiserver.k8s.io", 16_100),
     ("internal.apiserver.k8s.io", 16_000),
 ];
-/// Where a built-in group stands that has no number of its own: after all that have.
+/// groupPriorityMinimum of built-in groups that are not listed: after all that are.
 const OTHER_GROUP: i64 = 16_000;
-/// Where groups of custom resources stand.
+/// groupPriorityMinimum of custom resource groups.
 const CUSTOM_GROUP: i64 = 1000;
 const CUSTOM_VERSION: i64 = 100;
 
-/// What is to be done about an APIService.
+/// A change of an APIService.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Registration {
-    /// It is missing.
     Create(Value),
-    /// It is not what it should be.
     Replace(Value),
-    /// It is of something that is no longer served.
+    /// The name of an APIService whose group version is no longer served.
     Delete(String),
 }
 
-/// The APIServices of these kinds.
+/// Returns the APIServices of these kinds.
 pub fn own(kinds: &[Arc<Kind>]) -> Vec<Value> {
     let mut versions: BTreeMap<(&str, &str), bool> = BTreeMap::new();
     for kind in kinds.iter().filter(|kind| kind.group != "apiregistration.k8s.io") {
@@ -67,7 +65,7 @@ pub fn own(kinds: &[Arc<Kind>]) -> Vec<Value> {
     versions.into_iter().map(|((group, version), custom)| registered(group, version, custom)).collect()
 }
 
-/// What is to be done so that what is registered is what is served. `starting` is true once, at the server's start.
+/// Returns the changes that make the APIServices match the served versions. `starting` is true once, at startup.
 pub fn register(wanted: &[Value], have: &[Value], starting: bool) -> Vec<Registration> {
     let find = |all: &'_ [Value], name: &str| all.iter().find(|one| Meta::of(one).name() == name).cloned();
     let mut plan = Vec::new();
@@ -126,7 +124,7 @@ fn registered(group: &str, version: &str, custom: bool) -> Value {
     object
 }
 
-/// Stable versions stand before beta ones and those before alpha ones; upstream's numbers.
+/// Returns the versionPriority: stable before beta before alpha; upstream's values.
 fn version_priority(group: &str, version: &str) -> i64 {
     match (group, version) {
         ("", _) => 1,
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_registered_and_what_is_not_is_no_more() {
+    fn served_versions_are_registered_and_others_are_removed() {
         let (core, custom) = (registered("", "v1", false), registered("example.com", "v1", true));
         let wanted = [core.clone(), custom.clone()];
         assert_eq!(shown(&register(&wanted, &[], true)), ["create v1.", "create v1.example.com"]);
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_made_is_theirs() {
+    fn unmanaged_api_services_are_not_changed() {
         let mut other = registered("example.com", "v1", true);
         if let Some(Value::Object(metadata)) = other.get_mut("metadata") {
             metadata.remove("labels");
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_stand_as_upstream_has_them() {
+    fn group_priorities_match_upstream() {
         let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
         let Ok(text) = std::fs::read(format!("{shared}/reference/bootstrap/apiservices.json")) else {
             println!("skipped: upstream's objects are not beside this checkout");

@@ -1,10 +1,10 @@
-//! Which container of a pod is meant.
+//! Container selection for log, exec and attach.
 
 use machinery::Value;
 use machinery::meta::Meta;
 use machinery::status::Status;
 
-/// The container that a request means: the one it names, or the only one.
+/// Returns the named container, or the only one.
 pub fn choose<'a>(pod: &'a Value, named: &'a str) -> Result<&'a str, Status> {
     let name = Meta::of(pod).name();
     let containers = names(pod, "containers");
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_is_named_or_the_only_one() {
+    fn the_named_or_only_container_is_selected() {
         let check = |spec: Value, named: &str, expect: &str| {
             let pod = value!({"metadata": {"name": "p"}, "spec": spec});
             let found = choose(&pod, named).map_or_else(|status| status.message, str::to_owned);

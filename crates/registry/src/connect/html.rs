@@ -1,6 +1,6 @@
-//! Links of a page that is seen through the proxy.
+//! Rewrites links in HTML pages that are served through the proxy.
 
-/// Attributes that hold a URL, by their elements.
+/// Elements and their attributes that contain a URL.
 const LINKS: [(&str, &[&str]); 25] = [
     ("a", &["href"]),
     ("applet", &["codebase"]),
@@ -29,10 +29,10 @@ const LINKS: [(&str, &[&str]); 25] = [
     ("video", &["poster", "src"]),
 ];
 
-/// Elements whose content is no markup.
+/// Elements whose content is not markup.
 const RAW: [&str; 9] = ["iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "title", "xmp"];
 
-/// The page with each of its links as `link` has it. Everything else stays byte for byte.
+/// Rewrites each link with `link`. All other bytes are unchanged.
 pub fn rewrite(page: &[u8], link: impl Fn(&str) -> String) -> Vec<u8> {
     let mut out = Vec::with_capacity(page.len() + page.len() / 16);
     let mut at = 0;
@@ -53,7 +53,7 @@ pub fn rewrite(page: &[u8], link: impl Fn(&str) -> String) -> Vec<u8> {
     out
 }
 
-/// Writes the tag that begins at `start`, and what it holds if that is no markup. Gives where it ends.
+/// Writes the tag at `start`, including its content if that is not markup. Returns the end offset.
 fn element(page: &[u8], start: usize, link: &impl Fn(&str) -> String, out: &mut Vec<u8>) -> usize {
     let mut at = skip(page, start + 1, |byte| !byte.is_ascii_whitespace() && !matches!(byte, b'/' | b'>'));
     let name = String::from_utf8_lossy(&page[start + 1..at]).to_ascii_lowercase();
@@ -85,12 +85,12 @@ fn element(page: &[u8], start: usize, link: &impl Fn(&str) -> String, out: &mut 
 
 struct Attribute<'p> {
     key: &'p [u8],
-    /// Where its value is, without quotes.
+    /// The byte range of the value, without quotes.
     value: std::ops::Range<usize>,
     end: usize,
 }
 
-/// The attribute that begins at `start`; it is at least one byte long.
+/// Parses the attribute at `start`; it is at least one byte long.
 fn attribute(page: &[u8], start: usize) -> Attribute<'_> {
     let name_end = skip(page, start + 1, |byte| !byte.is_ascii_whitespace() && !matches!(byte, b'=' | b'>' | b'/'));
     let key = &page[start..name_end];
@@ -111,7 +111,7 @@ fn attribute(page: &[u8], start: usize) -> Attribute<'_> {
     }
 }
 
-/// Where the closing tag of a raw element begins.
+/// Returns the offset of the closing tag of a raw element.
 fn raw_end(page: &[u8], mut at: usize, name: &str) -> usize {
     while let Some(found) = find(page, at, b"</") {
         let rest = &page[found + 2..];
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_back_through_the_proxy() {
+    fn links_are_rewritten_to_the_proxy() {
         check(r#"<a href="/rewriteme">test</a>"#, r#"<a href="/proxy/rewriteme">test</a>"#);
         check("<IMG alt=x SRC = '/i.png' /><p>", "<IMG alt=x SRC = '/proxy/i.png' /><p>");
         check("<a class=b href=/c>d</a>", "<a class=b href=/proxy/c>d</a>");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_stays() {
+    fn content_other_than_links_is_unchanged() {
         for page in [
             "",
             "1 < 2 > 1 <",
@@ -178,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn no_page_makes_it_panic_or_lose_anything() {
+    fn random_pages_neither_panic_nor_lose_content() {
         let letters = b"<a href=\"'>/! -s";
-        // A small generator of its own: same pages in every run.
+        // A simple deterministic generator: every run tests the same pages.
         let mut seed = 7_u64;
         for _ in 0..5000 {
             let page: Vec<u8> = (0..24)

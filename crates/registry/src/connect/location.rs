@@ -1,32 +1,30 @@
-//! Where a proxied request goes: a port of a pod, or an endpoint of a service.
+//! Location of proxied requests: a port of a pod, or an endpoint of a service.
 
 use std::net::IpAddr;
 
 use machinery::Value;
 use machinery::status::Status;
 
-/// How the other end is spoken to.
+/// The scheme of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Without TLS.
     Http,
-    /// With TLS, whoever vouches for it.
+    /// TLS without certificate verification.
     Https,
 }
 
-/// What stands in the place of a name: `name`, `name:port` or `scheme:name:port`.
+/// A proxy name: `name`, `name:port` or `scheme:name:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name<'a> {
-    /// `http` unless it is said.
+    /// Defaults to `http`.
     pub scheme: Scheme,
-    /// The name of the object.
     pub name: &'a str,
-    /// A port by number or name; empty if none is given.
+    /// A port number or name; may be empty.
     pub port: &'a str,
 }
 
 impl<'a> Name<'a> {
-    /// Reads a name. `kind` is what it names, for the message.
+    /// Parses a name. `kind` appears in the error message.
     pub fn parse(text: &'a str, kind: &str) -> Result<Self, Status> {
         let parts: Vec<&str> = text.split(':').collect();
         let (scheme, name, port) = match parts.as_slice() {
@@ -48,7 +46,7 @@ impl<'a> Name<'a> {
 }
 
 impl Scheme {
-    /// `https`.
+    /// Returns the scheme of the URL, for example `https`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -64,7 +62,7 @@ impl Scheme {
     }
 }
 
-/// The port of a pod that a request means, as `address:port`: the one it names, or the first that the pod declares.
+/// Returns `address:port` of a pod: the named port, or the first that the pod declares.
 pub fn pod_port(pod: &Value, name: &Name<'_>) -> Result<String, Status> {
     let declared = || {
         let containers = pod.at(&["spec", "containers"])?.as_array()?;
@@ -82,7 +80,7 @@ pub fn pod_port(pod: &Value, name: &Name<'_>) -> Result<String, Status> {
     Ok(join(address, &port))
 }
 
-/// The endpoints behind the port of a service that a request means, with the pods that must have them.
+/// Returns the ready endpoints of a service port, with the pods they belong to.
 pub fn endpoints<'s>(service: &Value, slices: &'s [Value], name: &Name<'_>) -> Result<Vec<Endpoint<'s>>, Status> {
     let port = port_name(service, name)?;
     let mut found = Vec::new();
@@ -103,8 +101,8 @@ pub fn endpoints<'s>(service: &Value, slices: &'s [Value], name: &Name<'_>) -> R
     Ok(found)
 }
 
-/// One of the endpoints, beginning at the one that was drawn: the first whose pod has that address. An endpoint is
-/// written by whoever may write endpoints, and must not lead anywhere else.
+/// Returns the first endpoint, starting at a random index, whose pod has that address. The check prevents users who can
+/// write EndpointSlices from redirecting the proxy elsewhere.
 pub fn endpoint(
     endpoints: &[Endpoint<'_>],
     name: &Name<'_>,
@@ -125,16 +123,16 @@ pub fn endpoint(
     }
 }
 
-/// An address behind a service.
+/// An endpoint of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint<'s> {
     address: &'s str,
     port: i64,
-    /// Namespace and name of the pod that is said to have it.
+    /// Namespace and name of the endpoint's target pod.
     pod: (&'s str, &'s str),
 }
 
-/// Whether the server may be made to send something there: not to itself, nor to its neighbours on a link.
+/// Whether the proxy may connect to an address: not if it is loopback, link-local, multicast, broadcast or unspecified.
 pub fn is_proxyable(address: &str) -> bool {
     match address.parse() {
         Ok(IpAddr::V4(ip)) => {
@@ -151,7 +149,8 @@ pub(super) fn join(host: &str, port: &str) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The name of a service's port, by which endpoints know theirs. A number is that of the service.
+/// Returns the name of a service port, which identifies the port in EndpointSlices. A number is the service's port
+/// number.
 fn port_name<'n>(service: &'n Value, name: &Name<'n>) -> Result<&'n str, Status> {
     let Ok(number) = name.port.parse::<i64>() else { return Ok(name.port) };
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
@@ -181,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_schemes_and_ports() {
+    fn proxy_names_have_optional_schemes_and_ports() {
         let check = |text: &str, expect: &str| {
             let found = Name::parse(text, "pod").map_or_else(
                 |status| status.message,
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_of_a_pod_is_named_or_declared_first() {
+    fn the_pod_port_is_the_named_or_first_declared_one() {
         let check = |text: &str, address: &str, expect: &str| {
             let pod = value!({
                 "spec": {"containers": [{"name": "none"}, {"ports": [{"containerPort": 8080}, {"containerPort": 9}]}]},
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_ready_has_the_port_and_is_its_pods_own() {
+    fn an_endpoint_must_be_ready_have_the_port_and_match_its_pod() {
         let service = value!({"spec": {"ports": [{"name": "web", "port": 80}]}});
         let endpoint_of = |address: &str, ready: bool, pod: &str| {
             value!({

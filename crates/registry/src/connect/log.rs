@@ -1,4 +1,4 @@
-//! The options of a log.
+//! PodLogOptions.
 
 use machinery::field::Error;
 use machinery::status::{GroupName, Status};
@@ -8,14 +8,13 @@ use machinery::{Errors, Path, Value};
 use super::encode;
 use crate::query::Query;
 
-/// Which part of which log is wanted.
+/// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
     /// The container, empty for the only one.
     pub container: String,
-    /// Whether to go on as it grows.
     pub follow: bool,
-    /// Whether to take any kubelet for the right one.
+    /// `insecureSkipTLSVerifyBackend`.
     pub insecure: bool,
     previous: bool,
     timestamps: bool,
@@ -27,7 +26,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// Reads and judges the options of the log of pod `name`.
+    /// Parses and validates the options for the log of pod `name`.
     pub fn of(query: &Query, name: &str) -> Result<Self, Status> {
         let since_time = match query.text("sinceTime") {
             "" | "null" => None,
@@ -50,7 +49,7 @@ impl LogOptions {
         if errors.is_empty() { Ok(options) } else { Err(Status::invalid(kind, name, &errors)) }
     }
 
-    /// What the kubelet is asked for.
+    /// Returns the query of the kubelet request.
     pub fn query(&self) -> String {
         let switches = [("follow", self.follow), ("previous", self.previous), ("timestamps", self.timestamps)];
         let mut pairs: Vec<(&str, String)> =
@@ -87,7 +86,7 @@ impl LogOptions {
     }
 }
 
-/// Whether a pod has a node whose kubelet has its log; without one there is nothing to read yet.
+/// Returns the node of a pod; an unscheduled pod has no log yet.
 pub fn node_of(pod: &Value) -> Option<&str> {
     pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty())
 }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_judged_and_passed_on() {
+    fn log_options_are_validated_and_forwarded() {
         let check = |query: &str, expect: &str| {
             let found = LogOptions::of(&Query::parse(query), "p");
             let found = found.map_or_else(|status| status.message, |options| options.query());

@@ -1,30 +1,28 @@
-//! How a kubelet is reached, by what its node says.
+//! Kubelet address and capabilities from a Node's status.
 
 use machinery::Value;
 
-/// Where a kubelet listens when its node does not say.
+/// The default kubelet port.
 const PORT: u16 = 10_250;
-/// What a node declares if its kubelet takes WebSockets as they are.
+/// The declared feature of kubelets that support WebSockets natively.
 const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
-/// What is known of a kubelet.
+/// The connection data of a kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its address.
     pub host: String,
-    /// Its port.
     pub port: u16,
-    /// Whether it takes WebSockets as they are, so that nothing is to be translated for it.
+    /// Whether the kubelet supports WebSockets, so that no translation to SPDY is needed.
     pub websockets: bool,
 }
 
-/// A node has no address of the wanted sort.
+/// The node has no address of a preferred type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no preferred addresses found; known addresses: [{}]", .0.join(" "))]
 pub struct UnknownAddress(Vec<String>);
 
 impl Node {
-    /// Reads a Node. `preferred` are the sorts of addresses, the most wanted first.
+    /// Parses a Node. `preferred` are address types, most preferred first.
     pub fn of(node: &Value, preferred: &[String]) -> Result<Self, UnknownAddress> {
         let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
         let text = |address: &Value, field: &str| address.str_at(&[field]).unwrap_or_default().to_owned();
@@ -40,7 +38,7 @@ impl Node {
         Ok(Self { host: text(address, "address"), port, websockets })
     }
 
-    /// `host:port`.
+    /// Returns `host:port`.
     pub fn authority(&self) -> String {
         super::location::join(&self.host, &self.port.to_string())
     }
@@ -53,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubelet_is_where_its_node_says() {
+    fn the_kubelet_address_comes_from_the_node_status() {
         let preferred = ["Hostname", "InternalIP"].map(str::to_owned);
         let check = |status: Value, expect: &str| {
             let found = Node::of(&value!({"status": status}), &preferred);

@@ -1,8 +1,8 @@
-//! Paths of a proxied request, and where its answers lead.
+//! Paths of proxied requests, and rewriting of redirects.
 
-/// The path of a request below the `proxy` of an object, as it was sent; `None` if there is no slash after it.
+/// Returns the path below the `proxy` subresource, unchanged; `None` if no slash follows it.
 ///
-/// `segments` are those in front: `api/v1/nodes/n/proxy` has five.
+/// `segments` is the number of segments before the path: `api/v1/nodes/n/proxy` has five.
 pub fn proxied_path(path: &str, segments: usize) -> Option<&str> {
     let mut slashes = path.trim_start_matches('/').match_indices('/');
     let (at, _) = slashes.nth(segments.checked_sub(1)?)?;
@@ -10,7 +10,7 @@ pub fn proxied_path(path: &str, segments: usize) -> Option<&str> {
     Some(&path[skipped + at..])
 }
 
-/// A path below another, with one slash between them.
+/// Joins two paths with exactly one slash.
 pub fn join_paths(base: &str, path: &str) -> String {
     match (base.ends_with('/'), path.starts_with('/')) {
         (true, true) => format!("{base}{}", &path[1..]),
@@ -19,15 +19,15 @@ pub fn join_paths(base: &str, path: &str) -> String {
     }
 }
 
-/// A `Location` that leads back through the proxy: `prefix` is the path in front of the proxied one, `backend` and
-/// `asked` are the hosts that mean the backend. Whatever leads elsewhere stays as it is.
+/// Rewrites a `Location` to lead through the proxy. `prefix` is the path before the proxied path; `backend` and `asked`
+/// are the hosts that mean the backend. Other locations are unchanged.
 pub fn location(target: &str, prefix: &str, backend: &str, asked: &str) -> String {
     let (origin, rest) = split_origin(target);
     if origin.is_some_and(|(_, host)| host != backend && host != asked) || !rest.starts_with('/') {
         return target.to_owned();
     }
     let origin = match origin {
-        // The client knows this host: it asked for it.
+        // The client used this host itself, so it is kept.
         Some((scheme, host)) if host == asked && host != backend => format!("{scheme}//{host}"),
         _ => String::new(),
     };
@@ -37,7 +37,7 @@ pub fn location(target: &str, prefix: &str, backend: &str, asked: &str) -> Strin
     format!("{origin}{}", join_paths(prefix, rest))
 }
 
-/// Scheme and host of an absolute URL, and the rest: `("https:", "host")` and `/path?query`.
+/// Splits an absolute URL into scheme and host, and the rest: `("https:", "host")` and `/path?query`.
 fn split_origin(target: &str) -> (Option<(&str, &str)>, &str) {
     let Some((scheme, rest)) = target.split_once("//").filter(|(scheme, _)| {
         let name = scheme.strip_suffix(':').unwrap_or(scheme);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_a_proxied_request_stays_as_it_was_sent() {
+    fn the_path_of_a_proxied_request_is_unchanged() {
         let check = |path: &str, segments: usize, expect: Option<&str>| {
             assert_eq!(proxied_path(path, segments), expect, "{path}");
         };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_leads_to_the_backend_leads_back_through_the_proxy() {
+    fn a_redirect_to_the_backend_is_rewritten_to_the_proxy() {
         let check = |target: &str, expect: &str| {
             assert_eq!(location(target, "/proxy", "10.0.0.1:80", "api:6443"), expect);
         };

@@ -1,4 +1,4 @@
-//! The options of exec, attach and port-forward.
+//! Options of exec, attach and port-forward.
 
 use machinery::Value;
 use machinery::meta::Meta;
@@ -7,31 +7,27 @@ use machinery::status::Status;
 use super::{choose, encode};
 use crate::query::Query;
 
-/// A process that somebody talks to: a new one (`exec`) or the container's own (`attach`).
+/// PodExecOptions or PodAttachOptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessOptions {
     /// The container, empty for the only one.
     pub container: String,
-    /// Whether it is to hear.
     pub stdin: bool,
-    /// Whether it is heard.
     pub stdout: bool,
-    /// Whether its complaints are heard.
     pub stderr: bool,
-    /// Whether it is to believe in a terminal.
     pub tty: bool,
     command: Vec<String>,
 }
 
-/// Ports that are to be reached.
+/// PodPortForwardOptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardOptions {
     ports: Vec<i64>,
 }
 
 impl ProcessOptions {
-    /// Reads the options. What is not asked for is off, whatever the documentation of the fields says of defaults: so
-    /// does upstream.
+    /// Parses the options. Absent streams are off, as in upstream, although the API documentation states other
+    /// defaults.
     pub fn of(query: &Query) -> Self {
         Self {
             container: query.text("container").to_owned(),
@@ -43,7 +39,7 @@ impl ProcessOptions {
         }
     }
 
-    /// The node of `pod`, and what its kubelet is asked for; `action` is `exec` or `attach`.
+    /// Returns the pod's node and the path and query of the kubelet request; `action` is `exec` or `attach`.
     pub fn target<'p>(&self, pod: &'p Value, action: &str) -> Result<(&'p str, String), Status> {
         let container = choose(pod, &self.container)?;
         let node = assigned(pod)?;
@@ -60,7 +56,7 @@ impl ProcessOptions {
 }
 
 impl ForwardOptions {
-    /// Reads the options.
+    /// Parses the options.
     pub fn of(query: &Query) -> Result<Self, Status> {
         let mut ports = Vec::new();
         for text in query.all("ports").into_iter().flat_map(|text| text.split(',')).filter(|text| !text.is_empty()) {
@@ -69,7 +65,7 @@ impl ForwardOptions {
         Ok(Self { ports })
     }
 
-    /// The node of `pod`, and what its kubelet is asked for.
+    /// Returns the pod's node and the path and query of the kubelet request.
     pub fn target<'p>(&self, pod: &'p Value) -> Result<(&'p str, String), Status> {
         let node = assigned(pod)?;
         let meta = Meta::of(pod);
@@ -98,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_asked_for_as_kubelets_understand() {
+    fn exec_options_become_a_kubelet_request() {
         let check = |query: &str, action: &str, expect: &str| {
             let pod = pod("one");
             assert_eq!(
@@ -115,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_node_has_no_streams() {
+    fn an_unscheduled_pod_has_no_streams() {
         let pod = pod("");
         let refused = ProcessOptions::default().target(&pod, "exec").unwrap_err();
         assert_eq!((refused.code, refused.message.as_str()), (400, "pod p does not have a host assigned"));
@@ -123,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_numbers() {
+    fn port_forward_ports_must_be_numbers() {
         let forward = ForwardOptions::of(&Query::parse("ports=80&ports=443,8080")).unwrap();
         assert_eq!(forward.target(&pod("one")).unwrap().1, "/portForward/n/p?port=80%2C443%2C8080");
         assert_eq!(ForwardOptions::of(&Query::parse("ports=x")).unwrap_err().code, 400);

@@ -1,22 +1,22 @@
-//! ConversionReview: what the conversion webhook of a CustomResourceDefinition is asked, and what its answer means.
+//! ConversionReview: requests to a CRD's conversion webhook, and validation of its responses.
 
 use machinery::meta::{Meta, validate_annotations, validate_labels};
 use machinery::{Errors, GroupVersionKind, Object, Path, Value, go, value};
 
-/// Objects on their way to another version.
+/// A conversion of objects to another version.
 #[derive(Clone, Copy, Debug)]
 pub struct Conversion<'a> {
-    /// The `webhook` of the definition's `conversion`.
+    /// `conversion.webhook` of the CRD.
     pub webhook: &'a Value,
-    /// `example.com/v2`.
+    /// For example `example.com/v2`.
     pub desired: &'a str,
-    /// By what the answer is known to belong to the question.
+    /// The UID that correlates the response.
     pub uid: &'a str,
-    /// Whether a list was asked for: messages then speak of the list.
+    /// Whether the request is for a list; error messages then name the list.
     pub many: bool,
 }
 
-/// The versions of a review.
+/// The ConversionReview versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     V1,
@@ -33,7 +33,7 @@ impl Version {
 }
 
 impl Conversion<'_> {
-    /// The question.
+    /// Returns the ConversionReview to send.
     pub fn request(&self, objects: &[Value]) -> Result<Value, String> {
         Ok(value!({
             "apiVersion": (self.version()?.api_version()),
@@ -43,7 +43,7 @@ impl Conversion<'_> {
         }))
     }
 
-    /// The converted objects, in the order of those that were sent.
+    /// Returns the converted objects, in the order in which they were sent.
     pub fn answer(&self, sent: &[Value], answer: &Value) -> Result<Vec<Value>, String> {
         let converted = self.verify(answer).map_err(|why| self.failed(sent, &why))?;
         if converted.len() != sent.len() {
@@ -57,7 +57,7 @@ impl Conversion<'_> {
         pairs.map(|(at, (original, object))| self.check(sent, at, original, object)).collect()
     }
 
-    /// What is said when the webhook could not be asked, or refused.
+    /// Returns the message for a failed call or a rejection.
     pub fn failed(&self, sent: &[Value], why: &str) -> String {
         format!("conversion webhook for {} failed: {why}", self.about(sent))
     }
@@ -97,7 +97,7 @@ impl Conversion<'_> {
         Ok(response.get("convertedObjects").and_then(Value::as_array).unwrap_or_default())
     }
 
-    /// One converted object with the metadata that it had.
+    /// Validates one converted object and restores its metadata.
     fn check(&self, sent: &[Value], at: usize, original: &Value, object: &Value) -> Result<Value, String> {
         let about = self.about(sent);
         let what = if self.many { "converted object" } else { "object" };
@@ -127,7 +127,7 @@ impl Conversion<'_> {
         })
     }
 
-    /// What is converted, as messages name it.
+    /// Returns the description of the objects for error messages.
     fn about(&self, sent: &[Value]) -> String {
         let gvk = sent.first().and_then(|object| GroupVersionKind::of_object(object).ok()).unwrap_or_default();
         let list = if self.many { "List" } else { "" };
@@ -135,7 +135,7 @@ impl Conversion<'_> {
     }
 }
 
-/// The converted object with the metadata of the original, but for labels and annotations.
+/// Returns the converted object with the metadata of the original, except labels and annotations.
 fn restore(original: &Value, converted: &Value) -> Result<Value, String> {
     let mut object = converted.as_object().cloned().ok_or("it is not an object")?;
     let said = match object.get("metadata") {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_stays_but_for_labels_and_annotations() {
+    fn conversion_keeps_metadata_except_labels_and_annotations() {
         let object = value!({
             "apiVersion": "e.com/v2", "kind": "Foo", "spec": {"a": 1},
             "metadata": {"name": "a", "namespace": "n", "uid": "u", "generation": 9, "annotations": {"k": "v"}},
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_wrong_are_told_as_they_are() {
+    fn invalid_conversion_responses_are_rejected_with_upstreams_messages() {
         let check = |answer: Value, expect: &str| {
             assert_eq!(converted(&answer), format!("conversion webhook for e.com/v1, Kind=Foo {expect}"));
         };

@@ -1,4 +1,4 @@
-//! The `proxy` of a pod, a service or a node: what it serves, seen through this server.
+//! The `proxy` subresource of pods, services and nodes.
 
 use bytes::BytesMut;
 use client::config::Tls;
@@ -16,11 +16,11 @@ use crate::backend::{Directory, Route};
 use crate::proxy::{Proof, Target, headers};
 use crate::state::draw;
 
-/// The longest page whose links are rewritten.
+/// Maximum size of an HTML page whose links are rewritten.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
-/// Passes a request on to what a pod, a service or a node serves.
+/// Forwards a request to a port of a pod, a service or a node.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
     let part = call.kind.subresource(&call.resource.version, "proxy").and_then(|part| part.kind.as_ref());
     let path = path_of(call);
@@ -77,12 +77,12 @@ async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Answ
     })
 }
 
-/// Makes what leads to the backend lead back through here.
+/// Rewrites URLs of the backend so that they pass through the proxy.
 struct Back<'a> {
-    /// The path in front of the proxied one.
+    /// The URL path before the proxied path.
     prefix: &'a str,
     backend: &'a str,
-    /// The host that the client asked for.
+    /// The host of the client's request.
     host: &'a str,
 }
 
@@ -91,9 +91,9 @@ impl Back<'_> {
         connect::location(target, self.prefix, self.backend, self.host)
     }
 
-    /// An answer whose `Location`, or whose links if it is a page, lead back.
-    ///
-    // DEVIATION: links in pages that are compressed, or longer than 4 MiB, are not rewritten by the proxy of pods, services and nodes.
+    /// Rewrites the `Location` header, or the links of an HTML page.
+    // DEVIATION: the proxy of pods, services and nodes does not rewrite links in pages that are compressed or longer
+    // than 4 MiB.
     async fn lead(&self, mut answer: Answer) -> Result<Answer, hyper::Error> {
         let header = |name: &HeaderName| answer.headers().get(name).and_then(|value| value.to_str().ok());
         if let Some(target) = header(&LOCATION) {
@@ -125,14 +125,14 @@ impl Back<'_> {
     }
 }
 
-/// A pod's own port.
+/// Returns the target for a port of a pod.
 async fn pod(call: &Call<'_>) -> Result<Target, Status> {
     let name = Name::parse(&call.resource.name, "pod")?;
     let pod = call.current(name.name).await?.ok_or_else(|| call.not_found(name.name))?.object;
     target(name.scheme, pod_port(&pod, &name)?)
 }
 
-/// One of the endpoints of a service.
+/// Returns the target for one of the endpoints of a service.
 async fn service(call: &Call<'_>) -> Result<Target, Status> {
     let name = Name::parse(&call.resource.name, "service")?;
     let service = call.current(name.name).await?.ok_or_else(|| call.not_found(name.name))?.object;
@@ -145,7 +145,7 @@ async fn service(call: &Call<'_>) -> Result<Target, Status> {
     target(name.scheme, endpoint(&found, &name, pick, own)?)
 }
 
-/// A node's kubelet, or another port of the node.
+/// Returns the target for a node's kubelet, or for another port of the node.
 async fn node(call: &Call<'_>) -> Result<Target, Status> {
     let name = Name::parse(&call.resource.name, "node")?;
     let kubelet = kubelet_of(call, name.name).await?;
@@ -165,7 +165,7 @@ async fn node(call: &Call<'_>) -> Result<Target, Status> {
     target(name.scheme, if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
-/// Whoever vouches for it: pods have no certificates that this server could know.
+/// Returns a target without certificate verification: pods have no certificates that this server could verify.
 fn target(scheme: Scheme, dial: String) -> Result<Target, Status> {
     let url = Uri::try_from(format!("{}://{dial}/", scheme.name()));
     let url = url.map_err(|_| Status::bad_request(format!("{dial:?} is no address")))?;
@@ -174,7 +174,7 @@ fn target(scheme: Scheme, dial: String) -> Result<Target, Status> {
     Ok(Target { route: Route { url, dial, server_name }, tls, path: String::new() })
 }
 
-/// The path below `proxy`, as it was sent.
+/// Returns the path after `proxy`, unchanged.
 fn path_of<'c>(call: &'c Call<'_>) -> Option<&'c str> {
     // `api/v1/nodes/n/proxy`, or with `namespaces/ns` in the middle.
     let segments = if call.resource.namespace.is_empty() { 5 } else { 7 };
@@ -188,7 +188,7 @@ fn with_query(uri: &Uri, path: &str) -> String {
     }
 }
 
-/// Sends a client to where relative links work.
+/// Redirects to the URL with a trailing slash, so that relative links work.
 fn to_root(uri: &Uri) -> Answer {
     let mut answer = Response::new(Body::Whole(bytes::Bytes::new()));
     *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
@@ -198,7 +198,7 @@ fn to_root(uri: &Uri) -> Answer {
     answer
 }
 
-/// The host that the client asked for.
+/// Returns the host of the client's request.
 fn host_of(call: &Call<'_>) -> String {
     let header = call.asked.headers.get(http::header::HOST).and_then(|value| value.to_str().ok());
     let authority = call.asked.uri.authority().map(http::uri::Authority::as_str);

@@ -1,4 +1,4 @@
-//! Certificates: a kubelet asks for its own, and for those of pods that run on its node.
+//! NodeRestriction for certificates: a kubelet can request its own, and those of pods on its node.
 
 use api::certificates::request::CertificateRequest;
 use base64::Engine;
@@ -11,11 +11,11 @@ use super::super::Operation;
 use super::super::pods::{is_mirror, spec, text};
 use super::{Asked, Verdict};
 
-/// The signers of kubelets' own certificates.
+/// The signers of kubelet certificates.
 const KUBELET_SIGNERS: [&str; 2] = ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 
 impl Asked<'_> {
-    /// A node's certificate carries that node's own name.
+    /// Requires that a node's certificate request contains the node's own name.
     pub(super) fn signing_request(&self) -> Verdict {
         let signer = text(spec(self.object), "signerName");
         if self.attributes.operation != Operation::Create || !KUBELET_SIGNERS.contains(&signer) {
@@ -29,7 +29,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The request names this node, a pod that runs on it, and that pod's service account, each by name and UID.
+    /// Requires that the request names this node, a pod running on it, and the pod's service account, by name and UID.
     pub(super) fn pod_certificate(&self) -> Verdict {
         if self.attributes.operation != Operation::Create {
             return self.refuse(format!("unexpected operation {}", self.attributes.operation.word()));
@@ -82,7 +82,7 @@ impl Asked<'_> {
         })
     }
 
-    /// An object of the core group. A cache may lag behind, so the client may try again if there is none.
+    /// Returns an object of the core group. A missing object is a retryable error, because the cache may lag.
     fn named(
         &self,
         plural: &str,
@@ -100,7 +100,7 @@ impl Asked<'_> {
     }
 }
 
-/// A cache may lag behind, so the client may try again if the UIDs differ.
+/// Compares UIDs. A difference is a retryable error, because the cache may lag.
 fn same_uid(given: &str, found: &Value, why: impl Fn(String, String) -> String) -> Verdict {
     let have = Meta::of(found).uid();
     if given == have { Ok(()) } else { Err(Status::internal_error(why(go::quote(given), go::quote(have)))) }

@@ -1,6 +1,7 @@
-//! Components of a node beside its kubelet: each writes what is about its own node, and nothing of other nodes.
+//! NodeRestriction for node components other than the kubelet: each can only write objects of its own node.
 //!
-//! RBAC decides which kinds a component may write; it cannot say whose objects. What is not listed here RBAC decides alone.
+//! RBAC decides which kinds a component may write, but cannot restrict the objects. Kinds not listed here are decided
+//! by RBAC alone.
 
 use std::net::IpAddr;
 
@@ -19,9 +20,9 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONER: &str = "knarr.dev/local-path";
 const SERVICE: &str = "kube-dns";
 
-// DEVIATION: NodeRestriction also restricts the users of Knarr's own node components, `knarr:dns:NODE`, `knarr:network:NODE`
-// and `knarr:local-path:NODE`, to objects of their node.
-/// Refuses writes of a node's component to objects of other nodes.
+// DEVIATION: NodeRestriction also restricts the users of Knarr's own node components, `knarr:dns:NODE`,
+// `knarr:network:NODE` and `knarr:local-path:NODE`, to objects of their node.
+/// Rejects writes of a node component to objects of other nodes.
 pub(super) fn admit(attributes: &Attributes<'_>, object: &Value, view: &dyn View) -> Verdict {
     component::of(attributes.user).try_for_each(|Component { component, node }| {
         let write = Write { node, attributes, object, view };
@@ -58,7 +59,7 @@ impl Write<'_> {
         self.attributes.namespace == namespace && names.iter().any(|one| one == name)
     }
 
-    /// The node's own slices of the DNS service, which only its own pods use.
+    /// Allows the node's own EndpointSlices of the DNS Service, which only pods of the node use.
     fn slice(&self) -> Verdict {
         let names = ["", "-ipv6"].map(|family| format!("{SERVICE}-{}{family}", self.node));
         self.require(self.is_named("kube-system", &names), "write the EndpointSlices of kube-dns")?;
@@ -100,7 +101,7 @@ impl Write<'_> {
         }
     }
 
-    /// Whether it is a directory of this node, provisioned by the component.
+    /// Whether the volume is a directory on this node, provisioned by the component.
     fn is_own_volume(&self, volume: &Value) -> bool {
         let terms = spec(volume).at(&["nodeAffinity", "required", "nodeSelectorTerms"]).and_then(Value::as_array);
         let expressions = match terms.unwrap_or_default() {
@@ -114,7 +115,7 @@ impl Write<'_> {
         Meta::of(volume).annotation(PROVISIONED_BY) == Some(PROVISIONER) && is_here && is_local
     }
 
-    /// Whether the scheduler chose this node for the claim that the volume is bound to.
+    /// Whether the scheduler selected this node for the claim that the volume is bound to.
     fn is_for_selected_claim(&self) -> bool {
         let reference = &spec(self.object)["claimRef"];
         let (namespace, name) = (text(reference, "namespace"), text(reference, "name"));
@@ -129,7 +130,7 @@ impl Write<'_> {
     }
 }
 
-/// Whether an address is the node's own, or of its pods' network.
+/// Whether an address belongs to the node or to its pod CIDR.
 fn has_address(node: &Value, address: &str) -> bool {
     let Ok(address) = address.parse::<IpAddr>() else { return false };
     let status = node.get("status").map(|status| items(status, "addresses")).unwrap_or_default();

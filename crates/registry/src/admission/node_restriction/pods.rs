@@ -1,4 +1,4 @@
-//! Pods: a kubelet shows its static pods, and reports on and evicts the pods of its node.
+//! NodeRestriction for pods: a kubelet can create mirror pods, and update, delete and evict the pods of its node.
 
 use machinery::Value;
 use machinery::go;
@@ -9,7 +9,7 @@ use super::super::Operation;
 use super::super::pods::{is_mirror, items, references_config_maps, references_secrets, spec, text};
 use super::{Asked, Verdict};
 
-/// Volumes that need nothing from the API server.
+/// Volume types that need nothing from the API server.
 const LOCAL_VOLUMES: &[&str] = &[
     "awsElasticBlockStore",
     "azureDisk",
@@ -34,7 +34,7 @@ const LOCAL_VOLUMES: &[&str] = &[
     "storageos",
     "vsphereVolume",
 ];
-/// Volumes that do, and what they refer to.
+/// Volume types that refer to API objects, with their description in messages.
 const API_VOLUMES: &[(&str, &str)] = &[
     ("configMap", "configmaps (via configmap volumes)"),
     ("secret", "secrets (via secret volumes)"),
@@ -44,7 +44,7 @@ const API_VOLUMES: &[(&str, &str)] = &[
     ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
     ("azureFile", "secrets (via azureFile volumes)"),
 ];
-/// Sources of projected volumes that do, and what they refer to.
+/// Sources of projected volumes that refer to API objects, with their description in messages.
 const API_SOURCES: &[(&str, &str)] = &[
     ("configMap", "configmaps (via projected volumes)"),
     ("secret", "secrets (via projected volumes)"),
@@ -86,7 +86,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The pod belongs to the node, so that it goes with it.
+    /// Requires that the node owns the mirror pod, so that the garbage collector deletes it with the node.
     fn owner(&self) -> Verdict {
         let node = self.quoted();
         let owners: Vec<_> = Meta::of(self.object).owner_references().collect();
@@ -158,7 +158,7 @@ impl Asked<'_> {
     }
 }
 
-/// The first reference of a pod to another API object; a volume of an unknown type counts as one.
+/// Returns the first reference of a pod to another API object. A volume of unknown type counts as one.
 fn api_reference(spec: &Value) -> Option<&'static str> {
     if !text(spec, "serviceAccountName").is_empty() {
         return Some("serviceaccounts");
@@ -190,7 +190,7 @@ fn reference_of_volume(volume: &Value) -> Option<&'static str> {
     })
 }
 
-/// A field of the status for comparison: an empty list is the same as none.
+/// Returns a status field for comparison: an empty list equals an absent one.
 fn comparable<'a>(pod: &'a Value, field: &str) -> Option<&'a Value> {
     let value = pod.at(&["status", field]);
     value.filter(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))

@@ -6,7 +6,7 @@ use super::*;
 use crate::admission::testing::{self, Cluster};
 
 #[test]
-fn a_kubelet_sets_its_own_labels_and_those_of_others_but_not_kubernetes() {
+fn a_kubelet_sets_kubelet_and_custom_labels_but_no_other_kubernetes_labels() {
     let check = |label: &str, forbidden: bool| assert_eq!(is_forbidden(label), forbidden, "{label}");
     check("kubernetes.io/hostname", false);
     check("a", false);
@@ -21,7 +21,7 @@ fn a_kubelet_sets_its_own_labels_and_those_of_others_but_not_kubernetes() {
     check("notk8s.io/a", false);
 }
 
-/// A write as the node `n1`, or a component of it, and what is said of it.
+/// A write by node `n1` or one of its components, with the expected result.
 struct Case<'a> {
     kind: api::kind::Kind,
     user: (&'a str, &'a str),
@@ -47,7 +47,7 @@ impl Case<'_> {
         }
     }
 
-    /// What NodeRestriction says: nothing, or why not.
+    /// Returns NodeRestriction's error message, empty if admitted.
     fn verdict(&self, mut object: Value) -> String {
         let user = auth::User::authenticated(self.user.0, [self.user.1.into()]);
         let mut request = testing::attributes(&self.kind, &user, self.operation);
@@ -62,7 +62,7 @@ impl Case<'_> {
 }
 
 #[test]
-fn a_kubelet_is_kept_to_its_own_node_and_pods() {
+fn a_kubelet_can_only_write_its_own_node_and_pods() {
     let node = |name| Case { name, ..Case::of(api::core::node::kind(), Operation::Create) };
     let labelled = value!({"metadata": {"name": "n1", "labels": {"kubernetes.io/os": "linux"}}});
     assert_eq!(node("n1").verdict(labelled), "");
@@ -306,7 +306,7 @@ fn the_dns_component_publishes_its_own_node_only() {
 }
 
 #[test]
-fn the_network_component_holds_its_own_lease_only() {
+fn the_network_component_writes_its_own_lease_only() {
     let verdict = |operation, namespace, name, holder: &str| {
         let case = Case {
             user: ("knarr:network:n1", "knarr:network"),

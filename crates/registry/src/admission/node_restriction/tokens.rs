@@ -1,4 +1,5 @@
-//! Tokens: a kubelet asks for those of its pods' service accounts, for audiences that the pods themselves name.
+//! NodeRestriction for tokens: a kubelet can request tokens of its pods' service accounts, for audiences that the pods
+//! specify.
 
 use auth::node::audience::{self, Source};
 use auth::{Resource, Target};
@@ -63,8 +64,8 @@ impl Asked<'_> {
         self.refuse(format!("{user} is not authorized to request tokens for audience {audience}"))
     }
 
-    /// Whether the pod names the audience in a projected volume or by a CSI driver that asks for it. Fails if it does not,
-    /// and one of its drivers is not known.
+    /// Whether the pod specifies the audience in a projected volume or through a CSI driver's token requests. Fails if
+    /// no source matches and one of the drivers is unknown.
     fn names_audience(&self, pod: &Value, audience: &str) -> Result<bool, String> {
         if audience::is_projected(pod, audience) {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! Each rule of the levels, in the order in which their findings are told.
+//! Pod Security Standards checks, in the order in which violations are reported.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use machinery::{Object, Value, go};
 use super::level::{Level, LevelVersion};
 use crate::admission::pods::{containers, items, spec, text};
 
-/// What a pod violates, and how.
+/// A violated check, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub reason: String,
@@ -27,7 +27,7 @@ impl fmt::Display for Violation {
 
 type Check = fn(&Value, u32) -> Option<Violation>;
 
-/// The rules of the baseline, by their names in upstream's order.
+/// The baseline checks, in upstream's order.
 const BASELINE: [Check; 11] = [
     app_armor,
     capabilities_baseline,
@@ -41,7 +41,7 @@ const BASELINE: [Check; 11] = [
     sysctls,
     windows_host_process,
 ];
-/// Told only where the restricted rule of the same thing does not tell it.
+/// Baseline checks that are skipped at the restricted level, where a restricted check covers the same field.
 const OVERLAPPING: [Check; 1] = [seccomp_baseline];
 const RESTRICTED: [Check; 6] = [
     allow_privilege_escalation,
@@ -52,10 +52,10 @@ const RESTRICTED: [Check; 6] = [
     seccomp_restricted,
 ];
 
-/// The newest version that changed a rule.
+/// The newest version that changed a check.
 const NEWEST: u32 = 36;
 
-/// Everything that a pod violates.
+/// Returns all violations of a pod.
 pub fn all(level: &LevelVersion, pod: &Value) -> Vec<Violation> {
     let version = level.version.unwrap_or(NEWEST).min(NEWEST);
     let run = |checks: &[Check]| checks.iter().filter_map(|check| check(pod, version)).collect::<Vec<_>>();
@@ -68,7 +68,7 @@ pub fn all(level: &LevelVersion, pod: &Value) -> Vec<Violation> {
         }
         Level::Restricted => {
             let mut found = run(&BASELINE);
-            // Before 1.19 there was no restricted rule of seccomp to overlap with.
+            // Before 1.19 there was no restricted seccomp check to overlap with.
             found.extend(run(&RESTRICTED));
             found
         }
@@ -91,12 +91,12 @@ fn plural<'a>(one: &'a str, many: &'a str, count: usize) -> &'a str {
     if count == 1 { one } else { many }
 }
 
-/// `container "a"`, `containers "a", "b"`.
+/// Formats container names: `container "a"`, `containers "a", "b"`.
 fn named(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names.iter().copied()))
 }
 
-/// The names of containers for which something holds.
+/// Returns the names of containers that satisfy the predicate.
 fn bad<'a>(pod: &'a Value, holds: impl Fn(&'a Value) -> bool) -> Vec<&'a str> {
     visited(pod).filter(|container| holds(container)).map(|container| text(container, "name")).collect()
 }
@@ -105,7 +105,7 @@ fn context<'a>(of: &'a Value, path: &[&str]) -> Option<&'a Value> {
     of.get("securityContext")?.at(path).filter(|value| !value.is_null())
 }
 
-/// The pod and its containers that say something wrong: `pod and containers "a", "b"`.
+/// Formats the pod and containers with a violating security context: `pod and containers "a", "b"`.
 fn setters<'a>(pod: &'a Value, wrong: impl Fn(&'a Value) -> bool) -> Option<String> {
     let mut setters = Vec::new();
     if wrong(spec(pod)) {
@@ -262,7 +262,7 @@ fn proc_mount(pod: &Value, version: u32) -> Option<Violation> {
     violation("procMount", format!("{} must not set securityContext.procMount to {}", named(&names), quoted(values)))
 }
 
-/// Whether root in the pod is nobody on the node.
+/// Whether the pod runs in a user namespace, so that root in the pod is unprivileged on the node.
 fn in_user_namespace(pod: &Value) -> bool {
     spec(pod)["hostUsers"] == Value::Bool(false)
 }
@@ -292,7 +292,7 @@ fn se_linux(pod: &Value, version: u32) -> Option<Violation> {
     violation("seLinuxOptions", format!("{who} set forbidden securityContext.seLinuxOptions: {}", data.join("; ")))
 }
 
-/// Kernel parameters that touch nobody but the pod, and since when they are known to.
+/// Sysctls that only affect the pod, with the minor version that allowed them.
 const SYSCTLS: [(&str, u32); 11] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),
@@ -413,7 +413,7 @@ fn capabilities_restricted(pod: &Value, version: u32) -> Option<Violation> {
     if details.is_empty() { None } else { violation("unrestricted capabilities", details.join("; ")) }
 }
 
-/// The types of volumes that reach nothing but what the API gives.
+/// Volume types that only give access to data from the API.
 const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",

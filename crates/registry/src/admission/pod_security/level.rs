@@ -1,4 +1,4 @@
-//! Levels and versions as the labels of a namespace name them.
+//! Pod Security levels and versions in namespace labels.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use machinery::Value;
 use machinery::field::{Error, Errors};
 use machinery::meta::Meta;
 
-/// How much pods may do.
+/// A Pod Security Standards level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     #[default]
@@ -16,17 +16,17 @@ pub enum Level {
     Restricted,
 }
 
-/// The minor version of Kubernetes whose rules count; `None` is the latest.
+/// The Kubernetes minor version whose checks apply; `None` is the latest.
 pub type Version = Option<u32>;
 
-/// A level by the rules of a version.
+/// A level with the version of its checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelVersion {
     pub level: Level,
     pub version: Version,
 }
 
-/// What is enforced, told to the audit log, and told to the client.
+/// The enforce, audit and warn levels of a namespace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Policy {
     pub enforce: LevelVersion,
@@ -35,18 +35,18 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Reads the labels of a namespace, and says what is wrong with them.
+    /// Parses the labels of a namespace, and returns errors for invalid ones.
     pub fn of(namespace: &Value, defaults: &Self) -> (Self, Errors) {
         let mut errors = Errors::new();
         let meta = Meta::of(namespace);
-        // Who wrote a level that does not exist meant a strict one; but nothing is warned of by mistake.
+        // An invalid enforce level becomes restricted; invalid audit and warn levels become privileged.
         let enforce = read(meta, "enforce", Level::Restricted, defaults.enforce, &mut errors);
         let audit = read(meta, "audit", Level::Privileged, defaults.audit, &mut errors);
         let warn = read(meta, "warn", Level::Privileged, defaults.warn, &mut errors);
         (Self { enforce, audit, warn }, errors)
     }
 
-    /// Reads the `defaults` of the plug-in's configuration.
+    /// Parses the `defaults` of the plugin's configuration.
     pub fn of_config(defaults: &Value) -> Self {
         let of = |mode: &str| LevelVersion {
             level: defaults.str_at(&[mode]).and_then(level).unwrap_or_default(),
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_latest_or_a_minor_version() {
+    fn pod_security_versions_are_latest_or_a_minor_version() {
         let check = |text: &str, expect: Option<Version>| assert_eq!(version(text), expect, "{text}");
         check("latest", Some(None));
         check("v1.24", Some(Some(24)));

@@ -23,12 +23,12 @@ const BASELINE: &str = r#""pod-security.kubernetes.io/enforce":"baseline""#;
 const RESTRICTED: &str = r#""pod-security.kubernetes.io/enforce":"restricted""#;
 
 #[test]
-fn a_namespace_without_labels_lets_everything_run() {
+fn a_namespace_without_labels_admits_all_pods() {
     check("", r#"{"hostNetwork":true,"containers":[{"name":"a"}]}"#, Ok(&[]));
 }
 
 #[test]
-fn the_baseline_forbids_what_reaches_the_host() {
+fn baseline_rejects_pods_with_host_access() {
     check(
         BASELINE,
         r#"{"hostNetwork":true,"hostPID":true,"containers":[{"name":"a","securityContext":{"privileged":true}}]}"#,
@@ -48,7 +48,7 @@ fn the_baseline_forbids_what_reaches_the_host() {
 }
 
 #[test]
-fn restricted_pods_say_that_they_give_everything_up() {
+fn restricted_requires_explicit_security_settings() {
     check(
         RESTRICTED,
         r#"{"containers":[{"name":"a"}]}"#,
@@ -65,7 +65,7 @@ fn restricted_pods_say_that_they_give_everything_up() {
 }
 
 #[test]
-fn warnings_do_not_refuse_and_versions_count() {
+fn warn_level_does_not_reject_and_version_selects_the_checks() {
     check(
         r#""pod-security.kubernetes.io/warn":"baseline","pod-security.kubernetes.io/warn-version":"v1.24""#,
         r#"{"hostIPC":true,"containers":[{"name":"a","livenessProbe":{"httpGet":{"host":"h"}}}]}"#,

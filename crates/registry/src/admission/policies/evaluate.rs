@@ -1,4 +1,4 @@
-//! Running a policy's expressions on a request.
+//! Evaluates a policy's CEL expressions for a request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::program::{Expression, Program};
 use crate::admission::{Attributes, Seen};
 use crate::conversion::from_stored;
 
-/// What expressions are given, in the version that the policy wants to see.
+/// The inputs of expressions, in the version that the policy matches.
 pub struct Given {
     pub object: Value,
     pub old: Value,
@@ -22,7 +22,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// What a request gives.
+    /// Collects the inputs of a request.
     pub fn of(
         attributes: &Attributes<'_>,
         object: &Value,
@@ -34,7 +34,7 @@ impl Given {
             object: shown(attributes, object, seen),
             old: attributes.old.map(|old| shown(attributes, old, seen)).unwrap_or_default(),
             request: request(attributes, seen),
-            // An object of the cluster is in no namespace, and a namespace is not in itself.
+            // `namespaceObject` is null for cluster-scoped objects and for Namespaces themselves.
             namespace: namespace.filter(|_| !attributes.namespace.is_empty()).cloned().unwrap_or_default(),
             params: params.unwrap_or_default(),
         }
@@ -49,7 +49,7 @@ fn shown(attributes: &Attributes<'_>, object: &Value, seen: Seen<'_>) -> Value {
     object
 }
 
-/// The request as an AdmissionRequest, without its objects. A stream has no options.
+/// Returns the AdmissionRequest without its objects. CONNECT has no options.
 fn request(attributes: &Attributes<'_>, seen: Seen<'_>) -> Value {
     let mut request = attributes.admission_request(seen, attributes.uid);
     if let (Value::Object(fields), true) = (&mut request, attributes.options.is_null()) {
@@ -58,7 +58,7 @@ fn request(attributes: &Attributes<'_>, seen: Seen<'_>) -> Value {
     request
 }
 
-/// The variables of one evaluation. Those of the policy are made when they are first asked for, and kept.
+/// The variables of one evaluation. The policy's own variables are evaluated lazily and cached.
 pub struct Scope<'a> {
     given: Vec<(&'static str, Val<'a>)>,
     variables: &'a [(String, Expression)],
@@ -67,7 +67,7 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// What a program sees of a request.
+    /// Creates the variables of a program for a request.
     pub fn new(
         program: &'a Program,
         given: &'a Given,
@@ -95,13 +95,13 @@ impl<'a> Scope<'a> {
         Ok(Self { given, variables: &program.variables, known, budget })
     }
 
-    /// The same with another budget for all expressions together.
+    /// Sets another cost budget for all expressions together.
     pub fn with_budget(self, budget: u64) -> Self {
         self.budget.set(budget);
         self
     }
 
-    /// The value of an expression, or what went wrong.
+    /// Returns the value of an expression, or an error message.
     pub fn run(&self, expression: &'a Expression) -> Result<Val<'a>, String> {
         let compiled = expression.compiled.as_ref().map_err(Clone::clone)?;
         self.meter(|meter| compiled.program.run(self, meter)).map_err(|failure| match failure {
@@ -110,7 +110,8 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// Runs something within what one expression may cost, and takes it off what all of them may.
+    /// Runs a closure within the cost limit of one expression, and subtracts its cost from the budget of all
+    /// expressions.
     fn meter<T>(&self, run: impl FnOnce(&Meter<'_>) -> T) -> T {
         let meter = Meter::new(PER_CALL.min(self.budget.get()));
         let outcome = run(&meter);
@@ -144,7 +145,7 @@ impl<'a> Variables<'a> for Scope<'a> {
     }
 }
 
-/// Whether all match conditions hold. One that is false decides, whatever went wrong with others.
+/// Whether all match conditions are true. A false condition takes precedence over errors of other conditions.
 pub fn conditions_hold<'a>(program: &'a Program, scope: &Scope<'a>) -> Result<bool, String> {
     let mut wrong = Vec::new();
     for (name, condition) in &program.conditions {

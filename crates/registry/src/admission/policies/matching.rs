@@ -1,4 +1,4 @@
-//! Which requests a policy or a binding is about.
+//! Matches requests against the resource rules and selectors of a policy, binding or webhook.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,20 +10,19 @@ use machinery::meta::{Meta, Scope};
 use crate::admission::Attributes;
 use crate::admission::pods::{items, text};
 
-/// A kind in the version in which somebody wants to see its objects.
+/// A kind in the version in which a matcher sees its objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The kind: the request's own, or one whose objects are the same ones.
+    /// The request's kind, or an equivalent kind with the same objects.
     pub kind: &'a Kind,
-    /// The version.
     pub version: &'a Version,
 }
 
 static BUILT_IN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(api::kinds::all);
 
-/// Whether constraints match a request, and the version in which its objects are to be shown.
+/// Returns the version in which objects are passed on if the constraints match the request, otherwise `None`.
 ///
-/// `namespace` is the namespace that the request is about, be it that the object is in it or that it is the object.
+/// `namespace` is the object's namespace, or the object itself if it is a Namespace.
 pub fn matches<'a>(
     constraints: &Value,
     attributes: &Attributes<'a>,
@@ -65,12 +64,12 @@ fn selects_namespace(
     selector.matches_labels(labels)
 }
 
-/// Whether a write gives a namespace its labels: nobody else has seen them yet.
+/// Whether the write sets the labels of a Namespace, so that the cached Namespace does not have them yet.
 pub fn writes_namespace(attributes: &Attributes<'_>, object: &Value) -> bool {
     attributes.is("", "namespaces") && attributes.subresource.is_empty() && !object.is_null()
 }
 
-/// Whether the labels of an object, as it is or as it was, are selected.
+/// Whether the object selector matches the new or the old object.
 pub fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: &Value) -> bool {
     let Some(selector) = constraints.get("objectSelector") else { return true };
     let Ok(selector) = from_object(Some(selector)) else { return false };
@@ -79,7 +78,7 @@ pub fn selects_object(constraints: &Value, attributes: &Attributes<'_>, object: 
     empty || fits(object) || attributes.old.is_some_and(fits)
 }
 
-/// The version in which the first rule that matches wants to see the object: the request's own if any rule names it.
+/// Returns the version of the first matching rule: the request's own version if any rule matches it.
 pub fn by_rules<'a>(
     rules: &[Value],
     attributes: &Attributes<'a>,
@@ -94,7 +93,7 @@ pub fn by_rules<'a>(
     })
 }
 
-/// The kind of another group whose objects are kept in the same place: Events.
+/// Returns the equivalent kind in another group with the same storage: Events.
 fn twin(kind: &Kind) -> Option<&'static Kind> {
     let Keeping::Stored { prefix, .. } = &kind.keeping else { return None };
     let is_twin = |other: &&Arc<Kind>| {
@@ -125,7 +124,7 @@ fn rule_matches(rule: &Value, attributes: &Attributes<'_>, object: &Value, seen:
             .any(|resource| resource_matches(resource, attributes))
 }
 
-/// `pods`, `pods/status`, `pods/*`, `*/status`, `*` (no subresources) or `*/*`.
+/// Matches `pods`, `pods/status`, `pods/*`, `*/status`, `*` (no subresources) or `*/*`.
 fn resource_matches(pattern: &str, attributes: &Attributes<'_>) -> bool {
     let (resource, part) = pattern.split_once('/').unwrap_or((pattern, ""));
     let fits = |pattern: &str, word: &str| pattern == "*" || pattern == word;

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicy: its expressions make changes, by applying an object or by a JSON patch.
+//! MutatingAdmissionPolicy: mutates objects by apply configurations and JSON patches.
 
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ use crate::conversion::{in_version, to_stored};
 
 const HOST: Host = Host::MutatingPolicy;
 
-/// See the module.
 #[derive(Default)]
 pub struct MutatingAdmissionPolicy {
     programs: Programs,
@@ -61,7 +60,7 @@ impl Plugin for MutatingAdmissionPolicy {
     }
 }
 
-/// A request and one policy that may concern it.
+/// A request and one policy that may match it.
 struct Request<'a> {
     attributes: &'a Attributes<'a>,
     view: &'a dyn View,
@@ -71,7 +70,7 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Lets the policy change the object by each of its bindings, once for each of their parameters.
+    /// Applies the policy for each binding and each of its parameters.
     fn run(&self, object: &mut Value, round: &mut Reinvocation) -> Result<(), Status> {
         let Request { attributes, namespace, bound, .. } = *self;
         let constraints = &spec(&bound.policy)["matchConstraints"];
@@ -134,7 +133,7 @@ impl Request<'_> {
         }
     }
 
-    /// What becomes of the request when a policy could not be evaluated.
+    /// Applies the failure policy after a failed evaluation.
     fn settle(&self, binding: &Value, object: &Value, why: &str) -> Result<(), Status> {
         if !fails_closed(&self.bound.policy) {
             return Ok(());
@@ -143,7 +142,7 @@ impl Request<'_> {
         Err(refusal(self.attributes, object, policy, binding, why))
     }
 
-    /// Runs all mutations of the policy, each on what the one before made.
+    /// Runs the mutations of the policy sequentially; each sees the result of the previous one.
     fn mutate(&self, mut given: Given, object: &Value, seen: Seen<'_>) -> Result<Value, String> {
         let authorizer = self.view.authorizer(self.attributes.user);
         let part = self.attributes.part();

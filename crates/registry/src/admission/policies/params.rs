@@ -1,4 +1,4 @@
-//! The objects that a binding hands to a policy as parameters.
+//! Parameter objects of policy bindings.
 
 use machinery::Value;
 use machinery::labels::from_object;
@@ -6,8 +6,8 @@ use machinery::labels::from_object;
 use crate::admission::pods::{spec, text};
 use crate::admission::{Attributes, View};
 
-/// The parameters of a binding, one evaluation each; `None` where the policy takes none. Empty if there is nothing to
-/// evaluate.
+/// Returns the parameters of a binding, one evaluation each; `None` if the policy takes no parameters. The result is
+/// empty if there is nothing to evaluate.
 pub fn of(
     policy: &Value,
     binding: &Value,

@@ -1,4 +1,4 @@
-//! A policy whose expressions are compiled, kept for as long as the policy does not change.
+//! Compiled policies, cached until the policy changes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,36 +11,36 @@ use crate::admission::View;
 use crate::admission::measure::Measured;
 use crate::admission::pods::{items, spec, text};
 
-/// One expression: its text, and what it compiles to.
+/// An expression: its source and its compilation result.
 pub struct Expression {
     pub source: String,
     pub compiled: Result<Compiled, String>,
 }
 
-/// One validation, mutation or annotation of a policy.
+/// A validation, mutation or audit annotation of a policy.
 pub struct Rule {
-    /// Its entry in the policy.
+    /// The entry in the policy object.
     pub entry: Value,
     pub main: Expression,
-    /// What makes the message of a failure.
+    /// The `messageExpression`.
     pub message: Option<Expression>,
 }
 
-/// A policy that is ready to run.
+/// A compiled policy.
 pub struct Program {
-    /// By the names that expressions have for them: `variables.x`.
+    /// The policy's variables by name, used as `variables.x`.
     pub variables: Vec<(String, Expression)>,
     pub conditions: Vec<(String, Expression)>,
     pub rules: Vec<Rule>,
     pub annotations: Vec<Rule>,
 }
 
-/// Programs of policies that were needed, by the id of the policy. At most one a policy that exists.
+/// Compiled policies by UID; at most one per existing policy.
 #[derive(Default)]
 pub struct Programs(Mutex<BTreeMap<String, (String, Arc<Program>)>>);
 
 impl Programs {
-    /// The program of a policy as it is now.
+    /// Returns the compiled policy; compiles it if it has changed.
     pub fn of(&self, policy: &Value, host: Host, view: &dyn View) -> Arc<Program> {
         let meta = Meta::of(policy);
         let mut kept = self.0.lock().expect("compiling does not panic");
@@ -56,7 +56,7 @@ impl Programs {
         program
     }
 
-    /// Forgets the programs of policies that are gone.
+    /// Drops the programs of deleted policies.
     pub fn keep<'a>(&self, policies: impl Iterator<Item = &'a Value>) {
         let ids: Vec<&str> = policies.map(|policy| Meta::of(policy).uid()).collect();
         let mut kept = self.0.lock().expect("compiling does not panic");
@@ -68,7 +68,7 @@ impl Programs {
 
 impl Program {
     fn compile(policy: &Value, host: Host) -> Self {
-        // What is stored was accepted, perhaps by a newer server.
+        // Stored expressions are compiled in the `stored` environment: a newer server may have accepted them.
         let plain = host.env_set().stored;
         let spec = spec(policy);
         let conditions = items(spec, "matchConditions").iter();
@@ -110,7 +110,7 @@ impl Rule {
 }
 
 impl Expression {
-    /// What an expression means in an environment.
+    /// Compiles an expression in an environment.
     pub fn compile(env: &Env, source: &str) -> Self {
         let compiled = env.compile(source).map_err(|wrong| format!("compilation error: compilation failed: {wrong}"));
         Self { source: source.to_owned(), compiled }

@@ -39,7 +39,7 @@ const MAP: &str =
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"n"},"data":{"a":"1","b":"2"}}"#;
 
 #[test]
-fn an_expression_that_does_not_hold_refuses_with_its_message() {
+fn a_false_validation_rejects_with_its_message() {
     check(r#"{MATCH,"validations":[{"expression":"size(object.data) < 3"}]}"#, MAP, Ok(()));
     let failed = "422 failed expression: size(object.data) < 2";
     check(r#"{MATCH,"validations":[{"expression":"size(object.data) < 2"}]}"#, MAP, Err(failed));
@@ -67,14 +67,14 @@ fn an_expression_that_does_not_hold_refuses_with_its_message() {
 }
 
 #[test]
-fn what_cannot_be_evaluated_refuses_unless_the_policy_says_otherwise() {
+fn evaluation_errors_follow_the_failure_policy() {
     let wrong = "422 expression 'object.nope' resulted in error: no such key: nope";
     check(r#"{MATCH,"validations":[{"expression":"object.nope"}]}"#, MAP, Err(wrong));
     check(r#"{MATCH,"failurePolicy":"Ignore","validations":[{"expression":"object.nope"}]}"#, MAP, Ok(()));
 }
 
 #[test]
-fn match_conditions_and_selectors_decide_whether_a_policy_is_asked() {
+fn match_conditions_and_selectors_skip_a_policy() {
     let no = r#""validations":[{"expression":"false"}]"#;
     check(
         &format!(r#"{{MATCH,"matchConditions":[{{"name":"c","expression":"object.metadata.name == 'y'"}}],{no}}}"#),
@@ -87,7 +87,7 @@ fn match_conditions_and_selectors_decide_whether_a_policy_is_asked() {
 }
 
 #[test]
-fn parameters_are_looked_up_and_must_be_there() {
+fn missing_params_follow_parameter_not_found_action() {
     let spec = r#"{MATCH,"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},
         "validations":[{"expression":"size(object.data) < int(params.data.max)"}]}"#;
     let bound = |name: &str| {
@@ -102,7 +102,7 @@ fn parameters_are_looked_up_and_must_be_there() {
 }
 
 #[test]
-fn a_binding_may_warn_instead_and_annotations_reach_the_audit_log() {
+fn a_binding_can_warn_and_add_audit_annotations() {
     let spec = r#"{MATCH,"validations":[{"expression":"false","message":"no"}],
         "auditAnnotations":[{"key":"k","valueExpression":"'name ' + object.metadata.name"}]}"#;
     let warn = r#"{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Warn"]}}"#;

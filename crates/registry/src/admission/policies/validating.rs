@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicy: what its expressions refuse is refused, audited, or warned of.
+//! ValidatingAdmissionPolicy: denies, audits or warns according to the binding's validationActions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,25 @@ use crate::admission::measure::{Check, Measured, Policies};
 use crate::admission::pods::{items, spec, text};
 use crate::admission::{Attributes, Notes, Plugin, View};
 
-/// How long a message that an expression makes may be.
+/// Maximum length of a message from a `messageExpression`.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
-/// How long an annotation that an expression makes may be.
+/// Maximum length of an audit annotation from a `valueExpression`.
 const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
 const HOST: Host = Host::ValidatingPolicy;
 
-/// See the module.
 #[derive(Default)]
 pub struct ValidatingAdmissionPolicy {
     programs: Programs,
 }
 
-/// Why a request is refused.
+/// A failed validation.
 struct Denial {
     binding: Option<String>,
     reason: String,
     message: String,
-    /// Where in the policy the expression stands; none if the policy could not be evaluated.
+    /// Index of the validation; `None` if the policy could not be evaluated.
     at: Option<usize>,
-    /// Whether an expression could not be evaluated.
+    /// Whether the evaluation of an expression failed.
     failed: bool,
 }
 
@@ -70,7 +69,7 @@ impl Plugin for ValidatingAdmissionPolicy {
     }
 }
 
-/// A request and one policy that may concern it.
+/// A request and one policy that may match it.
 struct Request<'a> {
     attributes: &'a Attributes<'a>,
     object: &'a Value,
@@ -80,7 +79,7 @@ struct Request<'a> {
 }
 
 impl ValidatingAdmissionPolicy {
-    /// The first denial of a policy. Warnings and audit annotations of all its bindings are noted.
+    /// Returns the first denial of a policy. Warnings and audit annotations of all bindings are added to `notes`.
     fn judge(&self, request: &Request<'_>, notes: &mut Notes) -> Option<Denial> {
         let Request { attributes, object, namespace, bound, .. } = *request;
         let constraints = &spec(&bound.policy)["matchConstraints"];
@@ -116,7 +115,7 @@ impl ValidatingAdmissionPolicy {
     }
 }
 
-/// Tells what becomes of a request to whoever measures.
+/// Records the result in metrics.
 fn tell(request: &Request<'_>, binding: &Value, denials: &[Denial], took: Duration) {
     let check = |action: &'static str, failed: bool| {
         request.view.measured(Measured::Check(Check {
@@ -143,7 +142,7 @@ fn tell(request: &Request<'_>, binding: &Value, denials: &[Denial], took: Durati
     }
 }
 
-/// Does what the binding says is to be done about denials.
+/// Applies the binding's validationActions to the denials.
 fn act(bound: &Bound, binding: &Value, denials: Vec<Denial>, first: &mut Option<Denial>, notes: &mut Notes) {
     let (policy, name) = (Meta::of(&bound.policy).name(), Meta::of(binding).name());
     let actions = items(spec(binding), "validationActions");
@@ -167,7 +166,7 @@ fn act(bound: &Bound, binding: &Value, denials: Vec<Denial>, first: &mut Option<
     }
 }
 
-/// A denial as the audit log shows it.
+/// Formats a denial for the audit annotation.
 fn failure(policy: &str, binding: &str, actions: &[Value], denial: &Denial) -> String {
     let at = denial.at.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX));
     json::to_string(&value!([{
@@ -179,7 +178,7 @@ fn failure(policy: &str, binding: &str, actions: &[Value], denial: &Denial) -> S
     }]))
 }
 
-/// What the expressions of a policy refuse.
+/// Returns the denials of a policy's validations.
 fn evaluate(
     request: &Request<'_>,
     program: &Arc<Program>,
@@ -224,7 +223,7 @@ fn evaluate(
     denials
 }
 
-/// What a client is told of a failure: by the expression for it, by its text, or by the failed expression itself.
+/// Returns the message of a denial: the `messageExpression`, the `message`, or the failed expression.
 fn message<'a>(rule: &'a Rule, scope: &Scope<'a>) -> String {
     if let Some(Ok(Val::String(made))) = rule.message.as_ref().map(|message| scope.run(message)) {
         let made = made.as_str().trim();
@@ -255,7 +254,7 @@ fn annotation<'a>(rule: &'a Rule, scope: &Scope<'a>) -> Result<Option<String>, S
 }
 
 impl Denial {
-    /// A policy that could not be evaluated refuses, if it says so.
+    /// Returns the denial for a policy that could not be evaluated.
     fn error(binding: &str, message: String) -> Self {
         Self { binding: Some(binding.to_owned()), reason: String::new(), message, at: None, failed: true }
     }

@@ -32,7 +32,7 @@ fn check(quota: &str, pod: &Value, expect: Result<&str, &str>) {
 }
 
 #[test]
-fn what_a_pod_uses_is_added_to_the_quota_or_the_pod_is_refused() {
+fn pod_usage_is_charged_to_the_quota_or_the_pod_is_rejected() {
     check(QUOTA, &pod("400m"), Ok(r#"{"pods":"2","requests.cpu":"1"}"#));
     check(
         QUOTA,
@@ -45,7 +45,7 @@ fn what_a_pod_uses_is_added_to_the_quota_or_the_pod_is_refused() {
 }
 
 #[test]
-fn a_scope_that_does_not_match_leaves_the_quota_alone() {
+fn a_quota_with_another_scope_is_not_charged() {
     let scoped = |scope: &str| QUOTA.replace(r#""spec":{"#, &format!(r#""spec":{{"scopes":["{scope}"],"#));
     check(&scoped("Terminating"), &pod("2"), Ok(""));
     check(&scoped("BestEffort"), &pod("2"), Ok(""));
@@ -53,7 +53,7 @@ fn a_scope_that_does_not_match_leaves_the_quota_alone() {
 }
 
 #[test]
-fn services_are_counted_by_the_ports_they_take_on_nodes() {
+fn services_are_charged_by_node_ports() {
     let kind = api::core::service::kind();
     let of = |spec: &str| {
         let service = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
@@ -68,7 +68,7 @@ fn services_are_counted_by_the_ports_they_take_on_nodes() {
 }
 
 #[test]
-fn what_is_limited_is_used_only_where_a_quota_counts_it() {
+fn limited_resources_require_a_covering_quota() {
     let limited = machinery::value!({"limitedResources": [{"resource": "pods", "matchContains": ["cpu"]}]});
     let plugin = ResourceQuota::of(&limited);
     let (kind, user) = (api::core::pod::kind(), auth::User::default());
@@ -86,7 +86,7 @@ fn what_is_limited_is_used_only_where_a_quota_counts_it() {
 }
 
 #[test]
-fn who_is_in_a_limited_scope_needs_a_quota_of_that_scope() {
+fn objects_in_a_limited_scope_require_a_quota_of_that_scope() {
     let scope = r#"{"scopeName": "PriorityClass", "operator": "In", "values": ["high", "higher"]}"#;
     let limited = format!(r#"{{"limitedResources": [{{"resource": "pods", "matchScopes": [{scope}]}}]}}"#);
     let plugin = ResourceQuota::of(&json::parse(limited.as_bytes()).unwrap());

@@ -1,4 +1,4 @@
-//! What a hook's answer means: notes, a patch, or a refusal.
+//! AdmissionReview responses of webhooks: warnings, audit annotations, patches and rejections.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -9,11 +9,11 @@ use machinery::{Object, Value, go, json};
 use super::{Hook, Phase, Review, ReviewVersion};
 use crate::admission::Notes;
 
-/// What a hook said.
+/// The response of a webhook.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     allowed: bool,
-    /// Why not, as a Status that need not be whole.
+    /// The Status of a rejection, possibly incomplete.
     result: Value,
     patch: Vec<u8>,
     patch_type: String,
@@ -21,25 +21,25 @@ pub struct Answer {
     warnings: Vec<String>,
 }
 
-/// Why a hook did not let a request through.
+/// Reasons why a webhook did not admit a request.
 #[derive(Debug)]
 pub enum Failure {
-    /// It could not be asked, or said nonsense; its failure policy decides.
+    /// The call failed or the response is invalid; the failure policy decides.
     Call(String),
-    /// It refused.
+    /// The webhook rejected the request.
     Refused(Box<Status>),
-    /// What it wants cannot be done.
+    /// The webhook's patch cannot be applied.
     Impossible(Box<Status>),
 }
 
 impl Answer {
-    /// Reads the answer to a review.
+    /// Parses the response to a review.
     pub fn read(phase: Phase, version: ReviewVersion, review: &Review, answer: &Value) -> Result<Self, Failure> {
         verify(phase, version, review.uid(), answer)
             .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))
     }
 
-    /// Takes what the hook has to say besides, and gives the patch that it wants, or its refusal.
+    /// Adds the webhook's warnings and audit annotations to `notes`. Returns its patch, or its rejection.
     pub fn take(self, hook: &Hook, notes: &mut Notes) -> Result<Option<Patch>, Failure> {
         notes.audit.extend(self.audit.into_iter().map(|(key, value)| (format!("{}/{key}", hook.name), value)));
         notes.warnings.extend(self.warnings);
@@ -62,7 +62,7 @@ impl Answer {
 }
 
 impl Hook {
-    /// What a patch makes of the object that the hook saw.
+    /// Applies a patch to the object that the webhook saw.
     pub fn patched(&self, shown: &Value, patch: Patch) -> Result<Value, Failure> {
         let internal = |why: String| Failure::Impossible(Box::new(Status::internal_error(why)));
         if shown.is_null() {
@@ -76,7 +76,7 @@ impl Hook {
         })
     }
 
-    /// What the audit log is told of a hook that was asked whether it wants a change.
+    /// Adds the audit annotations of a mutating webhook call.
     pub fn note_mutation(&self, (round, at): (usize, usize), changed: bool, notes: &mut Notes) {
         let mut note = Object::new();
         note.insert("configuration", self.configuration.as_str());
@@ -141,7 +141,7 @@ fn patch_of(phase: Phase, version: ReviewVersion, response: &Value) -> Result<(V
             Some("") => Err("webhook returned invalid response.patchType of \"\"".to_owned()),
             patch_type => Ok((patch, patch_type.unwrap_or_default().to_owned())),
         },
-        // The type was never looked at in this version.
+        // In v1beta1 the patch type was never checked.
         (Phase::Mutating, ReviewVersion::V1beta1) => Ok((patch, "JSONPatch".to_owned())),
         (Phase::Validating, ReviewVersion::V1) if !patch.is_empty() => {
             Err("validating webhook may not return response.patch".to_owned())
@@ -153,7 +153,7 @@ fn patch_of(phase: Phase, version: ReviewVersion, response: &Value) -> Result<(V
     }
 }
 
-/// The refusal in the hook's own words, never with a code that means success.
+/// Returns the rejection with the webhook's message, never with a success code.
 fn denied(name: &str, result: &Value) -> Status {
     const BAD_REQUEST: u16 = 400;
     let by = format!("admission webhook {} denied the request", go::quote(name));

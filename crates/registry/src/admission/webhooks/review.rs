@@ -1,4 +1,4 @@
-//! What a hook is sent: an AdmissionReview in a version that it knows.
+//! AdmissionReview requests to webhooks, in a version that the webhook supports.
 
 use machinery::field_validation::FieldValidation;
 use machinery::{Object, Value, value};
@@ -8,38 +8,36 @@ use crate::admission::Attributes;
 use crate::admission::pods::items;
 use crate::options::{DeleteOptions, Propagation, WriteOptions};
 
-/// The versions of an AdmissionReview.
+/// The AdmissionReview versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewVersion {
-    /// `admission.k8s.io/v1`.
     V1,
-    /// `admission.k8s.io/v1beta1`.
     V1beta1,
 }
 
-/// A request as one hook sees it.
+/// A request as a webhook sees it.
 #[derive(Clone, Debug)]
 pub struct Review {
-    /// The request without its objects.
+    /// The AdmissionRequest without its objects.
     pub request: Value,
-    /// The object in the version that the hook wants, `null` if there is none.
+    /// The object in the webhook's version, or `null`.
     pub object: Value,
-    /// The object as it is, likewise.
+    /// The old object in the webhook's version, or `null`.
     pub old: Value,
 }
 
 impl Review {
-    /// The review of a write in a version. The objects are in that version already.
+    /// Creates the review of a write. The objects must already be in the matched version.
     pub fn of(attributes: &Attributes<'_>, seen: Seen<'_>, uid: &str, object: Value, old: Value) -> Self {
         Self { request: attributes.admission_request(seen, uid), object, old }
     }
 
-    /// The uid by which the answer is known to belong to it.
+    /// Returns the UID that correlates the response.
     pub fn uid(&self) -> &str {
         self.request.str_at(&["uid"]).unwrap_or_default()
     }
 
-    /// The whole as it is sent.
+    /// Returns the AdmissionReview to send.
     pub fn to_value(&self, version: ReviewVersion) -> Value {
         let mut request = self.request.clone();
         if let Value::Object(fields) = &mut request {
@@ -51,7 +49,7 @@ impl Review {
 }
 
 impl ReviewVersion {
-    /// `admission.k8s.io/v1`.
+    /// Returns the apiVersion, for example `admission.k8s.io/v1`.
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "admission.k8s.io/v1",
@@ -61,7 +59,7 @@ impl ReviewVersion {
 }
 
 impl Hook {
-    /// The version to send, which is the first that the hook names and we know, if the request may be shown to it at all.
+    /// Returns the first of the webhook's versions that is supported. Fails if the dry-run check rejects the request.
     pub fn review_version(&self, attributes: &Attributes<'_>) -> Result<ReviewVersion, Failure> {
         self.check_dry_run(attributes)?;
         let known = |version: &Value| match version.as_str() {
@@ -76,7 +74,7 @@ impl Hook {
     }
 }
 
-/// The options of a write as an object: `kind` is `CreateOptions` or `UpdateOptions`.
+/// Returns the options of a write as an object; `kind` is `CreateOptions` or `UpdateOptions`.
 pub fn write_options(kind: &str, options: &WriteOptions) -> Value {
     let mut out = options_of(kind, options.dry_run);
     if !options.field_manager.is_empty() {
@@ -91,7 +89,7 @@ pub fn write_options(kind: &str, options: &WriteOptions) -> Value {
     Value::Object(out)
 }
 
-/// The options of a delete as an object.
+/// Returns the options of a delete as an object.
 pub fn delete_options(options: &DeleteOptions) -> Value {
     let mut out = options_of("DeleteOptions", options.dry_run);
     if let Some(seconds) = options.grace_period_seconds {

@@ -14,7 +14,7 @@ fn hook(entry: &str) -> Hook {
 const POD_RULE: &str = r#""rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "CONNECT"], "resources": ["pods", "pods/exec"]}]"#;
 
 #[test]
-fn rules_and_selectors_say_whom_a_hook_concerns() {
+fn rules_and_selectors_match_requests_to_webhooks() {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
     let cluster = Cluster::default().with("", "namespaces", r#"{"metadata": {"name": "n", "labels": {"a": "b"}}}"#);
@@ -43,7 +43,7 @@ fn rules_and_selectors_say_whom_a_hook_concerns() {
 }
 
 #[test]
-fn an_equivalent_version_is_shown_where_the_hook_does_not_name_the_requests_own() {
+fn match_policy_equivalent_converts_to_the_rules_version() {
     let kind = api::autoscaling::horizontal_pod_autoscaler::kind();
     let user = User::anonymous();
     let check = |policy: &str, asked: &str, expect: Option<&str>| {
@@ -62,7 +62,7 @@ fn an_equivalent_version_is_shown_where_the_hook_does_not_name_the_requests_own(
 }
 
 #[test]
-fn events_are_the_same_objects_in_both_groups() {
+fn events_of_both_groups_are_equivalent() {
     let (core, newer) = (api::core::event::kind(), api::events::event::kind());
     let user = User::anonymous();
     let check = |kind: &api::kind::Kind, group: &str, policy: &str, expect: Option<&str>| {
@@ -81,7 +81,7 @@ fn events_are_the_same_objects_in_both_groups() {
 }
 
 #[test]
-fn match_conditions_hold_or_the_failure_policy_decides() {
+fn match_condition_errors_follow_the_failure_policy() {
     let kind = api::core::pod::kind();
     let user = User::authenticated("jane", []);
     let check = |expression: &str, policy: &str, expect: Result<bool, &str>| {
@@ -105,7 +105,7 @@ fn match_conditions_hold_or_the_failure_policy_decides() {
 }
 
 #[test]
-fn a_review_says_everything_about_a_request() {
+fn a_review_contains_all_request_attributes() {
     let kind = api::core::pod::kind();
     let user = User::authenticated("jane", []);
     let options =
@@ -135,7 +135,7 @@ fn a_review_says_everything_about_a_request() {
     assert_eq!(review, expect);
 }
 
-/// What an answer to a review with the uid `u` comes to: the patch, notes, or a refusal.
+/// Returns the result of a response to the review with UID `u`: the patch, notes, or a rejection.
 fn outcome(phase: Phase, response: &str) -> String {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
@@ -156,7 +156,7 @@ fn outcome(phase: Phase, response: &str) -> String {
 }
 
 #[test]
-fn answers_are_read_strictly_and_refusals_are_in_the_hooks_words() {
+fn responses_are_parsed_strictly_and_rejections_use_the_webhooks_message() {
     let check = |phase: Phase, response: &str, expect: &str| {
         let whole =
             format!(r#"{{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {response}}}"#);
@@ -204,7 +204,7 @@ fn answers_are_read_strictly_and_refusals_are_in_the_hooks_words() {
 }
 
 #[test]
-fn a_dry_run_is_shown_only_to_hooks_without_side_effects() {
+fn a_dry_run_is_sent_only_to_webhooks_without_side_effects() {
     let kind = api::core::pod::kind();
     let user = User::anonymous();
     let mut request = attributes(&kind, &user, Operation::Create);
