@@ -1,4 +1,4 @@
-//! One field of a configuration, read as what it should be or refused by its name.
+//! Typed access to one KubeletConfiguration field; a wrong type is an error that names the field.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use machinery::quantity::Quantity;
 
 use super::ConfigError;
 
-/// A field and what it says.
+/// The name and value of a field.
 pub struct Field<'a> {
     pub name: &'a str,
     pub value: &'a Value,
@@ -46,7 +46,7 @@ impl Field<'_> {
         u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| self.bad("must not be negative"))
     }
 
-    /// Amounts, or parts in percent, by signal.
+    /// Returns eviction thresholds, quantities or percentages, by signal.
     pub fn thresholds(&self) -> Result<BTreeMap<String, String>, ConfigError> {
         let map = self.map()?;
         for (signal, limit) in &map {
@@ -72,7 +72,7 @@ impl Field<'_> {
         self.map()?.into_iter().map(one).collect()
     }
 
-    /// `[{priority, shutdownGracePeriodSeconds}]`, by priority.
+    /// Reads `[{priority, shutdownGracePeriodSeconds}]`; the result is ordered by priority.
     pub fn priorities(&self) -> Result<Vec<(i64, u64)>, ConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
         let one = |item: &Value| {
@@ -85,7 +85,7 @@ impl Field<'_> {
         Ok(list)
     }
 
-    /// `[{numaNode, limits}]`, by node.
+    /// Reads `[{numaNode, limits}]` by NUMA node.
     pub fn amounts_by_node(&self) -> Result<BTreeMap<u32, BTreeMap<String, u64>>, ConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
         let shape = || self.bad("each item has a numaNode of its own, and limits");
@@ -105,7 +105,7 @@ impl Field<'_> {
         Ok(nodes)
     }
 
-    /// Values of headers by their names: `{name: [value, …]}`.
+    /// Reads HTTP headers: `{name: [value, …]}`.
     pub fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
         let map = self.value.as_object().ok_or_else(|| self.bad("must be a map"))?;
         let mut headers = Vec::new();

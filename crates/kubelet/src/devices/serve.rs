@@ -1,4 +1,4 @@
-//! The socket where device plug-ins register, and the streams by which they tell of their devices.
+//! Device plugin registration socket, and the ListAndWatch streams of registered plugins.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,17 +16,17 @@ use tonic::{Request, Response, Status};
 use super::{Device, Devices, Plugin};
 use crate::topology::Nodes;
 
-/// The version of the protocol that is spoken here.
+/// Supported device plugin API version.
 const VERSION: &str = "v1beta1";
-/// Where plug-ins look for a kubelet.
+/// File name of the registration socket, which plugins expect.
 const SOCKET: &str = "kubelet.sock";
 
-/// Opens the socket; gives what serves it.
+/// Opens the registration socket. Returns the future that serves it.
 pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
     let dir = &devices.0.dir;
     sys::create_dirs(dir, 0o750)?;
     let socket = dir.join(SOCKET);
-    // A predecessor's socket; that it is made anew is how plug-ins learn that they must register again.
+    // Plugins register again when they notice that the socket was re-created.
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
     Ok(async move {
@@ -64,7 +64,7 @@ impl Registration for Service {
         if name.is_empty() || domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
             return Err(bad_name());
         }
-        // A socket of the directory and no other.
+        // The endpoint must be a socket in the plugin directory.
         if request.endpoint.contains('/') || request.endpoint.is_empty() {
             return Err(Status::invalid_argument(format!("invalid endpoint {:?}", request.endpoint)));
         }
@@ -80,7 +80,7 @@ impl Registration for Service {
 }
 
 impl Devices {
-    /// Follows a plug-in until it goes or another takes its place.
+    /// Follows a plugin's ListAndWatch stream until it ends or another registration replaces it.
     async fn follow(
         &self,
         resource: &str,
@@ -107,7 +107,7 @@ impl Devices {
                     self.ledger().set(resource, devices);
                     self.tell();
                 }
-                // Another one speaks for the resource now.
+                // Another plugin has registered for the resource.
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => break Ok(()),
                 Err(status) => break Err(status),
