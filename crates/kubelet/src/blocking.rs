@@ -21,7 +21,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
     }
 }
 
-/// Runs blocking access to files that a container controls; fails after [`DEADLINE`].
+/// Runs blocking access to files that a container controls; fails after a deadline of five seconds.
 pub async fn within_deadline<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
