@@ -140,8 +140,8 @@ fn leave_the_file_system(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reaps children until SIGTERM. In a user namespace, its namespaces must be visible to the root of that namespace,
-/// which joins them.
+/// Reaps children until SIGTERM or SIGINT. In a user namespace, its namespaces must be visible to the root of that
+/// namespace, which joins them.
 fn stay(visible: bool) -> ! {
     let _ = nix::sys::prctl::set_name(c"pause");
     // Failures are harmless, since the process only waits.

@@ -11,7 +11,7 @@ use crate::resources::{self, Amounts};
 /// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
 
-/// The value of `kubernetes.io/os` and `spec.os.name` that this node supports.
+/// The value of the `kubernetes.io/os` label and of `spec.os.name` that this node supports.
 const OS: &str = "linux";
 
 /// The reason and message of a rejected pod's status.
@@ -74,7 +74,7 @@ pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
     Err(Refusal { reason: "NodeAffinity".to_owned(), message: message.to_owned() })
 }
 
-/// Rejects a pod for another operating system, by its label selector and by `spec.os`.
+/// Rejects a pod for another operating system, by its `kubernetes.io/os` label and by `spec.os`.
 pub fn os(pod: Pod<'_>) -> Result<(), Refusal> {
     let refusal = |reason: &str, message: &str| Refusal { reason: reason.to_owned(), message: message.to_owned() };
     if pod.meta().label("kubernetes.io/os").is_some_and(|os| os != OS) {

@@ -61,8 +61,8 @@ pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
     Value::Object(status)
 }
 
-/// Keeps the transition times of unchanged conditions from the last reported status, which the watch may not have
-/// returned yet.
+/// Keeps `startTime` and the transition times of unchanged conditions from the last reported status, which the watch
+/// may not have returned yet.
 pub fn keep_times(status: &mut Value, told: &Value) {
     let Some(status) = status.as_object_mut() else { return };
     if let Some(start) = told.get("startTime") {

@@ -14,7 +14,7 @@ use crate::observed::labels;
 use crate::pods::Known;
 use crate::usage::NodeUsage;
 
-/// `/metrics`: the kubelet's own metrics.
+/// Serves `/metrics`: the kubelet's own metrics.
 pub async fn own(context: &Context, known: &Known) -> Response<Body> {
     let mut out = String::new();
     family(&mut out, "kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox");
@@ -45,7 +45,7 @@ pub async fn own(context: &Context, known: &Known) -> Response<Body> {
     answer(out)
 }
 
-/// `/metrics/resource`: CPU and memory of the node, its pods and their containers.
+/// Serves `/metrics/resource`: CPU and memory of the node, its pods and their containers.
 pub async fn resource(context: &Context) -> Response<Body> {
     match Collected::of(&context.runtime).await {
         Ok(collected) => answer(resources(&collected, &NodeUsage::read())),
@@ -129,7 +129,7 @@ fn resources(collected: &Collected, usage: &NodeUsage) -> String {
     out
 }
 
-/// `/metrics/probes`: probe result counters.
+/// Serves `/metrics/probes`: probe result counters.
 pub fn probes(probes: &Probes) -> Response<Body> {
     let mut out = String::new();
     family(
