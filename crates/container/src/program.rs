@@ -32,7 +32,7 @@ impl Program {
             view(path, Path::new(&format!("/proc/self/fd/{}", mount.as_raw_fd())))
         };
         let file = view(path, empty).or_else(|_| elsewhere()).or_else(|error| {
-            tracing::info!(path = %path.display(), %error, "the shim runs from a copy in memory: its disk cannot be part of an overlay");
+            tracing::info!(path = %path.display(), %error, "the filesystem of the shim's executable does not support overlays; running the shim from a copy in memory");
             copy(path)
         })?;
         Ok(Program { file })

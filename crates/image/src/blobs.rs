@@ -209,7 +209,7 @@ impl Ingest {
     /// Removes content that must not be resumed because it can never become valid.
     fn discard(&self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove what arrived");
+            tracing::warn!(path = %self.path.display(), %error, "failed to remove a rejected download");
         }
     }
 }

@@ -198,7 +198,7 @@ impl Store {
             match self.pull_from(&source, name).await {
                 Ok(image) => return Ok(image),
                 Err(error) => {
-                    tracing::debug!(%name, host = host.address, %error, "cannot pull here");
+                    tracing::debug!(%name, host = host.address, %error, "failed to pull from this host");
                     last = Some(error);
                 }
             }
@@ -256,7 +256,7 @@ impl Store {
                     return Err(PullError::Broken { digest, host, attempts, source: error });
                 }
                 Err(Transfer::Broken(error)) => {
-                    tracing::debug!(digest = %content.digest, %error, attempts, "the transfer broke");
+                    tracing::debug!(digest = %content.digest, %error, attempts, "the download was interrupted");
                 }
             }
         }

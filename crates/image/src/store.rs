@@ -145,7 +145,7 @@ impl Store {
     pub async fn collect(&self, in_use: &BTreeSet<Digest>) -> Result<Usage, StoreError> {
         let _alone = self.arrivals.write().await;
         let Some(_others) = self.try_file_lock(FlockOperation::NonBlockingLockExclusive)? else {
-            tracing::debug!("another process adds an image: nothing is collected now");
+            tracing::debug!("skipping image collection: another process is adding an image");
             return Ok(Usage::default());
         };
         let (mut blobs, mut layers) = (BTreeSet::new(), in_use.clone());
@@ -271,7 +271,7 @@ impl Store {
     fn index(&self) -> MutexGuard<'_, Index> {
         let mut index = self.index.lock().expect("no holder of the index panics");
         if let Err(error) = index.refresh() {
-            tracing::error!(%error, "the image index cannot be read");
+            tracing::error!(%error, "failed to read the image index");
         }
         index
     }

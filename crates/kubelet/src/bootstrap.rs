@@ -33,9 +33,9 @@ const RETRY: Duration = Duration::from_secs(30);
 /// A certificate could not be obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    #[error("a certificate request cannot be made")]
+    #[error("failed to create the certificate request")]
     Make(#[from] rcgen::Error),
-    #[error("the API server does not take the certificate request")]
+    #[error("failed to submit the certificate request to the API server")]
     Api(#[from] Box<client::Error>),
     /// The request was denied, failed or timed out.
     #[error("certificate request {name} {what}")]
@@ -44,14 +44,14 @@ pub enum BootstrapError {
         /// The outcome of the request.
         what: String,
     },
-    #[error("{path} cannot be written")]
+    #[error("failed to write {path}")]
     File {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
     /// The bootstrap kubeconfig is invalid.
-    #[error("{path} is no kubeconfig")]
+    #[error("{path} is not a kubeconfig")]
     Kubeconfig { path: PathBuf },
 }
 
@@ -176,12 +176,12 @@ pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purp
         }
         match obtain(&client, &node, &cert_dir, &purpose).await {
             Ok(()) => {
-                tracing::info!(name = purpose.stem(), "there is a new certificate");
+                tracing::info!(name = purpose.stem(), "renewed the certificate");
                 came = Some(clock::now());
                 renewed();
             }
             Err(error) => {
-                tracing::warn!(name = purpose.stem(), error = %error, "there is no new certificate");
+                tracing::warn!(name = purpose.stem(), error = %error, "failed to renew the certificate");
                 tokio::time::sleep(RETRY).await;
             }
         }

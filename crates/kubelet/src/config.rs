@@ -162,10 +162,10 @@ pub struct Config {
 /// A configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("it is not YAML")]
+    #[error("the configuration is not valid YAML")]
     Syntax(#[from] yaml::Error),
     /// The document has another apiVersion or kind.
-    #[error("it is {0}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration")]
+    #[error("the configuration is {0}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration")]
     Kind(String),
     /// A field has an invalid value.
     #[error("{field}: {problem}")]

@@ -139,7 +139,11 @@ impl Shared {
             let request =
                 v1::UpdateContainerResourcesRequest { container_id: container.id.clone(), linux, ..Default::default() };
             if let Err(status) = client.update_container_resources(request).await {
-                tracing::warn!(id = container.id, status = status.message(), "a container cannot be moved");
+                tracing::warn!(
+                    id = container.id,
+                    status = status.message(),
+                    "failed to update the cpuset of a container"
+                );
             }
         }
     }

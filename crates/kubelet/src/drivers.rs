@@ -40,15 +40,15 @@ pub enum Kind {
 enum RegisterError {
     #[error("cannot connect to {path}")]
     Connect { path: String, source: cri::ConnectError },
-    #[error("it does not say who it is: {}", .0.message())]
+    #[error("the driver call failed: {}", .0.message())]
     Silent(tonic::Status),
-    #[error("it took longer than {} seconds", TIMEOUT.as_secs())]
+    #[error("the driver did not respond within {} seconds", TIMEOUT.as_secs())]
     Slow,
-    #[error("plug-ins of type {0:?} are not known here")]
+    #[error("plugin type {0:?} is not supported")]
     Kind(String),
-    #[error("none of its versions {0:?} is spoken here")]
+    #[error("none of the driver's versions {0:?} is supported")]
     Version(Vec<String>),
-    #[error("the API server was not told")]
+    #[error("failed to update the CSINode object")]
     Api(#[source] client::Error),
 }
 
@@ -102,7 +102,7 @@ pub async fn run(registry: Registry) {
             registering.spawn(async move {
                 if let Err(error) = registry.register(&socket).await {
                     let problem = describe(&error);
-                    tracing::warn!(socket = %socket.display(), problem, "a driver cannot be registered");
+                    tracing::warn!(socket = %socket.display(), problem, "failed to register a driver");
                     tokio::time::sleep(RETRY).await;
                 }
                 socket
@@ -172,11 +172,11 @@ impl Registry {
             gone
         });
         for (kind, name) in gone {
-            tracing::info!(name, "a driver is gone");
+            tracing::info!(name, "a driver was unregistered");
             if kind == Kind::Csi
                 && let Err(error) = csi_node::remove(&self.client, &self.node_name, &name).await
             {
-                tracing::warn!(name, %error, "the API server was not told that a driver is gone");
+                tracing::warn!(name, %error, "failed to remove a driver from the CSINode object");
             }
         }
     }

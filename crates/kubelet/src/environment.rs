@@ -161,7 +161,7 @@ fn take_all(
             }
             None if reference["optional"].as_bool() == Some(true) => {}
             None => {
-                tracing::debug!(pod = pod.described(), kind, name, "a source of variables is missing");
+                tracing::debug!(pod = pod.described(), kind, name, "a source of environment variables is missing");
                 return Err(EnvironmentError::Missing { kind, name: name.to_owned() });
             }
         }

@@ -90,7 +90,7 @@ fn join_turns(context: &Context) -> Option<Turns> {
     let joined = blocking::in_place(|| Turns::enlist(Path::new(turns::DIR), root, node));
     joined
         .inspect_err(|error| {
-            tracing::warn!(dir = turns::DIR, %error, "evictions are not coordinated with other nodes of this machine");
+            tracing::warn!(dir = turns::DIR, %error, "failed to coordinate evictions with other nodes of this host");
         })
         .ok()
 }
@@ -106,7 +106,7 @@ impl Housekeeping {
 
     /// Evicts a pod. `ended` receives a message when its containers and volumes are removed.
     async fn evict(&self, pod: Pod<'_>, message: String, grace_seconds: i64, ended: Option<mpsc::Sender<String>>) {
-        tracing::warn!(pod = pod.described(), message, "evicts a pod");
+        tracing::warn!(pod = pod.described(), message, "evicting a pod");
         self.context.teller(pod).pod(EventType::Warning, "Evicted", &message);
         let cause = Cause::Failed { reason: "Evicted".to_owned(), message };
         let eviction = Eviction { uid: pod.uid().to_owned(), cause, grace_seconds, ended };
@@ -152,7 +152,7 @@ async fn evict(it: &Housekeeping, short: Option<&Short>, turns: Option<&mut Turn
         })
     });
     let turn = turn.unwrap_or_else(|error| {
-        tracing::warn!(dir = turns::DIR, %error, "evictions are not coordinated with other nodes of this machine");
+        tracing::warn!(dir = turns::DIR, %error, "failed to coordinate evictions with other nodes of this host");
         true
     });
     let Some((short, (victim, _))) = victim.filter(|_| turn) else { return };
@@ -253,10 +253,10 @@ async fn rotate_logs(context: &Context) {
             Ok(true) => {
                 let request = v1::ReopenContainerLogRequest { container_id: container.id.clone() };
                 if let Err(status) = runtime.reopen_container_log(request).await {
-                    tracing::warn!(id = container.id, status = status.message(), "a log cannot be opened again");
+                    tracing::warn!(id = container.id, status = status.message(), "failed to reopen a container log");
                 }
             }
-            Err(error) => tracing::warn!(log = shown, %error, "a log cannot be set aside"),
+            Err(error) => tracing::warn!(log = shown, %error, "failed to rotate a container log"),
         }
     }
 }

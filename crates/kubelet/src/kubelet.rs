@@ -56,9 +56,9 @@ const NOTICES_MAX: usize = 4096;
 /// The kubelet could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("the container runtime does not answer")]
+    #[error("the container runtime does not respond")]
     Runtime(#[source] tonic::Status),
-    #[error("cannot make {path}")]
+    #[error("failed to create {path}")]
     Directory {
         path: PathBuf,
         #[source]
@@ -77,12 +77,12 @@ pub enum StartError {
         wanted: Quantity,
     },
     /// The systemd cgroup driver is configured and systemd is unavailable.
-    #[error("cgroupDriver: systemd cannot be used")]
+    #[error("cgroupDriver: systemd is not available")]
     Groups(#[from] SystemdError),
     /// `protectKernelDefaults` is set and kernel parameters differ.
     #[error("protectKernelDefaults: {0}")]
     Kernel(String),
-    #[error("the node's address cannot be found out: give --node-ip")]
+    #[error("failed to detect the node's address: set --node-ip")]
     Address,
 }
 
@@ -205,7 +205,7 @@ impl Kubelet {
     pub async fn run(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(%error, "a part of the kubelet failed");
+                tracing::error!(%error, "a task of the kubelet failed");
                 return;
             }
         }
@@ -244,7 +244,7 @@ fn groups(config: &Config) -> Result<(Groups, bool), StartError> {
     if config.cgroups_per_qos
         && let Err(error) = groups.prepare(&available(config))
     {
-        tracing::error!(%error, "the cgroups of the QoS classes cannot be made");
+        tracing::error!(%error, "failed to create the cgroups of the QoS classes");
         are_enforced = false;
     }
     Ok((groups, are_enforced))

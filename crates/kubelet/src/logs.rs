@@ -87,10 +87,10 @@ impl Logs {
         for entry in std::fs::read_dir(&self.pods).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(uid) = name.to_str().and_then(owner).filter(|uid| gone.contains(*uid)) else { continue };
-            tracing::info!(uid, "removes the logs of a pod that is gone");
+            tracing::info!(uid, "removing the logs of a deleted pod");
             self.unlink(&entry.path());
             if let Err(error) = sys::remove_tree(&entry.path()) {
-                tracing::warn!(uid, %error, "logs of a pod that is gone cannot be removed");
+                tracing::warn!(uid, %error, "failed to remove the logs of a deleted pod");
             }
         }
     }

@@ -29,7 +29,7 @@ pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl
         let served =
             Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
         if let Err(error) = served {
-            tracing::error!(%error, "nobody is told any more what pods were given");
+            tracing::error!(%error, "the PodResources server failed");
         }
         std::future::pending::<()>().await;
     })

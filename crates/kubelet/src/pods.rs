@@ -189,7 +189,7 @@ impl Pods {
         if synced && self.context.config.cgroups_per_qos {
             let asked = crate::resources::burstable_milli(wanted.values().map(|pod| Pod(pod)));
             if let Err(error) = self.context.groups.weigh(asked) {
-                tracing::warn!(%error, "the classes of pods do not have their shares of the processors");
+                tracing::warn!(%error, "failed to set the CPU shares of the QoS classes");
             }
         }
         self.known.set(wanted);
@@ -247,7 +247,7 @@ impl Pods {
         self.workers.spawn(async move {
             // A panic affects one pod only: its worker starts again from the runtime's state.
             if let Err(error) = tokio::spawn(work).await {
-                tracing::error!(uid = name, %error, "a pod's worker failed");
+                tracing::error!(uid = name, %error, "a pod worker failed");
                 tokio::time::sleep(std::time::Duration::from_secs(10)).await;
             }
             name
@@ -398,7 +398,7 @@ impl Pods {
         match runtime.get_container_events(v1::GetEventsRequest {}).await {
             Ok(answer) => Some(answer.into_inner()),
             Err(status) => {
-                tracing::debug!(status = status.message(), "the runtime sends no events");
+                tracing::debug!(status = status.message(), "the runtime has no event stream");
                 None
             }
         }
@@ -410,7 +410,7 @@ impl Pods {
         let listed = match runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await {
             Ok(answer) => answer.into_inner().items,
             Err(status) => {
-                tracing::warn!(status = status.message(), "sandboxes cannot be listed");
+                tracing::warn!(status = status.message(), "failed to list sandboxes");
                 return;
             }
         };
@@ -419,10 +419,10 @@ impl Pods {
             let Some(uid) = sandbox.labels.get(labels::POD_UID).filter(|uid| !self.handles.contains_key(*uid)) else {
                 continue;
             };
-            tracing::info!(uid, sandbox = sandbox.id, "removes what is left of a pod that is gone");
+            tracing::info!(uid, sandbox = sandbox.id, "removing the sandbox of a deleted pod");
             strangers.insert(uid.clone());
             if let Err(status) = self.context.runtime.remove_sandbox(&sandbox.id).await {
-                tracing::warn!(uid, status = status.message(), "a sandbox cannot be removed");
+                tracing::warn!(uid, status = status.message(), "failed to remove a sandbox");
             }
         }
         let here = blocking::in_place(|| self.context.volumes.pods());
@@ -445,7 +445,7 @@ async fn clean_after(context: Arc<Context>, uid: String) {
     if context.config.cgroups_per_qos
         && let Err(error) = blocking::in_place(|| context.groups.remove_all(&uid))
     {
-        tracing::warn!(uid, %error, "the group of a pod that is gone cannot be removed");
+        tracing::warn!(uid, %error, "failed to remove the cgroup of a deleted pod");
     }
     loop {
         // The record of prepared claims is removed with the volumes, so claims are unprepared first.
@@ -454,7 +454,7 @@ async fn clean_after(context: Arc<Context>, uid: String) {
             Err(error) => Err(error.to_string()),
         };
         let Err(problem) = undone else { return };
-        tracing::warn!(uid, problem, "what a pod that is gone had cannot be given back yet");
+        tracing::warn!(uid, problem, "failed to release the claims and volumes of a deleted pod");
         tokio::time::sleep(CLEAN_RETRY).await;
     }
 }

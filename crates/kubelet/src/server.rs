@@ -121,7 +121,7 @@ async fn keep_signed(config: Config, client: Client, addresses: Vec<String>, tls
     let file = purpose.file(&config.cert_dir);
     let renewed = move || {
         if let Err(error) = tls.replace(&file) {
-            tracing::error!(%error, "the certificate that was signed cannot be used");
+            tracing::error!(%error, "failed to load the signed serving certificate");
         }
     };
     bootstrap::keep(client, config.node_name, config.cert_dir, purpose, renewed).await;
@@ -132,7 +132,7 @@ pub async fn healthz(port: u16) {
     let listener = match TcpListener::bind(("127.0.0.1", port)).await {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(port, %error, "healthz is not served");
+            tracing::warn!(port, %error, "failed to listen for healthz");
             return std::future::pending().await;
         }
     };
@@ -193,7 +193,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, sl
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
     if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "a connection failed");
     }
 }
 

@@ -75,9 +75,13 @@ impl Shutdown {
         let pods = self.known.all();
         let views: Vec<Pod<'_>> = pods.iter().map(|pod| Pod(pod)).collect();
         for group in groups(config, &views) {
-            tracing::info!(pods = group.uids.len(), seconds = group.grace.as_secs(), "ends pods before the shutdown");
+            tracing::info!(
+                pods = group.uids.len(),
+                seconds = group.grace.as_secs(),
+                "terminating pods before shutdown"
+            );
             if tokio::time::timeout(group.grace, self.end(&group, &views)).await.is_err() {
-                tracing::warn!("some pods have not ended in their time");
+                tracing::warn!("some pods did not terminate within their grace period");
             }
         }
         let _ = tokio::time::timeout(REPORTS, self.reported()).await;

@@ -106,7 +106,7 @@ fn read_all(dir: &Path, node: &str) -> Vec<Arc<Value>> {
         .filter_map(|file| match read_one(file, node) {
             Ok(pod) => Some(Arc::new(pod)),
             Err(problem) => {
-                tracing::warn!(file = %file.display(), problem, "a manifest cannot be used");
+                tracing::warn!(file = %file.display(), problem, "failed to load a static pod manifest");
                 None
             }
         })
@@ -218,7 +218,7 @@ async fn delete(client: &Client, mirror: &Value) -> bool {
     if let Err(error) = client.delete(&target, &options).await
         && !error.is_not_found()
     {
-        tracing::warn!(pod = %Key::of(mirror), error = %error, "a copy of a static pod cannot be deleted");
+        tracing::warn!(pod = %Key::of(mirror), error = %error, "failed to delete a mirror pod");
         return false;
     }
     true
@@ -243,7 +243,7 @@ async fn create(client: &Client, pod: &Value) -> bool {
     if let Err(error) = client.create(&target, &mirror, &WriteOptions::default()).await
         && !error.is_already_exists()
     {
-        tracing::warn!(pod = %Key::of(pod), error = %error, "a static pod cannot be shown");
+        tracing::warn!(pod = %Key::of(pod), error = %error, "failed to create a mirror pod");
         return false;
     }
     true

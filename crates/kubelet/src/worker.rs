@@ -226,7 +226,7 @@ impl Worker {
         match self.context.runtime.observe(&self.uid).await {
             Ok(runtime) => self.runtime = runtime,
             Err(status) => {
-                tracing::warn!(pod = self.pod().described(), status = status.message(), "the runtime cannot be asked");
+                tracing::warn!(pod = self.pod().described(), status = status.message(), "failed to query the runtime");
                 return Some(clock::now().plus(RETRY));
             }
         }
@@ -243,7 +243,7 @@ impl Worker {
         }
         self.report(status);
         for action in &plan.actions {
-            tracing::debug!(pod = self.pod().described(), %action, "acts");
+            tracing::debug!(pod = self.pod().described(), %action, "executing an action");
         }
         self.execute(&plan);
         self.quiet = plan.done;
@@ -373,7 +373,7 @@ impl Worker {
                     self.tasks.spawn(async move {
                         let request = cri::v1::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
                         if let Err(status) = runtime.runtime.clone().stop_pod_sandbox(request).await {
-                            tracing::warn!(id, status = status.message(), "a sandbox does not stop");
+                            tracing::warn!(id, status = status.message(), "failed to stop a sandbox");
                             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
                         }
                         Done::Stopped
@@ -458,20 +458,20 @@ impl Worker {
         if self.is_leaving() {
             for sandbox in &self.runtime.sandboxes {
                 if let Err(status) = context.runtime.remove_sandbox(&sandbox.id).await {
-                    tracing::warn!(pod = pod.described(), status = status.message(), "a sandbox cannot be removed");
+                    tracing::warn!(pod = pod.described(), status = status.message(), "failed to remove a sandbox");
                     return false;
                 }
             }
             blocking::in_place(|| context.logs.remove_all(pod));
         }
         if let Err(error) = context.claims.unprepare(pod.uid()).await {
-            tracing::warn!(pod = pod.described(), %error, "dynamic resources cannot be given back");
+            tracing::warn!(pod = pod.described(), %error, "failed to unprepare resource claims");
             return false;
         }
         if context.config.cgroups_per_qos
             && let Err(error) = blocking::in_place(|| context.groups.remove(pod))
         {
-            tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be removed");
+            tracing::warn!(pod = pod.described(), %error, "failed to remove the pod's cgroup");
         }
         // The directory is removed last: while it exists, a restarted kubelet knows that the pod ran here.
         let removed = match self.is_leaving() {
@@ -479,7 +479,7 @@ impl Worker {
             false => context.volumes.release(pod.uid()).await,
         };
         if let Err(error) = removed {
-            tracing::warn!(pod = pod.described(), error = error.describe(), "volumes cannot be removed");
+            tracing::warn!(pod = pod.described(), error = error.describe(), "failed to remove the pod's volumes");
             return false;
         }
         true
@@ -574,7 +574,7 @@ impl Worker {
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => self.done(done),
                 Err(error) => {
-                    tracing::error!(pod = self.pod().described(), %error, "a task failed");
+                    tracing::error!(pod = self.pod().described(), %error, "a task of a pod worker failed");
                     self.local.starting = false;
                     self.refreshing = false;
                 }

@@ -166,7 +166,7 @@ fn read_dir(dir: &Path) -> Vec<Value> {
         let parsed = machinery::yaml::parse(&text).ok().map(|value| machinery::json::to_string(&value));
         let value = parsed.and_then(|text| serde_json::from_str(&text).ok());
         if value.is_none() {
-            tracing::warn!(path = %path.display(), "a file of device descriptions cannot be read");
+            tracing::warn!(path = %path.display(), "failed to parse a CDI file");
         }
         value
     };

@@ -62,7 +62,7 @@ impl Runtime {
             }
             Err(error) => {
                 if let Err(error) = blocking::in_place(|| remove_dir(&dir)) {
-                    tracing::warn!(id, error = error.describe(), "cannot remove a container that failed");
+                    tracing::warn!(id, error = error.describe(), "failed to remove a partly created container");
                 }
                 Err(error)
             }

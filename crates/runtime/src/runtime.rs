@@ -235,7 +235,7 @@ impl Runtime {
             match record::read::<record::Container>(&dir) {
                 Ok(record) => self.add_container(Arc::new(Container::new(&dir, record))),
                 Err(error) => {
-                    tracing::warn!(dir = %dir.display(), %error, "a container without a record is removed");
+                    tracing::warn!(dir = %dir.display(), %error, "removing a container without a readable record");
                     crate::containers::remove_dir(&dir)?;
                 }
             }
@@ -244,7 +244,7 @@ impl Runtime {
             match record::read::<record::Sandbox>(&dir) {
                 Ok(record) => self.recover_sandbox(&dir, record).await,
                 Err(error) => {
-                    tracing::warn!(dir = %dir.display(), %error, "a sandbox without a record is removed");
+                    tracing::warn!(dir = %dir.display(), %error, "removing a sandbox without a readable record");
                     let _ = Client::new(&dir).shutdown().await;
                     crate::sandboxes::remove_dir(&dir)?;
                 }
@@ -260,10 +260,7 @@ impl Runtime {
         // Releases addresses of sandboxes that were removed while the runtime was down.
         let alive: Vec<String> = self.sandboxes().keys().cloned().collect();
         if let Err(error) = self.config.network.collect(&alive).await {
-            tracing::warn!(
-                error = Error::from(error).describe(),
-                "cannot take back what lost sandboxes had of the network"
-            );
+            tracing::warn!(error = Error::from(error).describe(), "failed to release the network of removed sandboxes");
         }
         Ok(())
     }
@@ -421,7 +418,7 @@ impl Container {
 /// Stores a record. A failure is logged: the change is lost only at the next restart.
 fn store(dir: &Path, record: &impl serde::Serialize) {
     if let Err(error) = blocking::in_place(|| record::update(dir, record)) {
-        tracing::error!(dir = %dir.display(), %error, "cannot write a record");
+        tracing::error!(dir = %dir.display(), %error, "failed to write a record");
     }
 }
 

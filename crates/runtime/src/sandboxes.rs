@@ -74,10 +74,10 @@ impl Runtime {
             Err(error) => {
                 // Removes the partly created sandbox; the first error is returned.
                 if let Err(error) = self.take_down(&sandbox).await {
-                    tracing::warn!(id, error = error.describe(), "cannot take down a sandbox that failed");
+                    tracing::warn!(id, error = error.describe(), "failed to stop a partly created sandbox");
                 }
                 if let Err(error) = blocking::in_place(|| clean_up(&sandbox)) {
-                    tracing::warn!(id, error = error.describe(), "cannot remove a sandbox that failed");
+                    tracing::warn!(id, error = error.describe(), "failed to remove a partly created sandbox");
                 }
                 self.forget_sandbox(&id);
                 Err(error)

@@ -32,7 +32,7 @@ pub enum ServeError {
     },
     #[error("cannot listen for streams")]
     Streaming(#[source] std::io::Error),
-    #[error("cannot serve")]
+    #[error("the CRI server failed")]
     Transport(#[source] tonic::transport::Error),
 }
 

@@ -37,7 +37,7 @@ pub enum UlimitError {
     /// The text is not `name=soft:hard` or `name=limit`.
     #[error("{0:?} is not NAME=SOFT[:HARD]")]
     Form(String),
-    #[error("there is no limit {0:?}")]
+    #[error("unknown limit {0:?}")]
     Name(String),
     /// The soft limit must not exceed the hard limit.
     #[error("the soft limit {soft} is above the hard limit {hard}")]
@@ -82,7 +82,7 @@ mod tests {
         check("memlock=1:-1", json!({"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": u64::MAX}));
         let refused = |text: &str, expect: &str| assert_eq!(text.parse::<Ulimit>().unwrap_err().to_string(), expect);
         refused("nofile", "\"nofile\" is not NAME=SOFT[:HARD]");
-        refused("files=1", "there is no limit \"files\"");
+        refused("files=1", "unknown limit \"files\"");
         refused("nofile=2:1", "the soft limit 2 is above the hard limit 1");
     }
 }

@@ -20,7 +20,7 @@ pub fn read(dir: &Path) -> Vec<Given> {
     match json::parse(&text) {
         Ok(list) => list.as_array().unwrap_or_default().iter().filter_map(entry).collect(),
         Err(error) => {
-            tracing::error!(%error, "it is not known which devices pods have");
+            tracing::error!(%error, "failed to read the device checkpoint");
             Vec::new()
         }
     }

@@ -34,7 +34,7 @@ pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
         let served =
             Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
         if let Err(error) = served {
-            tracing::error!(%error, "device plug-ins can no longer register");
+            tracing::error!(%error, "the device plugin registration server failed");
         }
         std::future::pending::<()>().await;
     })
@@ -72,7 +72,7 @@ impl Registration for Service {
         let (devices, resource) = (self.0.clone(), request.resource_name);
         tokio::spawn(async move {
             if let Err(status) = devices.follow(&resource, &socket, request.options).await {
-                tracing::warn!(resource, status = status.message(), "a device plug-in is gone");
+                tracing::warn!(resource, status = status.message(), "a device plugin disconnected");
             }
         });
         Ok(Response::new(v1beta1::Empty {}))
@@ -99,7 +99,7 @@ impl Devices {
         self.plugins(|plugins| {
             plugins.insert(resource.to_owned(), Plugin { client, options, this: Arc::clone(&this) })
         });
-        tracing::info!(resource, "a device plug-in registered");
+        tracing::info!(resource, "a device plugin registered");
         let ended = loop {
             match stream.message().await {
                 Ok(Some(list)) if self.is_current(resource, &this) => {

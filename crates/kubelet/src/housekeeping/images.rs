@@ -44,8 +44,8 @@ pub async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, 
     for image in plan(&context.config, candidates, Disk::of(&context.config.root_dir), pressing) {
         let spec = v1::ImageSpec { image: image.id.clone(), ..Default::default() };
         match client.remove_image(v1::RemoveImageRequest { image: Some(spec) }).await {
-            Ok(_) => tracing::info!(image = image.id, bytes = image.bytes, "removed an image that nobody uses"),
-            Err(status) => tracing::warn!(image = image.id, status = status.message(), "an image cannot be removed"),
+            Ok(_) => tracing::info!(image = image.id, bytes = image.bytes, "removed an unused image"),
+            Err(status) => tracing::warn!(image = image.id, status = status.message(), "failed to remove an image"),
         }
     }
 }

@@ -42,7 +42,7 @@ impl Pulls {
         let record = match blocking::in_place(|| self.record(reference)) {
             Ok(record) => record,
             Err(error) => {
-                tracing::error!(%error, reference, "it cannot be read who pulled an image");
+                tracing::error!(%error, reference, "failed to read an image pull record");
                 return false;
             }
         };
@@ -57,7 +57,7 @@ impl Pulls {
                 // If the record cannot be written, the next check only repeats this decision.
                 let written = blocking::in_place(|| self.write(&state, image, reference, Some(Some(secret))));
                 if let Err(error) = written {
-                    tracing::warn!(%error, reference, "it cannot be written down who may use an image");
+                    tracing::warn!(%error, reference, "failed to update an image pull record");
                 }
                 true
             }
@@ -81,7 +81,7 @@ impl Pulls {
             && let Err(error) = blocking::in_place(|| self.write(&state, image, reference, Some(by)))
         {
             // The pull intent stays on disk, so that the image is not treated as preloaded.
-            tracing::error!(%error, image, "it cannot be written down who pulled an image");
+            tracing::error!(%error, image, "failed to write an image pull record");
             return;
         }
         let left = state.get(image).copied().unwrap_or_default().saturating_sub(1);
@@ -91,7 +91,7 @@ impl Pulls {
         }
         state.remove(image);
         if let Err(error) = blocking::in_place(|| remove(&self.intent(image))) {
-            tracing::error!(%error, image, "it cannot be written down that a pull is over");
+            tracing::error!(%error, image, "failed to remove an image pull intent");
         }
     }
 
@@ -106,7 +106,7 @@ impl Pulls {
     }
 
     fn settle_with(&self, state: &MutexGuard<'_, State>, images: &[v1::Image]) {
-        let failed = |error: io::Error| tracing::error!(%error, "files about pulls cannot be read");
+        let failed = |error: io::Error| tracing::error!(%error, "failed to reconcile the image pull records");
         for intent in self.list("pulling").map_err(failed).unwrap_or_default() {
             let image = intent.1.str_at(&["image"]).unwrap_or_default();
             let found =

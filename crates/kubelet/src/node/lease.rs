@@ -24,9 +24,9 @@ pub async fn keep(client: Client, node: String, seconds: i64) {
             }
             Err(error) => {
                 if error.is_not_found() {
-                    tracing::debug!(node, "the node has no lease before it is registered");
+                    tracing::debug!(node, "the lease is not created before the node is registered");
                 } else {
-                    tracing::warn!(node, error = %error, "the node's lease could not be renewed");
+                    tracing::warn!(node, error = %error, "failed to renew the node lease");
                 }
                 tokio::time::sleep(RETRY).await;
             }
@@ -53,7 +53,7 @@ async fn renew(client: &Client, node: &str, seconds: i64, known: Option<Value>) 
             Ok(owner) => set_owner(&mut lease, &owner),
             // A lease without an owner would outlive its node, so it is created after the node.
             Err(error) if is_new => return Err(error),
-            Err(error) => tracing::debug!(node, %error, "the lease stays without its owner"),
+            Err(error) => tracing::debug!(node, %error, "failed to get the node; the lease has no owner"),
         }
     }
     let spec = lease.as_object_mut().map(|lease| lease.get_or_insert_with("spec", Value::object));

@@ -20,7 +20,7 @@ pub async fn watch(events: NodeEvents) {
     let mut log = match open() {
         Ok(log) => log,
         Err(error) => {
-            tracing::info!(path = LOG, %error, "the kernel's log cannot be read: no SystemOOM events");
+            tracing::info!(path = LOG, %error, "failed to open the kernel log; SystemOOM events are disabled");
             return;
         }
     };
@@ -39,7 +39,7 @@ pub async fn watch(events: NodeEvents) {
             // Records were overwritten before they were read; the next read continues with the oldest one.
             Err(Errno::PIPE | Errno::INTR) => {}
             Err(error) => {
-                tracing::warn!(path = LOG, %error, "the kernel's log cannot be read any more");
+                tracing::warn!(path = LOG, %error, "failed to read the kernel log; SystemOOM events are disabled");
                 return;
             }
         }

@@ -77,7 +77,7 @@ pub async fn keep(mut it: Registration) {
                 it.config.status_update
             }
             Err(error) => {
-                tracing::warn!(node = it.config.node_name, error = %error, "the node's status could not be written");
+                tracing::warn!(node = it.config.node_name, error = %error, "failed to update the node status");
                 RETRY
             }
         };

@@ -17,7 +17,7 @@ pub fn read(pod_dir: &Path) -> Option<Allocation> {
     match json::parse(&text) {
         Ok(Value::Object(all)) => Some(Allocation(all)),
         _ => {
-            tracing::error!(dir = %pod_dir.display(), "it is not known what a pod was given");
+            tracing::error!(dir = %pod_dir.display(), "failed to parse the resource checkpoint of a pod");
             None
         }
     }

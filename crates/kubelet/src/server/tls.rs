@@ -15,17 +15,17 @@ use crate::config::Config;
 /// TLS could not be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("{0} cannot be used")]
+    #[error("failed to read or write {0}")]
     File(PathBuf, #[source] std::io::Error),
-    #[error("a certificate cannot be made")]
+    #[error("failed to generate a certificate")]
     Make(#[from] rcgen::Error),
     /// Certificate and key do not match, or a TLS setting is unknown.
     #[error(transparent)]
     Settings(#[from] serving::TlsError),
-    #[error("the CA of clients cannot be used")]
+    #[error("failed to load the client CA")]
     Clients(#[from] rustls::Error),
     /// The client CA file contains no usable certificate.
-    #[error("the CA of clients cannot be used")]
+    #[error("failed to load the client CA")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 

@@ -35,7 +35,7 @@ pub fn follow(manifests: Manifests, node: String) -> (StaticPods, impl Future<Ou
             let asked = asked.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")));
             match asked.and_then(|text| pods(&text, &node)) {
                 Ok(pods) => tell(&sender, pods),
-                Err(problem) => tracing::warn!(url = %manifests.url, problem, "manifests cannot be used"),
+                Err(problem) => tracing::warn!(url = %manifests.url, problem, "failed to load static pods"),
             }
             tokio::time::sleep(manifests.every).await;
         }

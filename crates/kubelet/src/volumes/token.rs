@@ -50,7 +50,7 @@ impl Tokens {
                 Ok(token) => drop(self.0.insert(key, token)),
                 // The previous token is still valid for some time.
                 Err(error) if self.0.contains_key(&key) => {
-                    tracing::warn!(pod = pod.described(), error = %error, "a token could not be renewed");
+                    tracing::warn!(pod = pod.described(), error = %error, "failed to renew a service account token");
                     if let Some(token) = self.0.get_mut(&key) {
                         token.renew_at = now.plus(RENEW_MIN);
                     }

@@ -44,7 +44,7 @@ impl Worker {
                 context.teller(Pod(&pod)).container(container, EventType::Warning, "FailedPreStopHook", &message);
             }
             if let Err(status) = ended.stopped {
-                tracing::warn!(id, status = status.message(), "a container does not end");
+                tracing::warn!(id, status = status.message(), "failed to stop a container");
             }
             Done::Killed(id)
         });

@@ -50,7 +50,7 @@ pub async fn write_all(client: Client, mut reports: watch::Receiver<Option<Repor
                 Err(error) if error.is_not_found() || error.is_conflict() => break,
                 Err(error) => {
                     let pod = Key::of(&report.pod).to_string();
-                    tracing::warn!(pod, error = %error, "a status could not be written");
+                    tracing::warn!(pod, error = %error, "failed to update the pod status");
                     tokio::select! {
                         () = tokio::time::sleep(waits.next_wait()) => {}
                         changed = reports.changed() => if changed.is_err() { return },

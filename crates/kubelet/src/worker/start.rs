@@ -156,7 +156,7 @@ impl Worker {
                     tracing::warn!(
                         pod = Pod(&making.pod).described(),
                         error = error.describe(),
-                        "volumes are not up to date"
+                        "failed to update the pod's volumes"
                     );
                     Done::Refreshed(Some(clock::now().plus(RETRY)))
                 }
@@ -187,7 +187,7 @@ async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &
     if let Some(Err(_)) = grown
         && let Err(error) = blocking::in_place(|| context.groups.update(pod))
     {
-        tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+        tracing::warn!(pod = pod.described(), %error, "failed to update the pod's cgroup");
     }
     outcome.map(drop).map_err(|status| status.message().to_owned())
 }
@@ -334,7 +334,7 @@ impl Making {
             && self.context.config.cgroups_per_qos
             && let Err(error) = blocking::in_place(|| self.context.groups.update(pod))
         {
-            tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+            tracing::warn!(pod = pod.described(), %error, "failed to update the pod's cgroup");
         }
         let id = match runtime.create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
@@ -350,7 +350,7 @@ impl Making {
             return Err(Failure::new("RunContainerError", status.message()));
         }
         if let Err(error) = blocking::in_place(|| self.context.logs.link(pod, name, attempt, &id)) {
-            tracing::warn!(pod = pod.described(), container = name, %error, "a log cannot be linked");
+            tracing::warn!(pod = pod.described(), container = name, %error, "failed to create the symlink to a container log");
         }
         tell(EventType::Normal, "Started", &format!("Started container {name}"));
         self.post_start(container, &id, &tell).await
@@ -389,7 +389,7 @@ impl Making {
         tell(EventType::Warning, "FailedPostStartHook", &message);
         tell(EventType::Normal, "Killing", "FailedPostStartHook");
         if let Err(status) = self.context.runtime.stop_container(id, self.pod().grace_seconds()).await {
-            tracing::warn!(id, status = status.message(), "a container does not end");
+            tracing::warn!(id, status = status.message(), "failed to stop a container");
         }
         Err(Failure::new("PostStartHookError", message))
     }

@@ -31,7 +31,7 @@ pub fn resources(given: &v1::LinuxContainerResources) -> Value {
             let limit = |limit: &v1::HugepageLimit| json!({"pageSize": limit.page_size, "limit": limit.limit});
             all["hugepageLimits"] = given.hugepage_limits.iter().map(limit).collect();
         } else if given.hugepage_limits.iter().any(|limit| limit.limit > 0) {
-            tracing::warn!("hugepage limits cannot be set: the hugetlb controller is not with the others");
+            tracing::warn!("ignoring huge page limits: the hugetlb controller is not available");
         }
     }
     if !given.unified.is_empty() && Cgroup::is_unified() {

@@ -31,7 +31,7 @@ pub async fn start(runtime: Arc<Runtime>) -> std::io::Result<JoinHandle<()>> {
     let app = Router::new().route("/{verb}/{token}", any(take)).with_state(runtime);
     Ok(tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, app).await {
-            tracing::error!(%error, "streams are served no more");
+            tracing::error!(%error, "the streaming server failed");
         }
     }))
 }
