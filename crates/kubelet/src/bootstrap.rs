@@ -230,7 +230,7 @@ async fn sign(client: &Client, request: &str, purpose: &Purpose) -> Result<Strin
                 Some(Err(why)) => return Err(unsigned(why)),
                 None => {}
             },
-            Event::Deleted(_) => return Err(unsigned("is gone".to_owned())),
+            Event::Deleted(_) => return Err(unsigned("was deleted".to_owned())),
             Event::Bookmark { .. } => {}
         }
     }

@@ -360,7 +360,7 @@ impl Config {
         if !self.shutdown_grace.is_zero() && !self.shutdown_grace_by_priority.is_empty() {
             return bad(
                 "shutdownGracePeriodByPodPriority",
-                "cannot be given together with shutdownGracePeriod".to_owned(),
+                "must not be set together with shutdownGracePeriod".to_owned(),
             );
         }
         Ok(())
@@ -385,17 +385,18 @@ impl Config {
             return Err(list.bad("needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages"));
         }
         let listed = entries.iter().map(|entry| Listed::parse(entry)).collect::<Result<_, _>>();
-        self.image_verification =
-            match word {
-                "" if policy.value.is_null() => return Ok(()),
-                "NeverVerify" => Verification::Never,
-                "NeverVerifyPreloadedImages" => Verification::UnlessPreloaded,
-                "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|why| list.bad(why))?),
-                "AlwaysVerify" => Verification::Always,
-                _ => return Err(policy.bad(
-                    "is none of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages and AlwaysVerify",
-                )),
-            };
+        self.image_verification = match word {
+            "" if policy.value.is_null() => return Ok(()),
+            "NeverVerify" => Verification::Never,
+            "NeverVerifyPreloadedImages" => Verification::UnlessPreloaded,
+            "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|why| list.bad(why))?),
+            "AlwaysVerify" => Verification::Always,
+            _ => {
+                return Err(policy.bad(
+                    "must be NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify",
+                ));
+            }
+        };
         Ok(())
     }
 
@@ -413,7 +414,7 @@ impl Config {
             "authorization" => {
                 if let Some(mode) = field.value.str_at(&["mode"]) {
                     self.authorization_webhook =
-                        authorization_mode(mode).ok_or_else(|| field.bad("mode is neither AlwaysAllow nor Webhook"))?;
+                        authorization_mode(mode).ok_or_else(|| field.bad("mode must be AlwaysAllow or Webhook"))?;
                 }
             }
             "healthzPort" => self.healthz_port = field.number()?,
@@ -478,7 +479,7 @@ impl Config {
                 self.systemd_groups = match field.text()? {
                     "systemd" => true,
                     "" | "cgroupfs" => false,
-                    _ => return Err(field.bad("is neither cgroupfs nor systemd")),
+                    _ => return Err(field.bad("must be cgroupfs or systemd")),
                 };
             }
             "cgroupRoot" => self.cgroup_root = field.text()?.to_owned(),
@@ -487,7 +488,7 @@ impl Config {
             "clusterDomain" => self.cluster_domain = field.text()?.to_owned(),
             "kubeReserved" | "systemReserved" => {
                 let amounts = field.map()?.into_iter().map(|(name, text)| {
-                    text.parse().map(|amount| (name, amount)).map_err(|_| field.bad("has an amount that is none"))
+                    text.parse().map(|amount| (name, amount)).map_err(|_| field.bad("has an invalid quantity"))
                 });
                 crate::resources::add(&mut self.reserved, &amounts.collect::<Result<_, _>>()?);
             }
@@ -497,7 +498,7 @@ impl Config {
                 self.limited_swap = match field.value.str_at(&["swapBehavior"]).unwrap_or_default() {
                     "LimitedSwap" => true,
                     "" | "NoSwap" => false,
-                    _ => return Err(field.bad("swapBehavior is neither NoSwap nor LimitedSwap")),
+                    _ => return Err(field.bad("swapBehavior must be NoSwap or LimitedSwap")),
                 };
             }
             "nodeLeaseDurationSeconds" => self.lease_seconds = field.number()?,
@@ -540,29 +541,29 @@ impl Config {
                 self.exclusive_cpus = match field.text()? {
                     "static" => true,
                     "" | "none" => false,
-                    _ => return Err(field.bad("is neither none nor static")),
+                    _ => return Err(field.bad("must be none or static")),
                 };
             }
             "memoryManagerPolicy" => {
                 self.memory_by_nodes = match field.text()? {
                     "Static" => true,
                     "" | "None" => false,
-                    _ => return Err(field.bad("is neither None nor Static")),
+                    _ => return Err(field.bad("must be None or Static")),
                 };
             }
             "reservedMemory" => self.reserved_memory = field.amounts_by_node()?,
             "reservedSystemCPUs" => {
                 let cpus = crate::cpus::parse_list(field.text()?);
-                self.reserved_cpus = cpus.ok_or_else(|| field.bad("is no list of processors"))?;
+                self.reserved_cpus = cpus.ok_or_else(|| field.bad("must be a list of CPUs"))?;
             }
             "topologyManagerPolicy" => {
                 let policy = Policy::named(field.text()?);
                 self.topology.policy =
-                    policy.ok_or_else(|| field.bad("is none of none, best-effort, restricted and single-numa-node"))?;
+                    policy.ok_or_else(|| field.bad("must be none, best-effort, restricted or single-numa-node"))?;
             }
             "topologyManagerScope" => {
                 let scope = Scope::named(field.text()?);
-                self.topology.scope = scope.ok_or_else(|| field.bad("is neither container nor pod"))?;
+                self.topology.scope = scope.ok_or_else(|| field.bad("must be container or pod"))?;
             }
             _ => return Ok(false),
         }
@@ -579,7 +580,7 @@ impl Config {
             "staticPodURL" => {
                 let url = Some(field.text()?).filter(|url| !url.is_empty());
                 let parsed = url.map(|url| url.parse::<Uri>().ok().filter(|url| url.host().is_some()));
-                self.static_pod_url = parsed.map(|url| url.ok_or_else(|| field.bad("is no URL"))).transpose()?;
+                self.static_pod_url = parsed.map(|url| url.ok_or_else(|| field.bad("must be a URL"))).transpose()?;
             }
             "staticPodURLHeader" => self.static_pod_headers = field.headers()?,
             _ => return Ok(false),
@@ -617,7 +618,7 @@ mod tests {
             let text = format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{line}\n");
             assert_eq!(Config::new("n").apply(&text).unwrap_err().to_string(), expect);
         };
-        check("maxPods: -1", "maxPods: must be a number in its range");
+        check("maxPods: -1", "maxPods: must be a number in the valid range");
         check("maxPodz: 1", "maxPodz: unknown field");
         check("evictionHard: {memory.free: 1Gi}", "evictionHard: unknown eviction signal memory.free");
         check(
@@ -628,16 +629,16 @@ mod tests {
             "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s",
             "shutdownGracePeriodCriticalPods: must not be longer than shutdownGracePeriod",
         );
-        check("memoryManagerPolicy: static", "memoryManagerPolicy: is neither None nor Static");
+        check("memoryManagerPolicy: static", "memoryManagerPolicy: must be None or Static");
         check(
             "topologyManagerPolicy: near",
-            "topologyManagerPolicy: is none of none, best-effort, restricted and single-numa-node",
+            "topologyManagerPolicy: must be none, best-effort, restricted or single-numa-node",
         );
-        check("topologyManagerScope: node", "topologyManagerScope: is neither container nor pod");
-        check("reservedMemory: [{numaNode: 0, limits: {memory: much}}]", "reservedMemory: has an amount that is none");
+        check("topologyManagerScope: node", "topologyManagerScope: must be container or pod");
+        check("reservedMemory: [{numaNode: 0, limits: {memory: much}}]", "reservedMemory: has an invalid quantity");
         check(
             "reservedMemory: [{numaNode: 0, limits: {}}, {numaNode: 0, limits: {}}]",
-            "reservedMemory: each item has a numaNode of its own, and limits",
+            "reservedMemory: each item must have a unique numaNode and limits",
         );
         check(
             "preloadedImagesVerificationAllowlist: [r.example/a]",
@@ -648,7 +649,7 @@ mod tests {
             "preloadedImagesVerificationAllowlist: not a valid wildcard pattern, only patterns ending with '/*' are allowed",
         );
         check("oomScoreAdj: -1001", "oomScoreAdj: must be between -1000 and 1000");
-        check("cgroupDriver: other", "cgroupDriver: is neither cgroupfs nor systemd");
+        check("cgroupDriver: other", "cgroupDriver: must be cgroupfs or systemd");
         assert!(matches!(Config::new("n").apply("kind: Pod"), Err(ConfigError::Kind(_))));
     }
 }

@@ -137,7 +137,7 @@ fn completed(mut pod: Value, hash: &str, source: &str, node: &str) -> Result<Val
     }
     let name = format!("{}-{node}", Meta::of(&pod).name());
     let namespace = Some(Meta::of(&pod).namespace()).filter(|name| !name.is_empty()).unwrap_or("default").to_owned();
-    let mut meta = MetaMut::of(&mut pod).ok_or("its metadata is none")?;
+    let mut meta = MetaMut::of(&mut pod).ok_or("it has no metadata")?;
     meta.set("name", name);
     meta.set("namespace", namespace);
     meta.set("uid", hash);

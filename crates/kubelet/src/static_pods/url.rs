@@ -32,7 +32,7 @@ pub fn follow(manifests: Manifests, node: String) -> (StaticPods, impl Future<Ou
     let work = async move {
         loop {
             let asked = tokio::time::timeout(PATIENCE, fetch(&manifests)).await;
-            let asked = asked.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")));
+            let asked = asked.unwrap_or_else(|_| Err(format!("no response within {PATIENCE:?}")));
             match asked.and_then(|text| pods(&text, &node)) {
                 Ok(pods) => tell(&sender, pods),
                 Err(problem) => tracing::warn!(url = %manifests.url, problem, "failed to load static pods"),
