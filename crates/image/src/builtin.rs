@@ -1,5 +1,4 @@
-//! Built-in images from files of this host, without a registry, and without a copy if the filesystem supports hard
-//! links.
+//! Built-in images from files of this host, without a registry, and hard-linked instead of copied if possible.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;

@@ -187,7 +187,7 @@ fn extended(known: &Value) -> Amounts {
     all
 }
 
-/// Returns the status of an existing node without capacity for extended resources, until their owners report them
+/// Returns the status of an existing node with zero capacity for extended resources, until their owners report them
 /// again.
 pub fn without_extended(known: &Value) -> Value {
     let mut status = known.clone();

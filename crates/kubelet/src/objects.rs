@@ -1,5 +1,4 @@
-//! ConfigMaps, Secrets and ClusterTrustBundles referenced by pods of this node: one watch per object, while a pod
-//! refers to it.
+//! Watches of the ConfigMaps, Secrets and ClusterTrustBundles that pods of this node refer to, one per object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,4 @@
-//! In-place pod resize: decides whether new resources fit the node; the allocated resources stay effective until they
-//! do.
+//! In-place pod resize: decides whether new resources fit; the allocated resources stay effective until they do.
 
 mod kept;
 

@@ -1,5 +1,4 @@
-//! HTTP requests of probes and lifecycle hooks: one connection each, without certificate verification and with a
-//! bounded response.
+//! HTTP requests of probes and lifecycle hooks: without certificate verification and with a bounded response.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Validation of requested user namespaces, as in other runtimes: a pod has its own with one range of IDs, or the
-//! node's.
+//! Validation of requested user namespaces: a pod has its own with one range of IDs, or the node's.
 
 use container::protocol::{IdMap, IdMaps};
 use cri::v1;

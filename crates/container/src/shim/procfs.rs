@@ -1,8 +1,8 @@
-//! Check that nothing is mounted over a container's `/proc`: writes of the runtime and of programs would be redirected,
-//! and reads could be forged (CVE-2019-16884, CVE-2025-52881).
+//! Check that nothing is mounted over a container's `/proc` (CVE-2019-16884, CVE-2025-52881).
 //!
-//! The OCI runtime library does not check where a volume's path leads through symlinks of the image or of other
-//! volumes. Therefore the mounts are checked after all of them exist and before the container's process runs.
+//! Such a mount would redirect writes of the runtime and of programs, and could forge what they read. The OCI runtime
+//! library does not check where a volume's path leads through symlinks of the image or of other volumes. Therefore the
+//! mounts are checked after all of them exist and before the container's process runs.
 
 use std::fs;
 use std::io;

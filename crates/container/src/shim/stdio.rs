@@ -1,5 +1,7 @@
-//! Ownership of standard streams: a process that is not root opens `/dev/stdout` and `/dev/stderr` by name, and the
-//! kernel checks the owner of the pipe or terminal.
+//! Ownership of standard streams.
+//!
+//! A process that is not root opens `/dev/stdout` and `/dev/stderr` by name, and the kernel checks the owner of the
+//! pipe or terminal.
 //!
 //! The worker owns the pipes and changes their owner before the process exists. A terminal is opened in the container
 //! by a process that may no longer change owners when this crate's code runs in it. That process offers the terminal to

@@ -1,5 +1,6 @@
-//! PAX extended headers, parsed by the lengths of their records: a value may contain any byte, including the newline
-//! that ends a record. File capabilities do.
+//! PAX extended headers, parsed by the lengths of their records.
+//!
+//! A value may contain any byte, including the newline that ends a record. File capabilities do.
 
 use std::io;
 

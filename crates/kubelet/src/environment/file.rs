@@ -1,5 +1,4 @@
-//! Environment files for `fileKeyRef`: a sequence of `NAME='value'`, where the value may contain any character except a
-//! quote.
+//! Environment files for `fileKeyRef`: a sequence of `NAME='value'`; the value may contain anything except a quote.
 
 /// Returns the value of a name, or `None` if the file lacks it. Fails if the file is malformed.
 pub fn find(text: &str, name: &str) -> Result<Option<String>, String> {
