@@ -1,4 +1,4 @@
-//! Control groups by path, on version 1, on version 2 and on both: made, joined, read, emptied, removed.
+//! Cgroups by path, on v1, v2 and hybrid hosts: create, join, read, kill, remove.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,55 +16,54 @@ mod usage;
 
 pub use usage::{Pressure, Stall, Usage};
 
-/// Controllers that a container's group has on version 1.
+/// cgroup v1 controllers of a container.
 const CONTROLLERS: &[&str] =
     &["cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "name=systemd"];
 
-/// A group by its path under the mount points.
+/// A cgroup by its path below the mount points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
     path: PathBuf,
 }
 
-/// A unit of systemd that has a cgroup of its own.
+/// A systemd unit that owns a cgroup.
 enum Unit<'a> {
     Slice(&'a str),
     Scope(&'a str),
 }
 
-/// Where the hierarchies are mounted.
+/// Mount points of the cgroup hierarchies.
 #[derive(Debug, Default)]
 struct Hierarchies {
-    /// The unified one, if it has the controllers.
+    /// cgroup v2, if it has the controllers.
     unified: Option<PathBuf>,
-    /// Version 1: controllers and mount points.
+    /// cgroup v1: controllers and mount points.
     separate: Vec<(String, PathBuf)>,
-    /// The unified one beside them: runc puts containers there too.
+    /// cgroup v2 beside v1 (hybrid), where runc also places containers.
     beside: Option<PathBuf>,
 }
 
 impl Cgroup {
-    /// The group of a path such as `/kubepods/pod1/abc`.
+    /// Returns the cgroup of a path such as `/kubepods/pod1/abc`.
     pub fn at(path: &str) -> Cgroup {
         Cgroup { path: path.trim_matches('/').split('/').filter(|part| *part != ".." && !part.is_empty()).collect() }
     }
 
-    /// Its path from the root of a hierarchy.
+    /// Returns the path from the root of a hierarchy.
     pub fn path(&self) -> PathBuf {
         Path::new("/").join(&self.path)
     }
 
-    /// Whether it is there, in any hierarchy.
+    /// Whether the cgroup exists in any hierarchy.
     pub fn exists(&self) -> bool {
         self.dirs().next().is_some()
     }
 
-    /// Whether there are cgroups below it.
     pub fn has_children(&self) -> bool {
         self.dirs().any(|dir| !children(&dir).is_empty())
     }
 
-    /// Creates it and its parents in every hierarchy; a slice is started by systemd.
+    /// Creates the cgroup and its parents in every hierarchy; systemd starts a slice.
     pub fn create(&self) -> io::Result<()> {
         let hierarchies = hierarchies();
         if let Some(Unit::Slice(unit)) = self.unit() {
@@ -83,16 +82,16 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Creates it and moves a process into it. If it is to be below a scope, systemd starts that scope with the process, because a
-    /// scope cannot exist without one.
+    /// Creates the cgroup and moves a process into it. For a cgroup below a scope, systemd starts the scope with the
+    /// process, because a scope cannot exist without one.
     pub fn create_with(&self, pid: u32) -> io::Result<()> {
         if let Some(scope) = self.scope()
             && let Some(Unit::Scope(unit)) = scope.unit()
         {
             let slice = scope.path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
             Systemd::default().start_scope(unit, slice.unwrap_or("-.slice"), pid)?;
-            // The process leaves the scope's own cgroup before that enables controllers for its children: with processes of its own it
-            // would become threaded, and no child could be joined.
+            // The process leaves the scope's own cgroup before that enables controllers for its children. A cgroup with
+            // processes and enabled controllers would become threaded, and no child could be joined.
             if let Some(dir) = self.unified_dir() {
                 fs::create_dir_all(dir)?;
                 self.join(pid)?;
@@ -102,13 +101,13 @@ impl Cgroup {
         self.join(pid)
     }
 
-    /// The scope that it is directly below.
+    /// Returns the scope directly above the cgroup.
     pub fn scope(&self) -> Option<Cgroup> {
         let parent = Cgroup { path: self.path.parent()?.to_owned() };
         matches!(parent.unit(), Some(Unit::Scope(_))).then_some(parent)
     }
 
-    /// The unit of systemd that owns it, by its name.
+    /// Returns the systemd unit that owns the cgroup, by its name.
     fn unit(&self) -> Option<Unit<'_>> {
         let name = self.path.file_name()?.to_str()?;
         match name.rsplit_once('.')?.1 {
@@ -118,7 +117,7 @@ impl Cgroup {
         }
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the cgroup.
     pub fn join(&self, pid: u32) -> io::Result<()> {
         for dir in self.dirs() {
             fs::write(dir.join("cgroup.procs"), pid.to_string())?;
@@ -126,7 +125,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// The processes in it and below it.
+    /// Returns the PIDs in the cgroup and below it.
     pub fn pids(&self) -> BTreeSet<i32> {
         let mut pids = BTreeSet::new();
         for dir in self.dirs() {
@@ -135,14 +134,14 @@ impl Cgroup {
         pids
     }
 
-    /// Kills every process in it; new ones that appear meanwhile too.
+    /// Kills every process of the cgroup, including processes forked meanwhile.
     pub fn kill(&self) {
         if let Some(root) = &hierarchies().unified
             && fs::write(root.join(&self.path).join("cgroup.kill"), "1").is_ok()
         {
             return;
         }
-        // Each round kills what it sees, and what is killed makes no more: a fork bomb needs a few rounds.
+        // Each round kills the processes it finds, which then cannot fork: a fork bomb needs a few rounds.
         for _ in 0..16 {
             let pids = self.pids();
             if pids.is_empty() {
@@ -154,7 +153,7 @@ impl Cgroup {
         }
     }
 
-    /// Removes it with its children; what is not there is removed already. The unit of a slice or scope is stopped.
+    /// Removes the cgroup with its children; a missing cgroup is not an error. Stops the unit of a slice or scope.
     pub fn remove(&self) -> io::Result<()> {
         if let Some(Unit::Slice(unit) | Unit::Scope(unit)) = self.unit() {
             Systemd::default().stop(unit)?;
@@ -165,7 +164,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Where it is in each hierarchy of version 1, by the names that programs look for. On version 2 it is in one place alone.
+    /// Returns the directory in each cgroup v1 hierarchy, by the names that programs expect. Empty on v2.
     pub fn places(&self) -> BTreeMap<String, PathBuf> {
         if hierarchies().unified.is_some() {
             return BTreeMap::new();
@@ -173,7 +172,7 @@ impl Cgroup {
         hierarchies().separate.iter().flat_map(|(controller, root)| names(controller, root, &self.path)).collect()
     }
 
-    /// How often the kernel killed a process of it for want of memory.
+    /// Returns the number of OOM kills in the cgroup.
     pub fn oom_kills(&self) -> u64 {
         let text = match &hierarchies().unified {
             Some(root) => fs::read_to_string(root.join(&self.path).join("memory.events")),
@@ -182,7 +181,7 @@ impl Cgroup {
         value_of(&text.unwrap_or_default(), "oom_kill").unwrap_or(0)
     }
 
-    /// What it uses.
+    /// Returns the resource usage of the cgroup.
     pub fn usage(&self) -> Usage {
         match &hierarchies().unified {
             Some(root) => usage::unified(&root.join(&self.path)),
@@ -190,7 +189,7 @@ impl Cgroup {
         }
     }
 
-    /// Changes limits and shares, given as the OCI runtime specification has them.
+    /// Applies OCI resources.
     pub fn update(&self, resources: &serde_json::Value) -> io::Result<()> {
         let resources = serde_json::from_value(resources.clone())?;
         let config = CgroupConfig { cgroup_path: self.path(), systemd_cgroup: false, container_name: String::new() };
@@ -200,8 +199,8 @@ impl Cgroup {
             oom_score_adj: None,
             freezer_state: None,
         };
-        // The library warns of every controller that it does not know, of which `rdma` and `misc` are on most machines, and of every one
-        // that the kernel does not have. What goes wrong is in the result.
+        // The library warns of every controller that it does not know, such as `rdma` and `misc` on most hosts, and of
+        // every one that the kernel lacks. Failures are in the result.
         let quiet = tracing::subscriber::NoSubscriber::default();
         tracing::subscriber::with_default(quiet, || {
             create_cgroup_manager(config).map_err(io::Error::other)?.apply(&options).map_err(io::Error::other)
@@ -212,7 +211,7 @@ impl Cgroup {
         }
     }
 
-    /// Whether a controller is there at all.
+    /// Whether the host has a controller.
     pub fn has_controller(name: &str) -> bool {
         let hierarchies = hierarchies();
         match &hierarchies.unified {
@@ -222,12 +221,12 @@ impl Cgroup {
         }
     }
 
-    /// Its directory in the unified hierarchy, on machines where that has the controllers.
+    /// Returns the cgroup v2 directory, on hosts where v2 has the controllers.
     pub fn unified_dir(&self) -> Option<PathBuf> {
         hierarchies().unified.as_ref().map(|root| root.join(&self.path))
     }
 
-    /// Whether the unified hierarchy has the controllers.
+    /// Whether cgroup v2 has the controllers.
     pub fn is_unified() -> bool {
         hierarchies().unified.is_some()
     }
@@ -249,7 +248,7 @@ impl Cgroup {
         fs::create_dir_all(root.join(&self.path))
     }
 
-    /// A new cpuset is empty, and an empty one takes no process: each level takes over its parent's.
+    /// Copies the cpuset of each parent: a new cpuset is empty and accepts no process.
     fn inherit_cpuset(&self, root: &Path) -> io::Result<()> {
         let mut dir = root.to_owned();
         for part in &self.path {
@@ -264,13 +263,14 @@ impl Cgroup {
         Ok(())
     }
 
-    /// On version 2 a parent hands its controllers on to its children.
+    /// Enables the controllers of each parent for its children, as cgroup v2 requires.
     fn delegate(&self, root: &Path) -> io::Result<()> {
         let mut dir = root.to_owned();
         for part in &self.path {
             let available = fs::read_to_string(dir.join("cgroup.controllers"))?;
             for controller in available.split_whitespace() {
-                // One at a time: a controller that cannot be handed on does not stop the others.
+                // Controllers are enabled one at a time, so that one that cannot be delegated does not affect the
+                // others.
                 let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
             }
             dir.push(part);
@@ -308,12 +308,12 @@ fn children(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The value after a name in lines of `name value`.
+/// Returns the value of a name in lines of `name value`.
 fn value_of(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// A hierarchy goes by the name of its mount point, and one that several controllers share by theirs too.
+/// Returns the names of a hierarchy: its mount point, and the controller if several share the hierarchy.
 fn names(controller: &str, root: &Path, path: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     let mounted = root.file_name().map(|name| name.to_string_lossy().into_owned());
     let own = Some(controller.to_owned()).filter(|name| !name.contains('='));
@@ -321,7 +321,7 @@ fn names(controller: &str, root: &Path, path: &Path) -> impl Iterator<Item = (St
     mounted.into_iter().chain(own).map(move |name| (name, place.clone()))
 }
 
-/// Mounts do not change under a running machine.
+/// Returns the hierarchies, which do not change while the host runs.
 fn hierarchies() -> &'static Hierarchies {
     static FOUND: OnceLock<Hierarchies> = OnceLock::new();
     FOUND.get_or_init(|| parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()))
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_are_found_on_hybrid_and_on_unified_machines() {
+    fn hierarchies_are_found_on_hybrid_and_v2_hosts() {
         let hybrid = "31 30 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       32 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let found = parse_mounts(hybrid);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hierarchy_goes_by_its_mount_point_and_by_its_controllers() {
+    fn hierarchy_is_named_by_mount_point_and_controllers() {
         let check = |controller: &str, root: &str, expect: &[&str]| {
             let found: Vec<_> = names(controller, Path::new(root), Path::new("a/b")).collect();
             let place = Path::new(root).join("a/b");

@@ -1,4 +1,4 @@
-//! The daemon's side of a shim.
+//! Client of a shim, used by the container runtime.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,55 +15,49 @@ use crate::program::Program;
 use crate::protocol::{Exec, READY, Reply, Request, SOCKET, Sandbox, Start, State};
 use crate::shim::connection::{receive, send};
 
-/// A shim that does not open its socket for so long never will.
+/// Timeout for a shim to open its socket.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// A line of the shim's is smaller.
+/// Maximum size of a reply.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Why a shim was of no help.
+/// A request to a shim failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// It cannot be started.
     #[error("cannot start a shim")]
     Spawn(#[source] io::Error),
-    /// It is not there.
     #[error("cannot reach the shim in {dir}")]
     Connect {
-        /// Its directory.
         dir: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The conversation broke.
     #[error("the shim broke off")]
     Broken(#[source] io::Error),
-    /// It says no.
+    /// The shim's error message.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What runs now.
+/// A started process.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its process.
     pub pid: i32,
-    /// When it started, in nanoseconds since 1970.
+    /// Start time in Unix nanoseconds.
     pub at_nanos: i64,
-    /// What could not be given to it.
+    /// Settings that could not be applied.
     pub warnings: Vec<String>,
 }
 
-/// Starts a shim in a directory: a program of this binary that outlives its parent, and says when it listens.
+/// Starts a shim in a directory: a subcommand of this binary that outlives its parent. Waits until it listens.
 pub async fn spawn(program: &Program, args: &[&str], dir: &Path) -> Result<Client, ClientError> {
     let log = private::create(&dir.join("shim.log")).map_err(ClientError::Spawn)?;
     let mut command = Command::new(program.path());
     command.arg0("knarr").args(args).arg(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).env_clear();
-    // Neither a signal to the daemon's group nor its terminal reaches the shim.
+    // Signals to the runtime's process group and terminal must not reach the shim.
     command.process_group(0);
     let mut child = command.spawn().map_err(ClientError::Spawn)?;
     let mut stdout = child.stdout.take().expect("its output is a pipe");
-    // The daemon is the shim's parent as long as it lives, and has to reap it.
+    // The runtime is the shim's parent while it lives and must reap it.
     tokio::spawn(async move { child.wait().await });
     let mut ready = [0; READY.len()];
     let heard = tokio::time::timeout(START_TIMEOUT, stdout.read_exact(&mut ready)).await;
@@ -77,40 +71,37 @@ pub async fn spawn(program: &Program, args: &[&str], dir: &Path) -> Result<Clien
     }
 }
 
-/// A shim by its directory.
+/// A shim, identified by its directory.
 #[derive(Clone, Debug)]
 pub struct Client {
     dir: PathBuf,
 }
 
-/// Streams of an exec.
+/// Standard streams of an exec.
 #[derive(Debug)]
 pub struct ExecIo {
-    /// What it reads.
     pub stdin: OwnedFd,
-    /// What it writes.
     pub stdout: OwnedFd,
-    /// What it complains to.
     pub stderr: OwnedFd,
 }
 
-/// What an attached client has besides the output it gave descriptors for.
+/// The streams of an attached client in addition to its output descriptors.
 #[derive(Debug, Default)]
 pub struct AttachedIo {
-    /// The container's input, or its terminal.
+    /// The container's stdin, or its terminal.
     pub stdin: Option<OwnedFd>,
 }
 
-/// An exec's connection: closing it kills the process.
+/// The connection of an exec; closing it kills the process.
 #[derive(Debug)]
 pub struct ExecHandle {
     line: Line,
-    /// The terminal, if it was asked for.
+    /// The terminal, if requested.
     pub terminal: Option<OwnedFd>,
 }
 
 impl ExecHandle {
-    /// Waits for the end.
+    /// Waits for the exit and returns the exit code.
     pub async fn wait(mut self) -> Result<i32, ClientError> {
         match self.line.reply().await?.0 {
             Reply::Ended { code } => Ok(code),
@@ -119,21 +110,21 @@ impl ExecHandle {
     }
 }
 
-/// What a shim tells of itself.
+/// The event stream of a shim.
 #[derive(Debug)]
 pub struct Events {
     line: Line,
 }
 
 impl Events {
-    /// The next event; an error when the shim is gone.
+    /// Returns the next event; fails when the shim has exited.
     pub async fn next(&mut self) -> Result<Reply, ClientError> {
         Ok(self.line.reply().await?.0)
     }
 }
 
 impl Client {
-    /// The shim of a directory, whether or not it is there.
+    /// Returns the client of a directory, whether or not its shim runs.
     pub fn new(dir: &Path) -> Client {
         Client { dir: dir.to_owned() }
     }
@@ -174,7 +165,6 @@ impl Client {
         Ok(AttachedIo { stdin })
     }
 
-    /// Closes a container's input.
     pub async fn close_stdin(&self, id: &str) -> Result<(), ClientError> {
         done(self.ask(&Request::CloseStdin { id: id.to_owned() }, &[]).await?.0)
     }
@@ -184,17 +174,17 @@ impl Client {
         done(self.ask(&Request::ReopenLog { id: id.to_owned() }, &[]).await?.0)
     }
 
-    /// Signals a container's first process, or all of them.
+    /// Signals a container's init process, or all of its processes.
     pub async fn signal(&self, id: &str, signal: i32, all: bool) -> Result<(), ClientError> {
         done(self.ask(&Request::Signal { id: id.to_owned(), signal, all }, &[]).await?.0)
     }
 
-    /// Forgets a container that has ended.
+    /// Removes an exited container from the shim.
     pub async fn forget(&self, id: &str) -> Result<(), ClientError> {
         done(self.ask(&Request::Forget { id: id.to_owned() }, &[]).await?.0)
     }
 
-    /// What there is, and what happens from then on.
+    /// Returns the current state and the events from then on.
     pub async fn follow(&self) -> Result<(State, Events), ClientError> {
         let mut line = self.connect().await?;
         line.request(&Request::Follow, &[]).await?;
@@ -204,7 +194,7 @@ impl Client {
         }
     }
 
-    /// Ends the shim and everything it keeps.
+    /// Terminates the shim and all of its processes.
     pub async fn shutdown(&self) -> Result<(), ClientError> {
         done(self.ask(&Request::Shutdown, &[]).await?.0)
     }
@@ -217,7 +207,7 @@ impl Client {
 
     async fn connect(&self) -> Result<Line, ClientError> {
         let failed = |source| ClientError::Connect { dir: self.dir.clone(), source };
-        // Through a descriptor of the directory, because a socket's path must be short.
+        // The path leads through a descriptor of the directory, because socket paths are limited to 108 bytes.
         let dir = std::fs::File::open(&self.dir).map_err(failed)?;
         let path = format!("/proc/self/fd/{}/{SOCKET}", std::os::fd::AsRawFd::as_raw_fd(&dir));
         let socket = UnixStream::connect(path).await.map_err(failed)?;
@@ -225,7 +215,7 @@ impl Client {
     }
 }
 
-/// A connection as lines of JSON.
+/// A connection with one JSON text per line.
 #[derive(Debug)]
 struct Line {
     socket: UnixStream,

@@ -1,7 +1,7 @@
-//! Which devices the processes of a cgroup may use, enforced on cgroup v2 by a BPF program made from the OCI device rules.
+//! Device access of a cgroup, enforced on cgroup v2 by a BPF program compiled from the OCI device rules.
 //!
-//! Cgroup v1 has a devices controller, which `libcgroups` configures. Cgroup v2 has none: the kernel instead runs the programs that
-//! are attached to the cgroup and its parents, and a cgroup without a program lets everything pass.
+//! cgroup v1 has a devices controller, which `libcgroups` configures. cgroup v2 has none: the kernel runs the programs
+//! attached to the cgroup and its parents, and a cgroup without a program allows everything.
 
 use std::fs::File;
 use std::io;
@@ -11,15 +11,16 @@ use sys::BpfInstruction;
 
 use crate::cgroup::Cgroup;
 
-/// What a process wants to do with a device, as the kernel numbers it.
+/// Access types as numbered by the kernel.
 const MKNOD: u32 = 1;
 const READ: u32 = 2;
 const WRITE: u32 = 4;
 const EVERY_ACCESS: u32 = MKNOD | READ | WRITE;
 
-/// Devices that every container may use, after the rules of its specification: what runc and `libcgroups` allow, without `/dev/net/tun`.
+/// Devices that every container may use, appended to the rules of its specification: those of runc and `libcgroups`,
+/// without `/dev/net/tun`.
 const DEFAULTS: &[Rule] = &[
-    // Creating a node is harmless without the right to open it.
+    // Creating a node is harmless without permission to open it.
     Rule { allow: true, kind: Some(Kind::Char), major: None, minor: None, access: MKNOD },
     Rule { allow: true, kind: Some(Kind::Block), major: None, minor: None, access: MKNOD },
     char_device(1, Some(3)), // null
@@ -39,7 +40,7 @@ enum Kind {
     Char = 2,
 }
 
-/// Allows or denies access to the devices that match; what is `None` matches every device.
+/// Allows or denies access to matching devices; `None` matches every device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     allow: bool,
@@ -53,10 +54,10 @@ const fn char_device(major: u32, minor: Option<u32>) -> Rule {
     Rule { allow: true, kind: Some(Kind::Char), major: Some(major), minor, access: EVERY_ACCESS }
 }
 
-/// Restricts the processes that will run in `cgroup` to the devices that `rules` allow. Later rules override earlier ones.
+/// Restricts the future processes of `cgroup` to the devices that `rules` allow. Later rules override earlier ones.
 ///
-/// Creates the cgroup on v2, where this must be done before the first process joins it; on v1 it only checks that there is a devices
-/// controller. Fails if devices cannot be restricted: the container must not start then.
+/// On v2, creates the cgroup; this must happen before the first process joins it. On v1, only checks that a devices
+/// controller exists. Fails if devices cannot be restricted: then the container must not start.
 pub fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> io::Result<()> {
     let Some(dir) = cgroup.unified_dir() else {
         if Cgroup::has_controller("devices") {
@@ -73,7 +74,7 @@ pub fn restrict(cgroup: &Cgroup, rules: &[LinuxDeviceCgroup]) -> io::Result<()> 
     })
 }
 
-/// The rules of a specification, followed by the defaults. Kinds that are no devices are left out.
+/// Returns the rules of a specification, followed by the defaults. Rules of types that are not devices are omitted.
 fn rules_of(rules: &[LinuxDeviceCgroup]) -> Vec<Rule> {
     let number = |number: Option<i64>| number.filter(|number| *number >= 0);
     let given = rules.iter().filter_map(|rule| {
@@ -91,14 +92,14 @@ fn rules_of(rules: &[LinuxDeviceCgroup]) -> Vec<Rule> {
         };
         let access = match rule.access() {
             Some(letters) => letters.chars().fold(0, |access, letter| access | bit(letter)),
-            // A rule that does not say what it is about is read in the stricter way.
+            // A rule without access is interpreted strictly: it allows nothing or denies everything.
             None if rule.allow() => 0,
             None => EVERY_ACCESS,
         };
         Some(Rule {
             allow: rule.allow(),
             kind,
-            // A number that no device has matches none, which the largest one does too.
+            // A number out of range matches no device, and neither does the largest number.
             major: number(rule.major()).map(|major| u32::try_from(major).unwrap_or(u32::MAX)),
             minor: number(rule.minor()).map(|minor| u32::try_from(minor).unwrap_or(u32::MAX)),
             access,
@@ -107,10 +108,10 @@ fn rules_of(rules: &[LinuxDeviceCgroup]) -> Vec<Rule> {
     given.chain(DEFAULTS.iter().copied()).collect()
 }
 
-/// The program for rules; nothing if they allow everything.
+/// Compiles rules to a program; `None` if they allow everything.
 ///
-/// The program walks the rules from the last to the first with the set of accesses that no rule has decided yet. The first matching
-/// denial of one of them denies the request, and the request is allowed once every access is.
+/// The program evaluates the rules from last to first with the set of accesses that no rule has decided yet. The first
+/// matching denial of one of them denies the request. The request is allowed once every access is allowed.
 fn compile(rules: &[Rule]) -> Option<Vec<BpfInstruction>> {
     let every = rules.iter().position(|rule| is_wildcard(rule) && rule.access == EVERY_ACCESS && rule.allow);
     if every.is_some_and(|at| rules[at..].iter().all(|rule| rule.allow)) {
@@ -157,13 +158,13 @@ fn is_wildcard(rule: &Rule) -> bool {
     rule.kind.is_none() && rule.major.is_none() && rule.minor.is_none()
 }
 
-/// The few BPF instructions that a device filter needs. All of them work on 32 bits.
+/// The BPF instructions of a device filter, all of which operate on 32 bits.
 mod asm {
     use sys::BpfInstruction;
 
     /// Allow (1) or deny (0).
     pub const RESULT: u8 = 0;
-    /// Where the kernel puts the address of the request: kind and access, major number, minor number.
+    /// Register in which the kernel passes the address of the request: type and access, major number, minor number.
     const CONTEXT: u8 = 1;
     pub const KIND: u8 = 2;
     pub const WANTED: u8 = 3;

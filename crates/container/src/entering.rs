@@ -1,7 +1,7 @@
-//! A later process of a container that has a user namespace: the library joins every namespace but that one.
+//! Exec in a container with a user namespace: the OCI runtime library joins every namespace except that one.
 //!
-//! It is asked to leave the process root and whole, and the last steps are done here: into the user namespace, then who the
-//! process is and what it may do, in that namespace's terms.
+//! The library leaves the process as root with all capabilities. This module then joins the user namespace and sets the
+//! user and the capabilities in terms of that namespace.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use oci_spec::runtime::{LinuxCapabilities, Process, UserBuilder};
 
-/// What the process is to be, once it is inside.
+/// The credentials of the process inside the user namespace.
 pub struct Entering {
     users: File,
     uid: Uid,
@@ -25,7 +25,7 @@ pub struct Entering {
 }
 
 impl Entering {
-    /// Takes from a process's description what is to be done inside, and leaves in it root with every capability.
+    /// Moves the credentials out of a process specification, and replaces them by root with every capability.
     pub fn take(process: &mut Process, users: &Path) -> io::Result<Entering> {
         let user = process.user().clone();
         let wanted = process.capabilities().clone().unwrap_or_default();
@@ -49,7 +49,7 @@ impl Entering {
         Ok(entering)
     }
 
-    /// Becomes what it is to be; `keep` is left to be dropped later.
+    /// Enters the namespace and applies the credentials; `keep` stays and is dropped later.
     pub fn enter(&self, keep: Option<Capability>) -> io::Result<()> {
         setns(&self.users, CloneFlags::CLONE_NEWUSER)?;
         setgroups(&self.groups)?;
@@ -59,7 +59,7 @@ impl Entering {
         let mut usable = self.capabilities.clone();
         usable.extend(keep);
         let change = |set: CapSet, to: &CapsHashSet| caps::set(None, set, to).map_err(io::Error::other);
-        // The bounding set first: changing it needs a capability that the others may lose.
+        // The bounding set is changed first: that needs a capability that the next steps may drop.
         change(CapSet::Effective, &caps::read(None, CapSet::Permitted).map_err(io::Error::other)?)?;
         for other in caps::read(None, CapSet::Bounding).map_err(io::Error::other)?.difference(&self.capabilities) {
             caps::drop(None, CapSet::Bounding, *other).map_err(io::Error::other)?;
@@ -74,12 +74,12 @@ impl Entering {
         Ok(())
     }
 
-    /// Whether loading a filter will need the capability to administrate.
+    /// Whether loading a seccomp filter needs CAP_SYS_ADMIN.
     pub fn loads_by_privilege(&self) -> bool {
         !self.no_new_privileges
     }
 
-    /// Whether the capability to administrate is one of its own.
+    /// Whether CAP_SYS_ADMIN is one of the process's own capabilities.
     pub fn administrates(&self) -> bool {
         self.capabilities.contains(&Capability::CAP_SYS_ADMIN)
     }

@@ -1,4 +1,4 @@
-//! The last steps before a container's program runs: filters, the last capability, `execve`.
+//! The last steps before a container's process runs: seccomp filters, dropping CAP_SYS_ADMIN, `execve`.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -18,18 +18,18 @@ use crate::shim::stdio::TerminalOffer;
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What is left to do in the container.
+/// The steps that are left inside the container.
 #[derive(Clone)]
 pub struct Payload {
-    /// Loaded one after the other.
+    /// Seccomp filters, loaded in this order.
     pub filters: Rc<Vec<Vec<SockFilter>>>,
-    /// The capability to administrate is still there, only to load the filters.
+    /// Whether CAP_SYS_ADMIN was kept only to load the filters.
     pub drop_admin: bool,
-    /// The user namespace to enter, where the library does not.
+    /// The user namespace to enter, if the library does not.
     pub entering: Option<Rc<Entering>>,
-    /// The terminal to be offered to the worker, which makes the process's user its owner.
+    /// Offers the terminal to the worker, which changes its owner to the process's user.
     pub terminal: Option<Rc<TerminalOffer>>,
-    /// Where a failure after the start is told; the kernel closes it when the program runs.
+    /// Receives a failure after the start; `execve` closes it.
     pub report: Rc<RefCell<File>>,
 }
 
@@ -46,7 +46,7 @@ impl Executor for Payload {
             Err(error) => error,
         };
         let line = serde_json::json!({ "error": error.to_string() });
-        // The shim also sees the exit code if this cannot be told.
+        // If this fails, the shim still sees the exit code.
         let _ = writeln!(self.report.borrow_mut(), "{line}");
         Err(ExecutorError::Execution(error.into()))
     }
@@ -99,7 +99,7 @@ fn command(spec: &Spec) -> (Vec<String>, String) {
     (args, path)
 }
 
-/// Finds a program as a shell would, and words its absence as other runtimes do, for people search for those words.
+/// Finds an executable as a shell would. The error messages are those of other runtimes, since users search for them.
 fn find(program: &str, path: &str) -> Result<PathBuf, String> {
     if program.contains('/') {
         return match executable(Path::new(program)) {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_as_a_shell_finds_them() {
+    fn executables_are_found_as_in_a_shell() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
         fs::write(dir.path().join("tool"), "").unwrap();

@@ -1,4 +1,4 @@
-//! A container and its life: the bundle, the shim that keeps it, its cgroup and its log.
+//! Containers: OCI bundle, shim, cgroup and log.
 //!
 //! ```text
 //! daemon ──unix socket──> shim (one per sandbox, one thread, outlives the daemon)
@@ -7,9 +7,9 @@
 //!                           └── containers: their output goes through the shim into the log
 //! ```
 //!
-//! The OCI runtime library forks and must not run where other threads are, so only the shim's workers call it. The shim reaps
-//! everything of its sandbox, writes each exit to a file before it tells anybody, and answers questions about what runs; a
-//! daemon that comes back asks it, or reads the file where the shim is gone.
+//! The OCI runtime library forks and must not run in a multi-threaded process, so only the shim's workers call it. The
+//! shim reaps all processes of its sandbox, writes each exit to a file before reporting it, and serves the current
+//! state. A restarted daemon queries the shim, or reads the file if the shim has exited.
 
 pub mod cgroup;
 mod client;

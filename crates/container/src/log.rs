@@ -1,4 +1,4 @@
-//! A container's log in CRI's format: time, stream, whether the line ends here, the text.
+//! Container log in CRI format: timestamp, stream, partial or full, text.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-/// A longer line is written in parts.
+/// Maximum size of a record; longer lines are written as partial records.
 const PART_BYTES_MAX: usize = 16 << 10;
 
-/// Where a line came from.
+/// The source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Stdout,
@@ -26,7 +26,6 @@ impl Stream {
     }
 }
 
-/// An open log.
 pub struct Log {
     path: PathBuf,
     file: File,
@@ -34,12 +33,12 @@ pub struct Log {
 
 impl Log {
     pub fn open(path: &Path) -> io::Result<Log> {
-        // Logs may hold secrets: the group may read them, for programs that ship logs, and nobody else.
+        // Logs may contain secrets: only the owner and the group, for log collectors, may read them.
         let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
         Ok(Log { path: path.to_owned(), file })
     }
 
-    /// After a rotation the path leads to another file.
+    /// Opens the path again after a rotation.
     pub fn reopen(&mut self) -> io::Result<()> {
         self.file = Log::open(&self.path)?.file;
         Ok(())
@@ -50,7 +49,7 @@ impl Log {
     }
 }
 
-/// Cuts one stream into lines.
+/// Splits a stream into log records.
 pub struct Lines {
     stream: Stream,
     pending: Vec<u8>,
@@ -61,7 +60,7 @@ impl Lines {
         Lines { stream, pending: Vec::new() }
     }
 
-    /// Takes output and gives what is ready for the log.
+    /// Adds output and returns the complete records.
     pub fn push(&mut self, mut bytes: &[u8], now: Timestamp) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
@@ -74,7 +73,7 @@ impl Lines {
         out
     }
 
-    /// The last line, if it has no end: a part, so that a reader adds none to it.
+    /// Returns an unterminated last line as a partial record, so that readers add no newline.
     pub fn finish(&mut self, now: Timestamp) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.pending.is_empty() {
@@ -84,7 +83,7 @@ impl Lines {
         out
     }
 
-    /// Adds to the pending line and gives out every full part of it but the last.
+    /// Adds to the pending line and emits all full parts except the last.
     fn take_parts(&mut self, mut bytes: &[u8], now: Timestamp, out: &mut Vec<u8>) {
         while self.pending.len() + bytes.len() > PART_BYTES_MAX {
             let (part, rest) = bytes.split_at(PART_BYTES_MAX - self.pending.len());
@@ -121,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_wherever_they_were_read() {
+    fn lines_are_split_independently_of_read_boundaries() {
         check(&["one\ntw", "o\n", "\n"], &["F one", "F two", "F "]);
         check(&["no end"], &["P no end"]);
         check(&[], &[]);
     }
 
     #[test]
-    fn long_lines_come_in_parts() {
+    fn long_lines_become_partial_records() {
         let long = "x".repeat(PART_BYTES_MAX);
         check(&[&long, "y\n"], &[&format!("P {long}"), "F y"]);
         check(&[&format!("{long}\n")], &[&format!("F {long}")]);

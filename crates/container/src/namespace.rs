@@ -1,7 +1,7 @@
-//! The process that holds a sandbox's namespaces.
+//! The pause process, which holds a sandbox's namespaces.
 //!
-//! It is a fork of the shim that executes nothing else: no start of a program to wait for, and its memory is the shim's own,
-//! shared. It has no root directory, no privileges, and only reaps.
+//! The process is a fork of the shim without `execve`: it starts immediately and shares the shim's memory. It has an
+//! empty root directory and no privileges, and only reaps children.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use sys::{Forked, fork};
 use crate::cgroup::Cgroup;
 use crate::protocol::{IdMap, Sandbox};
 
-/// Nobody: the process needs no rights at all.
+/// UID and GID of the process, which needs no permissions.
 const NOBODY: u32 = 65535;
 
 /// Starts the process; `dir` is a directory that may be used as a mount point meanwhile.
@@ -32,7 +32,7 @@ pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
             let mut report = fs::File::from(to_parent);
             let outcome = first(sandbox, dir, &mut report, fs::File::from(from_parent));
             if let Err(error) = outcome {
-                // Nobody is left to be told if this fails too.
+                // If this fails too, the error cannot be reported.
                 let _ = writeln!(report, "{error}");
             }
             std::process::exit(1)
@@ -53,7 +53,7 @@ pub fn start(sandbox: &Sandbox, dir: &Path) -> io::Result<Pid> {
     text.trim().parse().map(Pid::from_raw).map_err(|_| io::Error::other(text.trim().to_owned()))
 }
 
-/// The first process: enters the namespaces and forks the one that stays.
+/// Runs in the first child: enters the namespaces and forks the process that stays.
 fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::File) -> io::Result<()> {
     setsid()?;
     Cgroup::at(&sandbox.cgroup).create_with(std::process::id())?;
@@ -95,15 +95,17 @@ fn first(sandbox: &Sandbox, dir: &Path, report: &mut fs::File, mut answer: fs::F
     }
 }
 
-/// Sets a kernel parameter of one of the sandbox's own namespaces.
+/// Sets a sysctl of one of the sandbox's own namespaces.
 fn set_sysctl(sandbox: &Sandbox, name: &str, value: &str) -> io::Result<()> {
     let path = sysctl_path(sandbox, name).map_err(io::Error::other)?;
     fs::write(&path, value).map_err(|error| io::Error::new(error.kind(), format!("sysctl {name}: {error}")))
 }
 
-/// The file of a kernel parameter, unless the parameter belongs to the machine or to a namespace that the sandbox shares with it.
+/// Returns the file of a sysctl. Fails if the sysctl belongs to the host or to a namespace that the sandbox shares with
+/// it.
 ///
-/// The first separator of a name, a dot or a slash, is the separator of its parts; the other one then stands for a dot in a part.
+/// The first separator of a name, a dot or a slash, separates its parts; the other one then stands for a dot within a
+/// part.
 fn sysctl_path(sandbox: &Sandbox, name: &str) -> Result<PathBuf, String> {
     let parts: Vec<String> = match name.find(['.', '/']).map(|at| name.as_bytes()[at]) {
         Some(b'.') => name.split('.').map(|part| part.replace('/', ".")).collect(),
@@ -125,7 +127,8 @@ fn sysctl_path(sandbox: &Sandbox, name: &str) -> Result<PathBuf, String> {
     Ok(Path::new("/proc/sys").join(parts.join("/")))
 }
 
-/// An empty, read-only root: a container that shares the PID namespace finds nothing behind this process.
+/// Changes to an empty, read-only root, so that a container that shares the PID namespace finds no files through this
+/// process.
 fn leave_the_file_system(dir: &Path) -> io::Result<()> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
@@ -137,10 +140,11 @@ fn leave_the_file_system(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reaps until told to end. In a user namespace its own namespaces must be visible to that namespace's root, who joins them.
+/// Reaps children until SIGTERM or SIGINT. In a user namespace, its namespaces must be visible to the root of that
+/// namespace, which joins them.
 fn stay(visible: bool) -> ! {
     let _ = nix::sys::prctl::set_name(c"pause");
-    // Each of these may be refused where it does not matter: the process does nothing but wait.
+    // Failures are harmless, since the process only waits.
     let _ = setgroups(&[]);
     let _ = setresgid(Gid::from_raw(NOBODY), Gid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     let _ = setresuid(Uid::from_raw(NOBODY), Uid::from_raw(NOBODY), Uid::from_raw(NOBODY));
@@ -182,7 +186,7 @@ fn lines(maps: &[IdMap]) -> String {
 mod tests {
     use super::*;
 
-    /// CVE-2022-0811: a sysctl of a pod set the kernel's `core_pattern`, which runs a program as root on the machine.
+    /// CVE-2022-0811: a sysctl of a pod could set `core_pattern`, which runs a program as root on the host.
     #[test]
     fn cve_2022_0811_only_sysctls_of_the_sandboxs_own_namespaces_are_set() {
         let own = Sandbox { network: true, ipc: true, ..Sandbox::default() };

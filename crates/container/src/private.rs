@@ -1,4 +1,4 @@
-//! Files and directories that only root may look into: a container's description holds the values of Secrets.
+//! Files and directories that only root can access: a container's specification contains values of Secrets.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -8,13 +8,13 @@ use std::path::Path;
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Creates a directory and its missing parents with mode 0700. A directory that exists gets that mode.
+/// Creates a directory and its missing parents with mode 0700. An existing directory gets that mode.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(DIR_MODE))
 }
 
-/// Creates an empty file with mode 0600, in place of what is there.
+/// Creates or truncates a file with mode 0600.
 pub fn create(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_exists_with_a_wider_mode_becomes_private() {
+    fn existing_files_with_wider_modes_become_private() {
         let dir = tempfile::tempdir().unwrap();
         let (inner, file) = (dir.path().join("a"), dir.path().join("a/file"));
         fs::create_dir(&inner).unwrap();

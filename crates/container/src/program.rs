@@ -1,9 +1,10 @@
-//! The shim's program, out of reach of containers.
+//! Protection of the shim's executable against containers (CVE-2019-5736).
 //!
-//! The processes that set up a container run the shim's program, and what runs in the container can open it by `/proc/<pid>/exe`. Were it
-//! the file on the machine, root in the container could overwrite that as soon as nothing runs it (CVE-2019-5736). So the shim is
-//! started from a view of the file that cannot be written: an overlay without a writable layer, attached nowhere, which shares the
-//! file's memory; or a sealed copy, where the file's disk cannot be part of an overlay.
+//! The processes that set up a container run the shim's executable, which processes in the container can open by
+//! `/proc/<pid>/exe`. Root in the container could overwrite the file on the host as soon as no process runs it.
+//! Therefore the shim is started from a view of the file that cannot be written: a detached overlay without a writable
+//! layer, which shares the file's page cache. If the filesystem cannot be part of an overlay, a sealed copy in memory
+//! is used.
 
 use std::fs::{self, File};
 use std::io::{self, Seek};
@@ -16,34 +17,34 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
-/// A program that no process can change.
+/// An executable that no process can change.
 #[derive(Debug)]
 pub struct Program {
     file: OwnedFd,
 }
 
 impl Program {
-    /// Protects the program at `path`. `empty` is an empty directory, for an overlay takes no fewer than two.
+    /// Protects the executable at `path`. `empty` is an empty directory, since an overlay needs at least two layers.
     pub fn protect(path: &Path, empty: &Path) -> io::Result<Program> {
         let elsewhere = || {
-            // The program's directory may be a parent of the other one, which an overlay refuses.
+            // The executable's directory may be a parent of `empty`, which an overlay rejects.
             let mount = empty_mount()?;
             view(path, Path::new(&format!("/proc/self/fd/{}", mount.as_raw_fd())))
         };
         let file = view(path, empty).or_else(|_| elsewhere()).or_else(|error| {
-            tracing::info!(path = %path.display(), %error, "the shim runs from a copy in memory: its disk cannot be part of an overlay");
+            tracing::info!(path = %path.display(), %error, "the filesystem of the shim's executable does not support overlays; running the shim from a copy in memory");
             copy(path)
         })?;
         Ok(Program { file })
     }
 
-    /// Where to start it from, in this process and its forks.
+    /// Returns the path for `execve` in this process and its forks.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
-/// The program in a read-only overlay of its directory.
+/// Opens the executable in a read-only overlay of its directory.
 fn view(path: &Path, empty: &Path) -> io::Result<OwnedFd> {
     let real = fs::canonicalize(path)?;
     let (wanted, found) = (fs::metadata(path)?, fs::metadata(&real)?);
@@ -64,7 +65,7 @@ fn view(path: &Path, empty: &Path) -> io::Result<OwnedFd> {
     Ok(openat(&mount, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// A file system without files that is attached nowhere.
+/// Returns a detached mount of an empty filesystem.
 fn empty_mount() -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "size", "4k")?;
@@ -72,16 +73,16 @@ fn empty_mount() -> io::Result<OwnedFd> {
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)?)
 }
 
-/// A path that the option of layers can hold.
+/// Returns a path as text; rejects characters with a meaning in the `lowerdir` option.
 fn plain(path: &Path) -> io::Result<&str> {
     let text = path.to_str().filter(|text| !text.contains([':', ',', '\\']));
     text.ok_or_else(|| io::Error::other(format!("{} cannot be part of an overlay", path.display())))
 }
 
-/// A copy in memory that is sealed.
+/// Returns a sealed copy in memory.
 fn copy(path: &Path) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels before 6.3 do not know the flag, and need none.
+    // Kernels before 6.3 do not know the EXEC flag and do not need it.
     let made = rustix::fs::memfd_create("knarr-shim", flags | MemfdFlags::EXEC)
         .or_else(|_| rustix::fs::memfd_create("knarr-shim", flags))?;
     let mut file = File::from(made);
@@ -89,7 +90,7 @@ fn copy(path: &Path) -> io::Result<OwnedFd> {
     file.rewind()?;
     let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     rustix::fs::fcntl_add_seals(&file, seals)?;
-    // What is open for writing cannot be executed.
+    // A file that is open for writing cannot be executed.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())?)
 }

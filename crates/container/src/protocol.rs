@@ -1,194 +1,171 @@
-//! What daemon and shim say to each other: one JSON text a line, descriptors beside the first byte.
+//! Protocol between daemon and shim: one JSON text per line, with descriptors attached to the first byte.
 //!
-//! A connection carries one request. Most get one reply; an exec's connection then waits for its end, and a follower's
-//! carries events until one side goes away.
+//! A connection carries one request. Most requests get one reply. The connection of an exec then waits for the exit,
+//! and that of a follower carries events until one side closes it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The shim's socket in its directory.
+/// Socket in the shim's directory.
 pub const SOCKET: &str = "shim.sock";
-/// The sandbox's network namespace in the shim's directory.
+/// Mount of the sandbox's network namespace in the shim's directory.
 pub const NETNS: &str = "netns";
-/// A container's end, in its directory.
+/// Exit file in a container's directory.
 pub const EXIT: &str = "exit.json";
-/// What a shim prints once it listens.
+/// Output of a shim once it listens.
 pub const READY: &[u8; 6] = b"ready\n";
-/// A request is smaller: arguments and environment of a process are limited by the kernel to less.
+/// Maximum size of a request; the kernel limits arguments and environment of a process to less.
 pub const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// What the daemon wants.
+/// A request of the daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Start the process that holds the sandbox's namespaces.
+    /// Starts the process that holds the sandbox's namespaces.
     Sandbox(Sandbox),
-    /// Create and start a container.
+    /// Creates and starts a container.
     Start(Start),
-    /// Run a process in a container; comes with its standard streams, unless it has a terminal.
+    /// Runs a process in a container; carries its standard streams unless it has a terminal.
     Exec(Exec),
-    /// Copy a container's output to the two descriptors that come along; the reply brings its input, if it has one.
+    /// Copies a container's output to the two attached descriptors; the reply carries its stdin, if it has one.
     Attach {
-        /// Which container.
         id: String,
     },
-    /// Close a container's input.
     CloseStdin {
-        /// Which container.
         id: String,
     },
-    /// Open the log by its path again.
+    /// Opens the log by its path again.
     ReopenLog {
-        /// Which container.
         id: String,
     },
-    /// Send a signal to a container's first process, or to all of them.
+    /// Sends a signal to a container's init process, or to all of its processes.
     Signal {
-        /// Which container.
         id: String,
-        /// Which signal.
         signal: i32,
-        /// Whether to all.
         all: bool,
     },
-    /// Say what there is, and go on saying what happens.
+    /// Returns the state and then events.
     Follow,
-    /// Forget a container that has ended.
+    /// Removes an exited container from the shim.
     Forget {
-        /// Which container.
         id: String,
     },
-    /// Kill everything and go away.
+    /// Kills all processes and exits.
     Shutdown,
 }
 
-/// The process that holds a sandbox's namespaces.
+/// Parameters of the process that holds a sandbox's namespaces.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// Its cgroup.
     pub cgroup: String,
-    /// The host name, in a UTS namespace of its own.
+    /// Host name in the UTS namespace.
     pub hostname: String,
-    /// A network namespace of its own.
+    /// Whether to create a network namespace.
     pub network: bool,
-    /// An IPC namespace of its own.
+    /// Whether to create an IPC namespace.
     pub ipc: bool,
-    /// A UTS namespace of its own.
+    /// Whether to create a UTS namespace.
     pub uts: bool,
-    /// A PID namespace of its own, which containers may join.
+    /// Whether to create a PID namespace, which containers may join.
     pub pid: bool,
-    /// A user namespace with these mappings.
+    /// Mappings of the user namespace, if one is created.
     pub users: Option<IdMaps>,
-    /// Kernel parameters by their dotted names.
+    /// Sysctls by their dotted names.
     pub sysctls: BTreeMap<String, String>,
 }
 
-/// A user namespace's mappings.
+/// ID mappings of a user namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMaps {
-    /// Users.
     pub uids: Vec<IdMap>,
-    /// Groups.
     pub gids: Vec<IdMap>,
 }
 
-/// A range of ids inside and outside.
+/// A mapped range of IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMap {
-    /// The first one inside.
+    /// First ID inside the namespace.
     pub inside: u32,
-    /// The first one outside.
+    /// First ID outside the namespace.
     pub outside: u32,
-    /// How many.
     pub length: u32,
 }
 
 /// A container to start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// Its id.
     pub id: String,
-    /// Its directory, which holds the OCI bundle as `bundle` and gets the end as a file.
+    /// The container's directory, which contains the OCI bundle as `bundle` and receives the exit file.
     pub dir: PathBuf,
-    /// Its cgroup, as in the bundle.
+    /// The same as in the bundle.
     pub cgroup: String,
-    /// Its log, if it has one.
     pub log: Option<PathBuf>,
-    /// A terminal instead of pipes.
+    /// Whether the container has a terminal instead of pipes.
     pub terminal: bool,
-    /// An open input.
+    /// Whether stdin stays open.
     pub stdin: bool,
-    /// Processes of it may outlive the first one, because it shares a PID namespace.
+    /// Whether the PID namespace is shared, so that processes may outlive the init process.
     pub shared_pids: bool,
-    /// Another OCI runtime by path.
+    /// Path of another OCI runtime.
     pub runtime: Option<PathBuf>,
 }
 
 /// A process to run in a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Exec {
-    /// The container's id.
+    /// ID of the container.
     pub id: String,
-    /// The process, as the OCI runtime specification has it.
+    /// The OCI process.
     pub process: serde_json::Value,
-    /// A terminal: the reply brings it.
+    /// Whether the process has a terminal, which the reply carries.
     pub terminal: bool,
 }
 
-/// What the shim answers.
+/// A reply of the shim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// It is done.
     Done,
-    /// It runs.
     Started {
-        /// Its process, as the host sees it.
+        /// PID on the host.
         pid: i32,
-        /// When.
         at_nanos: i64,
-        /// What could not be given to it.
+        /// Settings that could not be applied.
         warnings: Vec<String>,
     },
-    /// The process of this connection's exec has ended.
+    /// The process of this connection's exec has exited.
     Ended {
-        /// How.
         code: i32,
     },
-    /// What there is, to a follower.
+    /// The current state, sent to a follower.
     State(State),
-    /// A container has ended, to a follower.
+    /// A container has exited, sent to a follower.
     Exited {
-        /// Which one.
         id: String,
-        /// How.
         exit: Exit,
     },
-    /// The process that holds the namespaces has ended, to a follower.
+    /// The process that holds the namespaces has exited, sent to a follower.
     SandboxExited,
-    /// It cannot be done.
     Failed {
-        /// Why.
         message: String,
     },
 }
 
-/// What a shim keeps.
+/// The state of a shim.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct State {
-    /// The process that holds the namespaces, if it runs.
+    /// PID of the process that holds the namespaces, if it runs.
     pub pause: Option<i32>,
-    /// Containers that run, and their processes.
+    /// PIDs of running containers by ID.
     pub running: BTreeMap<String, i32>,
 }
 
-/// A container's end.
+/// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// The exit code; 128 and the signal's number after a signal.
+    /// Exit code; 128 plus the signal number after a signal.
     pub code: i32,
-    /// When.
     pub at_nanos: i64,
-    /// The kernel killed it for want of memory.
+    /// Whether the OOM killer killed the container.
     pub oom: bool,
 }

@@ -1,8 +1,8 @@
-//! Seccomp profiles become programs that the kernel runs.
+//! Compiles seccomp profiles to BPF programs.
 //!
-//! The compiler at hand knows one action for what matches and one for the rest. A profile with more actions becomes several
-//! programs, for the kernel runs all that are loaded and obeys the strictest: what a profile treats specially passes the first
-//! program and is caught by one of its own.
+//! The compiler supports one action for matching calls and one for the rest. A profile with more actions becomes
+//! several programs. The kernel runs all loaded programs and applies the strictest result: a call with another action
+//! passes the first program and is caught by its own.
 
 mod default;
 mod names;
@@ -17,34 +17,27 @@ use sys::SockFilter;
 
 pub use default::default_profile;
 
-/// Why a profile is of no use.
+/// A profile cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum SeccompError {
-    /// An action that needs somebody who listens.
+    /// An action that needs a listener process.
     #[error("seccomp action {0:?} is not supported")]
     Action(LinuxSeccompAction),
-    /// A rule about an argument that no system call has.
+    /// A rule for an argument index that no system call has.
     #[error("seccomp rule for {syscall} has a bad argument {index}")]
-    Argument {
-        /// The system call.
-        syscall: String,
-        /// The argument.
-        index: usize,
-    },
-    /// The compiler refuses.
+    Argument { syscall: String, index: usize },
     #[error("cannot compile the seccomp profile")]
     Compile(#[source] seccompiler::BackendError),
-    /// This machine's architecture is not known to the compiler.
     #[error("seccomp is not supported on {0}")]
     Architecture(&'static str),
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The bit that marks a system call of the x32 interface, whose numbers no profile has.
+/// Marks system calls of the x32 ABI, whose numbers no profile contains.
 const X32_BIT: u32 = 0x4000_0000;
 
-/// Compiles a profile into programs to be loaded in order.
+/// Compiles a profile to programs that must be loaded in order.
 pub fn compile(profile: &LinuxSeccomp) -> Result<Vec<Vec<SockFilter>>, SeccompError> {
     let default = action(profile.default_action(), profile.default_errno_ret())?;
     let no_calls = Vec::new();
@@ -80,7 +73,7 @@ pub fn compile(profile: &LinuxSeccomp) -> Result<Vec<Vec<SockFilter>>, SeccompEr
 
 fn add(call: &LinuxSyscall, rules: &mut Rules) -> Result<(), SeccompError> {
     for name in call.names() {
-        // A name that this kernel or architecture does not have needs no rule.
+        // A system call that this kernel or architecture lacks needs no rule.
         let Some(number) = names::number(name) else { continue };
         let no_args = Vec::new();
         let own = conditions(name, call.args().as_ref().unwrap_or(&no_args))?;
@@ -89,7 +82,7 @@ fn add(call: &LinuxSyscall, rules: &mut Rules) -> Result<(), SeccompError> {
     Ok(())
 }
 
-/// No rules at all for a call means that it always matches.
+/// Merges rules of a call; an empty list means that the call always matches.
 fn merge(rules: &mut Rules, number: i64, own: Vec<SeccompRule>) {
     match rules.get_mut(&number) {
         None => {
@@ -100,7 +93,7 @@ fn merge(rules: &mut Rules, number: i64, own: Vec<SeccompRule>) {
     }
 }
 
-/// Conditions on different arguments must all hold; on the same argument one of them.
+/// Returns rules for conditions: those on different arguments must all hold, of those on the same argument one.
 fn conditions(name: &str, args: &[LinuxSeccompArg]) -> Result<Vec<SeccompRule>, SeccompError> {
     if args.is_empty() {
         return Ok(Vec::new());
@@ -144,8 +137,8 @@ fn action(action: LinuxSeccompAction, errno: Option<u32>) -> Result<SeccompActio
     })
 }
 
-// DEVIATION: programs of another architecture than the machine's own (32-bit ones) are killed under any seccomp profile,
-// because the compiler knows one architecture a program.
+// DEVIATION: programs of another architecture than the host's own (32-bit ones) are killed under any seccomp profile,
+// because the compiler supports one architecture per program.
 fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<Vec<SockFilter>, SeccompError> {
     let unknown = |_| SeccompError::Architecture(std::env::consts::ARCH);
     let architecture = std::env::consts::ARCH.try_into().map_err(unknown)?;
@@ -156,9 +149,9 @@ fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Re
     Ok(without_x32(own))
 }
 
-/// The second interface of the same architecture would pass a profile that lists what is forbidden.
+/// Adds a check that rejects the x32 ABI, whose calls would pass a profile with a list of forbidden calls.
 fn without_x32(mut program: Vec<SockFilter>) -> Vec<SockFilter> {
-    // The check of the architecture is the first three instructions; its jumps end within them.
+    // The architecture check is the first three instructions; its jumps stay within them.
     const ARCHITECTURE_CHECK: usize = 3;
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_BITS: u16 = 0x45;
@@ -178,14 +171,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_profile_compiles_to_a_program_and_its_exception() {
+    fn default_profile_compiles_to_two_programs() {
         let programs = compile(&default_profile(&[])).unwrap();
         assert_eq!(programs.len(), 2);
         assert!(programs.iter().all(|program| program.len() < 4096));
     }
 
     #[test]
-    fn an_administrator_may_mount_and_others_may_not() {
+    fn mount_needs_cap_sys_admin() {
         let allowed = |capabilities: &[&str], name: &str| {
             let profile = default_profile(capabilities);
             let calls = profile.syscalls().clone().unwrap();
@@ -212,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_the_default_profile_is_known_or_of_another_architecture() {
+    fn names_of_the_default_profile_are_known_or_of_another_architecture() {
         let profile = default_profile(&["CAP_SYS_ADMIN"]);
         let calls = profile.syscalls().clone().unwrap();
         let unknown = calls.iter().flat_map(LinuxSyscall::names).filter(|name| names::number(name).is_none()).count();

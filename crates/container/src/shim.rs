@@ -1,4 +1,4 @@
-//! The process that keeps a sandbox: one thread, one loop, nothing that waits.
+//! The shim process of a sandbox: one thread with one event loop that never blocks.
 
 pub mod connection;
 mod output;
@@ -32,21 +32,19 @@ use connection::{Connection, Incoming};
 use output::Output;
 use worker::{Begun, Io, Report, Streams, Worker};
 
-/// Why a shim cannot be one.
+/// A shim failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShimError {
-    /// The directory, the socket, or a system call.
     #[error("cannot {what}")]
     Io {
-        /// What failed.
+        /// Description of the failed operation.
         what: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// Runs a shim in a directory of its own until it is told to go.
+/// Runs a shim in its directory until it is shut down.
 pub fn run(dir: &Path) -> Result<(), ShimError> {
     let failed = |what| move |source: io::Error| ShimError::Io { what, source };
     let mut shim = Shim::open(dir).map_err(failed("open the shim's socket"))?;
@@ -68,14 +66,14 @@ struct Shim {
     containers: BTreeMap<String, Kept>,
     workers: BTreeMap<u64, Job>,
     execs: BTreeMap<i32, u64>,
-    /// Ends of processes that no worker has reported yet: a program may be faster than the report of its start.
+    /// Exits of processes whose start no worker has reported yet: a process may exit before the report arrives.
     early: BTreeMap<i32, (i32, Timestamp)>,
-    /// Who wants it to go away.
+    /// The connection that requested the shutdown.
     closing: Option<u64>,
     done: bool,
 }
 
-/// A container in the shim's care.
+/// A container of the shim.
 struct Kept {
     start: Start,
     pid: Option<Pid>,
@@ -83,7 +81,7 @@ struct Kept {
     exited: bool,
 }
 
-/// A worker, for whom it works, and what it starts.
+/// A worker, the connection it works for, and the process it starts.
 struct Job {
     worker: Worker,
     connection: u64,
@@ -96,7 +94,7 @@ enum Goal {
     Exec,
 }
 
-/// What woke the loop.
+/// The source of an event.
 enum Source {
     Signals,
     Listener,
@@ -113,7 +111,7 @@ impl Shim {
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         nix::sys::prctl::set_child_subreaper(true)?;
         let _ = nix::sys::prctl::set_name(c"knarr-shim");
-        // A path of a socket is short; the directory's may be long.
+        // Socket paths are limited to 108 bytes, so the shim works in its directory.
         std::env::set_current_dir(dir)?;
         let listener = sys::listen_own(Path::new(SOCKET))?;
         listener.set_nonblocking(true)?;
@@ -154,7 +152,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Waits for something to do; a reader's patience is the only clock.
+    /// Waits for events; the only timeout is that of stuck attached readers.
     fn wait(&self) -> io::Result<Vec<Source>> {
         let mut sources = vec![Source::Signals, Source::Listener];
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -208,7 +206,7 @@ impl Shim {
         }
     }
 
-    /// Who asked for an exec and has gone wants it no more.
+    /// Handles a closed connection: kills the process of its exec.
     fn gone(&mut self, n: u64) {
         self.connections.remove(&n);
         self.followers.retain(|follower| *follower != n);
@@ -257,7 +255,8 @@ impl Shim {
 
     fn sandbox(&mut self, sandbox: &Sandbox) -> Reply {
         let started = namespace::start(sandbox, &self.dir).and_then(|pid| {
-            // Held by a mount as well, the network namespace can be taken down in order even if the process is killed.
+            // A mount also holds the network namespace, so that it can be detached in order even if the process is
+            // killed.
             if sandbox.network {
                 fs::write(NETNS, "")?;
                 let none: Option<&str> = None;
@@ -327,7 +326,7 @@ impl Shim {
         self.workers.insert(self.next, job);
     }
 
-    /// A worker has said something, or its program runs.
+    /// Handles a report of a worker, or the start of its process.
     fn report(&mut self, n: u64) {
         let Some(report) = self.workers.get_mut(&n).and_then(|job| job.worker.poll()) else { return };
         let job = self.workers.remove(&n).expect("the worker was just there");
@@ -396,7 +395,7 @@ impl Shim {
         let kept = self.kept(id)?;
         if all {
             for pid in Cgroup::at(&kept.start.cgroup).pids() {
-                // Gone already is as good.
+                // The process may have exited already.
                 let _ = send(pid, signal);
             }
         }
@@ -444,7 +443,7 @@ impl Shim {
         if kept.start.shared_pids {
             cgroup.kill();
         }
-        // What was written before the end is in the log before the end is known.
+        // Output written before the exit is in the log before the exit is reported.
         kept.output.pump();
         let id = id.clone();
         if let Err(error) = write_exit(&kept.start.dir, &exit) {
@@ -453,7 +452,8 @@ impl Shim {
         self.tell(&Reply::Exited { id, exit });
     }
 
-    /// Kills everything; the answer comes when it is dead, for only then are its groups and namespaces free.
+    /// Kills all processes. The reply is sent after they have exited, since only then their cgroups and namespaces are
+    /// free.
     fn shutdown(&mut self, n: u64) {
         for kept in self.containers.values().filter(|kept| !kept.exited) {
             Cgroup::at(&kept.start.cgroup).kill();
@@ -508,7 +508,7 @@ fn console_socket(n: u64) -> io::Result<(UnixListener, PathBuf)> {
     Ok((listener, path))
 }
 
-/// The terminal was sent before the program ran, so it is there or will never be.
+/// Receives the terminal, which was sent before the process ran: it is available now or never.
 fn terminal(listener: &UnixListener) -> Option<OwnedFd> {
     let (socket, _) = listener.accept().ok()?;
     let mut fds = Vec::new();
@@ -516,7 +516,7 @@ fn terminal(listener: &UnixListener) -> Option<OwnedFd> {
     fds.into_iter().next()
 }
 
-/// Whole or not at all, and on the disk before anybody hears of it.
+/// Replaces the exit file atomically and syncs it before the exit is reported.
 fn write_exit(dir: &Path, exit: &Exit) -> io::Result<()> {
     sys::replace_file(&dir.join(EXIT), &serde_json::to_vec(exit)?, 0o600)
 }

@@ -1,4 +1,4 @@
-//! The compression an archive turns out to have.
+//! Decompression of archives, detected by content.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -7,7 +7,8 @@ use flate2::bufread::MultiGzDecoder;
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// Reads through gzip, zstd or no compression, whichever the first bytes show: media types and file names lie.
+/// Decompresses gzip, zstd or uncompressed data, detected by the first bytes: media types and file names are
+/// unreliable.
 pub fn decompress<'a>(raw: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut raw = BufReader::with_capacity(128 << 10, raw);
     let start = raw.fill_buf()?;

@@ -1,4 +1,4 @@
-//! Content by digest: a file each, verified before it gets its name.
+//! Content store: one file per digest, verified before it gets its name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,47 +8,30 @@ use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::manifest::DOCUMENT_BYTES_MAX;
 
-/// What can go wrong with content.
+/// Content could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// What came is not what was asked for.
     #[error("content of {expected} has the digest {actual}")]
-    Mismatch {
-        /// What was asked for.
-        expected: Digest,
-        /// What came.
-        actual: Digest,
-    },
-    /// More came than was announced.
+    Mismatch { expected: Digest, actual: Digest },
     #[error("content of {digest} is longer than the announced {size} bytes")]
     TooLong {
-        /// Which content.
         digest: Digest,
-        /// What its descriptor says.
+        /// The size in the descriptor.
         size: u64,
     },
-    /// Less is there than was announced.
     #[error("content of {digest} has {actual} bytes instead of {size}")]
     Size {
-        /// Which content.
         digest: Digest,
-        /// What its descriptor says.
+        /// The size in the descriptor.
         size: u64,
-        /// What there is.
         actual: u64,
     },
-    /// A document that is not a document.
+    /// The content exceeds the size limit of documents.
     #[error("{digest} is too large for a manifest or configuration")]
-    Document {
-        /// Which content.
-        digest: Digest,
-    },
-    /// The disk.
+    Document { digest: Digest },
     #[error("cannot store or read {path}")]
     Io {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -60,7 +43,7 @@ pub struct Blobs {
 }
 
 impl Blobs {
-    /// Opens or makes the store in a directory.
+    /// Opens or creates the store in a directory.
     pub fn open(root: &Path) -> Result<Blobs, BlobError> {
         let blobs = Blobs { root: root.to_owned() };
         for dir in ["sha256", "sha512", "ingest"] {
@@ -70,7 +53,7 @@ impl Blobs {
         Ok(blobs)
     }
 
-    /// Where content is or would be.
+    /// Returns the path of content, whether or not it exists.
     pub fn path(&self, digest: &Digest) -> PathBuf {
         self.root.join(digest.algorithm()).join(digest.hex())
     }
@@ -79,7 +62,7 @@ impl Blobs {
         self.path(digest).exists()
     }
 
-    /// A manifest or configuration, checked again: it decides what is run.
+    /// Reads a manifest or configuration and verifies its digest again, since it decides what is run.
     pub fn document(&self, digest: &Digest) -> Result<Vec<u8>, BlobError> {
         let path = self.path(digest);
         let io = |source| BlobError::Io { path: path.clone(), source };
@@ -94,14 +77,14 @@ impl Blobs {
         Ok(bytes)
     }
 
-    /// Stores bytes that are in memory.
+    /// Stores bytes from memory.
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, BlobError> {
         let digest = Digest::of(bytes);
         self.put_as(&digest, bytes)?;
         Ok(digest)
     }
 
-    /// Stores bytes that are in memory under the digest somebody claims for them.
+    /// Stores bytes from memory; fails if they do not have the claimed digest.
     pub fn put_as(&self, digest: &Digest, bytes: &[u8]) -> Result<(), BlobError> {
         let mut hasher = Hasher::like(digest);
         hasher.update(bytes);
@@ -113,7 +96,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Starts or resumes the arrival of content: what an earlier attempt left is hashed again and kept.
+    /// Starts or resumes a download: bytes of an earlier attempt are hashed again and kept.
     pub fn ingest(&self, digest: &Digest, size: u64) -> Result<Ingest, BlobError> {
         let path = self.root.join("ingest").join(digest.hex());
         let io = |source| BlobError::Io { path: path.clone(), source };
@@ -133,10 +116,10 @@ impl Blobs {
         Ok(Ingest { digest: digest.clone(), size, path, place: self.path(digest), file, hasher, arrived })
     }
 
-    /// Takes content over from another store: by a link if both are on one disk, otherwise as if it arrived.
+    /// Copies content from another store: by a hard link on the same filesystem, otherwise with verification.
     pub fn take_from(&self, other: &Blobs, digest: &Digest) -> Result<(), BlobError> {
         let (from, to) = (other.path(digest), self.path(digest));
-        // What has a name never changes.
+        // A named file never changes, so a hard link is safe.
         if to.exists() || fs::hard_link(&from, &to).is_ok() {
             return Ok(());
         }
@@ -154,7 +137,7 @@ impl Blobs {
         }
     }
 
-    /// Every digest that is there.
+    /// Returns all digests in the store.
     pub fn all(&self) -> io::Result<Vec<Digest>> {
         let mut all = Vec::new();
         for algorithm in ["sha256", "sha512"] {
@@ -171,7 +154,7 @@ impl Blobs {
     }
 }
 
-/// Content on its way in.
+/// A download in progress.
 pub struct Ingest {
     digest: Digest,
     size: u64,
@@ -183,12 +166,12 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    /// How many bytes are there already.
+    /// Returns the number of bytes received so far.
     pub fn arrived(&self) -> u64 {
         self.arrived
     }
 
-    /// Forgets what has arrived.
+    /// Discards the received bytes.
     pub fn restart(&mut self) -> Result<(), BlobError> {
         self.file.set_len(0).map_err(|source| BlobError::Io { path: self.path.clone(), source })?;
         self.hasher = Hasher::like(&self.digest);
@@ -196,7 +179,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Takes the next bytes; a sender of more than was announced is stopped at once.
+    /// Appends bytes; fails immediately if more arrive than announced.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), BlobError> {
         self.arrived += bytes.len() as u64;
         if self.arrived > self.size {
@@ -207,7 +190,7 @@ impl Ingest {
         self.file.write_all(bytes).map_err(|source| BlobError::Io { path: self.path.clone(), source })
     }
 
-    /// Verifies what has arrived and gives it its name.
+    /// Verifies the received bytes and gives them their name.
     pub fn finish(self) -> Result<(), BlobError> {
         if self.arrived != self.size {
             let (digest, size, actual) = (self.digest.clone(), self.size, self.arrived);
@@ -223,10 +206,10 @@ impl Ingest {
         durable::publish(&path, &self.place).map_err(io)
     }
 
-    /// What cannot become right must not be resumed.
+    /// Removes content that must not be resumed because it can never become valid.
     fn discard(&self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove what arrived");
+            tracing::warn!(path = %self.path.display(), %error, "failed to remove a rejected download");
         }
     }
 }
@@ -240,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_arrives_in_pieces_and_is_resumed() {
+    fn download_is_resumed_in_pieces() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
         let digest = Digest::of(b"hello world");
@@ -255,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn false_content_never_gets_a_name() {
+    fn content_with_wrong_digest_is_not_stored() {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
         let digest = Digest::of(b"true");

@@ -1,4 +1,4 @@
-//! Images from directories and single binaries: no language, one layer.
+//! Image builds from directories and single binaries: one layer, without a Dockerfile.
 
 mod copy;
 
@@ -17,28 +17,24 @@ use crate::manifest::{self, Config, Descriptor, ImageConfig, Manifest, Platform,
 use crate::name::Name;
 use crate::store::{Names, Store, StoreError};
 
-/// Why nothing was built.
+/// An image could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// A file cannot be read.
     #[error("cannot add {path}")]
     Add {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What goes into an image.
+/// The content and configuration of an image.
 #[derive(Clone, Debug, Default)]
 pub struct Recipe {
-    /// Directories and files of this machine, and where they go: with their modes, owners, hard links and portable extended attributes,
-    /// and without their times. A directory that becomes the root gives its content, not its own mode.
+    /// Host files and directories with their destinations. Modes, owners, hard links and portable extended attributes
+    /// are kept, times are not. A directory copied to the root contributes its content, not its own mode.
     pub copies: Vec<(PathBuf, PathBuf)>,
     /// Symbolic links: path, target.
     pub links: Vec<(PathBuf, PathBuf)>,
@@ -46,9 +42,8 @@ pub struct Recipe {
     pub files: Vec<(PathBuf, Vec<u8>, u32)>,
     /// Empty directories and their modes.
     pub dirs: Vec<(PathBuf, u32)>,
-    /// How to run it.
     pub config: Config,
-    /// Never collected.
+    /// Whether the image is excluded from garbage collection.
     pub pinned: bool,
 }
 
@@ -63,7 +58,7 @@ impl Store {
         self.of_one_layer(name, layer, diff_id, &recipe.config, recipe.pinned).await
     }
 
-    /// Describes and names an image whose only layer is here.
+    /// Writes configuration and manifest of an image whose only layer is present, and names it.
     pub(crate) async fn of_one_layer(
         &self,
         name: &Name,
@@ -95,7 +90,8 @@ impl Store {
 }
 
 impl Recipe {
-    /// The layer's compressed archive and the digest of what is inside: the same files give the same digest.
+    /// Returns the compressed archive and the digest of the uncompressed archive. The build is reproducible: equal
+    /// files give equal digests.
     fn layer(&self) -> Result<(Vec<u8>, Digest), BuildError> {
         let gzip = GzEncoder::new(Vec::new(), Compression::default());
         let mut tar = tar::Builder::new(Hashing::new(gzip, Hasher::sha256()));

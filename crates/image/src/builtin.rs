@@ -1,4 +1,4 @@
-//! Images made of files of this machine, without a registry and without a copy where the disk allows links.
+//! Built-in images from files of this host, without a registry, and hard-linked instead of copied if possible.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -11,35 +11,33 @@ use crate::manifest::{self, Config};
 use crate::name::Name;
 use crate::store::{Store, StoreError};
 
-/// The registry that is no machine: what is called after it is on every node or nowhere.
+/// Reserved registry name: its images are built on every node and never pulled.
 pub const BUILTIN: &str = "knarr.local";
 
-/// The label that says what such an image was made of.
+/// Label that identifies the files that a built-in image was built from.
 const ORIGIN: &str = "knarr.local/origin";
 
-/// An image of which every machine has what it takes.
+/// An image that every host can build from its own files.
 #[derive(Clone, Debug)]
 pub struct Builtin {
-    /// What it is called.
     pub name: Name,
-    /// Files of this machine, and where they are in the image.
+    /// Host files with their paths in the image.
     pub files: Vec<(PathBuf, PathBuf)>,
-    /// How to run it.
     pub config: Config,
 }
 
 impl Builtin {
-    /// Whether it is meant by a name.
+    /// Whether a name refers to this image.
     pub fn is_called(&self, name: &str) -> bool {
         Name::parse(name).is_ok_and(|name| name.tagged().is_some() && name.tagged() == self.name.tagged())
     }
 
-    /// How many bytes its files have; those that cannot be read have none.
+    /// Returns the total size of the files; unreadable files count as zero.
     pub fn bytes(&self) -> u64 {
         self.files.iter().filter_map(|(from, _)| Some(std::fs::metadata(from).ok()?.len())).sum()
     }
 
-    /// Tells files from those that take their place, without reading them.
+    /// Returns a text that changes when a file is replaced, without reading the files.
     fn origin(&self) -> Result<String, BuildError> {
         let mut text = format!("{:?}", self.config);
         for (from, to) in &self.files {
@@ -53,7 +51,7 @@ impl Builtin {
 }
 
 impl Store {
-    /// A built-in image as it should be now: made when it is first asked for, and made anew when its files are others.
+    /// Returns a built-in image; builds it on first use and again after its files changed.
     pub async fn provide(&self, builtin: &Builtin) -> Result<Arc<Image>, BuildError> {
         let name = builtin.name.to_string();
         let lock = self.lock_of(&Digest::of(name.as_bytes()));

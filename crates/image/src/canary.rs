@@ -1,8 +1,9 @@
-//! Hostile layers against a tree that nothing may touch: the body of the fuzz target `unpack` and of the test that replays its corpus.
+//! Fuzzing of hostile layers beside a canary tree that must stay unchanged.
 //!
-//! Random bytes are almost never an archive. An input whose first byte is even is unpacked as it is; any other is a program of
-//! entries, which become an archive with valid headers: names and links of a few parts, among them `..`, whiteouts and the path
-//! of the tree itself, so that entries replace each other and lead through links more often than not.
+//! This is the body of the fuzz target `unpack` and of the test that replays its corpus. Random bytes are almost never
+//! an archive. An input whose first byte is even is unpacked unchanged. Any other input is a program of entries, which
+//! becomes an archive with valid headers. Names and links have a few parts, among them `..`, whiteouts and the path of
+//! the canary tree, so that entries often replace each other and lead through links.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ use tar::{Builder, EntryType, Header};
 use crate::digest::Digest;
 use crate::layers::Layers;
 
-/// Parts of names; the last one stands for the path of the tree.
+/// Parts of names; the last one stands for the path of the canary tree.
 const PARTS: &[&str] = &["a", "b", "c", "..", ".", "", ".wh.a", ".wh..wh..opq", "canary", "\0"];
 const KINDS: &[EntryType] = &[
     EntryType::Directory,
@@ -27,12 +28,12 @@ const KINDS: &[EntryType] = &[
     EntryType::Block,
     EntryType::Regular,
 ];
-/// More entries find nothing new.
+/// Maximum number of entries; more do not increase coverage.
 const ENTRIES_MAX: usize = 64;
 
-/// Unpacks and publishes `input` as a layer on top of another one, beside a tree that must stay as it is.
+/// Unpacks and publishes `input` as a layer on top of another one, beside a canary tree.
 ///
-/// Panics if anything beside the layers has changed. An archive that is refused is fine.
+/// Panics if anything outside of the layers has changed. A rejected archive is not a failure.
 pub fn check(input: &[u8]) {
     let dir = tempfile::tempdir().expect("there is room for a directory");
     let (canary, root) = (dir.path().join("canary"), dir.path().join("layers"));
@@ -58,7 +59,7 @@ pub fn check(input: &[u8]) {
     assert_eq!(picture(dir.path(), &root), before, "a layer has changed what is not its own");
 }
 
-/// The tree: directories and files of the same names as those of the archives.
+/// Creates the canary tree: directories and files with the same names as those of the archives.
 fn make(canary: &Path) -> io::Result<()> {
     fs::create_dir(canary)?;
     fs::set_permissions(canary, fs::Permissions::from_mode(0o751))?;
@@ -69,7 +70,7 @@ fn make(canary: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What must not change about a file.
+/// The properties of a file that must not change.
 #[derive(Debug, PartialEq, Eq)]
 struct Facts {
     mode: u32,
@@ -78,13 +79,13 @@ struct Facts {
     content: Vec<u8>,
 }
 
-/// Everything below a directory but for one part of it.
+/// Records everything below a directory except the tree `without`.
 fn picture(dir: &Path, without: &Path) -> BTreeMap<PathBuf, Facts> {
     let mut seen = BTreeMap::new();
     let mut waiting = vec![dir.to_owned()];
     while let Some(path) = waiting.pop() {
         let stat = fs::symlink_metadata(&path).expect("what was there is there");
-        // The directory itself changes with what is made in it.
+        // The directory itself changes when entries are created in it.
         if path != dir {
             let content = if stat.is_file() { fs::read(&path).expect("it can be read") } else { Vec::new() };
             let (owner, changed) = ((stat.uid(), stat.gid()), (stat.ctime(), stat.ctime_nsec()));
@@ -99,7 +100,7 @@ fn picture(dir: &Path, without: &Path) -> BTreeMap<PathBuf, Facts> {
     seen
 }
 
-/// The archive of a program: for each entry a kind, the parts of its name, and those of its link or content.
+/// Builds the archive of a program: for each entry a type, the parts of its name, and those of its link or content.
 fn archive(program: &[u8], canary: &Path) -> Vec<u8> {
     let mut bytes = program.iter().copied();
     let mut builder = Builder::new(Vec::new());
@@ -117,7 +118,7 @@ fn archive(program: &[u8], canary: &Path) -> Vec<u8> {
         header.set_mtime(1);
         header.set_size(content.len() as u64);
         let gnu = header.as_gnu_mut().expect("it was made so");
-        // The builder itself would refuse hostile names.
+        // The builder itself would reject hostile names.
         fill(&mut gnu.name, &name);
         if is_link {
             fill(&mut gnu.linkname, &text);

@@ -1,4 +1,4 @@
-//! The name of content: an algorithm and a hash.
+//! Content digests: an algorithm and a hash.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(String);
 
-/// Why a text is no digest.
+/// A text is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a sha256 or sha512 digest")]
 pub struct DigestError(String);
 
 impl Digest {
-    /// Reads a digest; nothing but the two algorithms of the specification is one.
+    /// Parses a digest; accepts only the two algorithms of the specification.
     pub fn parse(text: &str) -> Result<Digest, DigestError> {
         let error = || DigestError(text.to_owned());
         let (algorithm, hex) = text.split_once(':').ok_or_else(error)?;
@@ -33,24 +33,23 @@ impl Digest {
         Ok(Digest(text.to_owned()))
     }
 
-    /// The SHA-256 digest of some bytes.
+    /// Returns the SHA-256 digest of bytes.
     pub fn of(bytes: &[u8]) -> Digest {
         let mut hasher = Hasher::sha256();
         hasher.update(bytes);
         hasher.finish()
     }
 
-    /// `sha256` or `sha512`.
+    /// Returns `sha256` or `sha512`.
     pub fn algorithm(&self) -> &str {
         self.0.split(':').next().expect("a digest has an algorithm")
     }
 
-    /// The hash without its algorithm.
+    /// Returns the hash without its algorithm.
     pub fn hex(&self) -> &str {
         self.0.split(':').nth(1).expect("a digest has a hash")
     }
 
-    /// The whole text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -76,7 +75,7 @@ impl From<Digest> for String {
     }
 }
 
-/// Computes a digest of what it is shown.
+/// Computes a digest incrementally.
 pub struct Hasher {
     algorithm: &'static str,
     context: Context,
@@ -87,7 +86,7 @@ impl Hasher {
         Hasher { algorithm: "sha256", context: Context::new(&SHA256) }
     }
 
-    /// A hasher of the algorithm that `digest` was made with.
+    /// Returns a hasher with the algorithm of `digest`.
     pub fn like(digest: &Digest) -> Hasher {
         match digest.algorithm() {
             "sha512" => Hasher { algorithm: "sha512", context: Context::new(&SHA512) },
@@ -113,7 +112,7 @@ impl Hasher {
     }
 }
 
-/// A reader or writer that hashes and counts what passes through.
+/// A reader or writer that hashes and counts the bytes that pass through.
 pub struct Hashing<T> {
     inner: T,
     hasher: Hasher,
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_an_algorithm_and_a_lower_case_hash() {
+    fn digest_is_an_algorithm_and_a_lower_case_hash() {
         let check = |text: &str, good: bool| assert_eq!(Digest::parse(text).is_ok(), good, "{text}");
         check(&format!("sha256:{}", "a0".repeat(32)), true);
         check(&format!("sha512:{}", "0f".repeat(64)), true);
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_of_nothing_is_the_known_one() {
+    fn digest_of_empty_input_is_correct() {
         assert_eq!(Digest::of(b"").hex(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 }

@@ -1,4 +1,4 @@
-//! An image as an OCI layout in a tar archive, readable by docker too.
+//! Image export as an OCI layout in a tar archive, which docker can also read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,13 +15,11 @@ use crate::layers::tree;
 use crate::manifest::{self, Descriptor, Document, Index, ManifestError};
 use crate::store::{Store, StoreError};
 
-/// Why nothing was exported.
+/// Images could not be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// Content is missing.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The archive cannot be written.
     #[error("cannot write the archive")]
     Write(#[source] io::Error),
 }
@@ -68,7 +66,7 @@ impl Store {
         let path = self.blobs.path(digest);
         let io = |path: PathBuf| move |source| StoreError::from(BlobError::Io { path, source });
         let file = match self.layers.key(std::slice::from_ref(digest)) {
-            // The layer of a built-in image has no archive until somebody wants one.
+            // The layer of a built-in image has no archive until it is exported.
             Some(key) if !path.exists() => tree::archived(&self.layers.files(&key), self.root()),
             _ => File::open(&path),
         };

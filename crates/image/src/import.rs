@@ -1,4 +1,4 @@
-//! Images from files: OCI layouts and docker archives, as directories or tar archives of any compression.
+//! Image import from OCI layouts and docker archives, as directories or tar archives of any compression.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -18,43 +18,34 @@ use crate::name::{Name, NameError};
 use crate::store::{Names, Store, StoreError};
 use crate::unpack::Room;
 
-/// Files of an archive that is no image at all are not all spooled.
+/// Maximum number of entries that are spooled, in case the archive does not contain an image.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Why nothing could be imported.
+/// Images could not be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The disk, or the archive.
     #[error("cannot read {path}")]
     Io {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Neither an OCI layout nor a docker archive.
     #[error("{0} is neither an OCI layout nor a docker archive")]
     Unknown(PathBuf),
-    /// Something it refers to is not in it.
+    /// A referenced file is missing.
     #[error("the archive lacks {0}")]
     Lacks(String),
-    /// A JSON file of it is not what it should be.
     #[error("{name} of the archive cannot be read")]
     Malformed {
-        /// Which file.
         name: String,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
-    /// A name in it is none.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// An image in it has no name, and none was given.
+    /// An image in the archive has no name, and none was given.
     #[error("image {0} has no name in the archive: give one")]
     Nameless(Digest),
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -72,7 +63,7 @@ impl From<ManifestError> for ImportError {
 }
 
 impl Store {
-    /// Imports every image of a directory or archive; `name` is for what has none in it.
+    /// Imports every image of a directory or archive; `name` is used for images without a name.
     pub async fn import(&self, path: &Path, name: Option<&Name>) -> Result<Vec<Arc<Image>>, ImportError> {
         let _arriving = self.arriving().await?;
         let owned = path.to_owned();
@@ -115,7 +106,8 @@ impl Store {
         Ok(found.into_iter().collect())
     }
 
-    /// Takes an entry's content; an index leads on to the image for this machine, and one without it is passed over.
+    /// Imports the content of an index entry. Follows an index to the image for this platform; skips an index without
+    /// one.
     fn take_entry(
         &self,
         files: &Files,
@@ -149,7 +141,7 @@ impl Store {
         self.take_file(files.path(&blob_name(&descriptor.digest))?, descriptor)
     }
 
-    /// A docker archive names files, not digests: its manifest is made here.
+    /// Imports a docker archive, which refers to files instead of digests, and builds the manifest.
     fn take_docker(&self, files: &Files, name: Option<&Name>) -> Result<Vec<(Digest, Names)>, ImportError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
@@ -218,7 +210,7 @@ fn blob_name(digest: &Digest) -> String {
     format!("blobs/{}/{}", digest.algorithm(), digest.hex())
 }
 
-/// The files of a layout or archive by their names in it; those of an archive are spooled, for archives have no order.
+/// The files of a layout or archive by name. Those of an archive are spooled, since its entries have no fixed order.
 struct Files {
     names: BTreeMap<String, PathBuf>,
     _spool: Option<tempfile::TempDir>,
@@ -250,7 +242,7 @@ impl Files {
                     if spooled > room.bytes {
                         return Err(io(io::Error::other(format!("the archive is larger than {}", room.bound))));
                     }
-                    // The name in the spool is ours, so that no name of the archive can lead out of it.
+                    // Spooled files have generated names, so that no name of the archive can lead out of the directory.
                     let place = spool.path().join(n.to_string());
                     io::copy(&mut entry, &mut File::create(&place).map_err(io)?).map_err(io)?;
                     names.insert(name, place);
@@ -315,7 +307,7 @@ impl Files {
 fn list(root: &Path, dir: &Path, names: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        // A layout is three directories deep; deeper ones are not looked at, so links cannot lead around in circles.
+        // A layout is three directories deep. Deeper directories are ignored, so that symlinks cannot cause a loop.
         let name = clean(path.strip_prefix(root).expect("what is listed is under the root"));
         if path.is_dir() {
             if name.split('/').count() < 3 {
@@ -328,7 +320,7 @@ fn list(root: &Path, dir: &Path, names: &mut BTreeMap<String, PathBuf>) -> io::R
     Ok(())
 }
 
-/// A name in an archive without `./` and with `..` taken away.
+/// Normalizes a name of an archive: removes `./` and resolves `..`.
 fn clean(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for component in path.components() {

@@ -1,4 +1,4 @@
-//! Which images there are, by name and by id: one small file, replaced as a whole.
+//! Image index: all images by name and by ID, in one small file that is replaced atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,45 +15,40 @@ use crate::durable;
 use crate::manifest::ImageConfig;
 use crate::name::Name;
 
-/// What can go wrong with the index.
+/// The index could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The disk.
     #[error("cannot read or write the image index {path}")]
     Io {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// An image that is complete: every layer of it is unpacked.
+/// A complete image: all of its layers are unpacked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// The digest of its configuration, which is what runtimes call its id.
+    /// The digest of the configuration, which runtimes use as image ID.
     pub id: Digest,
-    /// Its manifest.
     pub manifest: Digest,
-    /// Names by tag, in full.
+    /// Full names with a tag.
     pub names: BTreeSet<String>,
-    /// Names by digest, in full.
+    /// Full names with a digest.
     pub digests: BTreeSet<String>,
-    /// Bytes of manifest, configuration and layers as they came.
+    /// Size of manifest, configuration and layers as downloaded.
     pub size: u64,
-    /// Its configuration.
     pub config: ImageConfig,
-    /// The keys of its unpacked layers, lowest first.
+    /// The keys of the unpacked layers, lowest first.
     pub layers: Vec<Digest>,
-    /// Everything in the content store that belongs to it.
+    /// All digests in the content store that belong to the image.
     pub blobs: BTreeSet<Digest>,
-    /// Never collected.
+    /// Whether the image is excluded from garbage collection.
     #[serde(default)]
     pub pinned: bool,
 }
 
-/// The images, in memory and on disk. The file is the truth: another process may have replaced it.
+/// The images, in memory and on disk. The file is authoritative, since another process may have replaced it.
 pub struct Index {
     path: PathBuf,
     images: BTreeMap<Digest, Arc<Image>>,
@@ -67,7 +62,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Reads the file again if it is another one than last time.
+    /// Reads the file again if it was replaced.
     pub fn refresh(&mut self) -> Result<(), IndexError> {
         let seen = self.version();
         if seen.is_some() && seen == self.seen {
@@ -88,7 +83,7 @@ impl Index {
         self.images.values()
     }
 
-    /// An image by id, by a unique beginning of its id, or by name.
+    /// Finds an image by ID, by a unique prefix of its ID, or by name.
     pub fn find(&self, given: &str) -> Option<Arc<Image>> {
         if let Some(image) = Digest::parse(given).ok().and_then(|id| self.images.get(&id)) {
             return Some(Arc::clone(image));
@@ -97,7 +92,7 @@ impl Index {
         by_name.or_else(|| self.by_short_id(given))
     }
 
-    /// Adds an image or gives one more names; a tag that pointed elsewhere moves.
+    /// Adds an image or more names for one; a tag of another image is moved.
     pub fn insert(&mut self, mut image: Image) -> Result<Arc<Image>, IndexError> {
         let mut next = self.images.clone();
         for other in next.values_mut().filter(|other| other.id != image.id) {
@@ -117,7 +112,7 @@ impl Index {
         Ok(image)
     }
 
-    /// Forgets an image with all its names; says whether there was one.
+    /// Removes an image with all its names. Returns the image, if it existed.
     pub fn remove(&mut self, id: &Digest) -> Result<Option<Arc<Image>>, IndexError> {
         let mut next = self.images.clone();
         let removed = next.remove(id);
@@ -127,7 +122,7 @@ impl Index {
         Ok(removed)
     }
 
-    /// Says that an image is never collected, if it is there.
+    /// Excludes an image from garbage collection, if it exists.
     pub fn pin(&mut self, id: &Digest) -> Result<(), IndexError> {
         let mut next = self.images.clone();
         match next.get_mut(id) {
@@ -137,7 +132,7 @@ impl Index {
         self.replace(next)
     }
 
-    /// Forgets one name of an image; the last name takes the image along.
+    /// Removes one name of an image, and the image with its last name.
     pub fn untag(&mut self, name: &str, id: &Digest) -> Result<(), IndexError> {
         let mut next = self.images.clone();
         if let Some(image) = next.get_mut(id) {
@@ -173,7 +168,7 @@ impl Index {
         matches.next().is_none().then(|| Arc::clone(first))
     }
 
-    /// Memory follows the disk: what could not be written has not happened.
+    /// Writes the index and then updates memory, so that a failed write changes nothing.
     fn replace(&mut self, next: BTreeMap<Digest, Arc<Image>>) -> Result<(), IndexError> {
         let list: Vec<&Image> = next.values().map(Arc::as_ref).collect();
         let text = serde_json::to_vec(&list).expect("the index is JSON");
@@ -183,7 +178,7 @@ impl Index {
         Ok(())
     }
 
-    /// Tells one file from the next that took its name.
+    /// Identifies the current file, to detect its replacement.
     fn version(&self) -> Option<(u64, SystemTime)> {
         let metadata = fs::metadata(&self.path).ok()?;
         Some((metadata.ino(), metadata.modified().ok()?))
@@ -209,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_moves_and_the_index_survives_a_restart() {
+    fn tag_moves_between_images_and_index_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("images.json");
         let mut index = Index::open(&path).unwrap();
@@ -223,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_name_takes_the_image_along() {
+    fn removing_the_last_name_removes_the_image() {
         let dir = tempfile::tempdir().unwrap();
         let mut index = Index::open(&dir.path().join("images.json")).unwrap();
         let id = index.insert(image(1, "tool:1")).unwrap().id.clone();

@@ -1,8 +1,8 @@
-//! Layers unpacked for overlayfs, shared by every image that has them.
+//! Unpacked layers for overlayfs, shared by all images that contain them.
 //!
-//! A layer is unpacked alone, so layers unpack in parallel and are shared by diff id. One thing cannot be known alone: an
-//! archive may hold `a/b` without `a`, and then `a` has the attributes it has below. Such a layer is kept by its chain id, that
-//! is per sequence of layers under it, with those attributes copied.
+//! A layer is unpacked independently, so that layers unpack in parallel and are shared by diff ID. There is one
+//! exception: an archive may contain `a/b` without `a`, and then `a` has the attributes of the layers below. Such a
+//! layer is stored by its chain ID, that is per sequence of layers below it, with those attributes copied.
 
 pub mod tree;
 
@@ -21,41 +21,33 @@ use crate::digest::{Digest, Hasher, Hashing};
 use crate::unpack::{Room, UnpackError, open_real, unpack};
 use crate::{archive, durable};
 
-/// Only root may enter directories of layers.
+/// Only root can enter layer directories.
 const DIR_MODE: u32 = 0o700;
-/// Writers of archives fill up their last record, which is smaller.
+/// Maximum padding at the end of an archive; writers pad their last record with less.
 const PADDING_BYTES_MAX: u64 = 16 << 20;
 
-/// What can go wrong with layers.
+/// A layer could not be unpacked or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
-    /// The archive is not the one that the image's configuration names.
+    /// The archive does not have the diff ID of the image's configuration.
     #[error("the layer unpacks to {actual} instead of {expected}")]
     Mismatch {
-        /// What the configuration says.
+        /// The diff ID in the configuration.
         expected: Digest,
-        /// What the archive is.
         actual: Digest,
     },
-    /// The archive is bad.
     #[error("cannot unpack layer {diff_id}")]
     Unpack {
-        /// Which layer.
         diff_id: Digest,
-        /// Why.
         #[source]
         source: UnpackError,
     },
-    /// The disk.
     #[error("cannot store or read layer {path}")]
     Io {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A layer that should be there is not.
     #[error("layer {0} is missing")]
     Missing(Digest),
 }
@@ -65,13 +57,13 @@ pub struct Layers {
     root: PathBuf,
 }
 
-/// What is known of an unpacked layer.
+/// Metadata of an unpacked layer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Layer {
     pub diff_id: Digest,
     pub bytes: u64,
     pub inodes: u64,
-    /// Directories that the archive took for granted.
+    /// Directories that the archive uses without an entry for them.
     pub assumed: Vec<PathBuf>,
 }
 
@@ -79,20 +71,20 @@ impl Layers {
     pub fn open(root: &Path) -> Result<Layers, LayerError> {
         let create = || {
             fs::create_dir_all(root)?;
-            // Layers hold programs with set-user-ID bits: nobody but root may reach them here.
+            // Layers contain set-user-ID programs, so only root may reach them here.
             fs::set_permissions(root, Permissions::from_mode(DIR_MODE))
         };
         create().map_err(|source| LayerError::Io { path: root.to_owned(), source })?;
         Ok(Layers { root: root.to_owned() })
     }
 
-    /// The name under which the layer at the end of `chain` is kept, if it is.
+    /// Returns the key of the layer at the end of `chain`, if it is stored.
     pub fn key(&self, chain: &[Digest]) -> Option<Digest> {
         let diff_id = chain.last()?;
         [diff_id.clone(), chain_id(chain)].into_iter().find(|key| self.dir(key).join("layer.json").exists())
     }
 
-    /// The directory to mount for a key.
+    /// Returns the directory to mount for a key.
     pub fn files(&self, key: &Digest) -> PathBuf {
         self.dir(key).join("fs")
     }
@@ -103,7 +95,7 @@ impl Layers {
         serde_json::from_slice(&text).map_err(|error| LayerError::Io { path, source: error.into() })
     }
 
-    /// Unpacks an archive beside the store; [`Layers::publish`] puts it in its place.
+    /// Unpacks an archive to a temporary directory; [`Layers::publish`] gives it its name.
     pub fn prepare(&self, blob: &Path, diff_id: &Digest) -> Result<Prepared, LayerError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -137,8 +129,8 @@ impl Layers {
         Ok(Prepared { dir, layer })
     }
 
-    /// Makes a layer of files of this machine, each linked to its place if the disk allows it; [`Layers::publish`] puts it in
-    /// its place. Says how long its archive would be.
+    /// Builds a layer from host files, hard-linked if the filesystem allows it; [`Layers::publish`] gives it its name.
+    /// Returns the length of its archive.
     pub fn link(&self, files: &[(PathBuf, PathBuf)]) -> Result<(Prepared, u64), LayerError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -153,7 +145,7 @@ impl Layers {
         Ok((Prepared { dir, layer }, length))
     }
 
-    /// Gives a prepared layer its name; those under it must have theirs.
+    /// Gives a prepared layer its name; the layers below must be published.
     pub fn publish(&self, prepared: Prepared, chain: &[Digest]) -> Result<Digest, LayerError> {
         let Prepared { dir, layer } = prepared;
         let key = if layer.assumed.is_empty() { layer.diff_id.clone() } else { chain_id(chain) };
@@ -184,14 +176,14 @@ impl Layers {
         Ok(all)
     }
 
-    /// Removes a layer: renamed first, so that a crash in between leaves no half of one under its name.
+    /// Removes a layer. The layer is renamed first, so that a crash leaves no partial layer under its name.
     pub fn remove(&self, key: &Digest) -> io::Result<()> {
         let grave = tempfile::Builder::new().prefix(".tmp-").tempdir_in(&self.root)?;
         fs::rename(self.dir(key), grave.path().join("layer"))?;
         grave.close()
     }
 
-    /// Removes what a crash left half unpacked or half removed.
+    /// Removes partly unpacked or partly removed layers after a crash.
     pub fn sweep(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.root)? {
             let entry = entry?;
@@ -202,7 +194,7 @@ impl Layers {
         Ok(())
     }
 
-    /// The directories under the last layer of a chain, topmost first.
+    /// Returns the directories below the last layer of a chain, topmost first.
     fn below(&self, chain: &[Digest]) -> Result<Vec<PathBuf>, LayerError> {
         let mut below = Vec::new();
         for end in (1..chain.len()).rev() {
@@ -217,7 +209,7 @@ impl Layers {
     }
 }
 
-/// A layer that is unpacked and has no name yet.
+/// An unpacked layer without a name.
 pub struct Prepared {
     dir: tempfile::TempDir,
     layer: Layer,
@@ -229,7 +221,7 @@ impl Prepared {
     }
 }
 
-/// The OCI image specification's chain id: a name for a layer on top of others.
+/// Returns the chain ID of the OCI image specification: the identity of a layer on top of others.
 pub fn chain_id(chain: &[Digest]) -> Digest {
     let mut ids = chain.iter();
     let mut id = ids.next().expect("a chain has a layer").clone();
@@ -239,8 +231,8 @@ pub fn chain_id(chain: &[Digest]) -> Digest {
     id
 }
 
-/// Gives directories that the archive took for granted the attributes that they have in the layers below. No path is followed through
-/// a link: the archive chose the names.
+/// Copies attributes from the layers below to directories that the archive assumes. No path is followed through a
+/// symlink, since the archive chose the names.
 fn adopt_attributes(layer: &Path, below: &[PathBuf], assumed: &[PathBuf]) -> io::Result<()> {
     let open = |dir: &Path| rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let layer = open(layer)?;
@@ -260,13 +252,13 @@ fn adopt_attributes(layer: &Path, below: &[PathBuf], assumed: &[PathBuf]) -> io:
     Ok(())
 }
 
-/// The attributes of a directory in the topmost layer that has it, unless something else hides it there.
+/// Returns the attributes of a directory in the topmost layer that has it, unless another entry hides it there.
 fn attributes_below(below: &[OwnedFd], path: &Path) -> io::Result<Option<Stat>> {
     for lower in below {
         match open_real(lower, path) {
             Ok(dir) => return Ok(Some(rustix::fs::fstat(dir)?)),
             Err(Errno::NOENT) => {}
-            // A file, a link or a whiteout is in its place.
+            // A file, symlink or whiteout has this name.
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Images on disk: pulled, imported, verified, unpacked into layers, and collected when nobody uses them.
+//! Image store: images are pulled or imported, verified, unpacked into layers, and garbage collected when unused.
 //!
 //! ```text
 //! registry, archive, layout, directory ──> blobs (by digest) ──> layers (by diff id, overlay form) ──> lower directories
@@ -6,8 +6,8 @@
 //!                                              └──> index (names -> image), one small durable file
 //! ```
 //!
-//! Nothing enters the store without its digest having been computed here; nothing of an archive is written outside the
-//! directory it is unpacked into; nothing is deleted while the index or a caller refers to it.
+//! All content is stored only after its digest was computed here. Unpacking an archive writes only inside its target
+//! directory. Content is deleted only if neither the index nor a caller refers to it.
 
 mod archive;
 mod blobs;

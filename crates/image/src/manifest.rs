@@ -1,4 +1,4 @@
-//! Manifests, indexes and configurations: what is read of them, in the OCI form and in Docker's.
+//! Image manifests, indexes and configurations, in the OCI and Docker formats.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 
-/// Manifests and configurations are small: what is larger is refused before it is parsed.
+/// Maximum size of manifests and configurations; larger ones are rejected before parsing.
 pub const DOCUMENT_BYTES_MAX: u64 = 8 << 20;
-/// No real image has more layers; overlayfs itself takes 500.
+/// Maximum number of layers, which is overlayfs's own limit.
 pub const LAYERS_MAX: usize = 500;
 
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -19,40 +19,29 @@ pub const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// Why a document is of no use.
+/// A document is invalid or unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// Not JSON of the shape it should have.
     #[error("{what} {digest} cannot be read")]
     Malformed {
-        /// Which kind of document.
+        /// The kind of document.
         what: &'static str,
-        /// Which one.
         digest: Digest,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
-    /// An index without an image for this machine.
     #[error("the index has no image for {os}/{architecture}")]
-    NoPlatform {
-        /// The operating system looked for.
-        os: String,
-        /// The architecture looked for.
-        architecture: String,
-    },
-    /// Layers and diff ids do not pair up.
+    NoPlatform { os: String, architecture: String },
+    /// The numbers of layers and diff IDs differ.
     #[error("the manifest has {layers} layers, its configuration {diff_ids} diff ids")]
     Unpaired {
-        /// How many the manifest has.
+        /// Number of layers in the manifest.
         layers: usize,
-        /// How many the configuration has.
+        /// Number of diff IDs in the configuration.
         diff_ids: usize,
     },
-    /// More layers than any file system takes.
     #[error("the manifest has {0} layers, more than {LAYERS_MAX}")]
     TooManyLayers(usize),
-    /// An index within an index within an index.
     #[error("indexes nest too deeply")]
     Nested,
 }
@@ -61,37 +50,34 @@ pub enum ManifestError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What the content is.
     #[serde(default)]
     pub media_type: String,
-    /// Which content.
     pub digest: Digest,
-    /// How many bytes.
+    /// In bytes.
     pub size: u64,
-    /// Names and the like.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// The machine it is for, in an index.
+    /// The platform, in an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
 }
 
-/// The machine an image is for.
+/// The platform of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
-    /// In Go's words: `amd64`, `arm64`.
+    /// GOARCH name: `amd64`, `arm64`.
     #[serde(default)]
     pub architecture: String,
-    /// In Go's words: `linux`.
+    /// GOOS name: `linux`.
     #[serde(default)]
     pub os: String,
-    /// `v8` of arm64 and the like.
+    /// CPU variant, such as `v8` of arm64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
 }
 
 impl Platform {
-    /// The platform of this machine.
+    /// Returns the platform of this host.
     pub fn host() -> Platform {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -103,22 +89,19 @@ impl Platform {
     }
 }
 
-/// One image: its configuration and its layers, lowest first.
+/// The manifest of one image: its configuration and its layers, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// 2 in both forms.
+    /// Always 2.
     pub schema_version: u32,
-    /// What it says it is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
-    /// The configuration.
     pub config: Descriptor,
-    /// The layers.
     pub layers: Vec<Descriptor>,
 }
 
-/// Images for several machines, or the content of a layout.
+/// An index of images for several platforms, or the content of a layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Index {
@@ -128,29 +111,27 @@ pub struct Index {
     pub manifests: Vec<Descriptor>,
 }
 
-/// What a manifest's bytes turn out to be.
+/// A parsed manifest or index.
 pub enum Document {
     Image(Manifest),
     Index(Index),
 }
 
-/// An image's configuration, as far as a runtime cares.
+/// The parts of an image's configuration that a runtime uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageConfig {
-    /// The machine it is for.
     #[serde(flatten)]
     pub platform: Platform,
-    /// How to run it.
+    /// Default settings of containers.
     #[serde(default)]
     pub config: Config,
-    /// The layers by the digest of their tar archives.
     pub rootfs: RootFs,
-    /// When it was made.
+    /// Creation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
 }
 
-/// The layers by the digest of their uncompressed archives.
+/// The layers by diff ID, the digest of the uncompressed archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootFs {
     /// Always `layers`.
@@ -161,41 +142,38 @@ pub struct RootFs {
     pub diff_ids: Vec<Digest>,
 }
 
-/// How to run an image unless told otherwise.
+/// Default settings of containers of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Config {
-    /// User, by name or number, and group.
+    /// User and optional group, by name or number.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// `NAME=value`.
+    /// Entries of the form `NAME=value`.
     #[serde(deserialize_with = "null_is_default")]
     pub env: Vec<String>,
-    /// The command's first words.
+    /// First part of the command.
     #[serde(deserialize_with = "null_is_default")]
     pub entrypoint: Vec<String>,
-    /// The command's other words.
+    /// Default arguments of the command.
     #[serde(deserialize_with = "null_is_default")]
     pub cmd: Vec<String>,
-    /// Where it starts.
     pub working_dir: String,
-    /// What stops it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stop_signal: String,
-    /// Paths that want a volume.
+    /// Paths at which the image expects volumes.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, serde_json::Value>,
-    /// Free-form.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// Go prints empty lists and maps as `null`.
+/// Accepts `null`, which Go writes for empty lists and maps.
 fn null_is_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
     Option::<T>::deserialize(input).map(Option::unwrap_or_default)
 }
 
-/// Reads a manifest or an index; which of the two, its content says, for media types are often left out.
+/// Parses a manifest or an index, distinguished by content, since media types are often missing.
 pub fn document(digest: &Digest, bytes: &[u8]) -> Result<Document, ManifestError> {
     #[derive(Deserialize)]
     struct Shape {
@@ -213,7 +191,7 @@ pub fn document(digest: &Digest, bytes: &[u8]) -> Result<Document, ManifestError
     Ok(Document::Image(manifest))
 }
 
-/// Reads a configuration and checks it against its manifest.
+/// Parses a configuration and checks it against its manifest.
 pub fn config(manifest: &Manifest, bytes: &[u8]) -> Result<ImageConfig, ManifestError> {
     let config: ImageConfig = serde_json::from_slice(bytes).map_err(|source| ManifestError::Malformed {
         what: "configuration",
@@ -228,7 +206,7 @@ pub fn config(manifest: &Manifest, bytes: &[u8]) -> Result<ImageConfig, Manifest
 }
 
 impl Index {
-    /// The entry for a machine; one without a platform counts when it is the only one.
+    /// Returns the entry for a platform; an entry without a platform matches if it is the only one.
     pub fn entry_for(&self, platform: &Platform) -> Result<&Descriptor, ManifestError> {
         let fits = |entry: &&Descriptor| {
             entry.platform.as_ref().is_some_and(|of| of.os == platform.os && of.architecture == platform.architecture)
@@ -261,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_searched_by_platform() {
+    fn index_entry_is_selected_by_platform() {
         let index = Index {
             schema_version: 2,
             media_type: String::new(),
@@ -274,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_written_by_go_with_nulls_is_read() {
+    fn configuration_with_nulls_is_parsed() {
         let manifest = Manifest {
             schema_version: 2,
             media_type: String::new(),

@@ -1,4 +1,4 @@
-//! The name of an image as people write it, and in full.
+//! Image names: short and full forms.
 
 use std::fmt;
 
@@ -6,42 +6,41 @@ use oci_client::Reference;
 
 use crate::digest::Digest;
 
-/// An image's name in full: registry, repository, and a tag or digest or both.
+/// A full image name: registry, repository, and a tag or digest or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(Reference);
 
-/// Why a text names no image.
+/// A text is not an image name.
 #[derive(Debug, thiserror::Error)]
 #[error("{text:?} is not an image name")]
 pub struct NameError {
     text: String,
-    /// Why.
     #[source]
     source: oci_client::ParseError,
 }
 
 impl Name {
-    /// Reads a name: `busybox` is `docker.io/library/busybox:latest`.
+    /// Parses a name: `busybox` is `docker.io/library/busybox:latest`.
     pub fn parse(text: &str) -> Result<Name, NameError> {
         Reference::try_from(text).map(Name).map_err(|source| NameError { text: text.to_owned(), source })
     }
 
-    /// The registry's host, with its port if it has one.
+    /// Returns the host of the registry, with its port if it has one.
     pub fn registry(&self) -> &str {
         self.0.registry()
     }
 
-    /// Registry and repository, without tag and digest.
+    /// Returns registry and repository, without tag and digest.
     pub fn repository(&self) -> String {
         format!("{}/{}", self.0.registry(), self.0.repository())
     }
 
-    /// The digest it asks for.
+    /// Returns the digest, if the name has one.
     pub fn digest(&self) -> Option<Digest> {
         self.0.digest().and_then(|digest| Digest::parse(digest).ok())
     }
 
-    /// The name by tag, unless it is by digest.
+    /// Returns the name with its tag, unless it has a digest.
     pub fn tagged(&self) -> Option<String> {
         match (self.0.tag(), self.0.digest()) {
             (Some(tag), None) => Some(format!("{}:{tag}", self.repository())),
@@ -49,7 +48,7 @@ impl Name {
         }
     }
 
-    /// The same repository by digest.
+    /// Returns the repository with a digest.
     pub fn by_digest(&self, digest: &Digest) -> String {
         format!("{}@{digest}", self.repository())
     }
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_names_mean_what_docker_means_by_them() {
+    fn short_names_are_expanded_as_in_docker() {
         let check = |text: &str, tagged: Option<&str>, repository: &str| {
             let name = Name::parse(text).unwrap();
             assert_eq!((name.tagged().as_deref(), name.repository().as_str()), (tagged, repository), "{text}");
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_names_are_rejected() {
         for text in ["", "UPPER", "a b", "x@sha256:12", ":tag"] {
             assert!(Name::parse(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Images from registries.
+//! Image pulls from registries.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,47 +18,40 @@ use crate::manifest::{self, Descriptor, Document, ManifestError, Platform};
 use crate::name::Name;
 use crate::store::{Names, Store, StoreError};
 
-/// Layers that are fetched at a time.
+/// Maximum number of concurrent layer downloads.
 const DOWNLOADS_MAX: usize = 4;
-/// How often the rest of a layer is asked for after a broken transfer.
+/// Maximum number of attempts to download a layer; each resumes the previous one.
 const ATTEMPTS_MAX: u32 = 5;
-/// An index of indexes is allowed, more is a riddle.
+/// Maximum nesting depth of image indexes.
 const INDEX_DEPTH_MAX: u8 = 2;
 
-/// Why an image was not pulled.
+/// An image could not be pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
-    /// No registry that could have it gave it.
+    /// The registry and all of its mirrors failed; the error is that of the last host.
     #[error("cannot pull {name} from {host}: {}", root_cause(source))]
     Registry {
-        /// What was asked for.
         name: String,
-        /// Who was asked.
         host: String,
-        /// Why.
         #[source]
         source: OciDistributionError,
     },
-    /// A transfer broke too often.
+    /// A download failed after the maximum number of attempts.
     #[error("the transfer of {digest} from {host} broke {attempts} times")]
     Broken {
-        /// Which content.
         digest: Digest,
-        /// Who sent it.
         host: String,
-        /// How often it was tried.
         attempts: u32,
-        /// Why.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// What came is not what was asked for, or cannot be stored.
+    /// The content does not match its digest or cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl PullError {
-    /// Whether the registry said that there is no such image.
+    /// Whether the registry reported that the image does not exist.
     pub fn is_not_found(&self) -> bool {
         use oci_client::errors::OciErrorCode::{ManifestUnknown, NameUnknown, NotFound};
         match self {
@@ -71,7 +64,7 @@ impl PullError {
         }
     }
 
-    /// Whether the registry wants other credentials.
+    /// Whether the registry rejected the credentials.
     pub fn is_unauthorized(&self) -> bool {
         use oci_client::errors::OciErrorCode::{Denied, Unauthorized};
         match self {
@@ -99,47 +92,44 @@ impl From<ManifestError> for PullError {
     }
 }
 
-/// Who pulls.
+/// Registry credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// Anybody.
     #[default]
     Anonymous,
-    /// A user.
     Basic {
-        /// The name.
         user: String,
-        /// The password or access token.
+        /// Password or access token.
         password: String,
     },
-    /// Whoever has this token.
+    /// A bearer token.
     Token(String),
 }
 
-/// A host that serves images.
+/// A registry host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Name or address, with a port if it is not the usual one.
+    /// Host name or address, with a port if it is not the default.
     pub address: String,
-    /// HTTP instead of HTTPS.
+    /// Whether to use HTTP instead of HTTPS.
     pub plain_http: bool,
 }
 
 impl Host {
-    /// A host of its own name: HTTPS, unless it is this machine.
+    /// Returns a host that uses HTTPS, or HTTP on a loopback address.
     pub fn of(address: &str) -> Host {
         Host { address: address.to_owned(), plain_http: is_loopback(address) }
     }
 }
 
-/// Where images are looked for, and how patiently.
+/// Mirrors and timeouts of registries.
 #[derive(Clone, Debug)]
 pub struct Registries {
-    /// Mirrors by registry, asked in order before the registry itself; `*` is for those without a row.
+    /// Mirrors by registry, tried in order before the registry itself; `*` applies to registries without an entry.
     pub mirrors: BTreeMap<String, Vec<Host>>,
-    /// A registry that sends nothing for so long has stalled.
+    /// Timeout for a registry that sends no data.
     pub stall: Duration,
-    /// A host that does not answer for so long is not there.
+    /// Connection timeout.
     pub connect: Duration,
 }
 
@@ -155,7 +145,7 @@ impl Registries {
         mirrors.into_iter().flatten().cloned().chain([Host::of(registry)]).collect()
     }
 
-    /// A client of its own for each pull: it remembers credentials by host, and those of one pull are not another's.
+    /// Returns a separate client per pull: a client caches credentials by host, which must not be shared between pulls.
     fn client(&self, host: &Host) -> Client {
         let protocol = if host.plain_http { ClientProtocol::Http } else { ClientProtocol::Https };
         Client::new(ClientConfig {
@@ -168,22 +158,21 @@ impl Registries {
     }
 }
 
-/// How far the transfer of one part of an image is.
+/// Progress of one download of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which part.
     pub digest: Digest,
-    /// How much of it is here.
+    /// Bytes received.
     pub arrived: u64,
-    /// How much it will be.
+    /// Total bytes.
     pub size: u64,
 }
 
-/// Told each step of a pull.
+/// Receives the progress of a pull.
 pub type Tell = Arc<dyn Fn(Step) + Send + Sync>;
 
 impl Store {
-    /// Pulls an image from the first host that has it, whole or not at all.
+    /// Pulls an image from the first host that has it, entirely or not at all.
     pub async fn pull(
         &self,
         name: &Name,
@@ -193,7 +182,7 @@ impl Store {
         self.pull_telling(name, credentials, registries, Arc::new(|_: Step| {})).await
     }
 
-    /// The same for whoever wants to know how far it is.
+    /// Pulls an image and reports progress to `tell`.
     pub async fn pull_telling(
         &self,
         name: &Name,
@@ -209,7 +198,7 @@ impl Store {
             match self.pull_from(&source, name).await {
                 Ok(image) => return Ok(image),
                 Err(error) => {
-                    tracing::debug!(%name, host = host.address, %error, "cannot pull here");
+                    tracing::debug!(%name, host = host.address, %error, "failed to pull from this host");
                     last = Some(error);
                 }
             }
@@ -247,7 +236,7 @@ impl Store {
         Ok(self.adopt(&digest, &names).await?)
     }
 
-    /// Brings content here unless it is; a broken transfer goes on where it broke.
+    /// Downloads content unless it is present; a failed download is resumed.
     async fn fetch(&self, source: &Source, content: &Descriptor) -> Result<(), PullError> {
         let lock = self.lock_of(&content.digest);
         let _alone = lock.lock().await;
@@ -267,20 +256,20 @@ impl Store {
                     return Err(PullError::Broken { digest, host, attempts, source: error });
                 }
                 Err(Transfer::Broken(error)) => {
-                    tracing::debug!(digest = %content.digest, %error, attempts, "the transfer broke");
+                    tracing::debug!(digest = %content.digest, %error, attempts, "the download was interrupted");
                 }
             }
         }
     }
 }
 
-/// How a transfer ended.
+/// The outcome of a download attempt.
 enum Transfer {
     Refused(PullError),
     Broken(Box<dyn Error + Send + Sync>),
 }
 
-/// One host, asked for one image.
+/// One host and the image requested from it.
 struct Source {
     name: String,
     host: String,
@@ -358,7 +347,7 @@ impl Source {
         answer.map_err(|error| self.failed(error))
     }
 
-    /// A registry that says no will say it again; a connection that broke may hold the next time.
+    /// Classifies an error: a rejection by the registry is final, a failed connection is retried.
     fn failed(&self, error: OciDistributionError) -> Transfer {
         match error {
             OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
@@ -381,7 +370,7 @@ fn is_loopback(address: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Registries' own words are at the bottom of the chain.
+/// Returns the innermost error, which contains the registry's own message.
 fn root_cause(error: &OciDistributionError) -> String {
     let mut cause: &dyn Error = error;
     while let Some(next) = cause.source() {
@@ -395,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_asked_without_encryption() {
+    fn only_loopback_hosts_use_plain_http() {
         let check = |address: &str, plain: bool| assert_eq!(Host::of(address).plain_http, plain, "{address}");
         check("localhost:5000", true);
         check("127.0.0.1:5000", true);
@@ -406,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_are_asked_before_the_registry() {
+    fn mirrors_are_tried_before_the_registry() {
         let mut registries = Registries::default();
         registries.mirrors.insert("docker.io".into(), vec![Host::of("127.0.0.1:1")]);
         let hosts = |registry| registries.hosts(registry).into_iter().map(|host| host.address).collect::<Vec<_>>();

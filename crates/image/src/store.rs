@@ -1,4 +1,4 @@
-//! The images of a machine.
+//! The image store of a host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,60 +17,54 @@ use crate::layers::{LayerError, Layers};
 use crate::manifest::{self, ManifestError};
 use crate::name::Name;
 
-/// Layers that unpack at a time: more only makes the disk seek.
+/// Maximum number of layers that unpack concurrently; more would only cause disk seeks.
 const UNPACKING_MAX: usize = 3;
 
-/// What can go wrong with the images of a machine.
+/// An operation of the image store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Content.
     #[error(transparent)]
     Blob(#[from] BlobError),
-    /// Layers.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// The index.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// Manifests and configurations.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// The disk.
     #[error("cannot use {path}")]
     Io {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// What images take.
+/// Disk usage of images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of unpacked layers and of content.
     pub bytes: u64,
-    /// Inodes of the same.
+    /// Inodes of unpacked layers and of content.
     pub inodes: u64,
 }
 
-/// The images of a machine. Several processes may use a store: who changes the index holds a lock on a file, and who adds or
-/// collects holds another.
+/// The image store of a host. Several processes may use a store: changing the index takes one file lock, adding or
+/// collecting images takes another.
 pub struct Store {
     root: PathBuf,
     pub(crate) blobs: Blobs,
     pub(crate) layers: Arc<Layers>,
     index: Mutex<Index>,
     unpacking: Arc<Semaphore>,
-    /// Who adds an image holds it for reading, who collects for writing: what arrives is not yet in the index.
+    /// Held for reading while an image is added and for writing during collection, since content being added is not yet
+    /// in the index.
     arrivals: tokio::sync::RwLock<()>,
-    /// One arrival a digest.
+    /// Serializes downloads per digest.
     locks: Mutex<BTreeMap<Digest, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Store {
-    /// Opens or makes the store in a directory, and removes what a crash left half done.
+    /// Opens or creates the store in a directory, and removes leftovers of a crash.
     pub fn open(root: &Path) -> Result<Store, StoreError> {
         let private = || {
             fs::create_dir_all(root)?;
@@ -92,27 +86,26 @@ impl Store {
         })
     }
 
-    /// Where it is.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Every image.
     pub fn list(&self) -> Vec<Arc<Image>> {
         self.index().all().cloned().collect()
     }
 
-    /// An image by id or name.
+    /// Finds an image by ID or name.
     pub fn find(&self, given: &str) -> Option<Arc<Image>> {
         self.index().find(given)
     }
 
-    /// The directories of an image's layers, topmost first, as overlayfs wants them.
+    /// Returns the directories of an image's layers for overlayfs, topmost first.
     pub fn lower_dirs(&self, image: &Image) -> Vec<PathBuf> {
         image.layers.iter().rev().map(|key| self.layers.files(key)).collect()
     }
 
-    /// Forgets an image with all its names; [`Store::collect`] frees its disk. Forgetting what is not there is no error.
+    /// Removes an image with all its names from the index; [`Store::collect`] frees its disk space. A missing image is
+    /// not an error.
     pub fn remove(&self, given: &str) -> Result<Option<Arc<Image>>, StoreError> {
         let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         let mut index = self.index();
@@ -120,13 +113,13 @@ impl Store {
         Ok(index.remove(&image.id)?)
     }
 
-    /// Keeps an image from being collected while nobody uses it.
+    /// Excludes an image from garbage collection.
     pub fn pin(&self, image: &Image) -> Result<(), StoreError> {
         let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         Ok(self.index().pin(&image.id)?)
     }
 
-    /// Takes an image over from another store of this machine, with its names.
+    /// Copies an image with its names from another store of this host.
     pub async fn take_from(&self, other: &Store, image: &Image) -> Result<Arc<Image>, StoreError> {
         let _arriving = self.arriving().await?;
         let _kept = other.arriving().await?;
@@ -138,7 +131,7 @@ impl Store {
         self.adopt(&image.manifest, &names).await
     }
 
-    /// Forgets one name of an image, and the image with its last name.
+    /// Removes one name of an image, and the image with its last name.
     pub fn untag(&self, name: &Name) -> Result<(), StoreError> {
         let _alone = self.file_lock("index.lock", FlockOperation::LockExclusive)?;
         let mut index = self.index();
@@ -148,11 +141,11 @@ impl Store {
         Ok(())
     }
 
-    /// Frees what neither an image nor `in_use` (keys of layers that containers stand on) refers to.
+    /// Frees content and layers that neither an image nor `in_use`, the layer keys of containers, refers to.
     pub async fn collect(&self, in_use: &BTreeSet<Digest>) -> Result<Usage, StoreError> {
         let _alone = self.arrivals.write().await;
         let Some(_others) = self.try_file_lock(FlockOperation::NonBlockingLockExclusive)? else {
-            tracing::debug!("another process adds an image: nothing is collected now");
+            tracing::debug!("skipping image collection: another process is adding an image");
             return Ok(Usage::default());
         };
         let (mut blobs, mut layers) = (BTreeSet::new(), in_use.clone());
@@ -181,7 +174,7 @@ impl Store {
         Ok(freed)
     }
 
-    /// What content and layers take on disk, from what was counted when they came.
+    /// Returns the disk usage of content and layers, as counted when they were added.
     pub fn usage(&self) -> Result<Usage, StoreError> {
         let mut usage = Usage::default();
         for digest in self.blobs.all().map_err(|source| StoreError::Io { path: self.root.join("blobs"), source })? {
@@ -196,7 +189,7 @@ impl Store {
         Ok(usage)
     }
 
-    /// Unpacks an image whose content is here, and names it: the last step of every way in.
+    /// Unpacks an image whose content is present, and names it: the last step of pull, import and build.
     pub(crate) async fn adopt(&self, manifest: &Digest, names: &Names) -> Result<Arc<Image>, StoreError> {
         let document = self.blobs.document(manifest)?;
         let manifest::Document::Image(parsed) = manifest::document(manifest, &document)? else {
@@ -223,22 +216,22 @@ impl Store {
         Ok(self.index().insert(image)?)
     }
 
-    /// Held while an image comes in, so that nothing of it is collected before it is in the index.
+    /// Locks out collection while an image is added, until it is in the index.
     pub(crate) async fn arriving(&self) -> Result<Arriving<'_>, StoreError> {
         let own = self.arrivals.read().await;
-        // Never waits long: whoever holds it alone is collecting, and collecting is quick.
+        // The wait is short: the exclusive lock is held only by a collection.
         let others = self.file_lock("arrivals.lock", FlockOperation::LockShared)?;
         Ok(Arriving { _own: own, _others: others })
     }
 
-    /// Held while content of a digest comes in: the second who wants it finds it there.
+    /// Returns the lock for adding content of a digest: the second caller finds the content present.
     pub(crate) fn lock_of(&self, digest: &Digest) -> Arc<tokio::sync::Mutex<()>> {
         let mut locks = self.locks.lock().expect("no holder of the locks panics");
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(locks.entry(digest.clone()).or_default())
     }
 
-    /// Unpacks the layers that are not there yet, several at a time, and names them from the lowest up.
+    /// Unpacks missing layers concurrently, and publishes them from the lowest up.
     async fn unpack(&self, manifest: &manifest::Manifest, diff_ids: &[Digest]) -> Result<Vec<Digest>, StoreError> {
         let mut tasks = JoinSet::new();
         for (n, (descriptor, diff_id)) in manifest.layers.iter().zip(diff_ids).enumerate() {
@@ -274,11 +267,11 @@ impl Store {
         Ok(keys)
     }
 
-    /// The index as it is now; one that cannot be read is as it was, for its reader cannot help it.
+    /// Returns the current index; if it cannot be read, the last known one.
     fn index(&self) -> MutexGuard<'_, Index> {
         let mut index = self.index.lock().expect("no holder of the index panics");
         if let Err(error) = index.refresh() {
-            tracing::error!(%error, "the image index cannot be read");
+            tracing::error!(%error, "failed to read the image index");
         }
         index
     }
@@ -298,18 +291,18 @@ impl Store {
     }
 }
 
-/// Nothing is collected while it lives.
+/// Prevents collection while it exists.
 pub(crate) struct Arriving<'a> {
     _own: tokio::sync::RwLockReadGuard<'a, ()>,
     _others: fs::File,
 }
 
-/// The names that an image comes with.
+/// The names of an image that is added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     pub tags: BTreeSet<String>,
     pub digests: BTreeSet<String>,
-    /// The index it was picked from.
+    /// The index from which the image was selected.
     pub blobs: BTreeSet<Digest>,
     pub pinned: bool,
 }

@@ -1,7 +1,7 @@
-//! An archive becomes a directory in overlayfs's form, and nothing outside that directory is touched.
+//! Unpacks a layer archive into a directory in overlayfs form, without touching anything outside of it.
 //!
-//! Every path is resolved by the kernel with the directory as its root, so that `..`, absolute links and links out of the
-//! tree lead nowhere else. Whiteouts become character devices 0/0, opaque directories get overlayfs's attribute.
+//! The kernel resolves every path with the directory as its root, so that `..`, absolute symlinks and symlinks out of
+//! the tree stay inside. Whiteouts become character devices 0/0, opaque directories get overlayfs's extended attribute.
 
 mod pax;
 mod room;
@@ -20,49 +20,39 @@ use room::{Allowance, Metered};
 pub use tree::open_real;
 use tree::{Attributes, Tree};
 
-/// What a name begins with that deletes the rest of it from lower layers.
+/// Prefix of an entry that deletes the rest of its name from lower layers.
 pub const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// The key of an extended attribute in a PAX header, before the attribute's name.
+/// Prefix of extended attributes in PAX keys.
 const XATTR: &str = "SCHILY.xattr.";
 
-/// Why an archive is refused.
+/// An archive was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// The archive itself cannot be read.
     #[error("the archive is damaged")]
     Archive(#[source] io::Error),
-    /// A path that leaves the root, or is none.
     #[error("entry {0:?} leaves the layer")]
     Escape(PathBuf),
-    /// A link to something that the layer does not have.
+    /// The target of a hard link is not in the layer.
     #[error("entry {path:?} links to {target:?}, which the layer does not have")]
-    Link {
-        /// The link.
-        path: PathBuf,
-        /// What it should be.
-        target: PathBuf,
-    },
-    /// A bomb.
+    Link { path: PathBuf, target: PathBuf },
+    /// The layer exceeds its size limit.
     #[error("the layer is larger than {0}")]
     TooLarge(String),
-    /// The disk refuses.
     #[error("cannot unpack {path:?}")]
     Io {
-        /// Which entry.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// What came out.
+/// The result of unpacking.
 #[derive(Debug, Default)]
 pub struct Unpacked {
     pub bytes: u64,
     pub inodes: u64,
-    /// Directories that entries needed and the archive did not have before them.
+    /// Directories that entries needed before the archive had an entry for them.
     pub assumed: Vec<PathBuf>,
 }
 
@@ -90,7 +80,7 @@ pub fn unpack(archive: impl Read, into: &Path, room: &Room) -> Result<Unpacked, 
         let (read, offset) = allowance.header();
         let records = pax::records(&read, offset).map_err(UnpackError::Archive)?;
         one(&mut tree, &mut entry, &records)?;
-        // What is no file may claim to have content all the same.
+        // Entries other than files may also claim to have content, which is skipped.
         io::copy(&mut entry, &mut io::sink()).map_err(UnpackError::Archive)?;
     }
     allowance.end();
@@ -137,12 +127,12 @@ fn one<R: Read>(tree: &mut Tree, entry: &mut Entry<'_, R>, records: &[(&str, &[u
             Ok(())
         }
         EntryType::Fifo => tree.fifo(&path, &attributes).map_err(io),
-        // The rest holds data: regular, contiguous and sparse files, and kinds that only their makers know.
+        // All other types contain data: regular, contiguous and sparse files, and vendor-specific types.
         _ => tree.file(&path, entry, &attributes).map_err(io),
     }
 }
 
-/// A path relative to the root; one that climbs is refused rather than bent.
+/// Returns a path relative to the root; rejects a path that leaves it.
 fn inside(raw: &[u8]) -> Result<PathBuf, UnpackError> {
     let given = Path::new(OsStr::from_bytes(raw));
     let mut path = PathBuf::new();
@@ -161,13 +151,14 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, path: &Path) -> Result<PathBuf, Un
     target.ok_or_else(|| UnpackError::Link { path: path.to_owned(), target: PathBuf::new() })
 }
 
-/// Whether an extended attribute means the same on every machine: the capabilities of programs, and what users attach. Others belong to
-/// the machine (labels, access lists) or to its overlayfs, whose attributes would let a layer redirect directories of other layers.
+/// Whether an extended attribute means the same on every host: file capabilities and user attributes. Others belong to
+/// the host (labels, ACLs) or to its overlayfs, whose attributes would allow a layer to redirect directories of other
+/// layers.
 pub fn is_portable(name: &str) -> bool {
     name == "security.capability" || (name.starts_with("user.") && !name.starts_with("user.overlay."))
 }
 
-/// The key of an extended attribute in a PAX header.
+/// Returns the PAX key of an extended attribute.
 pub fn xattr_record(name: &str) -> String {
     format!("{XATTR}{name}")
 }
@@ -200,12 +191,12 @@ fn attributes(header: &tar::Header, records: &[(&str, &[u8])]) -> io::Result<Att
     Ok(attributes)
 }
 
-/// Some writers leave out what is zero.
+/// Whether a numeric field is empty, which some writers use for zero.
 fn is_blank(field: &[u8]) -> bool {
     field.iter().all(|byte| matches!(byte, 0 | b' '))
 }
 
-/// `seconds.fraction`, as PAX headers have it.
+/// Parses `seconds.fraction` of PAX headers.
 fn precise_time(text: &str) -> Option<Timespec> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();

@@ -1,4 +1,4 @@
-//! Images in and out of files.
+//! Tests of image import, export and build.
 
 #![expect(clippy::unwrap_used, reason = "what a test prepares must work")]
 
@@ -38,7 +38,7 @@ async fn check_import(archive: &Path, into: &Path, id: &Digest) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exported_image_is_imported_from_tar_gzip_zstd_and_directory() {
+async fn exported_image_is_imported_from_tar_gzip_zstd_and_directory() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let (store, image) = built(&at("source")).await;
@@ -52,13 +52,13 @@ async fn an_exported_image_is_imported_from_tar_gzip_zstd_and_directory() {
     for archive in ["a.tar", "a.tar.gz", "a.tar.zst", "layout"] {
         check_import(&at(archive), &at("store"), &image.id).await;
     }
-    // Without its index the same archive is one of docker's; the manifest is then made anew, the configuration is the same.
+    // Without its index, the archive is a docker archive: the manifest is generated, and the configuration is the same.
     fs::remove_file(at("layout/index.json")).unwrap();
     check_import(&at("layout"), &at("store"), &image.id).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn archives_that_are_no_images_are_refused() {
+async fn archives_without_an_image_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("store")).unwrap();
     let empty = dir.path().join("empty");
@@ -97,7 +97,7 @@ async fn a_tampered_layer_is_not_unpacked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_takes_a_pinned_image_over_from_another_store() {
+async fn pinned_image_is_copied_from_another_store() {
     let dir = tempfile::tempdir().unwrap();
     let (source, image) = built(&dir.path().join("source")).await;
     assert!(!image.pinned);
@@ -113,7 +113,7 @@ async fn a_store_takes_a_pinned_image_over_from_another_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_files_make_the_same_image() {
+async fn build_is_reproducible() {
     let dir = tempfile::tempdir().unwrap();
     let (_one, a) = built(&dir.path().join("a")).await;
     let (_two, b) = built(&dir.path().join("b")).await;
@@ -121,7 +121,7 @@ async fn the_same_files_make_the_same_image() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_built_in_image_is_its_files_without_a_copy_until_they_are_others() {
+async fn built_in_image_links_its_files_and_is_rebuilt_after_changes() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("program");
     let write = |text: &str| {
@@ -162,7 +162,7 @@ async fn a_built_in_image_is_its_files_without_a_copy_until_they_are_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_becomes_an_image_with_its_modes_owners_links_and_capabilities() {
+async fn built_image_keeps_modes_owners_links_and_capabilities() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     for name in ["tmp", "bin", "var/lib/postgresql"] {
@@ -182,7 +182,7 @@ async fn a_directory_becomes_an_image_with_its_modes_owners_links_and_capabiliti
     mode("bin/su", 0o4755);
     mode("bin/sudo-user", 0o2710);
     mode("var/lib/postgresql", 0o700);
-    // cap_dac_override and cap_fowner: the value has a newline in it.
+    // cap_dac_override and cap_fowner: the value contains a newline.
     let capability = [1, 0, 0, 2, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let set = |name: &str, value: &[u8]| {
         rustix::fs::setxattr(root.join("bin/ping"), name, value, rustix::fs::XattrFlags::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Hostile layers: the corpus of the fuzz target `unpack`, and programs made up on the spot.
+//! Tests with hostile layers: the corpus of the fuzz target `unpack`, and generated programs.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 #[test]
-fn the_corpus_of_layers_touches_nothing_outside_of_its_layer() {
+fn corpus_layers_change_nothing_outside_of_the_layer() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/unpack");
     let mut count = 0;
     for entry in fs::read_dir(&corpus).expect("the corpus is committed") {
@@ -22,7 +22,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_layer_touches_anything_outside_of_itself(program in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn generated_layers_change_nothing_outside_of_the_layer(program in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut input = vec![1];
         input.extend(program);
         image::canary::check(&input);

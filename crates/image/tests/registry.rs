@@ -1,4 +1,4 @@
-//! Pulls from a registry on the loopback interface that can also stall, break off and lie.
+//! Tests of pulls from a registry on the loopback interface that can stall, disconnect and send wrong content.
 
 #![expect(clippy::unwrap_used, reason = "what a test prepares must work")]
 
@@ -44,7 +44,7 @@ async fn pulled(manners: Manners, credentials: Credentials) -> Result<(tempfile:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_pulled_verified_unpacked_and_found() {
+async fn image_is_pulled_verified_unpacked_and_found() {
     let (_dir, store, _server) = pulled(Manners::default(), Credentials::Anonymous).await.unwrap();
     let image = &store.list()[0];
     let lower = store.lower_dirs(image);
@@ -54,7 +54,7 @@ async fn an_image_is_pulled_verified_unpacked_and_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_pulls_is_told_how_far_it_is() {
+async fn pull_reports_progress() {
     let dir = tempfile::tempdir().unwrap();
     let (_source, built) = source_image(&dir.path().join("source")).await;
     let server = Server::start(&dir.path().join("source"), built.manifest.to_string(), Manners::default()).await;
@@ -75,7 +75,7 @@ async fn whoever_pulls_is_told_how_far_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_leads_to_the_image_for_this_machine() {
+async fn index_is_resolved_to_the_host_platform() {
     let manners = Manners { index: true, ..Manners::default() };
     let (_dir, store, _server) = pulled(manners, Credentials::Anonymous).await.unwrap();
     let image = &store.list()[0];
@@ -85,7 +85,7 @@ async fn an_index_leads_to_the_image_for_this_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn basic_credentials_are_given_to_who_asks_and_wrong_ones_are_an_error() {
+async fn basic_credentials_are_sent_and_wrong_ones_are_rejected() {
     let manners = Manners { password: Some("secret"), ..Manners::default() };
     let right = Credentials::Basic { user: "me".into(), password: "secret".into() };
     pulled(manners.clone(), right).await.unwrap();
@@ -96,14 +96,14 @@ async fn basic_credentials_are_given_to_who_asks_and_wrong_ones_are_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_transfer_goes_on_where_it_broke() {
+async fn interrupted_download_is_resumed() {
     let manners = Manners { break_after: Some(10_000), ..Manners::default() };
     let (_dir, _store, server) = pulled(manners, Credentials::Anonymous).await.unwrap();
     assert!(server.ranges() >= 1, "the rest was asked for by range");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_lies_about_content_is_caught() {
+async fn content_with_wrong_digest_is_rejected() {
     let manners = Manners { corrupt: true, ..Manners::default() };
     let error = pulled(manners, Credentials::Anonymous).await.err().unwrap();
     let mut text = error.to_string();
@@ -116,14 +116,14 @@ async fn a_registry_that_lies_about_content_is_caught() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_stalls_is_given_up() {
+async fn stalled_registry_times_out() {
     let manners = Manners { stall: true, ..Manners::default() };
     let error = pulled(manners, Credentials::Anonymous).await.err().unwrap();
     assert!(matches!(error, PullError::Broken { attempts: 5, .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_is_not_there_is_told_apart() {
+async fn missing_image_is_reported_as_not_found() {
     let dir = tempfile::tempdir().unwrap();
     let (_source, built) = source_image(&dir.path().join("source")).await;
     let server = Server::start(&dir.path().join("source"), built.manifest.to_string(), Manners::default()).await;
@@ -135,7 +135,7 @@ async fn an_image_that_is_not_there_is_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_stands_in_for_a_registry_that_cannot_be_reached() {
+async fn mirror_replaces_an_unreachable_registry() {
     let dir = tempfile::tempdir().unwrap();
     let (_source, built) = source_image(&dir.path().join("source")).await;
     let server = Server::start(&dir.path().join("source"), built.manifest.to_string(), Manners::default()).await;
@@ -148,7 +148,7 @@ async fn a_mirror_stands_in_for_a_registry_that_cannot_be_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_refers_to_is_collected_and_what_runs_is_kept() {
+async fn unreferenced_content_is_collected_and_layers_in_use_are_kept() {
     let (_dir, store, _server) = pulled(Manners::default(), Credentials::Anonymous).await.unwrap();
     let image = store.list().remove(0);
     assert_eq!(store.collect(&BTreeSet::new()).await.unwrap().bytes, 0);

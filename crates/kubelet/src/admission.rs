@@ -1,4 +1,4 @@
-//! Whether a pod that was sent here can be here: by what the node has left and by the ports that others hold.
+//! Pod admission: rejects pods that the node cannot run, by its remaining resources, host ports, labels and features.
 
 use controllers::placement;
 use machinery::Value;
@@ -8,22 +8,20 @@ use crate::node::Situation;
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
 
-/// From here on a pod is critical to its cluster.
+/// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
 
-/// The operating system of every node, as Kubernetes calls it.
+/// The value of the `kubernetes.io/os` label and of `spec.os.name` that this node supports.
 const OS: &str = "linux";
 
-/// Why a pod cannot be here.
+/// The reason and message of a rejected pod's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// A word for machines.
     pub reason: String,
-    /// A sentence for people.
     pub message: String,
 }
 
-/// What the kernel keeps apart by namespaces, so that a pod cannot disturb others by it.
+/// Namespaced sysctls, which cannot affect other pods.
 const SAFE_SYSCTLS: &[&str] = &[
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -39,7 +37,7 @@ const SAFE_SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_wmem",
 ];
 
-/// Whether the node takes pods now: not when the machine is shut down, and only some when it is short of something.
+/// Rejects pods during node shutdown, and most pods under node pressure.
 pub fn situation(pod: Pod<'_>, situation: &Situation) -> Result<(), Refusal> {
     if situation.shutting_down {
         let message = "Pod was rejected as the node is shutting down.".to_owned();
@@ -65,7 +63,8 @@ fn tolerates(pod: Pod<'_>, taint: &str) -> bool {
     })
 }
 
-/// Whether a pod that has not begun wants a node like this one. One that has begun stays, whatever became of its node's labels.
+/// Rejects a pod whose node selector or affinity does not match this node. A pod that already started is kept, even if
+/// the node's labels changed.
 pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
     let has_begun = pod.0.at(&["status", "startTime"]).is_some();
     if has_begun || node.is_none_or(|node| placement::fits_node(pod.spec(), node)) {
@@ -75,7 +74,7 @@ pub fn node(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
     Err(Refusal { reason: "NodeAffinity".to_owned(), message: message.to_owned() })
 }
 
-/// Whether a pod is for the operating system of this node, by its label and by its specification.
+/// Rejects a pod for another operating system, by its `kubernetes.io/os` label and by `spec.os`.
 pub fn os(pod: Pod<'_>) -> Result<(), Refusal> {
     let refusal = |reason: &str, message: &str| Refusal { reason: reason.to_owned(), message: message.to_owned() };
     if pod.meta().label("kubernetes.io/os").is_some_and(|os| os != OS) {
@@ -88,7 +87,7 @@ pub fn os(pod: Pod<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a pod sets only what it may: what is safe, and what the node allows besides.
+/// Rejects sysctls that are neither safe nor allowed by the node's configuration.
 pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
     let allowed = |name: &str| {
         SAFE_SYSCTLS.contains(&name)
@@ -108,7 +107,7 @@ pub fn sysctls(pod: Pod<'_>, allowed: &[String]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a pod's AppArmor profiles can be enforced.
+/// Rejects pods with an AppArmor profile if the host does not support AppArmor.
 pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Refusal> {
     let asks = |context: &Value| {
         let kind = context.str_at(&["appArmorProfile", "type"]);
@@ -123,11 +122,11 @@ pub fn app_armor(pod: Pod<'_>, is_enabled: bool) -> Result<(), Refusal> {
     Err(Refusal { reason: "AppArmor".to_owned(), message: message.to_owned() })
 }
 
-/// Whether the node's runtime leaves out the groups that an image gives a user, if the pod insists on that.
+/// Rejects `supplementalGroupsPolicy: Strict` if the node's runtime does not support it.
 pub fn groups(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
     let strict = pod.spec().str_at(&["securityContext", "supplementalGroupsPolicy"]) == Some("Strict");
     let can = node.and_then(|node| node.at(&["status", "features", "supplementalGroupsPolicy"])?.as_bool());
-    // A node that has not said yet what its runtime can do may well have one that can.
+    // A node that has not reported its runtime features yet may support the policy.
     if !strict || can != Some(false) {
         return Ok(());
     }
@@ -135,7 +134,7 @@ pub fn groups(pod: Pod<'_>, node: Option<&Value>) -> Result<(), Refusal> {
     Err(Refusal { reason: "SupplementalGroupsPolicyNotSupported".to_owned(), message: message.to_owned() })
 }
 
-/// Judges a pod beside those that are here already.
+/// Checks host ports and resource requests of a pod against the pods that are already admitted.
 pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<(), Refusal> {
     let mut used = Amounts::new();
     for other in others {
@@ -143,7 +142,8 @@ pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<
     }
     let asked = resources::pod_requests(pod);
     for (name, amount) in &asked {
-        // What a node does not know of is somebody else's to give; huge pages are the machine's own.
+        // Extended resources unknown to the node are not counted here. Huge pages belong to the host, so an unknown
+        // size has zero capacity.
         let none = name.starts_with("hugepages-").then_some(&Quantity::ZERO);
         let Some(all) = allocatable.get(name).or(none) else { continue };
         let taken = used.get(name).copied().unwrap_or(Quantity::ZERO);
@@ -166,8 +166,8 @@ pub fn admit(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts) -> Result<
     Ok(())
 }
 
-/// Whom a node ends to make room for a pod that its cluster cannot do without: as few and as unimportant ones as will do.
-/// Nobody, if that would not help.
+/// Returns the pods to terminate so that a critical pod fits: as few as possible, lowest QoS class and priority first.
+/// Returns none if preemption would not make the pod fit.
 pub fn preempted<'a>(pod: Pod<'_>, others: &[Pod<'a>], allocatable: &Amounts) -> Vec<Pod<'a>> {
     let short = admit(pod, others, allocatable).is_err_and(|refusal| refusal.reason.starts_with("OutOf"));
     if !short || !is_critical(pod) {
@@ -188,7 +188,7 @@ pub fn preempted<'a>(pod: Pod<'_>, others: &[Pod<'a>], allocatable: &Amounts) ->
     if !fits(&gone) {
         return Vec::new();
     }
-    // Whoever need not go stays, the most important first.
+    // Pods that need not be preempted are kept, the most important first.
     for at in (0..gone.len()).rev() {
         let spared = gone.remove(at);
         if !fits(&gone) {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_short_or_goes_down_takes_only_whom_it_must() {
+    fn node_under_pressure_or_shutting_down_admits_only_exempt_pods() {
         let check = |spec: Value, memory: bool, disk: bool, expect: &str| {
             let pod = value!({"spec": (spec.clone())});
             let mut held = Situation::default();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_that_no_machine_has_are_refused_and_what_others_give_is_not() {
+    fn unavailable_huge_pages_are_rejected_and_unknown_extended_resources_are_not() {
         let asks = |name: &str| value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (machinery::Object::from_iter([(name, Value::from("2Mi"))]))}}]}});
         let judged = |name: &str| admit(Pod(&asks(name)), &[], &Amounts::new()).map_err(|refusal| refusal.reason);
         assert_eq!(judged("hugepages-2Mi"), Err("OutOfhugepages-2Mi".to_owned()));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_are_refused_where_nobody_enforces_them() {
+    fn apparmor_profiles_are_rejected_without_host_support() {
         let check = |spec: Value, is_enabled: bool, expect: bool| {
             let pod = value!({"spec": spec});
             assert_eq!(app_armor(Pod(&pod), is_enabled).is_ok(), expect, "{pod:?}");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_safe_or_allowed_is_set_in_the_kernel() {
+    fn only_safe_or_allowed_sysctls_are_admitted() {
         let check = |name: &str, allowed: &str, expect: bool| {
             let pod = value!({"spec": {"securityContext": {"sysctls": [{"name": name, "value": "1"}]}}});
             assert_eq!(sysctls(Pod(&pod), &[allowed.to_owned()]).is_ok(), expect, "{name} {allowed}");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_for_another_operating_system_is_refused() {
+    fn pod_for_another_operating_system_is_rejected() {
         let check = |label: Option<&str>, os: Option<&str>, expect: Option<&str>| {
             let mut pod = value!({"metadata": {}, "spec": {}});
             let mut set = |part: &str, field: &str, value: Value| {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_wants_another_node_is_refused_unless_it_has_begun() {
+    fn pod_with_mismatched_node_affinity_is_rejected_unless_started() {
         let here = value!({"metadata": {"name": "n", "labels": {"disk": "fast"}}});
         let check = |spec: Value, status: Value, expect: bool| {
             let pod = value!({"spec": (spec.clone()), "status": (status.clone())});
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn as_few_and_as_unimportant_pods_as_will_do_make_room_for_one_that_is_vital() {
+    fn critical_pod_preempts_fewest_and_least_important_pods() {
         let pod = |uid: &str, cpu: &str, priority: i64| {
             value!({"metadata": {"uid": uid}, "spec": {"priority": priority,
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_does_not_fit_is_refused_with_the_reason() {
+    fn pod_that_does_not_fit_is_rejected_with_a_reason() {
         let allocatable =
             Amounts::from([("cpu".to_owned(), "2".parse().unwrap()), ("pods".to_owned(), "2".parse().unwrap())]);
         let check = |pods: &[Value], expect: Option<&str>| {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_insists_on_its_own_groups_goes_where_it_gets_them() {
+    fn strict_supplemental_groups_policy_requires_runtime_support() {
         let check = |policy: &str, node: Option<Value>, expect: bool| {
             let pod = value!({"spec": {"securityContext": {"supplementalGroupsPolicy": policy}}});
             assert_eq!(groups(Pod(&pod), node.as_ref()).is_ok(), expect, "{policy} {node:?}");

@@ -1,15 +1,15 @@
-//! How long something that failed is left alone: ten seconds, doubled each time up to a limit, forgotten after a while.
+//! Exponential backoff: 10 seconds after the first failure, doubled up to a limit, reset after a long successful run.
 
 use std::collections::BTreeMap;
 
 use machinery::time::{Duration, Time};
 
-/// The first wait, as upstream has it.
+/// Initial delay, as upstream.
 pub const FIRST: Duration = Duration::from_seconds(10);
-/// The longest wait, as upstream has it.
+/// Default maximum delay, as upstream.
 pub const MAX: Duration = Duration::from_seconds(300);
 
-/// Waits by key.
+/// Backoff delays by key.
 #[derive(Clone, Debug)]
 pub struct Backoffs {
     entries: BTreeMap<String, Entry>,
@@ -30,24 +30,24 @@ impl Default for Backoffs {
 }
 
 impl Backoffs {
-    /// Waits that grow up to `max`.
+    /// Creates backoffs with delays of at most `max`.
     pub fn new(max: Duration) -> Self {
         Self { entries: BTreeMap::new(), first: FIRST.min(max), max }
     }
 
-    /// How long the wait is and when it is over, if what failed at `since` is still to be left alone.
+    /// Returns the delay and its end if the work that failed at `since` must still wait.
     pub fn waiting(&self, key: &str, since: Time, now: Time) -> Option<(Duration, Time)> {
         let entry = self.entries.get(key).filter(|entry| !self.is_old(**entry, since))?;
         let until = since.plus(entry.wait);
         (now < until).then_some((entry.wait, until))
     }
 
-    /// Whether it was tried again after what failed at `since`, so that nothing is waited for any more.
+    /// Whether the work was retried after the failure at `since`.
     pub fn was_tried(&self, key: &str, since: Time) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.updated > since)
     }
 
-    /// It is tried again after what failed at `since`: the next failure waits longer.
+    /// Records a retry after the failure at `since`; the next delay is longer.
     pub fn tried(&mut self, key: &str, since: Time, now: Time) {
         let known = self.entries.get(key).copied().filter(|entry| !self.is_old(*entry, since));
         let wait = match known {
@@ -57,12 +57,12 @@ impl Backoffs {
         self.entries.insert(key.to_owned(), Entry { wait, updated: now });
     }
 
-    /// It succeeded: nothing is remembered.
+    /// Resets the backoff of a key after a success.
     pub fn forget(&mut self, key: &str) {
         self.entries.remove(key);
     }
 
-    /// What ran for twice the longest wait is no longer taken for what failed before.
+    /// Whether the entry is stale: the work ran for more than twice the maximum delay since its last retry.
     fn is_old(&self, entry: Entry, since: Time) -> bool {
         since.since(entry.updated).nanos() > self.max.nanos().saturating_mul(2)
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_their_limit_and_are_forgotten_after_a_long_run() {
+    fn backoff_doubles_up_to_the_maximum_and_resets_after_a_long_run() {
         let mut backoffs = Backoffs::default();
         assert_eq!(backoffs.waiting("c", at(0), at(0)), None, "the first restart is immediate");
         let mut now = 0;

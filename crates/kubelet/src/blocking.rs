@@ -1,4 +1,4 @@
-//! File work off the async threads: a disk, a network filesystem or a container may keep it waiting.
+//! Blocking file I/O off the async threads: a disk, a network filesystem or a container can delay it.
 
 use std::io;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-/// How long a file that a container controls is waited for.
+/// Timeout for access to files that a container controls.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How many threads may wait for such files at once. A thread that a filesystem never answers keeps its place.
+/// Maximum concurrent accesses with a deadline. A thread whose filesystem never responds keeps its permit.
 const WAITING_MAX: usize = 32;
 
 static WAITING: Semaphore = Semaphore::const_new(WAITING_MAX);
 
-/// Runs file work on a thread of its own and waits for it, however long it takes.
+/// Runs blocking file I/O on the blocking thread pool and waits for it without a deadline.
 pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -21,7 +21,7 @@ pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -
     }
 }
 
-/// Runs work on files that a container controls, and gives up on it after a few seconds.
+/// Runs blocking access to files that a container controls; fails after a deadline of five seconds.
 pub async fn within_deadline<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -44,11 +44,11 @@ async fn within<T: Send + 'static>(
     tokio::time::timeout(deadline, work).await.map_err(late)?
 }
 
-/// Runs file work that borrows, on this thread, while another thread takes over the tasks of this one.
+/// Runs blocking file I/O that borrows on this thread, while another worker thread takes over its tasks.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        // There is nobody to take over: a test, or no executor at all.
+        // No other worker thread can take over: a single-threaded test, or no async runtime.
         _ => work(),
     }
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_that_never_ends_is_given_up() {
+    async fn blocking_work_fails_after_the_deadline() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let given_up = within(Duration::from_millis(20), move || Ok(ended.recv().is_ok())).await;
         assert_eq!(given_up.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -1,7 +1,7 @@
-//! The kubelet's own certificates: asked for with a bootstrap credential, and renewed before they end.
+//! Kubelet certificates: TLS bootstrap with a bootstrap kubeconfig, and rotation before expiry.
 //!
-//! A certificate and its key are one file, `kubelet-client-current.pem` or `kubelet-server-current.pem`, a link to the newest:
-//! whoever uses it reads it again when it changes.
+//! A certificate and its key share one file. `kubelet-client-current.pem` or `kubelet-server-current.pem` is a symlink
+//! to the newest file; its users read it again when it changes.
 
 use std::fs;
 use std::io;
@@ -23,61 +23,51 @@ use x509_parser::extensions::GeneralName;
 
 use crate::blocking;
 
-/// How long a request waits to be signed before another one is made.
+/// Timeout for a CertificateSigningRequest to be signed before another one is created.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// A certificate is renewed when this part of its life is over, in percent.
+/// Share of its validity after which a certificate is renewed, in percent.
 const RENEW_PERCENT: i64 = 80;
-/// After a failure the next attempt is not far.
+/// Delay after a failed attempt.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Why there is no certificate.
+/// A certificate could not be obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// A key or a request cannot be made.
-    #[error("a certificate request cannot be made")]
+    #[error("failed to create the certificate request")]
     Make(#[from] rcgen::Error),
-    /// The API server.
-    #[error("the API server does not take the certificate request")]
+    #[error("failed to submit the certificate request to the API server")]
     Api(#[from] Box<client::Error>),
-    /// Nobody signed it.
+    /// The request was denied, failed or timed out.
     #[error("certificate request {name} {what}")]
     Unsigned {
-        /// Which one.
         name: String,
-        /// What became of it.
+        /// The outcome of the request.
         what: String,
     },
-    /// A file.
-    #[error("{path} cannot be written")]
+    #[error("failed to write {path}")]
     File {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The bootstrap configuration is none.
-    #[error("{path} is no kubeconfig")]
-    Kubeconfig {
-        /// Which one.
-        path: PathBuf,
-    },
+    /// The bootstrap kubeconfig is invalid.
+    #[error("{path} is not a kubeconfig")]
+    Kubeconfig { path: PathBuf },
 }
 
-/// What a certificate is for.
+/// The usage of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To show the API server who asks.
+    /// Client certificate of the kubelet for the API server.
     Client,
-    /// To show those who ask the kubelet that it is the one, by its name and these addresses.
+    /// Serving certificate of the kubelet for the node's name and these addresses.
     Serving(Vec<String>),
-    /// To show the API server that another component of the node asks.
+    /// Client certificate of another node component for the API server.
     Component {
-        /// What its file is called.
+        /// Stem of the certificate's file name.
         name: String,
-        /// The user that it is.
         user: String,
-        /// The group that it is in; empty if none.
+        /// Empty for no group.
         group: String,
     },
 }
@@ -106,7 +96,7 @@ impl Purpose {
         }
     }
 
-    /// Group and user that it names.
+    /// Returns the organization and common name of the certificate.
     fn subject(&self, node: &str) -> (String, String) {
         match self {
             Self::Client | Self::Serving(_) => ("system:nodes".to_owned(), format!("system:node:{node}")),
@@ -114,18 +104,18 @@ impl Purpose {
         }
     }
 
-    /// The file that holds certificate and key.
+    /// Returns the symlink to the newest certificate and key.
     pub fn file(&self, cert_dir: &Path) -> PathBuf {
         cert_dir.join(format!("{}-current.pem", self.stem()))
     }
 }
 
-/// The file that holds the client's certificate and key.
+/// Returns the symlink to the kubelet's newest client certificate and key.
 pub fn current(cert_dir: &Path) -> PathBuf {
     Purpose::Client.file(cert_dir)
 }
 
-/// Makes a kubeconfig out of a bootstrap kubeconfig: the same server, with the certificate and key in a file.
+/// Writes a kubeconfig with the server of the bootstrap kubeconfig and the certificate and key in `pem`.
 pub fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, pem: &Path) -> Result<(), BootstrapError> {
     let none = || BootstrapError::Kubeconfig { path: bootstrap.to_owned() };
     let text = fs::read_to_string(bootstrap).map_err(|_| none())?;
@@ -139,7 +129,7 @@ pub fn write_kubeconfig(bootstrap: &Path, kubeconfig: &Path, pem: &Path) -> Resu
     write_secret(kubeconfig, json::to_string_pretty(&config).as_bytes())
 }
 
-/// Asks for a certificate, waits for it to be signed and keeps it.
+/// Creates a CertificateSigningRequest, waits until it is signed and stores the certificate.
 pub async fn obtain(client: &Client, node: &str, cert_dir: &Path, purpose: &Purpose) -> Result<(), BootstrapError> {
     let key = KeyPair::generate()?;
     let mut params = match purpose {
@@ -162,19 +152,19 @@ pub async fn obtain(client: &Client, node: &str, cert_dir: &Path, purpose: &Purp
     blocking::in_place(|| publish(cert_dir, &name, content.as_bytes(), purpose))
 }
 
-/// Writes a certificate with its key, and has the purpose's name lead to it.
+/// Writes a certificate with its key and points the purpose's symlink to it.
 fn publish(cert_dir: &Path, name: &str, content: &[u8], purpose: &Purpose) -> Result<(), BootstrapError> {
     sys::create_dirs(cert_dir, 0o700).map_err(|source| BootstrapError::File { path: cert_dir.to_owned(), source })?;
     write_secret(&cert_dir.join(name), content)?;
     let (link, fresh) = (purpose.file(cert_dir), cert_dir.join(format!(".{}-new", purpose.stem())));
-    // A killed predecessor may have left one behind.
+    // A killed predecessor may have left the temporary link behind.
     let _ = fs::remove_file(&fresh);
     let linked = symlink(name, &fresh).and_then(|()| fs::rename(&fresh, &link)).and_then(|()| sys::sync_dir(cert_dir));
     linked.map_err(|source| BootstrapError::File { path: link, source })
 }
 
-/// Renews a certificate for ever, each time before it ends; the first is asked for at once, and so is another one if the node's
-/// addresses are no longer those that the certificate names. Tells when there is a new one.
+/// Renews a certificate forever, before it expires. Requests one immediately if none exists or if the node has
+/// addresses that the certificate lacks. Calls `renewed` after each renewal.
 pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purpose, renewed: impl Fn() + Send) {
     let mut came = None;
     loop {
@@ -186,19 +176,19 @@ pub async fn keep(client: Client, node: String, cert_dir: PathBuf, purpose: Purp
         }
         match obtain(&client, &node, &cert_dir, &purpose).await {
             Ok(()) => {
-                tracing::info!(name = purpose.stem(), "there is a new certificate");
+                tracing::info!(name = purpose.stem(), "renewed the certificate");
                 came = Some(clock::now());
                 renewed();
             }
             Err(error) => {
-                tracing::warn!(name = purpose.stem(), error = %error, "there is no new certificate");
+                tracing::warn!(name = purpose.stem(), error = %error, "failed to renew the certificate");
                 tokio::time::sleep(RETRY).await;
             }
         }
     }
 }
 
-/// Whether a serving certificate names the node and all its addresses; others name no addresses.
+/// Whether a serving certificate contains the node's name and all its addresses. Always true for client certificates.
 fn names_all(file: &Path, node: &str, purpose: &Purpose) -> bool {
     let Purpose::Serving(addresses) = purpose else { return true };
     let text = fs::read(file).unwrap_or_default();
@@ -240,14 +230,14 @@ async fn sign(client: &Client, request: &str, purpose: &Purpose) -> Result<Strin
                 Some(Err(why)) => return Err(unsigned(why)),
                 None => {}
             },
-            Event::Deleted(_) => return Err(unsigned("is gone".to_owned())),
+            Event::Deleted(_) => return Err(unsigned("was deleted".to_owned())),
             Event::Bookmark { .. } => {}
         }
     }
     Err(unsigned("was not signed in time".to_owned()))
 }
 
-/// The certificate, or why there will be none; nothing while it is open.
+/// Returns the signed certificate or the reason of its denial or failure; `None` while the request is pending.
 fn verdict(request: &Value) -> Option<Result<String, String>> {
     let conditions = request["status"]["conditions"].as_array().unwrap_or_default();
     let bad = conditions.iter().find(|one| matches!(one.str_at(&["type"]), Some("Denied" | "Failed")));
@@ -259,12 +249,12 @@ fn verdict(request: &Value) -> Option<Result<String, String>> {
     String::from_utf8(bytes).ok().filter(|text| !text.is_empty()).map(Ok)
 }
 
-/// Whether there is a certificate in a file that nobody takes any more.
+/// Whether the file contains an expired certificate.
 pub fn is_over(file: &Path, now: Time) -> bool {
     Life::of(file).is_some_and(|life| now >= life.to)
 }
 
-/// From when to when a certificate is valid.
+/// Validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
     from: Time,
@@ -272,7 +262,7 @@ struct Life {
 }
 
 impl Life {
-    /// Of the certificate in a file.
+    /// Reads the validity period of the certificate in a file.
     fn of(file: &Path) -> Option<Self> {
         let text = fs::read(file).ok()?;
         let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;
@@ -281,8 +271,8 @@ impl Life {
         Some(Self { from: time(validity.not_before), to: time(validity.not_after) })
     }
 
-    /// When it is to be renewed. One that came just now is used for half of what it has left: signers date certificates back,
-    /// and one that gives short lives would be asked all the time.
+    /// Returns the renewal time. A certificate obtained at `came` is used for at least half of its remaining validity:
+    /// signers backdate certificates, and a signer of short-lived ones would receive requests continuously.
     fn renew_at(self, came: Option<Time>) -> Time {
         let part = |from: Time, percent: i64| {
             from.plus(machinery::time::Duration::from_nanos(self.to.since(from).nanos() / 100 * percent))
@@ -301,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_open_signed_or_refused() {
+    fn certificate_request_is_pending_signed_or_denied() {
         assert_eq!(verdict(&value!({"status": {}})), None);
         assert_eq!(verdict(&value!({"status": {"certificate": "Y2VydA=="}})), Some(Ok("cert".into())));
         let denied = value!({"status": {"conditions": [{"type": "Denied", "message": "who are you"}]}});
@@ -309,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bootstrap_configuration_becomes_one_with_the_kubelets_certificate() {
+    fn bootstrap_kubeconfig_becomes_kubeconfig_with_client_certificate() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("b"), dir.path().join("k"));
         fs::write(
@@ -325,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_renewed_before_it_ends_and_not_all_the_time() {
+    fn certificate_is_renewed_before_expiry_and_not_continuously() {
         let at = |seconds| Time::from_unix(seconds, 0);
         let check = |from: i64, to: i64, came: Option<i64>, expect: i64| {
             let life = Life { from: at(from), to: at(to) };
@@ -338,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_certificate_is_replaced_when_the_node_has_another_address() {
+    fn serving_certificate_is_replaced_when_node_addresses_change() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.pem");
         let names = ["n", "192.0.2.1", "2001:db8::1"].map(str::to_owned);
@@ -353,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_over_when_its_time_is() {
+    fn expired_certificate_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap();
         let file = dir.path().join("c.pem");

@@ -1,4 +1,4 @@
-//! Tells when something happens to a file or a directory, without looking again and again.
+//! inotify watches on files and directories, instead of polling.
 
 use std::path::Path;
 
@@ -7,25 +7,25 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Changes of a file or of the files in a directory.
+/// An inotify watch on a file or on the files of a directory.
 pub struct Changes(AsyncFd<OwnedFd>);
 
 impl Changes {
-    /// Changes from now on.
+    /// Watches a path from now on.
     #[expect(deprecated, reason = "an owned descriptor, unlike what the warning is about, stays the same one")]
     pub fn of(path: &Path) -> std::io::Result<Self> {
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let written = WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE;
         let moved = WatchFlags::MOVE | WatchFlags::MOVE_SELF | WatchFlags::CREATE | WatchFlags::DELETE;
         inotify::add_watch(&watch, path, written | moved)?;
-        // What took the place of a file comes under its name.
+        // A file that replaces the watched one is created in the parent directory.
         if let Some(dir) = path.parent().filter(|_| path.is_file()) {
             inotify::add_watch(&watch, dir, WatchFlags::MOVE | WatchFlags::CREATE)?;
         }
         Ok(Self(AsyncFd::with_interest(watch, Interest::READABLE)?))
     }
 
-    /// Waits for something to happen; all that did is one change.
+    /// Waits for a change; all pending events count as one change.
     pub async fn next(&self) -> std::io::Result<()> {
         let mut ready = self.0.readable().await?;
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_change_is_told_and_none_is_not() {
+    async fn watch_reports_a_change_only_when_one_happened() {
         let dir = tempfile::tempdir().unwrap();
         let changes = Changes::of(dir.path()).unwrap();
         let none = tokio::time::timeout(std::time::Duration::from_millis(10), changes.next()).await;

@@ -1,4 +1,4 @@
-//! How a kubelet is set up: defaults, a KubeletConfiguration, and whatever flags change afterwards.
+//! Kubelet configuration: defaults, a KubeletConfiguration file, and flags that override it.
 
 mod effective;
 mod field;
@@ -18,173 +18,161 @@ use crate::resources::Amounts;
 use crate::topology::{Policy, Scope, Topology};
 use field::Field;
 
-/// How a kubelet is set up.
+/// The settings of a kubelet.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The name of its node.
     pub node_name: String,
-    /// The addresses of its node; found out if empty.
+    /// Detected if empty.
     pub node_ips: Vec<IpAddr>,
-    /// Everything it keeps.
+    /// Directory of all kubelet state.
     pub root_dir: PathBuf,
-    /// Where containers' logs are.
+    /// Directory of container logs.
     pub pod_logs_dir: PathBuf,
-    /// Where a web server has manifests of pods.
+    /// URL of static pod manifests.
     pub static_pod_url: Option<Uri>,
-    /// What it is told besides.
+    /// HTTP headers sent to `static_pod_url`.
     pub static_pod_headers: Vec<(HeaderName, HeaderValue)>,
-    /// How often it is asked.
+    /// Polling interval of `static_pod_url`.
     pub static_pod_url_every: Duration,
-    /// Where its certificates are.
     pub cert_dir: PathBuf,
-    /// Pods that run without an API server.
+    /// Directory or file of static pod manifests.
     pub static_pod_path: Option<PathBuf>,
-    /// Name servers of the cluster.
+    /// IP addresses of the cluster's DNS servers.
     pub cluster_dns: Vec<String>,
-    /// Domain of the cluster.
     pub cluster_domain: String,
-    /// The node's resolv.conf.
+    /// Path of the node's resolv.conf.
     pub resolv_conf: PathBuf,
-    /// How many pods the node takes.
     pub max_pods: u32,
-    /// Whether there is no API server: it runs pods from files and the web alone.
+    /// Whether the kubelet runs without an API server: it runs only pods from files and from a URL.
     pub standalone: bool,
-    /// Whether it makes its Node object.
+    /// Whether the kubelet creates its Node object.
     pub register_node: bool,
-    /// Labels of the Node object.
     pub node_labels: BTreeMap<String, String>,
-    /// Taints of the Node object when it is made.
+    /// Taints of the Node object at its creation.
     pub taints: Vec<Value>,
-    /// What a cloud calls the node.
+    /// The Node's `spec.providerID`.
     pub provider_id: String,
-    /// What pods may set in the kernel besides what is safe; `*` at an end stands for anything.
+    /// Sysctls allowed in addition to the safe ones; a trailing `*` matches any suffix.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// What is kept from pods for Kubernetes and for the system.
+    /// Sum of `kubeReserved` and `systemReserved`.
     pub reserved: Amounts,
-    /// Whether pods that ask for whole processors get them for themselves.
+    /// Whether the CPU manager policy is `static`.
     pub exclusive_cpus: bool,
-    /// Processors that nobody gets for itself.
+    /// CPUs that are never allocated exclusively.
     pub reserved_cpus: BTreeSet<u32>,
-    /// Whether containers of guaranteed pods get memory of NUMA nodes of their own.
+    /// Whether the memory manager policy is `Static`.
     pub memory_by_nodes: bool,
-    /// Memory that nobody gets, by NUMA node and kind.
+    /// Memory that is never allocated, by NUMA node and kind.
     pub reserved_memory: BTreeMap<u32, BTreeMap<String, Amount>>,
-    /// How near to each other what containers have must be; its nodes are the machine's.
+    /// The topology manager policy; its NUMA nodes are those of the host.
     pub topology: Topology,
-    /// When pods are put out at once: `memory.available` and the like.
+    /// Hard eviction thresholds by signal, such as `memory.available`.
     pub eviction_hard: BTreeMap<String, String>,
-    /// When pods are put out after a while.
+    /// Soft eviction thresholds by signal.
     pub eviction_soft: BTreeMap<String, String>,
-    /// After what while, by signal.
+    /// Grace periods of soft eviction thresholds by signal.
     pub eviction_soft_grace: BTreeMap<String, Duration>,
-    /// What must be free above a threshold before it counts as reached again, by signal.
+    /// Amount to reclaim beyond a threshold, by signal.
     pub eviction_minimum_reclaim: BTreeMap<String, String>,
-    /// The longest that a pod may take which is put out after a while.
+    /// Maximum grace period of a pod evicted by a soft threshold.
     pub eviction_max_pod_grace_seconds: i64,
-    /// How long the node stays under pressure after it was.
+    /// Minimum duration of a pressure condition after the pressure has ended.
     pub eviction_pressure_transition: Duration,
-    /// Whether containers that name no profile of system calls have the runtime's.
+    /// Whether containers without a seccomp profile run with `RuntimeDefault`.
     pub seccomp_default: bool,
-    /// How many processes a pod may have.
+    /// Maximum number of PIDs per pod.
     pub pod_pids_max: Option<i64>,
-    /// Where the groups of pods are.
+    /// Parent cgroup of pod cgroups.
     pub cgroup_root: String,
-    /// Whether limits on processors are enforced.
+    /// Whether CPU limits are enforced with CFS quotas.
     pub cpu_quotas: bool,
-    /// Whether pods have groups at all.
+    /// Whether pods have cgroups.
     pub cgroups_per_qos: bool,
-    /// Whether all pods together are held to what is not reserved.
+    /// Whether the node's allocatable resources limit the cgroup of all pods.
     pub enforce_allocatable: bool,
-    /// Whether a container without memory loses one process instead of all.
+    /// Whether the OOM killer kills a single process of a container instead of all.
     pub single_process_oom_kill: bool,
-    /// Whether systemd makes them.
+    /// Whether the cgroup driver is systemd.
     pub systemd_groups: bool,
-    /// How likely the kernel is to kill the kubelet when the machine has no memory left.
+    /// The kubelet's own `oom_score_adj`.
     pub oom_score_adj: i32,
-    /// Whose right to images that are there is looked at.
+    /// The images for which pull credentials are verified when they are already present.
     pub image_verification: Verification,
-    /// How many images are pulled at once.
+    /// Maximum number of concurrent image pulls.
     pub parallel_pulls: usize,
-    /// How long a lease of the node lasts, in seconds.
+    /// Duration of the node lease in seconds.
     pub lease_seconds: i64,
-    /// How often a status that did not change is written all the same.
+    /// Interval of status updates if the status does not change.
     pub status_report: Duration,
-    /// How often the node is looked at.
+    /// Interval at which the node status is computed.
     pub status_update: Duration,
-    /// How many images are listed in the node's status; negative for all.
+    /// Maximum number of images in the node status; negative for no limit.
     pub status_images_max: i64,
-    /// Where the server listens.
+    /// Listen address of the server.
     pub address: IpAddr,
-    /// The port of the server; zero chooses one.
+    /// Port of the server; zero selects a free one.
     pub port: u16,
-    /// The port of healthz on the loopback interface; zero for none.
+    /// Port of healthz on the loopback interface; zero disables it.
     pub healthz_port: u16,
-    /// How the server speaks TLS.
     pub tls: TlsSettings,
-    /// How long a stream of exec, attach or port-forward may be idle; zero is no limit.
+    /// Idle timeout of exec, attach and port-forward streams; zero disables it.
     pub streaming_idle: Duration,
-    /// Whether the kubelet fails at start if the kernel is not set as Kubernetes expects.
+    /// Whether the kubelet fails at start if kernel parameters differ from its expectations.
     pub protect_kernel_defaults: bool,
-    /// The server's certificate and key; made if absent.
+    /// Serving certificate and key; generated if absent.
     pub serving: Option<(PathBuf, PathBuf)>,
-    /// Whether the server's certificate is signed by the cluster.
+    /// Whether the serving certificate is signed through a CertificateSigningRequest.
     pub server_tls_bootstrap: bool,
-    /// Who vouches for clients of the server.
+    /// CA bundle for client certificates of the server.
     pub client_ca: Option<PathBuf>,
-    /// Whether those who prove nothing may ask.
+    /// Whether anonymous requests are allowed.
     pub anonymous: bool,
-    /// Whether tokens are shown to the API server.
+    /// Whether bearer tokens are authenticated with TokenReview.
     pub token_webhook: bool,
-    /// Whether the API server is asked who may what; otherwise everybody may everything.
+    /// Whether requests are authorized with SubjectAccessReview; if false, all are allowed.
     pub authorization_webhook: bool,
-    /// The longest wait of a container that fails again and again.
+    /// Maximum backoff of a crash-looping container.
     pub crash_loop_max: Duration,
-    /// How large a log grows before it is set aside.
+    /// Size at which a container log is rotated.
     pub log_bytes_max: u64,
-    /// How many logs of a container are kept.
+    /// Maximum number of log files per container.
     pub log_files_max: usize,
-    /// Above this much of its disk, images are removed; in percent.
+    /// Disk usage above which images are garbage collected, in percent.
     pub image_gc_high: u64,
-    /// Down to this much.
+    /// Disk usage at which image garbage collection stops, in percent.
     pub image_gc_low: u64,
-    /// The youngest image that may be removed.
+    /// Minimum age of an unused image before it is garbage collected.
     pub image_gc_min_age: Duration,
-    /// How long an image may be unused; zero for ever.
+    /// Maximum age of an unused image; zero for no limit.
     pub image_gc_max_age: Duration,
-    /// Whether containers may use swap, as far as they are given some.
+    /// Whether the swap behavior is `LimitedSwap`.
     pub limited_swap: bool,
-    /// Whether the kubelet's own certificate is renewed.
+    /// Whether the kubelet renews its client certificate.
     pub rotate_certificates: bool,
-    /// How long pods may take when the machine is shut down, all together.
+    /// Total time for terminating pods at node shutdown.
     pub shutdown_grace: Duration,
-    /// What of it is for critical pods.
+    /// The part of `shutdown_grace` that is reserved for critical pods.
     pub shutdown_grace_critical: Duration,
-    /// The same by priority: from which one on, and how many seconds. Instead of the two above.
+    /// Shutdown grace periods as (lowest priority, seconds). Replaces the two fields above.
     pub shutdown_grace_by_priority: Vec<(i64, u64)>,
-    /// The configuration as given: `/configz` shows what has no effect as well.
+    /// The KubeletConfiguration as given: `/configz` also returns fields without effect.
     pub given: Value,
 }
 
-/// Why a configuration cannot be used.
+/// A configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It is no YAML.
-    #[error("it is not YAML")]
+    #[error("the configuration is not valid YAML")]
     Syntax(#[from] yaml::Error),
-    /// It is something else.
-    #[error("it is {0}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration")]
+    /// The document has another apiVersion or kind.
+    #[error("the configuration is {0}, not kubelet.config.k8s.io/v1beta1 KubeletConfiguration")]
     Kind(String),
-    /// A field says something that cannot be.
+    /// A field has an invalid value.
     #[error("{field}: {problem}")]
-    Field {
-        /// Which one.
-        field: String,
-        /// What is wrong.
-        problem: String,
-    },
+    Field { field: String, problem: String },
 }
 
-/// What must be left of everything unless a configuration says otherwise.
+/// Default hard eviction thresholds.
 const EVICTION_HARD: [(&str, &str); 5] = [
     ("imagefs.available", "15%"),
     ("imagefs.inodesFree", "5%"),
@@ -193,7 +181,7 @@ const EVICTION_HARD: [(&str, &str); 5] = [
     ("nodefs.inodesFree", "5%"),
 ];
 
-/// Fields of a KubeletConfiguration that change nothing here.
+/// Fields of a KubeletConfiguration that are accepted without effect.
 const WITHOUT_EFFECT: &[&str] = &[
     "configMapAndSecretChangeDetectionStrategy",
     "containerLogMaxWorkers",
@@ -251,11 +239,11 @@ const WITHOUT_EFFECT: &[&str] = &[
     "volumeStatsAggPeriod",
 ];
 
-/// A web server is not asked more often than this.
+/// Minimum polling interval of `static_pod_url`.
 const URL_EVERY_MIN: Duration = Duration::from_secs(1);
 
 impl Config {
-    /// Upstream's defaults for a node of that name.
+    /// Returns upstream's defaults for a node.
     pub fn new(node_name: impl Into<String>) -> Self {
         Self {
             node_name: node_name.into(),
@@ -332,7 +320,7 @@ impl Config {
         }
     }
 
-    /// Takes over what a KubeletConfiguration says; gives back the fields that it names in vain.
+    /// Applies a KubeletConfiguration. Returns the names of its fields that have no effect.
     pub fn apply(&mut self, text: &str) -> Result<Vec<String>, ConfigError> {
         let value = yaml::parse(text)?;
         let text_of = |field: &str| value.str_at(&[field]).unwrap_or_default();
@@ -357,7 +345,7 @@ impl Config {
         Ok(vain)
     }
 
-    /// What no field alone can get wrong.
+    /// Validates combinations of fields.
     fn check(&self) -> Result<(), ConfigError> {
         let bad = |field: &str, problem: String| Err(ConfigError::Field { field: field.to_owned(), problem });
         if let Some(signal) = self.eviction_soft.keys().find(|signal| !self.eviction_soft_grace.contains_key(*signal)) {
@@ -372,13 +360,13 @@ impl Config {
         if !self.shutdown_grace.is_zero() && !self.shutdown_grace_by_priority.is_empty() {
             return bad(
                 "shutdownGracePeriodByPodPriority",
-                "cannot be given together with shutdownGracePeriod".to_owned(),
+                "must not be set together with shutdownGracePeriod".to_owned(),
             );
         }
         Ok(())
     }
 
-    /// Takes one field over; false if it is none that has an effect.
+    /// Applies one field. Returns false if the field has no effect.
     fn take(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         Ok(self.take_server(field)?
             || self.take_upkeep(field)?
@@ -387,7 +375,7 @@ impl Config {
             || self.take_manifests(field)?)
     }
 
-    /// Whose right to images is looked at: a word, and a list that belongs to one of the words.
+    /// Applies the image verification policy and its allowlist, which is valid for one of the policies only.
     fn take_verification(&mut self, value: &Value) -> Result<(), ConfigError> {
         let [policy, list] = ["imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"]
             .map(|name| Field { name, value: &value[name] });
@@ -397,21 +385,22 @@ impl Config {
             return Err(list.bad("needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages"));
         }
         let listed = entries.iter().map(|entry| Listed::parse(entry)).collect::<Result<_, _>>();
-        self.image_verification =
-            match word {
-                "" if policy.value.is_null() => return Ok(()),
-                "NeverVerify" => Verification::Never,
-                "NeverVerifyPreloadedImages" => Verification::UnlessPreloaded,
-                "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|why| list.bad(why))?),
-                "AlwaysVerify" => Verification::Always,
-                _ => return Err(policy.bad(
-                    "is none of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages and AlwaysVerify",
-                )),
-            };
+        self.image_verification = match word {
+            "" if policy.value.is_null() => return Ok(()),
+            "NeverVerify" => Verification::Never,
+            "NeverVerifyPreloadedImages" => Verification::UnlessPreloaded,
+            "NeverVerifyAllowlistedImages" => Verification::UnlessListed(listed.map_err(|why| list.bad(why))?),
+            "AlwaysVerify" => Verification::Always,
+            _ => {
+                return Err(policy.bad(
+                    "must be NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify",
+                ));
+            }
+        };
         Ok(())
     }
 
-    /// How the kubelet is reached, and by whom.
+    /// Applies fields of the server: addresses, TLS, authentication and authorization.
     fn take_server(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
             "address" => self.address = field.parse()?,
@@ -425,7 +414,7 @@ impl Config {
             "authorization" => {
                 if let Some(mode) = field.value.str_at(&["mode"]) {
                     self.authorization_webhook =
-                        authorization_mode(mode).ok_or_else(|| field.bad("mode is neither AlwaysAllow nor Webhook"))?;
+                        authorization_mode(mode).ok_or_else(|| field.bad("mode must be AlwaysAllow or Webhook"))?;
                 }
             }
             "healthzPort" => self.healthz_port = field.number()?,
@@ -442,7 +431,7 @@ impl Config {
         Ok(true)
     }
 
-    /// What is kept, for how long, and what goes when.
+    /// Applies fields of logs, images, eviction and other housekeeping.
     fn take_upkeep(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
             "containerLogMaxFiles" => self.log_files_max = field.number()?,
@@ -466,7 +455,7 @@ impl Config {
             "imageGCLowThresholdPercent" => self.image_gc_low = field.number()?,
             "imageMaximumGCAge" => self.image_gc_max_age = field.duration()?,
             "imageMinimumGCAge" => self.image_gc_min_age = field.duration()?,
-            // Read together when all of it is known.
+            // Both fields are read together by `take_verification`.
             "imagePullCredentialsVerificationPolicy" | "preloadedImagesVerificationAllowlist" => {}
             "mergeDefaultEvictionSettings" => {
                 for (signal, limit) in EVICTION_HARD.into_iter().filter(|_| field.value.as_bool() == Some(true)) {
@@ -481,7 +470,7 @@ impl Config {
         Ok(true)
     }
 
-    /// What the node is, and what its pods get.
+    /// Applies fields of the node and of its pods.
     fn take_node(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
             "protectKernelDefaults" => self.protect_kernel_defaults = field.bool()?,
@@ -490,7 +479,7 @@ impl Config {
                 self.systemd_groups = match field.text()? {
                     "systemd" => true,
                     "" | "cgroupfs" => false,
-                    _ => return Err(field.bad("is neither cgroupfs nor systemd")),
+                    _ => return Err(field.bad("must be cgroupfs or systemd")),
                 };
             }
             "cgroupRoot" => self.cgroup_root = field.text()?.to_owned(),
@@ -499,7 +488,7 @@ impl Config {
             "clusterDomain" => self.cluster_domain = field.text()?.to_owned(),
             "kubeReserved" | "systemReserved" => {
                 let amounts = field.map()?.into_iter().map(|(name, text)| {
-                    text.parse().map(|amount| (name, amount)).map_err(|_| field.bad("has an amount that is none"))
+                    text.parse().map(|amount| (name, amount)).map_err(|_| field.bad("has an invalid quantity"))
                 });
                 crate::resources::add(&mut self.reserved, &amounts.collect::<Result<_, _>>()?);
             }
@@ -509,7 +498,7 @@ impl Config {
                 self.limited_swap = match field.value.str_at(&["swapBehavior"]).unwrap_or_default() {
                     "LimitedSwap" => true,
                     "" | "NoSwap" => false,
-                    _ => return Err(field.bad("swapBehavior is neither NoSwap nor LimitedSwap")),
+                    _ => return Err(field.bad("swapBehavior must be NoSwap or LimitedSwap")),
                 };
             }
             "nodeLeaseDurationSeconds" => self.lease_seconds = field.number()?,
@@ -517,7 +506,7 @@ impl Config {
             "nodeStatusReportFrequency" => self.status_report = field.duration()?,
             "nodeStatusUpdateFrequency" => self.status_update = field.duration()?,
             "podLogsDir" => self.pod_logs_dir = field.text()?.into(),
-            // Whatever is not positive means no limit.
+            // Zero and negative values mean no limit.
             "podPidsLimit" => self.pod_pids_max = Some(field.number()?).filter(|most| *most > 0),
             "providerID" => self.provider_id = field.text()?.to_owned(),
             "registerNode" => self.register_node = field.bool()?,
@@ -534,10 +523,11 @@ impl Config {
         Ok(true)
     }
 
-    /// Where things of the machine are that containers get for themselves.
+    /// Applies fields of cgroups and of the CPU, memory and topology managers.
     fn take_placement(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
-            // DEVIATION: enforceNodeAllocatable holds pods to what is not reserved; `kube-reserved` and `system-reserved` are taken and hold nothing, since who runs in those groups is not this kubelet's to say.
+            // DEVIATION: enforceNodeAllocatable enforces `pods` only. `kube-reserved` and `system-reserved` are
+            // accepted without effect, since this kubelet does not place processes in those cgroups.
             "enforceNodeAllocatable" => self.enforce_allocatable = field.texts()?.iter().any(|who| who == "pods"),
             "oomScoreAdj" => {
                 self.oom_score_adj = field.number()?;
@@ -551,36 +541,36 @@ impl Config {
                 self.exclusive_cpus = match field.text()? {
                     "static" => true,
                     "" | "none" => false,
-                    _ => return Err(field.bad("is neither none nor static")),
+                    _ => return Err(field.bad("must be none or static")),
                 };
             }
             "memoryManagerPolicy" => {
                 self.memory_by_nodes = match field.text()? {
                     "Static" => true,
                     "" | "None" => false,
-                    _ => return Err(field.bad("is neither None nor Static")),
+                    _ => return Err(field.bad("must be None or Static")),
                 };
             }
             "reservedMemory" => self.reserved_memory = field.amounts_by_node()?,
             "reservedSystemCPUs" => {
                 let cpus = crate::cpus::parse_list(field.text()?);
-                self.reserved_cpus = cpus.ok_or_else(|| field.bad("is no list of processors"))?;
+                self.reserved_cpus = cpus.ok_or_else(|| field.bad("must be a list of CPUs"))?;
             }
             "topologyManagerPolicy" => {
                 let policy = Policy::named(field.text()?);
                 self.topology.policy =
-                    policy.ok_or_else(|| field.bad("is none of none, best-effort, restricted and single-numa-node"))?;
+                    policy.ok_or_else(|| field.bad("must be none, best-effort, restricted or single-numa-node"))?;
             }
             "topologyManagerScope" => {
                 let scope = Scope::named(field.text()?);
-                self.topology.scope = scope.ok_or_else(|| field.bad("is neither container nor pod"))?;
+                self.topology.scope = scope.ok_or_else(|| field.bad("must be container or pod"))?;
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Where pods come from besides the API server.
+    /// Applies fields of static pods.
     fn take_manifests(&mut self, field: &Field<'_>) -> Result<bool, ConfigError> {
         match field.name {
             "httpCheckFrequency" => self.static_pod_url_every = field.duration()?.max(URL_EVERY_MIN),
@@ -590,7 +580,7 @@ impl Config {
             "staticPodURL" => {
                 let url = Some(field.text()?).filter(|url| !url.is_empty());
                 let parsed = url.map(|url| url.parse::<Uri>().ok().filter(|url| url.host().is_some()));
-                self.static_pod_url = parsed.map(|url| url.ok_or_else(|| field.bad("is no URL"))).transpose()?;
+                self.static_pod_url = parsed.map(|url| url.ok_or_else(|| field.bad("must be a URL"))).transpose()?;
             }
             "staticPodURLHeader" => self.static_pod_headers = field.headers()?,
             _ => return Ok(false),
@@ -599,7 +589,7 @@ impl Config {
     }
 }
 
-/// Whether the API server is asked; `None` if there is no such mode.
+/// Whether an authorization mode uses the API server; `None` for an unknown mode.
 pub fn authorization_mode(mode: &str) -> Option<bool> {
     match mode {
         "Webhook" => Some(true),
@@ -613,7 +603,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_changes_what_it_names_and_says_what_it_names_in_vain() {
+    fn configuration_is_applied_and_fields_without_effect_are_returned() {
         let mut config = Config::new("n");
         let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDNS: [10.96.0.10]\n\
             maxPods: 7\nnodeStatusUpdateFrequency: 20s\nauthentication: {anonymous: {enabled: true}}\nhairpinMode: none\n";
@@ -623,12 +613,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_name() {
+    fn invalid_fields_are_rejected_by_name() {
         let check = |line: &str, expect: &str| {
             let text = format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{line}\n");
             assert_eq!(Config::new("n").apply(&text).unwrap_err().to_string(), expect);
         };
-        check("maxPods: -1", "maxPods: must be a number in its range");
+        check("maxPods: -1", "maxPods: must be a number in the valid range");
         check("maxPodz: 1", "maxPodz: unknown field");
         check("evictionHard: {memory.free: 1Gi}", "evictionHard: unknown eviction signal memory.free");
         check(
@@ -639,16 +629,16 @@ mod tests {
             "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s",
             "shutdownGracePeriodCriticalPods: must not be longer than shutdownGracePeriod",
         );
-        check("memoryManagerPolicy: static", "memoryManagerPolicy: is neither None nor Static");
+        check("memoryManagerPolicy: static", "memoryManagerPolicy: must be None or Static");
         check(
             "topologyManagerPolicy: near",
-            "topologyManagerPolicy: is none of none, best-effort, restricted and single-numa-node",
+            "topologyManagerPolicy: must be none, best-effort, restricted or single-numa-node",
         );
-        check("topologyManagerScope: node", "topologyManagerScope: is neither container nor pod");
-        check("reservedMemory: [{numaNode: 0, limits: {memory: much}}]", "reservedMemory: has an amount that is none");
+        check("topologyManagerScope: node", "topologyManagerScope: must be container or pod");
+        check("reservedMemory: [{numaNode: 0, limits: {memory: much}}]", "reservedMemory: has an invalid quantity");
         check(
             "reservedMemory: [{numaNode: 0, limits: {}}, {numaNode: 0, limits: {}}]",
-            "reservedMemory: each item has a numaNode of its own, and limits",
+            "reservedMemory: each item must have a unique numaNode and limits",
         );
         check(
             "preloadedImagesVerificationAllowlist: [r.example/a]",
@@ -659,7 +649,7 @@ mod tests {
             "preloadedImagesVerificationAllowlist: not a valid wildcard pattern, only patterns ending with '/*' are allowed",
         );
         check("oomScoreAdj: -1001", "oomScoreAdj: must be between -1000 and 1000");
-        check("cgroupDriver: other", "cgroupDriver: is neither cgroupfs nor systemd");
+        check("cgroupDriver: other", "cgroupDriver: must be cgroupfs or systemd");
         assert!(matches!(Config::new("n").apply("kind: Pod"), Err(ConfigError::Kind(_))));
     }
 }

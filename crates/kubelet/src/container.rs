@@ -1,4 +1,4 @@
-//! A container in CRI's words.
+//! CRI ContainerConfig of a container.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,19 @@ use crate::environment::expand;
 use crate::observed::labels;
 use crate::pod::{Container, Pod};
 
-/// What a container needs to know besides its pod.
+/// The parts of a ContainerConfig that do not come from the pod's spec.
 pub struct Inputs {
-    /// How many came before it.
+    /// Number of previous containers with this name in the pod.
     pub attempt: u32,
-    /// The image as the runtime knows it.
+    /// The image reference of the runtime.
     pub image_ref: String,
-    /// Its variables.
     pub environment: Vec<(String, String)>,
-    /// What is mounted.
     pub mounts: Vec<v1::Mount>,
-    /// Who it is and what it may do.
     pub security: v1::LinuxContainerSecurityContext,
-    /// What it may use.
     pub resources: v1::LinuxContainerResources,
 }
 
-/// Describes a container.
+/// Builds the ContainerConfig of a container.
 pub fn config(pod: Pod<'_>, container: Container<'_>, inputs: Inputs) -> v1::ContainerConfig {
     let spec = container.spec;
     let variables: HashMap<&str, &str> =
@@ -68,7 +64,7 @@ pub fn config(pod: Pod<'_>, container: Container<'_>, inputs: Inputs) -> v1::Con
     }
 }
 
-/// Adds what devices need; what the pod says itself stays.
+/// Adds the devices, mounts and environment variables of device plugins; values of the pod take precedence.
 pub fn add_devices(config: &mut v1::ContainerConfig, needs: Vec<plugins::devices::ContainerAllocateResponse>) {
     for need in needs {
         let said = |name: &String| config.envs.iter().any(|known| known.key == *name);
@@ -106,7 +102,7 @@ fn container_labels(pod: Pod<'_>, container: Container<'_>) -> HashMap<String, S
     .into()
 }
 
-/// What must be known of a container even when its pod is forgotten.
+/// Returns annotations that the kubelet needs from the runtime after it has forgotten the pod.
 fn annotations(pod: Pod<'_>, container: Container<'_>, attempt: u32) -> HashMap<String, String> {
     let text = |field: &str| container.spec.str_at(&[field]).unwrap_or_default().to_owned();
     let pre_stop = &container.spec["lifecycle"]["preStop"];
@@ -138,7 +134,7 @@ mod tests {
     use crate::pod::Role;
 
     #[test]
-    fn commands_and_arguments_are_expanded_from_the_variables() {
+    fn command_and_args_expand_environment_variables() {
         let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}});
         let spec = value!({"name": "c", "image": "i", "command": ["echo", "$(A)"], "args": ["$$(A)", "$(B)"],
             "lifecycle": {"stopSignal": "SIGUSR1", "preStop": {"sleep": {"seconds": 1}}}});

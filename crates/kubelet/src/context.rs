@@ -1,4 +1,4 @@
-//! What all workers of a kubelet share, none of which they change.
+//! State shared by all pod workers of a kubelet.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -31,66 +31,59 @@ use crate::topology::{Provider, Topology};
 use crate::users::Users;
 use crate::volumes::Volumes;
 
-/// What a pod with these addresses has to wait for before its containers start, such as rules for them.
+/// Completes when the node is ready for a pod with these addresses, for example when its network rules are in place.
+/// Containers start afterwards.
 pub type Gate = Arc<dyn Fn(Arc<Value>, Vec<IpAddr>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// What all workers share.
+/// The state that all pod workers share.
 pub struct Context {
-    /// How the kubelet is set up.
     pub config: Config,
-    /// The API server.
     pub client: Client,
-    /// The runtime.
     pub runtime: Runtime,
-    /// The runtime's images.
     pub images: Images,
-    /// What containers print.
+    /// Container logs.
     pub logs: Logs,
-    /// How often probes were answered how.
+    /// Probe result counters.
     pub probes: Probes,
-    /// Where events go.
+    /// Event recorder.
     pub recorder: Recorder,
-    /// What pods refer to.
+    /// ConfigMaps, Secrets and other objects that pods refer to.
     pub objects: Objects,
-    /// Their volumes.
     pub volumes: Volumes,
-    /// All services.
     pub services: Reader<Value>,
-    /// What statuses say of the node.
+    /// Node properties that pod statuses contain.
     pub facts: Facts,
-    /// How names are found.
+    /// DNS settings.
     pub names: Names,
-    /// The node's memory in bytes.
+    /// In bytes.
     pub memory_capacity: i64,
-    /// Its swap, and who gets of it.
     pub swap: Swap,
-    /// The dynamic resources of pods.
+    /// Dynamic resource allocation.
     pub claims: Claims,
-    /// The devices of the node's plug-ins.
+    /// Device manager.
     pub devices: Devices,
-    /// Its processors.
+    /// CPU manager.
     pub cpus: Cpus,
-    /// Its memory.
+    /// Memory manager.
     pub memory: Memory,
-    /// How near to each other what containers have must be.
+    /// Topology manager policy.
     pub topology: Topology,
-    /// The control groups of pods.
+    /// Pod cgroups.
     pub groups: Groups,
-    /// The users of pods that do not want the machine's.
+    /// User namespaces of pods with `hostUsers: false`.
     pub users: Users,
-    /// What the node has to give to pods.
+    /// The node's allocatable resources.
     pub allocatable: Amounts,
-    /// What containers wait for.
     pub gate: Option<Gate>,
 }
 
 impl Context {
-    /// Tells of a pod.
+    /// Returns an event recorder for a pod.
     pub fn teller(&self, pod: Pod<'_>) -> Teller {
         Teller::new(self.recorder.clone(), pod)
     }
 
-    /// Gives a pod its devices, processors and memory, all of them or none.
+    /// Allocates devices, CPUs and memory to a pod, all of them or none.
     pub fn give(&self, pod: Pod<'_>) -> Result<(), Refusal> {
         self.devices.giving(|ledger| {
             self.cpus.giving(|pool| {
@@ -104,7 +97,7 @@ impl Context {
         })
     }
 
-    /// Takes back what pods had that are gone.
+    /// Releases the devices, CPUs and memory of deleted pods.
     pub fn take_back(&self, is_here: impl Fn(&str) -> bool) {
         self.devices.keep_only(&is_here);
         self.cpus.keep_only(&is_here);

@@ -1,4 +1,4 @@
-//! How often probes were answered how, for monitoring: of each container, as long as its pod is here.
+//! Probe result counters per container, for metrics; removed with the pod.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,34 +7,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::pod::Pod;
 use crate::probe::{Kind, Problem};
 
-/// The words for what a probe may come to, in the order in which they are counted.
+/// Values of the `result` label, in the order of the counters.
 const RESULTS: [&str; 3] = ["successful", "failed", "unknown"];
 
-/// A probe as monitoring names it.
+/// The labels of a probe's metrics.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Probe {
-    /// The pod's identifier.
     pub uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub pod: String,
-    /// The container in it.
     pub container: String,
-    /// What the probe is for.
     pub kind: Kind,
 }
 
-/// The answers to one probe.
+/// Result counters of one probe.
 #[derive(Debug, Default)]
 pub struct Answers([AtomicU64; RESULTS.len()]);
 
-/// The answers to all probes of a node. Clones share them.
+/// Result counters of all probes on the node. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Probes(Arc<Mutex<BTreeMap<Probe, Arc<Answers>>>>);
 
 impl Answers {
-    /// Counts an answer.
+    /// Counts one probe result.
     pub fn count(&self, problem: Option<&Problem>) {
         let result = match problem {
             None => 0,
@@ -46,7 +41,7 @@ impl Answers {
 }
 
 impl Probes {
-    /// Where the answers to a probe are counted, however often its container starts again.
+    /// Returns the counters of a probe, which survive restarts of its container.
     pub fn of(&self, pod: Pod<'_>, container: &str, kind: Kind) -> Arc<Answers> {
         let probe = Probe {
             uid: pod.uid().to_owned(),
@@ -59,12 +54,12 @@ impl Probes {
         Arc::clone(all.entry(probe).or_default())
     }
 
-    /// Forgets a pod that is gone.
+    /// Removes the counters of a deleted pod.
     pub fn forget(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|probe, _| probe.uid != uid);
     }
 
-    /// How often probes were answered how; what never happened is not told.
+    /// Returns all counters that are not zero.
     pub fn all(&self) -> Vec<(Probe, &'static str, u64)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = all.iter().flat_map(|(probe, answers)| {
@@ -82,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_counted_by_container_and_forgotten_with_their_pod() {
+    fn probe_results_are_counted_per_container_and_removed_with_the_pod() {
         let pods = ["u", "v"].map(|uid| value!({"metadata": {"name": "p", "namespace": "n", "uid": uid}}));
         let probes = Probes::default();
         let answers = probes.of(Pod(&pods[0]), "c", Kind::Readiness);
@@ -98,7 +93,7 @@ mod tests {
         };
         assert_eq!(told(), ["u c Readiness successful 2", "u c Readiness failed 1", "v c Liveness unknown 1"]);
         probes.forget("u");
-        // A question that was on its way is answered to nobody.
+        // The result of a probe that was in flight when its pod was removed is discarded.
         answers.count(None);
         assert_eq!(told(), ["v c Liveness unknown 1"]);
     }

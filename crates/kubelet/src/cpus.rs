@@ -1,11 +1,11 @@
-//! Processors of their own for pods that ask for whole ones and for nothing more than they are limited to.
+//! CPU manager, static policy: exclusive CPUs for containers of Guaranteed pods that request whole CPUs.
 //!
 //! ```text
-//!   all processors = reserved + shared by everybody + exclusive, each of one container
+//!   all CPUs = reserved + shared pool + exclusive, each allocated to one container
 //! ```
 //!
-//! Admission of a pod takes processors out of the shared ones; its end gives them back. Whoever has none of its own runs on the
-//! shared ones, and is moved when they change.
+//! Admission of a pod moves CPUs out of the shared pool; its termination releases them. Containers without exclusive
+//! CPUs run on the shared pool, and their cpuset is updated when the pool changes.
 
 mod pool;
 
@@ -28,24 +28,24 @@ pub use pool::{Core, Pool, exclusive, listed, parse_list};
 
 const FILE: &str = "cpu_manager_state";
 
-/// The processors of a node. Clones share them.
+/// The CPU manager of a node. Clones share its state.
 #[derive(Clone)]
 pub struct Cpus(Option<Arc<Shared>>);
 
 struct Shared {
     dir: PathBuf,
     pool: Mutex<Pool>,
-    /// Those that everybody shares, for those who must be moved.
+    /// The shared pool, for the task that updates cpusets.
     common: watch::Sender<BTreeSet<u32>>,
 }
 
 impl Cpus {
-    /// Nobody has processors of its own.
+    /// Returns a manager with the `none` policy: no container has exclusive CPUs.
     pub const fn shared_by_all() -> Self {
         Self(None)
     }
 
-    /// Processors are given away, apart from those that are reserved; who had which before is remembered.
+    /// Returns a manager with the `static` policy that restores the allocations of its checkpoint.
     pub fn given_away(root: &Path, reserved: &BTreeSet<u32>, reserved_count: usize) -> Self {
         let mut pool = Pool::new(machine(), reserved, reserved_count);
         pool.restore(read(&root.join(FILE)));
@@ -53,7 +53,7 @@ impl Cpus {
         Self(Some(Arc::new(Shared { dir: root.to_owned(), pool: Mutex::new(pool), common })))
     }
 
-    /// Lets processors be given to a pod: all that `then` gives, or none if it fails.
+    /// Runs `then`, which allocates CPUs to a pod, and checkpoints the result. Rolls everything back on failure.
     pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(Option<&mut Pool>) -> Result<T, E>) -> Result<T, E> {
         let Some(shared) = &self.0 else { return then(None) };
         let mut pool = shared.pool();
@@ -71,12 +71,12 @@ impl Cpus {
         outcome
     }
 
-    /// Gives back what pods had that are gone.
+    /// Releases the CPUs of deleted pods.
     pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
         let Some(shared) = &self.0 else { return };
         let mut pool = shared.pool();
         if pool.keep_only(is_here) {
-            // What is given back and not written down is found to be nobody's after a crash as well.
+            // A stale checkpoint is harmless: after a crash the CPUs of deleted pods are released again.
             if let Err(error) = write(&shared.dir, &pool) {
                 tracing::error!(%error, "failed to write the checkpoint of CPUs");
             }
@@ -84,25 +84,25 @@ impl Cpus {
         }
     }
 
-    /// Where a container may run; empty for everywhere.
+    /// Returns the cpuset of a container; empty for all CPUs.
     pub fn of(&self, pod: Pod<'_>, container: Container<'_>) -> String {
         let Some(shared) = &self.0 else { return String::new() };
         let pool = shared.pool();
         listed(pool.of(pod.uid(), container.name()).unwrap_or(&pool.common()))
     }
 
-    /// The processors that a container has for itself.
+    /// Returns the exclusive CPUs of a container.
     pub fn own(&self, uid: &str, container: &str) -> BTreeSet<u32> {
         let own = self.0.as_ref().and_then(|shared| shared.pool().of(uid, container).cloned());
         own.unwrap_or_default()
     }
 
-    /// Those that can be given away, in all.
+    /// Returns all CPUs that are not reserved, allocated or not.
     pub fn assignable(&self) -> BTreeSet<u32> {
         self.0.as_ref().map(|shared| shared.pool().assignable()).unwrap_or_default()
     }
 
-    /// Moves those without processors of their own whenever the shared ones change.
+    /// Updates the cpusets of containers without exclusive CPUs whenever the shared pool changes.
     pub async fn keep_moved(self, runtime: Runtime) {
         let Some(shared) = self.0 else { return std::future::pending().await };
         let mut common = shared.common.subscribe();
@@ -139,13 +139,17 @@ impl Shared {
             let request =
                 v1::UpdateContainerResourcesRequest { container_id: container.id.clone(), linux, ..Default::default() };
             if let Err(status) = client.update_container_resources(request).await {
-                tracing::warn!(id = container.id, status = status.message(), "a container cannot be moved");
+                tracing::warn!(
+                    id = container.id,
+                    status = status.message(),
+                    "failed to update the cpuset of a container"
+                );
             }
         }
     }
 }
 
-/// The machine's processors, and which of them are one core.
+/// Reads the CPU topology of the host.
 fn machine() -> BTreeMap<u32, Core> {
     let root = Path::new("/sys/devices/system/cpu");
     let online = fs::read_to_string(root.join("online")).unwrap_or_default();
@@ -162,7 +166,7 @@ fn machine() -> BTreeMap<u32, Core> {
     parse_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, place(cpu))).collect()
 }
 
-/// Who had which processors; nobody any if that cannot be read.
+/// Reads the checkpoint; an unreadable checkpoint contains no allocations.
 fn read(file: &Path) -> Vec<(String, String, BTreeSet<u32>)> {
     let state = fs::read(file).ok().and_then(|text| json::parse(&text).ok()).unwrap_or_default();
     let pods = state["entries"].as_object().into_iter().flat_map(Object::iter);
@@ -195,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_which_processors_survives_a_restart() {
+    fn cpu_allocations_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(FILE);
         let cores = (0..4).map(|cpu| (cpu, Core { socket: 0, core: cpu, numa: 0 })).collect();
@@ -209,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_cannot_be_written_down_are_not_given() {
+    fn cpus_are_not_allocated_if_the_checkpoint_fails() {
         let dir = tempfile::tempdir().unwrap();
         let cores = (0..4).map(|cpu| (cpu, Core { socket: 0, core: cpu, numa: 0 })).collect();
-        // There can be no such directory: something else has its name.
+        // The directory cannot be created because a file has its name.
         let not_a_dir = dir.path().join("file");
         fs::write(&not_a_dir, "").unwrap();
         let pool = Pool::new(cores, &BTreeSet::from([0]), 0);

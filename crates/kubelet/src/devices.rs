@@ -1,10 +1,10 @@
-//! Devices that plug-ins of the node offer: how many there are, who has which, and what a container needs to use its own.
+//! Device manager: devices of device plugins, their allocation to containers, and the containers' settings for them.
 //!
 //! ```text
-//!   plug-in ──Register──> kubelet ──ListAndWatch──> ledger ──> the node's capacity
-//!                                                     │
-//!             admission of a pod takes devices <──────┘
-//!             the start of a container asks the plug-in what they need (Allocate), once
+//!   plugin ──Register──> kubelet ──ListAndWatch──> ledger ──> the node's capacity
+//!                                                    │
+//!           admission of a pod allocates devices <───┘
+//!           the start of a container calls Allocate on the plugin, once per container
 //! ```
 
 mod checkpoint;
@@ -27,38 +27,33 @@ use crate::node::Situation;
 pub use ledger::{Counts, Device, Given, Ledger};
 pub use serve::open;
 
-/// How long a plug-in may take for a container.
+/// Timeout of a call to a plugin.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a container does not get its devices.
+/// The devices of a container could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The plug-in is not there.
     #[error("the device plug-in of {0} is not registered")]
     Absent(String),
-    /// What it was given cannot be written down.
     #[error("failed to write the checkpoint of devices")]
     Checkpoint(#[from] io::Error),
-    /// The plug-in refuses.
     #[error("the device plug-in of {resource} failed: {problem}")]
     Plugin {
-        /// Whose.
         resource: String,
-        /// Its words.
+        /// The plugin's error message.
         problem: String,
     },
 }
 
-/// A plug-in that is registered.
 #[derive(Clone)]
 struct Plugin {
     client: DevicePluginClient<Channel>,
     options: v1beta1::DevicePluginOptions,
-    /// Tells this registration from one that took its place.
+    /// Identity of this registration, to distinguish it from one that replaced it.
     this: Arc<()>,
 }
 
-/// The devices of a node. Clones share them.
+/// The device manager of a node. Clones share its state.
 #[derive(Clone)]
 pub struct Devices(Arc<Shared>);
 
@@ -70,14 +65,15 @@ struct Shared {
 }
 
 impl Devices {
-    /// Devices of plug-ins whose sockets are below the kubelet's directory; who had which before is remembered.
+    /// Creates a manager for plugins whose sockets are in `device-plugins` below the kubelet's directory. Restores the
+    /// allocations of its checkpoint.
     pub fn new(root: &Path, situation: Arc<watch::Sender<Situation>>) -> Self {
         let dir = root.join("device-plugins");
         let ledger = Ledger::new(checkpoint::read(&dir));
         Self(Arc::new(Shared { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), situation }))
     }
 
-    /// Lets devices be given to a pod: all that `then` gives, or none if it fails.
+    /// Runs `then`, which allocates devices to a pod, and checkpoints the result. Rolls everything back on failure.
     pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(&mut Ledger) -> Result<T, E>) -> Result<T, E> {
         let mut ledger = self.ledger();
         let before = ledger.clone();
@@ -93,7 +89,7 @@ impl Devices {
         outcome
     }
 
-    /// Gives the devices back of pods that are gone.
+    /// Releases the devices of deleted pods.
     pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
         let mut ledger = self.ledger();
         if ledger.keep_only(is_here)
@@ -103,18 +99,20 @@ impl Devices {
         }
     }
 
-    /// Who has what.
+    /// Returns all allocations.
     pub fn given(&self) -> Vec<Given> {
         self.ledger().given().to_vec()
     }
 
-    /// What each resource has, by device.
+    /// Returns the healthy devices by resource.
     pub fn healthy(&self) -> BTreeMap<String, Vec<String>> {
         self.ledger().healthy()
     }
 
-    // DEVIATION: what devices need is asked when a container starts, and plug-ins are not asked which devices they prefer; upstream asks both at admission.
-    /// What a container needs to use its devices; its plug-ins are asked once, and told of every start.
+    // DEVIATION: Allocate is called when a container starts, and GetPreferredAllocation is never called; upstream calls
+    // both at admission.
+    /// Returns the settings that a container needs to use its devices. Allocate is called once per container and
+    /// resource, PreStartContainer at every start.
     pub async fn needs(
         &self,
         uid: &str,
@@ -165,7 +163,7 @@ impl Devices {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whoever writes the node's status what there is now.
+    /// Publishes the device counts for the node status.
     fn tell(&self) {
         let counts = self.ledger().counts();
         self.0.situation.send_if_modified(|known| std::mem::replace(&mut known.devices, counts.clone()) != counts);

@@ -1,4 +1,4 @@
-//! How a pod finds names: its resolv.conf and its hosts file.
+//! Pod DNS: resolv.conf, hostname and hosts file of a pod.
 
 use std::fmt::Write as _;
 
@@ -7,37 +7,35 @@ use machinery::Value;
 
 use crate::pod::Pod;
 
-/// What the node and the cluster say about names.
+/// DNS settings of the node and of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The cluster's name servers.
+    /// IP addresses of the cluster's DNS servers.
     pub cluster_dns: Vec<String>,
-    /// The cluster's domain, `cluster.local`.
+    /// Such as `cluster.local`.
     pub cluster_domain: String,
-    /// The node's own resolv.conf, read.
+    /// The node's resolv.conf.
     pub host: Resolver,
 }
 
-/// A resolv.conf, read.
+/// A parsed resolv.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
-    /// Name servers.
     pub servers: Vec<String>,
-    /// Domains that short names are looked for in.
     pub searches: Vec<String>,
     /// Options such as `ndots:5`.
     pub options: Vec<String>,
 }
 
 impl Resolver {
-    /// Reads a resolv.conf.
+    /// Parses a resolv.conf; ignores unknown lines.
     pub fn read(text: &str) -> Self {
         let mut resolver = Self::default();
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
             let mut words = line.split_whitespace().map(str::to_owned);
             match words.next().as_deref() {
                 Some("nameserver") => resolver.servers.extend(words.next()),
-                // The last one counts.
+                // Later entries override earlier ones.
                 Some("search") => resolver.searches = words.collect(),
                 Some("options") => resolver.options = words.collect(),
                 _ => {}
@@ -47,7 +45,7 @@ impl Resolver {
     }
 }
 
-/// What a pod's resolv.conf says.
+/// Returns a pod's DNS configuration according to its `dnsPolicy` and `dnsConfig`.
 pub fn resolver(pod: Pod<'_>, names: &Names) -> v1::DnsConfig {
     let policy = pod.spec().str_at(&["dnsPolicy"]).unwrap_or("ClusterFirst");
     let cluster = !names.cluster_dns.is_empty()
@@ -96,7 +94,7 @@ fn merge(resolver: &mut Resolver, config: &Value) {
     }
 }
 
-/// The name a pod has for itself, cut to what the kernel takes.
+/// Returns a pod's hostname, truncated to the kernel's limit.
 pub fn hostname(pod: Pod<'_>) -> String {
     let name = [&pod.spec()["hostnameOverride"], &pod.spec()["hostname"]].into_iter().find_map(Value::as_str);
     let mut name = name.filter(|name| !name.is_empty()).unwrap_or(pod.name());
@@ -106,7 +104,7 @@ pub fn hostname(pod: Pod<'_>) -> String {
     name.trim_end_matches(['-', '.']).to_owned()
 }
 
-/// The full name of a pod in a subdomain, empty if it is in none.
+/// Returns the FQDN of a pod with a subdomain, otherwise an empty string.
 pub fn domain(pod: Pod<'_>, cluster_domain: &str) -> String {
     match pod.spec().str_at(&["subdomain"]).filter(|name| !name.is_empty()) {
         Some(subdomain) => format!("{subdomain}.{}.svc.{cluster_domain}", pod.namespace()),
@@ -114,7 +112,7 @@ pub fn domain(pod: Pod<'_>, cluster_domain: &str) -> String {
     }
 }
 
-/// The hosts file of a pod with a network of its own.
+/// Returns the hosts file of a pod with a pod network.
 pub fn hosts(pod: Pod<'_>, ips: &[String], cluster_domain: &str) -> String {
     let mut text = String::from(
         "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
@@ -132,7 +130,7 @@ pub fn hosts(pod: Pod<'_>, ips: &[String], cluster_domain: &str) -> String {
     text
 }
 
-/// The hosts file of a pod with the node's network: the node's own, and the pod's aliases.
+/// Returns the hosts file of a host-network pod: the node's hosts file and the pod's aliases.
 pub fn host_network_hosts(pod: Pod<'_>, of_node: &str) -> String {
     format!("# Kubernetes-managed hosts file (host network).\n{of_node}{}", aliases(pod))
 }
@@ -158,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_looked_for_as_the_policy_says() {
+    fn resolv_conf_follows_the_dns_policy() {
         let names = Names {
             cluster_dns: vec!["10.96.0.10".into()],
             cluster_domain: "cluster.local".into(),
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_knows_itself_and_its_aliases() {
+    fn hosts_file_contains_the_pod_and_its_host_aliases() {
         let pod = value!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"hostname": "h", "subdomain": "s",
             "hostAliases": [{"ip": "1.2.3.4", "hostnames": ["a", "b"]}]}});
         let text = hosts(Pod(&pod), &["10.0.0.1".into()], "cluster.local");

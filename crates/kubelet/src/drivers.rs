@@ -1,4 +1,4 @@
-//! Drivers of storage and of dynamic resources on this node: found by their sockets, asked who they are, and told that they count.
+//! Plugin watcher: discovers CSI and DRA drivers by their sockets, calls GetInfo and registers them.
 
 pub mod claims;
 pub mod csi;
@@ -21,62 +21,59 @@ use tonic::transport::Channel;
 use crate::blocking;
 use crate::changes::Changes;
 
-/// A driver that could not be registered is tried again after this long.
+/// Delay before a failed registration is retried.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long a driver may take to say who it is.
+/// Timeout of a registration call to a driver.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a driver is for.
+/// The API of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Storage.
+    /// Container Storage Interface.
     Csi,
-    /// Dynamic resources.
+    /// Dynamic resource allocation.
     Dra,
 }
 
-/// Why a driver does not count.
+/// A driver could not be registered.
 #[derive(Debug, thiserror::Error)]
 enum RegisterError {
     #[error("cannot connect to {path}")]
     Connect { path: String, source: cri::ConnectError },
-    #[error("it does not say who it is: {}", .0.message())]
+    #[error("the driver call failed: {}", .0.message())]
     Silent(tonic::Status),
-    #[error("it took longer than {} seconds", TIMEOUT.as_secs())]
+    #[error("the driver did not respond within {} seconds", TIMEOUT.as_secs())]
     Slow,
-    #[error("plug-ins of type {0:?} are not known here")]
+    #[error("plugin type {0:?} is not supported")]
     Kind(String),
-    #[error("none of its versions {0:?} is spoken here")]
+    #[error("none of the driver's versions {0:?} is supported")]
     Version(Vec<String>),
-    #[error("the API server was not told")]
+    #[error("failed to update the CSINode object")]
     Api(#[source] client::Error),
 }
 
-/// The drivers that are registered. Clones share them.
+/// The registered drivers. Clones share them.
 #[derive(Clone, Default)]
 pub struct Drivers(Arc<Mutex<BTreeMap<(Kind, String), Driver>>>);
 
 #[derive(Clone)]
 struct Driver {
     channel: Channel,
-    /// The socket by which it was found.
+    /// The registration socket.
     socket: PathBuf,
 }
 
-/// What finding drivers takes.
+/// The dependencies of the plugin watcher.
 pub struct Registry {
-    /// Where they are kept.
     pub drivers: Drivers,
-    /// Where their sockets are.
+    /// Directory of registration sockets.
     pub dir: PathBuf,
-    /// The API server.
     pub client: Client,
-    /// The node's name.
     pub node_name: String,
 }
 
 impl Drivers {
-    /// The way to a driver.
+    /// Returns the gRPC channel of a registered driver.
     pub fn find(&self, kind: Kind, name: &str) -> Option<Channel> {
         let drivers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         drivers.get(&(kind, name.to_owned())).map(|driver| driver.channel.clone())
@@ -87,7 +84,7 @@ impl Drivers {
     }
 }
 
-/// Finds drivers for ever.
+/// Discovers and registers drivers forever.
 pub async fn run(registry: Registry) {
     let registry = Arc::new(registry);
     let changes = Changes::of(&registry.dir);
@@ -105,7 +102,7 @@ pub async fn run(registry: Registry) {
             registering.spawn(async move {
                 if let Err(error) = registry.register(&socket).await {
                     let problem = describe(&error);
-                    tracing::warn!(socket = %socket.display(), problem, "a driver cannot be registered");
+                    tracing::warn!(socket = %socket.display(), problem, "failed to register a driver");
                     tokio::time::sleep(RETRY).await;
                 }
                 socket
@@ -137,7 +134,7 @@ impl Registry {
             plugin_registered: taken.is_ok(),
             error: taken.as_ref().err().map(describe).unwrap_or_default(),
         };
-        // A driver that does not want to hear it counts all the same.
+        // A driver stays registered even if it rejects the notification.
         let _ = timely(client.notify_registration_status(status)).await;
         taken
     }
@@ -164,7 +161,7 @@ impl Registry {
         Ok(())
     }
 
-    /// A driver whose socket is gone is gone.
+    /// Unregisters drivers whose socket was removed.
     async fn forget_all_but(&self, sockets: &[PathBuf]) {
         let gone: Vec<(Kind, String)> = self.drivers.change(|all| {
             let gone = all.iter().filter(|(_, driver)| !sockets.contains(&driver.socket));
@@ -175,11 +172,11 @@ impl Registry {
             gone
         });
         for (kind, name) in gone {
-            tracing::info!(name, "a driver is gone");
+            tracing::info!(name, "a driver was unregistered");
             if kind == Kind::Csi
                 && let Err(error) = csi_node::remove(&self.client, &self.node_name, &name).await
             {
-                tracing::warn!(name, %error, "the API server was not told that a driver is gone");
+                tracing::warn!(name, %error, "failed to remove a driver from the CSINode object");
             }
         }
     }
@@ -197,7 +194,7 @@ async fn timely<T>(asked: impl Future<Output = Result<tonic::Response<T>, tonic:
     }
 }
 
-/// What failed and why, in one line.
+/// Formats an error with its sources in one line.
 fn describe(error: &RegisterError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -219,7 +216,7 @@ fn sockets(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A text's hash, by which names are made of what is no name.
+/// Returns the SHA-256 of a text in hexadecimal, for use in file names.
 pub fn sha256_hex(text: &str) -> String {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()

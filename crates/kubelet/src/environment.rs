@@ -1,4 +1,4 @@
-//! The variables of a container: those of services, those it takes from others, and its own, with references expanded.
+//! Environment variables of a container: from services, `envFrom` and `env`, with references expanded.
 
 mod file;
 
@@ -13,74 +13,55 @@ use machinery::{Object, Value};
 use crate::pod::{Container, Pod};
 use crate::resources::{self, Amounts};
 
-/// What files hold, by volume and path; nothing if a file is not there.
+/// File contents by volume and path; `None` for a missing file.
 pub type Files = BTreeMap<(String, String), Option<String>>;
 
-/// What variables may refer to.
+/// The objects and values that environment variables can refer to.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    /// Config maps of the pod's namespace by name.
+    /// ConfigMaps of the pod's namespace by name.
     pub config_maps: &'a BTreeMap<String, Option<Value>>,
     /// Secrets of the pod's namespace by name.
     pub secrets: &'a BTreeMap<String, Option<Value>>,
-    /// Trust bundles by name, if the pod has a volume of some.
+    /// ClusterTrustBundles by name, if a volume of the pod projects any.
     pub trust_bundles: &'a BTreeMap<String, Option<Value>>,
-    /// The files that variables are taken from.
+    /// The files of `fileKeyRef` environment variables.
     pub files: &'a Files,
-    /// Services of the pod's namespace, and those that everybody sees.
+    /// Services of the pod's namespace and the API server's service.
     pub services: &'a [Value],
-    /// The pod's addresses.
     pub pod_ips: &'a [String],
-    /// The node's addresses.
     pub host_ips: &'a [String],
-    /// What the node has to give, for limits that are not set.
+    /// The node's allocatable resources, the default of limits that are not set.
     pub allocatable: &'a Amounts,
 }
 
-/// Why a container has no environment.
+/// The environment of a container could not be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// What a variable refers to is not there.
     #[error("{kind} \"{name}\" not found")]
     Missing {
         /// `configmap` or `secret`.
         kind: &'static str,
-        /// Which one.
         name: String,
     },
-    /// What a variable refers to does not have the key.
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     Key {
-        /// The key.
         key: String,
         /// `ConfigMap` or `Secret`.
         kind: &'static str,
-        /// Whose namespace.
         namespace: String,
-        /// Which one.
         name: String,
     },
-    /// A file that a variable is taken from is not there, makes no sense, or does not have the key.
+    /// The file of a `fileKeyRef` is missing, is malformed or lacks the key.
     #[error("environment variable {key} cannot be taken from file {path:?} of volume {volume:?}: {problem}")]
-    File {
-        /// The key.
-        key: String,
-        /// Which file.
-        path: String,
-        /// Of which volume.
-        volume: String,
-        /// Why not.
-        problem: String,
-    },
-    /// A field that variables cannot show.
+    File { key: String, path: String, volume: String, problem: String },
     #[error("unsupported fieldPath: {0}")]
     Field(String),
-    /// A resource that variables cannot show.
     #[error("unsupported container resource: {0}")]
     Resource(String),
 }
 
-/// All variables of a container, in order.
+/// Returns all environment variables of a container, in order.
 pub fn environment(
     pod: Pod<'_>,
     container: Container<'_>,
@@ -92,7 +73,7 @@ pub fn environment(
     }
     let mut order: Vec<String> = Vec::new();
     let mut own: BTreeMap<String, String> = BTreeMap::new();
-    // Services are known to expansion, and lose against everything else of the same name.
+    // Service variables are available for expansion; all other variables override them.
     let services = service_variables(pod, sources.services);
     for variable in container.spec["env"].as_array().unwrap_or_default() {
         let name = variable.str_at(&["name"]).unwrap_or_default();
@@ -118,7 +99,7 @@ pub fn environment(
     Ok(own_first.chain(others).collect())
 }
 
-/// Replaces `$(NAME)` by what is known; what is not known stays as it is, and `$$` is a dollar.
+/// Expands `$(NAME)` with known variables. Unknown references stay unchanged, and `$$` is an escaped dollar sign.
 pub fn expand(text: &str, known: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -142,13 +123,13 @@ pub fn expand(text: &str, known: impl Fn(&str) -> Option<String>) -> String {
     out
 }
 
-/// The entries of a config map as text; those of binary data are not for variables.
+/// Returns the `data` entries of a ConfigMap; `binaryData` is not available to environment variables.
 pub fn config_map_entries(object: &Value) -> BTreeMap<String, String> {
     let entries = object["data"].as_object().into_iter().flat_map(Object::iter);
     entries.filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned()))).collect()
 }
 
-/// The entries of a secret as bytes.
+/// Returns the decoded `data` entries of a Secret.
 pub fn secret_entries(object: &Value) -> BTreeMap<String, Vec<u8>> {
     let entries = object["data"].as_object().into_iter().flat_map(Object::iter);
     entries.filter_map(|(key, value)| Some((key.to_owned(), STANDARD.decode(value.as_str()?).ok()?))).collect()
@@ -180,7 +161,7 @@ fn take_all(
             }
             None if reference["optional"].as_bool() == Some(true) => {}
             None => {
-                tracing::debug!(pod = pod.described(), kind, name, "a source of variables is missing");
+                tracing::debug!(pod = pod.described(), kind, name, "a source of environment variables is missing");
                 return Err(EnvironmentError::Missing { kind, name: name.to_owned() });
             }
         }
@@ -223,7 +204,7 @@ fn value_from(
     }
 }
 
-/// The file that a variable is taken from, if it is from one: its volume and its path there.
+/// Returns the volume and path of a `fileKeyRef` environment variable.
 pub fn file_of(variable: &Value) -> Option<(String, String)> {
     let reference = variable.at(&["valueFrom", "fileKeyRef"])?;
     Some((reference.str_at(&["volumeName"])?.to_owned(), reference.str_at(&["path"])?.to_owned()))
@@ -244,7 +225,7 @@ fn of_file(reference: &Value, files: &Files) -> Result<Option<String>, Environme
     Err(EnvironmentError::File { key, path, volume, problem })
 }
 
-/// A field of the pod as text, for variables and files.
+/// Returns the value of a downward API field path.
 pub fn field(pod: Pod<'_>, path: &str, sources: &Sources<'_>) -> Result<String, EnvironmentError> {
     let first = |ips: &[String]| ips.first().cloned().unwrap_or_default();
     Ok(match path {
@@ -258,7 +239,7 @@ pub fn field(pod: Pod<'_>, path: &str, sources: &Sources<'_>) -> Result<String, 
     })
 }
 
-/// A field of the pod's metadata as text.
+/// Returns the value of a downward API field path below `metadata`.
 pub fn metadata_field(pod: Pod<'_>, path: &str) -> Option<String> {
     let meta = pod.meta();
     Some(match path {
@@ -278,7 +259,7 @@ pub fn metadata_field(pod: Pod<'_>, path: &str) -> Option<String> {
     })
 }
 
-/// Entries as lines of `key="value"`.
+/// Formats entries as lines of `key="value"`.
 fn listed(entries: Option<&Object>) -> String {
     let lines: Vec<String> = entries
         .into_iter()
@@ -288,7 +269,7 @@ fn listed(entries: Option<&Object>) -> String {
     lines.join("\n")
 }
 
-/// An amount of a container's resources as a whole number of the unit asked for.
+/// Returns the value of a `resourceFieldRef` in units of its divisor, rounded up.
 pub fn resource(
     pod: Pod<'_>,
     container: Container<'_>,
@@ -306,7 +287,7 @@ pub fn resource(
         return Err(unsupported());
     }
     let set = resources::amounts(&container.spec["resources"][of]).get(what).copied();
-    // A limit that is not set is what the node has.
+    // A limit that is not set defaults to the node's allocatable amount.
     let amount = match (set, of) {
         (Some(amount), _) => amount,
         (None, "limits") => allocatable.get(what).copied().unwrap_or(Quantity::ZERO),
@@ -314,7 +295,7 @@ pub fn resource(
     };
     let divisor = reference.get("divisor").map_or(Quantity::ZERO, quantity);
     let divisor = if divisor.is_zero() { Quantity::new(1, Format::DecimalSI) } else { divisor };
-    // Thousandths on both sides, rounded up as upstream does.
+    // Both values are in thousandths; the result is rounded up as upstream does.
     let exact = |amount: Quantity| i128::from(amount.milli_value());
     let (amount, divisor) = if what == "cpu" || divisor.milli_value() < 1000 {
         (exact(amount), exact(divisor))
@@ -324,7 +305,7 @@ pub fn resource(
     Ok((amount.max(0) as u128).div_ceil(divisor.max(1) as u128).to_string())
 }
 
-/// Variables that lead to services: those of the pod's namespace, and that of the API server.
+/// Returns the environment variables of the services in the pod's namespace and of the API server.
 fn service_variables(pod: Pod<'_>, services: &[Value]) -> BTreeMap<String, String> {
     let links = pod.spec()["enableServiceLinks"].as_bool().unwrap_or(true);
     let mut variables = BTreeMap::new();

@@ -1,10 +1,10 @@
-//! What a node does when it is short of something: says so, and puts the pods out that it can spare most.
+//! Node-pressure eviction: sets the node's pressure conditions and evicts pods in upstream's order.
 //!
 //! ```text
-//!   signals ──look──> below a threshold ──> the node's conditions say so
-//!                         │ at once, or after the threshold's grace
+//!   signals ──look──> below a threshold ──> the node's pressure conditions
+//!                         │ immediately, or after the threshold's grace period
 //!                         v
-//!                     short ──> victim: one pod at a time, until there is enough again and a little more
+//!                     short ──> victim: one pod at a time, until the threshold plus minimum reclaim is met
 //! ```
 
 pub mod local;
@@ -24,7 +24,7 @@ use crate::pod::Pod;
 use crate::resources;
 use crate::usage::Taken;
 
-/// What can be watched.
+/// Accepted eviction signals; `allocatableMemory.available` is never measured.
 pub const SIGNALS: &[&str] = &[
     "allocatableMemory.available",
     "containerfs.available",
@@ -37,71 +37,64 @@ pub const SIGNALS: &[&str] = &[
     "pid.available",
 ];
 
-/// What is left of everything, and how much there is in all, by signal.
+/// Available amount and capacity by signal.
 pub type Signals = BTreeMap<&'static str, Left>;
 
-/// What is left of something.
+/// The observed value of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Still there.
     pub available: u64,
-    /// In all.
     pub capacity: u64,
 }
 
-/// A pod and what it uses.
+/// A pod and its usage.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// The pod.
     pub pod: Pod<'a>,
-    /// Its memory.
+    /// In bytes.
     pub memory: u64,
-    /// Its part of the disk: its containers, their logs, its volumes.
+    /// Usage of container filesystems, logs and volumes.
     pub disk: Taken,
-    /// Its processes.
+    /// Number of PIDs.
     pub processes: u64,
 }
 
-/// A level below which something must not fall.
+/// A minimum value of a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// What of.
     pub signal: String,
-    /// How much: an amount, or a part in percent.
+    /// A quantity, or a percentage of the capacity.
     pub limit: String,
-    /// How long it may stay below; `None` for not at all.
+    /// Grace period of a soft threshold; `None` for a hard one.
     pub grace: Option<Duration>,
-    /// How much above the level it must rise before it counts as reached again.
+    /// Amount above the limit that must be available before an exceeded threshold is considered met again.
     pub reclaim: Option<String>,
 }
 
-/// A signal that is below its threshold.
+/// A signal below its threshold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Short {
-    /// Which one.
     pub signal: String,
-    /// What must be left.
     pub threshold: Quantity,
-    /// What is left.
     pub available: Quantity,
-    /// Whether pods get the time that they ask for.
+    /// Whether the threshold is soft, so that evicted pods get a grace period.
     pub soft: bool,
 }
 
-/// Since when each threshold is not reached; lost, everything begins anew.
+/// Start times of exceeded thresholds. If lost, all grace periods start again.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(BTreeMap<(String, bool), Time>);
 
-/// What a look at the signals shows.
+/// The result of comparing signals with thresholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// What the node is short of.
+    /// The node's pressure conditions.
     pub pressure: Pressure,
-    /// Why pods must go now, memory first: it is what the kernel kills for.
+    /// Thresholds that require an eviction now, memory first: the kernel kills processes for it.
     pub due: Vec<Short>,
 }
 
-/// The thresholds that a configuration asks for.
+/// Returns the thresholds of a configuration.
 pub fn thresholds(config: &Config) -> Vec<Threshold> {
     let make = |(signal, limit): (&String, &String), grace: Option<Duration>| Threshold {
         signal: signal.clone(),
@@ -115,7 +108,8 @@ pub fn thresholds(config: &Config) -> Vec<Threshold> {
 }
 
 impl Memory {
-    /// Compares signals with thresholds. One that was not reached stays so until there is a little more than it asks for.
+    /// Compares signals with thresholds. An exceeded threshold stays exceeded until its minimum reclaim is also
+    /// available.
     pub fn look(&mut self, thresholds: &[Threshold], signals: &Signals, now: Time) -> Look {
         let (mut below, mut due) = (Vec::new(), Vec::new());
         for one in thresholds {
@@ -153,7 +147,7 @@ fn format_of(signal: &str) -> Format {
     if signal.ends_with("available") && !signal.starts_with("pid") { Format::BinarySI } else { Format::DecimalSI }
 }
 
-/// What a node is short of, in the words of its conditions.
+/// Returns the pressure conditions that correspond to exceeded thresholds.
 fn pressure(short: &[Short]) -> Pressure {
     let any = |beginnings: &[&str]| {
         short.iter().any(|one| beginnings.iter().any(|beginning| one.signal.starts_with(beginning)))
@@ -161,7 +155,7 @@ fn pressure(short: &[Short]) -> Pressure {
     Pressure { memory: any(&["memory"]), disk: any(&["nodefs", "imagefs", "containerfs"]), pids: any(&["pid"]) }
 }
 
-/// The resource behind a signal.
+/// Returns the resource of a signal.
 pub fn resource(signal: &str) -> &'static str {
     match signal {
         "memory.available" => "memory",
@@ -171,8 +165,8 @@ pub fn resource(signal: &str) -> &'static str {
     }
 }
 
-/// Where a pod stands in the order of eviction; the least goes first: pods that use more than they requested, then the least important ones,
-/// then those furthest above their request.
+/// Position of a pod in the eviction order; the smallest is evicted first. Pods that exceed their request come first,
+/// then lower priorities, then larger excess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     within_request: bool,
@@ -181,11 +175,11 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// The rank of a pod among those that use a resource.
+    /// Ranks a pod by its usage of a resource.
     fn of(resource: &str, candidate: &Candidate<'_>) -> Self {
         let asked = resources::pod_requests(candidate.pod).get(resource).map_or(0, |amount| i128::from(amount.value()));
         let excess = i128::from(candidate.used(resource)) - asked;
-        // Pods cannot request processes, so that none has more of them than it requested.
+        // Pods cannot request PIDs, so no pod exceeds its request for them.
         let within_request = excess <= 0 || resource == "pids";
         Self {
             within_request,
@@ -194,7 +188,7 @@ impl Rank {
         }
     }
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
         Some(Self {
             within_request: words.next()?.parse().ok()?,
@@ -210,8 +204,8 @@ impl fmt::Display for Rank {
     }
 }
 
-/// The pod to evict first, and its rank. A pod that has nothing on the disk is not evicted for the disk.
-// DEVIATION: upstream evicts pods for a full disk that have nothing on it; they free nothing.
+/// Returns the pod to evict first, and its rank. A pod without disk usage is not evicted for a disk signal.
+// DEVIATION: upstream also evicts pods without disk usage for a full disk, which frees nothing.
 pub fn victim<'a>(short: &Short, candidates: &[Candidate<'a>]) -> Option<(Candidate<'a>, Rank)> {
     let resource = resource(&short.signal);
     let evictable = |candidate: &&Candidate<'_>| {
@@ -224,7 +218,7 @@ pub fn victim<'a>(short: &Short, candidates: &[Candidate<'a>]) -> Option<(Candid
     ranked.min_by_key(|(_, rank)| *rank)
 }
 
-/// Whether a signal is about a disk.
+/// Whether a signal measures a disk.
 pub fn is_of_disk(signal: &str) -> bool {
     ["ephemeral-storage", "inodes"].contains(&resource(signal))
 }
@@ -240,12 +234,12 @@ impl Candidate<'_> {
     }
 }
 
-/// How long a pod may take that goes.
+/// Returns the termination grace period of an evicted pod.
 pub fn grace_seconds(short: &Short, pod: Pod<'_>, config: &Config) -> i64 {
     if short.soft { pod.grace_seconds().min(config.eviction_max_pod_grace_seconds) } else { 1 }
 }
 
-/// What people are told of a pod that goes.
+/// Returns the status message of an evicted pod, as upstream formats it.
 pub fn message(short: &Short, candidate: &Candidate<'_>) -> String {
     let resource = resource(&short.signal);
     let mut text = format!(
@@ -277,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_amounts_or_parts_of_what_there_is() {
+    fn thresholds_are_quantities_or_percentages_of_capacity() {
         let mut config = Config::new("n");
         config.eviction_hard = BTreeMap::from([
             ("memory.available".to_owned(), "100Mi".to_owned()),
@@ -293,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_soft_threshold_is_told_at_once_and_acted_upon_after_its_grace() {
+    fn soft_threshold_sets_condition_immediately_and_evicts_after_grace_period() {
         let mut config = Config::new("n");
         config.eviction_hard.clear();
         config.eviction_soft.insert("memory.available".to_owned(), "100Mi".to_owned());
@@ -312,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_is_reached_again_only_with_what_must_be_reclaimed() {
+    fn threshold_is_met_again_only_with_minimum_reclaim() {
         let mut config = Config::new("n");
         config.eviction_hard = BTreeMap::from([("nodefs.available".to_owned(), "100Mi".to_owned())]);
         config.eviction_minimum_reclaim.insert("nodefs.available".to_owned(), "50Mi".to_owned());
@@ -329,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_goes_softly_has_its_own_time_up_to_the_longest() {
+    fn soft_eviction_grace_period_is_capped_by_the_configuration() {
         let pod = value!({"spec": {"terminationGracePeriodSeconds": 20}});
         let mut config = Config::new("n");
         let short = |soft: bool| Short {
@@ -348,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_uses_more_than_it_asked_for_and_matters_least_goes_first() {
+    fn pods_above_request_with_lowest_priority_are_evicted_first() {
         let pod = |name: &str, asks: &str, priority: i64| {
             value!({"metadata": {"name": name}, "spec": {"priority": priority,
             "containers": [{"name": "c", "resources": {"requests": {"memory": asks}}}]}})
@@ -379,7 +373,7 @@ mod tests {
         let _: &Value = &pods[0];
     }
     #[test]
-    fn whoever_takes_most_of_what_is_short_goes_first() {
+    fn pod_with_highest_usage_of_the_short_resource_is_evicted_first() {
         let pod = |name: &str, priority: i64| {
             let spec = value!({"priority": priority, "containers": [{"name": "c"}]});
             value!({"metadata": {"name": name}, "spec": spec})

@@ -1,5 +1,5 @@
-//! Cgroups: one for all pods, one for each QoS class, one for each pod, created before its sandbox and removed after it. With the
-//! `systemd` driver they are slices.
+//! Pod cgroups: one for all pods, one per QoS class, and one per pod, created before its sandbox and removed after it.
+//! With the `systemd` driver they are slices.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
 
-/// The groups of a node's pods.
+/// The cgroups of a node's pods.
 #[derive(Clone, Debug)]
 pub struct Groups {
     root: String,
@@ -21,12 +21,13 @@ pub struct Groups {
     cpu_quotas: bool,
     enforced: bool,
     oom_group: bool,
-    /// What a class was given last: it is written only when it changes.
+    /// The last value written to the Burstable class, which is written only when it changes.
     weighed: Arc<Mutex<Option<i64>>>,
 }
 
 impl Groups {
-    /// As the kubelet is told to make them; refused if it is to ask a systemd that is not there.
+    /// Creates the cgroup manager of a configuration. Fails if the systemd driver is configured and systemd is
+    /// unavailable.
     pub fn new(config: &Config) -> Result<Self, SystemdError> {
         if config.systemd_groups {
             Systemd::of_machine()?;
@@ -42,7 +43,7 @@ impl Groups {
         })
     }
 
-    /// Makes the group of all pods, held to what the node has for them, and those of the classes.
+    /// Creates the cgroup of all pods, limited to `available`, and those of the QoS classes.
     pub fn prepare(&self, available: &Amounts) -> io::Result<()> {
         let all = resources::class_group(&self.root, "");
         self.start(&all)?;
@@ -55,7 +56,7 @@ impl Groups {
         self.share(resources::BEST_EFFORT, 0)
     }
 
-    /// Gives the class between the others its share of the processors: what its pods ask for together, in thousandths of one.
+    /// Sets the CPU weight of the Burstable class to the sum of its pods' requests, in millicores.
     pub fn weigh(&self, burstable_milli: i64) -> io::Result<()> {
         let mut weighed = self.weighed.lock().unwrap_or_else(PoisonError::into_inner);
         if *weighed == Some(burstable_milli) {
@@ -71,33 +72,33 @@ impl Groups {
         self.at(&resources::class_group(&self.root, class)).update(&shares)
     }
 
-    /// Adds to what a container may use what the group of every container has.
+    /// Adds the settings that apply to every container.
     pub fn add(&self, to: &mut v1::LinuxContainerResources) {
         if self.oom_group {
-            // A container that lost one process for want of memory is seldom of use with the others.
+            // A container rarely works after the OOM killer has killed one of its processes, so all are killed.
             to.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
         }
     }
 
-    /// Takes away from what a container may use what is not enforced here.
+    /// Removes limits that are not enforced on this node.
     pub fn keep_enforced(&self, of: &mut v1::LinuxContainerResources) {
         if !self.cpu_quotas {
             (of.cpu_quota, of.cpu_period) = (0, 0);
         }
     }
 
-    /// The group of a pod.
+    /// Returns the cgroup of a pod.
     pub fn of(&self, pod: Pod<'_>) -> Cgroup {
         self.at(&resources::cgroup(&self.root, pod))
     }
 
-    /// What the runtime is told of it: its path, or the name of its slice.
+    /// Returns the cgroup parent for the runtime: a path, or the name of a slice.
     pub fn told(&self, pod: Pod<'_>) -> String {
         let path = resources::cgroup(&self.root, pod);
         if self.are_slices { systemd::slice_of(&path) } else { path }
     }
 
-    /// Makes it, with what the pod may use; waits for systemd if it must.
+    /// Creates a pod's cgroup with its limits; waits for systemd with that driver.
     pub fn make(&self, pod: Pod<'_>) -> io::Result<()> {
         self.start(&resources::cgroup(&self.root, pod))?;
         self.update(pod)
@@ -107,7 +108,7 @@ impl Groups {
         self.at(path).create()
     }
 
-    /// Changes what the pod may use.
+    /// Updates the limits of a pod's cgroup.
     pub fn update(&self, pod: Pod<'_>) -> io::Result<()> {
         self.of(pod).update(&self.limits(pod))
     }
@@ -120,12 +121,12 @@ impl Groups {
         all
     }
 
-    /// Removes it; one that is not there is removed already.
+    /// Removes a pod's cgroup; a missing cgroup is not an error.
     pub fn remove(&self, pod: Pod<'_>) -> io::Result<()> {
         self.remove_at(&resources::cgroup(&self.root, pod))
     }
 
-    /// Removes what there may be of a pod of which nothing but its uid is known.
+    /// Removes all possible cgroups of a pod of which only the UID is known.
     pub fn remove_all(&self, uid: &str) -> io::Result<()> {
         resources::cgroups_of(&self.root, uid).iter().try_for_each(|path| self.remove_at(path))
     }
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubelet_that_is_to_ask_systemd_refuses_to_do_without() {
+    fn systemd_driver_fails_without_systemd() {
         let mut config = Config::new("n");
         let pod = value!({"metadata": {"uid": "a-b"}, "spec": {"containers": [{"name": "c"}]}});
         let groups = Groups::new(&config).unwrap();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn where_limits_on_processors_are_not_enforced_only_those_on_memory_are() {
+    fn without_cpu_quotas_only_memory_limits_are_enforced() {
         let resources = value!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "64Mi"}});
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": resources}]}});
         let container = Pod(&pod).container("c").unwrap();

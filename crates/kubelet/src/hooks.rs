@@ -1,4 +1,4 @@
-//! What a container wants done after its start and before its end.
+//! Container lifecycle hooks: postStart and preStop handlers.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use crate::pod::Container;
 use crate::runtime::Runtime;
 use crate::web;
 
-/// After its preStop handler, a container still gets this long.
+/// Minimum grace period of a container after its preStop handler.
 const AFTER_HOOK_SECONDS: i64 = 2;
 
-/// How a container ended.
+/// The outcome of stopping a container.
 pub struct Ended {
-    /// Why its preStop handler failed, if it did.
+    /// Error message of the preStop handler, if it failed.
     pub hook_failure: Option<String>,
-    /// Whether the runtime stopped it.
     pub stopped: Result<(), Status>,
 }
 
-/// Runs the preStop handler of a container, if it is given one and time, and ends it within the rest of its grace period.
+/// Runs the preStop handler of a container, if there is one and time for it, and stops the container within the
+/// remaining grace period.
 pub async fn end_container(
     runtime: &Runtime,
     hook: Option<(&Value, Container<'_>)>,
@@ -40,7 +40,7 @@ pub async fn end_container(
     Ended { hook_failure, stopped: runtime.stop_container(id, left).await }
 }
 
-/// Runs a handler to its end, or to the end of its time; says what went wrong.
+/// Runs a handler until it completes or times out. The error is an event message.
 pub async fn run(
     runtime: &Runtime,
     handler: &Value,

@@ -1,4 +1,4 @@
-//! What must be looked at now and then: what the node is short of, logs that grow, images that nobody uses.
+//! Periodic kubelet work: eviction signals, log rotation and image garbage collection.
 //!
 //! ```text
 //!   disk pressure ──> remove dead containers ──> remove unused images ──> measure again
@@ -33,26 +33,25 @@ use crate::pod::Pod;
 use crate::pods::{Eviction, Known};
 use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
 
-/// How often the node is looked at, as upstream does.
+/// Interval of eviction checks, as upstream.
 const EVERY: Duration = Duration::from_secs(10);
-/// How often images are looked at.
+/// Interval of image garbage collection.
 const IMAGES_EVERY: Duration = Duration::from_secs(300);
-/// How long an evicted pod may take, after its grace period, until its containers and volumes are gone.
+/// Timeout for the removal of an evicted pod's containers and volumes, after its grace period.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What housekeeping takes.
+/// The dependencies of housekeeping.
 pub struct Housekeeping {
-    /// What all workers share.
     pub context: Arc<Context>,
-    /// The pods that are here.
+    /// The pods on this node.
     pub known: Known,
-    /// Where pods are put out.
+    /// Receives evictions.
     pub evictions: mpsc::Sender<Eviction>,
-    /// Where it is told how the node is.
+    /// Receives the node's pressure conditions.
     pub situation: Arc<watch::Sender<Situation>>,
 }
 
-/// Keeps house for ever.
+/// Runs housekeeping forever.
 pub async fn run(it: Housekeeping) {
     let mut unused: BTreeMap<String, Instant> = BTreeMap::new();
     let mut images_at = Instant::now();
@@ -76,7 +75,7 @@ pub async fn run(it: Housekeeping) {
         if Instant::now() >= images_at || now.disk {
             images_at = Instant::now() + IMAGES_EVERY;
             images::collect(&it.context, &mut unused, now.disk).await;
-            // No pod is evicted for room that there is now.
+            // The signals are measured again, so that no pod is evicted for space that is now available.
             look = memory.look(&thresholds, &signals(&it.context), driver::clock::now());
         }
         evict(&it, look.due.first(), turns.as_mut()).await;
@@ -85,13 +84,13 @@ pub async fn run(it: Housekeeping) {
     }
 }
 
-/// This node's part in the order of evictions, which it does without where the machine has no place for it.
+/// Joins the eviction order of kubelets that share this disk; `None` if that fails.
 fn join_turns(context: &Context) -> Option<Turns> {
     let (root, node) = (&context.config.root_dir, &context.config.node_name);
     let joined = blocking::in_place(|| Turns::enlist(Path::new(turns::DIR), root, node));
     joined
         .inspect_err(|error| {
-            tracing::warn!(dir = turns::DIR, %error, "evictions are not coordinated with other nodes of this machine");
+            tracing::warn!(dir = turns::DIR, %error, "failed to coordinate evictions with other nodes of this host");
         })
         .ok()
 }
@@ -105,17 +104,17 @@ impl Housekeeping {
         });
     }
 
-    /// Evicts a pod. What is sent to `ended` says that its containers and volumes are gone.
+    /// Evicts a pod. `ended` receives a message when its containers and volumes are removed.
     async fn evict(&self, pod: Pod<'_>, message: String, grace_seconds: i64, ended: Option<mpsc::Sender<String>>) {
-        tracing::warn!(pod = pod.described(), message, "evicts a pod");
+        tracing::warn!(pod = pod.described(), message, "evicting a pod");
         self.context.teller(pod).pod(EventType::Warning, "Evicted", &message);
         let cause = Cause::Failed { reason: "Evicted".to_owned(), message };
         let eviction = Eviction { uid: pod.uid().to_owned(), cause, grace_seconds, ended };
-        // If the receiver has gone, the kubelet stops.
+        // A closed channel means that the kubelet is stopping.
         let _ = self.evictions.send(eviction).await;
     }
 
-    /// The pods that may still use something.
+    /// Returns the pods that may still use resources.
     fn active(&self) -> Vec<Arc<Value>> {
         let mut pods = self.known.all();
         pods.retain(|pod| !Pod(pod).is_ended() && !Pod(pod).meta().is_deleting());
@@ -137,7 +136,7 @@ fn signals(context: &Context) -> Signals {
     ])
 }
 
-/// Evicts at most one pod, and waits until what it had is free: the next look decides whether another one has to go.
+/// Evicts at most one pod and waits until its resources are free. The next check decides whether to evict another one.
 async fn evict(it: &Housekeeping, short: Option<&Short>, turns: Option<&mut Turns>) {
     let pods = it.active();
     let candidates = match short {
@@ -153,7 +152,7 @@ async fn evict(it: &Housekeeping, short: Option<&Short>, turns: Option<&mut Turn
         })
     });
     let turn = turn.unwrap_or_else(|error| {
-        tracing::warn!(dir = turns::DIR, %error, "evictions are not coordinated with other nodes of this machine");
+        tracing::warn!(dir = turns::DIR, %error, "failed to coordinate evictions with other nodes of this host");
         true
     });
     let Some((short, (victim, _))) = victim.filter(|_| turn) else { return };
@@ -166,14 +165,14 @@ async fn evict(it: &Housekeeping, short: Option<&Short>, turns: Option<&mut Turn
     }
 }
 
-/// What each pod uses of what the node is short of.
+/// Returns the pods with their usage of the short resource.
 async fn candidates<'a>(it: &Housekeeping, short: &Short, pods: &'a [Arc<Value>]) -> Vec<Candidate<'a>> {
     let Some(stats) = pod_stats(&it.context).await else { return Vec::new() };
     let mut candidates = Vec::new();
     for pod in pods {
         let (context, shared, of_pod) = (Arc::clone(&it.context), Arc::clone(pod), stats.get(Pod(pod).uid()).cloned());
         let linux = of_pod.as_ref().and_then(|stats| stats.linux.clone()).unwrap_or_default();
-        // Measuring takes a walk over everything, which only a shortage of disk space is worth.
+        // Measuring walks all files of a pod, so it is done only for disk signals.
         let disk = if eviction::is_of_disk(&short.signal) {
             let measure = move || measure(&context, Pod(&shared), of_pod.as_ref()).total(Pod(&shared));
             tokio::task::spawn_blocking(measure).await.expect("measuring does not panic")
@@ -187,7 +186,7 @@ async fn candidates<'a>(it: &Housekeeping, short: &Short, pods: &'a [Arc<Value>]
     candidates
 }
 
-/// Evicts pods that have written more than they may.
+/// Evicts pods that exceed their ephemeral storage limits.
 async fn hold_to_limits(it: &Housekeeping) {
     let mut pods = it.active();
     pods.retain(|pod| local::is_limited(Pod(pod)));
@@ -227,7 +226,7 @@ fn measure(context: &Context, pod: Pod<'_>, stats: Option<&v1::PodSandboxStats>)
     Written { volumes, containers, own: context.volumes.own_files(pod.uid()) }
 }
 
-/// What the runtime knows of pods, by their uid.
+/// Returns the runtime's pod statistics by pod UID.
 async fn pod_stats(context: &Context) -> Option<BTreeMap<String, v1::PodSandboxStats>> {
     let asked = context.runtime.runtime.clone().list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await;
     let stats = asked.ok()?.into_inner().stats.into_iter();
@@ -239,7 +238,7 @@ fn number(value: Option<&v1::UInt64Value>) -> u64 {
     value.map_or(0, |value| value.value)
 }
 
-/// Sets logs aside that have grown too large.
+/// Rotates logs that exceed the maximum size.
 async fn rotate_logs(context: &Context) {
     let state = Some(v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() });
     let filter = Some(v1::ContainerFilter { state, ..Default::default() });
@@ -254,15 +253,15 @@ async fn rotate_logs(context: &Context) {
             Ok(true) => {
                 let request = v1::ReopenContainerLogRequest { container_id: container.id.clone() };
                 if let Err(status) = runtime.reopen_container_log(request).await {
-                    tracing::warn!(id = container.id, status = status.message(), "a log cannot be opened again");
+                    tracing::warn!(id = container.id, status = status.message(), "failed to reopen a container log");
                 }
             }
-            Err(error) => tracing::warn!(log = shown, %error, "a log cannot be set aside"),
+            Err(error) => tracing::warn!(log = shown, %error, "failed to rotate a container log"),
         }
     }
 }
 
-/// The file that a container's output goes to.
+/// Returns the path of a container's log.
 fn log_of(context: &Context, container: &v1::Container) -> PathBuf {
     let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
     let attempt = container.annotations.get(labels::RESTART_COUNT).cloned().unwrap_or_default();
@@ -270,14 +269,14 @@ fn log_of(context: &Context, container: &v1::Container) -> PathBuf {
     dir.join(label(labels::CONTAINER_NAME)).join(format!("{attempt}.log"))
 }
 
-/// Sets a log aside if it has grown too large, and returns whether it has.
+/// Rotates a log if it exceeds the maximum size. Returns whether it was rotated.
 fn rotate(log: &Path, bytes_max: u64, files_max: usize) -> std::io::Result<bool> {
     let large = std::fs::symlink_metadata(log).is_ok_and(|found| found.is_file() && found.len() > bytes_max);
     if large { set_aside(log, files_max).map(|()| true) } else { Ok(false) }
 }
 
-/// Renames a log after the time and removes the oldest of those set aside before.
-// DEVIATION: logs that are set aside are not compressed.
+/// Renames a log with a timestamp and removes the oldest rotated logs.
+// DEVIATION: rotated logs are not compressed.
 fn set_aside(log: &Path, files_max: usize) -> std::io::Result<()> {
     let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let dir = log.parent().unwrap_or(Path::new("/"));
@@ -290,7 +289,7 @@ fn set_aside(log: &Path, files_max: usize) -> std::io::Result<()> {
         .map(|entry| entry.path())
         .collect();
     aside.sort();
-    // The one that is written counts too.
+    // The current log counts towards the maximum.
     let keep = files_max.saturating_sub(1);
     let drop = aside.len().saturating_sub(keep);
     aside.iter().take(drop).try_for_each(std::fs::remove_file)
@@ -301,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_many_logs_are_kept() {
+    fn rotated_logs_are_kept_up_to_the_maximum() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("0.log");
         for n in 0..4 {

@@ -1,4 +1,4 @@
-//! Images: there before a container is made, pulled as its policy says and with the secrets of its pod.
+//! Image manager: ensures that a container's image is present, according to its pull policy and the pod's pull secrets.
 
 mod credentials;
 mod pulls;
@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::runtime::Runtime;
 use crate::security::ImageUser;
 
-/// Pulls images, so many at a time.
+/// Pulls images with limited concurrency.
 pub struct Images {
     runtime: Runtime,
     turns: Semaphore,
@@ -27,49 +27,36 @@ pub struct Images {
     settled: OnceCell<()>,
 }
 
-/// An image that is there.
+/// An image that is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The runtime's name for it.
+    /// The runtime's image reference.
     pub reference: String,
-    /// Whom it wants to run as.
+    /// The user of the image's configuration.
     pub user: ImageUser,
 }
 
-/// Why an image is not there.
+/// An image is not available. Variants correspond to upstream's container waiting reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// It is not here and must not be pulled.
+    /// The image is absent and its pull policy is `Never`.
     #[error("Container image \"{0}\" is not present with pull policy of Never")]
     NeverPull(String),
-    /// It is here, is not this pod's to use, and must not be pulled.
+    /// The image is present, the pod's credentials do not allow its use, and its pull policy is `Never`.
     #[error(
         "Container image \"{0}\" is present with pull policy of Never but does not have the proper auth credentials"
     )]
     NotAllowed(String),
-    /// It could not be pulled.
     #[error("{0}")]
     Pull(String),
-    /// Its name is none.
     #[error("Failed to apply default image tag \"{image}\": {problem}")]
-    Name {
-        /// The name.
-        image: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The runtime could not say.
+    Name { image: String, problem: String },
     #[error("Failed to inspect image \"{image}\": {problem}")]
-    Inspect {
-        /// Which one.
-        image: String,
-        /// What is wrong.
-        problem: String,
-    },
+    Inspect { image: String, problem: String },
 }
 
 impl ImageError {
-    /// The word for machines.
+    /// Returns the waiting reason of the container status.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NeverPull(_) | Self::NotAllowed(_) => "ErrImageNeverPull",
@@ -81,7 +68,7 @@ impl ImageError {
 }
 
 impl Images {
-    /// Images of a runtime.
+    /// Creates the image manager of a runtime.
     pub fn new(runtime: Runtime, config: &Config) -> Self {
         Self {
             runtime,
@@ -91,7 +78,7 @@ impl Images {
         }
     }
 
-    /// Has an image be there; tells what it does by `tell`.
+    /// Ensures that an image is present and usable by the pod, and pulls it if necessary. Reports progress with `tell`.
     pub async fn ensure(
         &self,
         image: &str,
@@ -126,7 +113,7 @@ impl Images {
         }
     }
 
-    /// Brings what is known of pulls in line with what is there.
+    /// Reconciles the pull records with the images of the runtime.
     async fn settle(&self, image: &str) -> Result<(), ImageError> {
         let listed = async {
             let request = v1::ListImagesRequest { filter: None };
@@ -163,7 +150,7 @@ impl Images {
                 return Err(error);
             }
         };
-        // What is removed meanwhile is forgotten sooner or later; a runtime that does not answer now is asked next time.
+        // Failures are ignored: the next pull reconciles the records again.
         let _ = self.settle(image).await;
         let (took, waited) = (shown(begun.elapsed()), shown(asked.elapsed()));
         let message = format!(
@@ -174,7 +161,8 @@ impl Images {
         Ok(read(status))
     }
 
-    /// Pulls with each of the credentials until one does, or without any if there are none; says which one did.
+    /// Pulls with each credential until one succeeds, or without credentials if there are none. Returns the credential
+    /// that succeeded.
     async fn fetch(
         &self,
         image: &str,
@@ -207,7 +195,7 @@ impl Images {
         }
     }
 
-    /// Whether the runtime has an image. A runtime that does not answer has none.
+    /// Whether the runtime has an image; false if the runtime does not respond.
     pub async fn is_present(&self, image: &str) -> bool {
         matches!(self.find(image).await, Ok(Some(_)))
     }
@@ -229,7 +217,7 @@ impl Images {
     }
 }
 
-/// A duration as upstream's messages have it: milliseconds below a second.
+/// Formats a duration as upstream's messages do: milliseconds below one second.
 fn shown(duration: std::time::Duration) -> String {
     if duration.as_secs() == 0 {
         format!("{}ms", duration.as_millis())

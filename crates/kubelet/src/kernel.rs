@@ -1,8 +1,8 @@
-//! `protectKernelDefaults`: the settings of the kernel that Kubernetes expects.
+//! `protectKernelDefaults`: the kernel parameters that the kubelet expects.
 
 use std::path::Path;
 
-/// What the kernel must be set to, by the path below /proc/sys.
+/// Expected values by path below `/proc/sys`.
 const EXPECTED: &[(&str, i64)] = &[
     ("vm/overcommit_memory", 1),
     ("vm/panic_on_oom", 0),
@@ -12,8 +12,8 @@ const EXPECTED: &[(&str, i64)] = &[
     ("kernel/keys/root_maxbytes", 25_000_000),
 ];
 
-/// Every setting below a directory that is not what Kubernetes expects, in upstream's words.
-// DEVIATION: without protectKernelDefaults the kernel's settings are left as they are; upstream's kubelet changes them.
+/// Returns upstream's error message for every parameter below `sys` that differs from its expected value.
+// DEVIATION: without protectKernelDefaults, kernel parameters stay unchanged; upstream's kubelet sets them.
 pub fn unexpected(sys: &Path) -> Vec<String> {
     let check = |(path, expected): &(&str, i64)| {
         let found = std::fs::read_to_string(sys.join(path)).unwrap_or_default();
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_differ_are_named_with_what_is_expected() {
+    fn differing_kernel_parameters_are_reported_with_expected_values() {
         let dir = tempfile::tempdir().unwrap();
         for (path, value) in EXPECTED {
             let file = dir.path().join(path);

@@ -1,4 +1,4 @@
-//! A kubelet: everything it consists of, started together.
+//! The kubelet: starts and owns all of its tasks.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -48,51 +48,45 @@ use crate::topology::{Nodes, Topology};
 use crate::users::Users;
 use crate::volumes::Volumes;
 
-/// How often manifests are looked at.
+/// Interval at which static pod manifests are read.
 const MANIFESTS_EVERY: std::time::Duration = std::time::Duration::from_secs(20);
-/// Pods whose objects changed, waiting to be looked at.
+/// Capacity of the channel of pods whose referenced objects changed.
 const NOTICES_MAX: usize = 4096;
 
-/// Why a kubelet does not start.
+/// The kubelet could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The runtime does not answer.
-    #[error("the container runtime does not answer")]
+    #[error("the container runtime does not respond")]
     Runtime(#[source] tonic::Status),
-    /// Its directory cannot be made.
-    #[error("cannot make {path}")]
+    #[error("failed to create {path}")]
     Directory {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// Its server does not start.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// What is reserved of nodes is not what is reserved of the machine.
+    /// The sum of `reservedMemory` differs from the memory reserved by Node Allocatable.
     #[error(
         "the total amount \"{given}\" of type \"memory\" is not equal to the value \"{wanted}\" determined by Node Allocatable feature"
     )]
     ReservedMemory {
-        /// What `reservedMemory` says.
+        /// The sum of `reservedMemory`.
         given: Quantity,
-        /// What `kubeReserved`, `systemReserved` and `evictionHard` say.
+        /// The sum of `kubeReserved`, `systemReserved` and `evictionHard`.
         wanted: Quantity,
     },
-    /// Control groups are to be made by a systemd that is not there.
-    #[error("cgroupDriver: systemd cannot be used")]
+    /// The systemd cgroup driver is configured and systemd is unavailable.
+    #[error("cgroupDriver: systemd is not available")]
     Groups(#[from] SystemdError),
-    /// The kernel is not set as Kubernetes expects, and `protectKernelDefaults` says that it must be.
+    /// `protectKernelDefaults` is set and kernel parameters differ.
     #[error("protectKernelDefaults: {0}")]
     Kernel(String),
-    /// The machine has no address.
-    #[error("the node's address cannot be found out: give --node-ip")]
+    #[error("failed to detect the node's address: set --node-ip")]
     Address,
 }
 
-/// A running kubelet. Dropped, it stops; its pods go on.
+/// A running kubelet. Dropping it stops the kubelet; its pods keep running.
 pub struct Kubelet {
     tasks: JoinSet<()>,
     registered: Arc<Notify>,
@@ -101,7 +95,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts everything. Containers wait for the gate, if there is one.
+    /// Starts all tasks. Containers start after the gate has passed, if there is one.
     pub async fn start(
         mut config: Config,
         client: Client,
@@ -188,29 +182,30 @@ impl Kubelet {
         Ok(Self { tasks, registered, address, shutdown })
     }
 
-    /// Waits for the node to be registered for the first time.
+    /// Waits for the first registration of the node.
     pub async fn registered(&self) {
         self.registered.notified().await;
     }
 
-    /// Where its server listens.
+    /// Returns the listen address of the server.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends all pods if its configuration gives them time for that; otherwise they go on.
-    // DEVIATION: without a system that announces its shutdown, a kubelet that is told to stop takes it for one, if it gives pods time.
+    /// Terminates all pods if a shutdown grace period is configured; otherwise they keep running.
+    // DEVIATION: without a system service that announces shutdowns, stopping the kubelet counts as node shutdown if a
+    // shutdown grace period is configured.
     pub async fn shut_down(&mut self) {
         if let Some((shutdown, config)) = self.shutdown.take() {
             shutdown.run(&config).await;
         }
     }
 
-    /// Runs until one of its parts fails, which none should.
+    /// Runs until one of its tasks ends, which indicates a failure.
     pub async fn run(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(%error, "a part of the kubelet failed");
+                tracing::error!(%error, "a task of the kubelet failed");
                 return;
             }
         }
@@ -222,7 +217,7 @@ async fn runtime_name(runtime: &Runtime) -> Result<String, StartError> {
     Ok(version.map_err(StartError::Runtime)?.into_inner().runtime_name)
 }
 
-/// Starts to send events, those of the node itself first.
+/// Starts the event recorder; the node's own events are sent first.
 fn record_events(
     tasks: &mut JoinSet<()>,
     client: &Client,
@@ -241,21 +236,22 @@ fn record_events(
     (recorder, events)
 }
 
-/// The cgroups of the QoS classes, which are made at once, and whether all pods together are held to what is not reserved. Pods that need
-/// a cgroup which cannot be made report that themselves.
+/// Creates the cgroups of the QoS classes. Returns them and whether Node Allocatable is enforced. If creation fails,
+/// the pods that need a cgroup report the error.
 fn groups(config: &Config) -> Result<(Groups, bool), StartError> {
     let groups = Groups::new(config)?;
     let mut are_enforced = config.cgroups_per_qos && config.enforce_allocatable;
     if config.cgroups_per_qos
         && let Err(error) = groups.prepare(&available(config))
     {
-        tracing::error!(%error, "the cgroups of the QoS classes cannot be made");
+        tracing::error!(%error, "failed to create the cgroups of the QoS classes");
         are_enforced = false;
     }
     Ok((groups, are_enforced))
 }
 
-/// What a node's pods may use together: all that is not reserved, also what is to be kept free.
+/// Returns the limit of all pods together: the capacity without reserved resources. Eviction thresholds are not
+/// subtracted.
 fn available(config: &Config) -> Amounts {
     let mut all = node::capacity(config, &Machine::read(&config.root_dir));
     for (name, amount) in &mut all {
@@ -265,7 +261,7 @@ fn available(config: &Config) -> Amounts {
     all
 }
 
-/// What workers share, before it is put together.
+/// The inputs of [`Context`].
 struct Parts {
     config: Config,
     client: Client,
@@ -318,7 +314,7 @@ impl Parts {
     }
 }
 
-/// Opens the sockets for what else is on the node.
+/// Opens the sockets for device plugins and the PodResources API.
 fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &Known) -> Result<(), StartError> {
     let root = &context.config.root_dir;
     let failed = |source| StartError::Directory { path: root.clone(), source };
@@ -328,7 +324,7 @@ fn open_sockets(tasks: &mut JoinSet<()>, context: &Arc<Context>, known: &Known) 
     Ok(())
 }
 
-/// Pods of files and of a web server.
+/// Starts the sources of static pods: files and a URL.
 fn statics(tasks: &mut JoinSet<()>, config: &Config) -> StaticPods {
     let mut all = StaticPods::default();
     if let Some(path) = &config.static_pod_path {
@@ -370,13 +366,13 @@ fn check_kernel(config: &Config, sys: &Path) -> Result<(), StartError> {
     if wrong.is_empty() { Ok(()) } else { Err(StartError::Kernel(wrong.join("; "))) }
 }
 
-/// The kubelet's directory without symbolic links in its path: the kernel lists mounts below it by that path.
+/// Creates the kubelet's directory and resolves symlinks in its path: the kernel lists mounts by the resolved path.
 fn root_directory(path: &Path) -> Result<PathBuf, StartError> {
     make_directory(path, 0o750)?;
     std::fs::canonicalize(path).map_err(|source| StartError::Directory { path: path.to_owned(), source })
 }
 
-/// Creates the directories that the kubelet needs from the start, and returns that of the plugins' sockets.
+/// Creates the kubelet's directories. Returns the directory of plugin registration sockets.
 fn make_directories(config: &Config) -> Result<PathBuf, StartError> {
     let sockets = config.root_dir.join("plugins_registry");
     make_directory(&config.root_dir.join("pods"), 0o750)?;
@@ -389,7 +385,7 @@ fn make_directory(path: &Path, mode: u32) -> Result<(), StartError> {
     sys::create_dirs(path, mode).map_err(|source| StartError::Directory { path: path.to_owned(), source })
 }
 
-/// Memory is not given out twice: what nodes keep is what the machine keeps.
+/// Checks that the memory reserved per NUMA node equals the node's reserved memory.
 fn check_reserved_memory(config: &Config) -> Result<(), StartError> {
     if !config.memory_by_nodes {
         return Ok(());
@@ -410,7 +406,7 @@ fn memory(config: &Config, machine: &Machine) -> Memory {
     Memory::given_away(&config.root_dir, Bank::new(numa::memory(bytes), &config.reserved_memory))
 }
 
-/// Starts to watch objects of a kind and keeps what `keep` makes of each.
+/// Starts a watch of a resource. Its cache keeps the result of `keep` for each object.
 fn watched<T: Send + Sync + 'static>(
     tasks: &mut JoinSet<()>,
     client: &Client,
@@ -429,7 +425,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protect_kernel_defaults_refuses_to_start_with_other_kernel_settings() {
+    fn protect_kernel_defaults_fails_start_with_other_kernel_settings() {
         let sys = tempfile::tempdir().unwrap();
         std::fs::create_dir(sys.path().join("vm")).unwrap();
         std::fs::write(sys.path().join("vm/overcommit_memory"), "0\n").unwrap();

@@ -1,13 +1,13 @@
-//! The node's agent: pods from the API server, containers through CRI.
+//! The kubelet: runs the pods of a node through CRI.
 //!
 //! ```text
-//!   API server ──watch──> pods ──> one worker a pod: observe ──> plan ──> execute ──> CRI
+//!   API server ──watch──> pods ──> one worker per pod: observe ──> plan ──> execute ──> CRI
 //!                                        ^                                   │
 //!        status, once per change <───────┴──── events, timers, probes <──────┘
 //! ```
 //!
-//! What decides is pure: [`plan`] says what to do next for a pod, [`status`] what to say of it, and the modules around them
-//! put a pod into CRI's words. What does knows no rules.
+//! Decisions are pure functions: [`plan`] returns the next actions of a pod and [`status`] its status; the modules
+//! around them build CRI messages. The workers that execute actions make no decisions.
 
 pub mod admission;
 pub mod backoff;

@@ -1,4 +1,4 @@
-//! The files of containers' logs, under the names that people and collectors of logs look for, and their end.
+//! Container log files: their paths, the symlinks that log collectors read, and their removal.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use crate::pod::Pod;
 
-/// The longest name of a file.
+/// Maximum length of a file name.
 const NAME_BYTES_MAX: usize = 255;
-/// How the names of logs end.
 const SUFFIX: &str = ".log";
 
-/// The logs of a node's containers: `<namespace>_<pod>_<uid>/<container>/<attempt>.log`, and links to them that name the container.
+/// The logs of a node's containers: `<namespace>_<pod>_<uid>/<container>/<attempt>.log`, and symlinks to them that name
+/// the container.
 #[derive(Clone, Debug)]
 pub struct Logs {
     pods: PathBuf,
@@ -20,46 +20,45 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Logs below a directory.
-    // DEVIATION: links to logs are in `containers` beside `podLogsDir`, so that several kubelets of one machine keep apart; upstream has them in /var/log/containers wherever logs are.
+    // DEVIATION: symlinks to logs are in `containers` beside `podLogsDir`, so that several kubelets of one host stay
+    // separate; upstream always uses /var/log/containers.
     pub fn new(pods: &Path) -> Self {
         Self { pods: pods.to_owned(), links: pods.with_file_name("containers") }
     }
 
-    /// The directory of the links.
     pub fn links_dir(&self) -> &Path {
         &self.links
     }
 
-    /// Where a pod's logs are.
+    /// Returns the log directory of a pod.
     pub fn of(&self, pod: Pod<'_>) -> PathBuf {
         self.named(pod.namespace(), pod.name(), pod.uid())
     }
 
-    /// Where the logs of a pod are of which only this is known.
+    /// Returns the log directory of a pod of which only the identity is known.
     pub fn named(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.pods.join(format!("{namespace}_{name}_{uid}"))
     }
 
-    /// Links the log of a container that has started to a name that tells whose it is.
+    /// Creates the symlink to the log of a started container.
     pub fn link(&self, pod: Pod<'_>, container: &str, attempt: u32, id: &str) -> io::Result<()> {
         let log = self.of(pod).join(container).join(format!("{attempt}{SUFFIX}"));
-        // Where the runtime keeps no file there is nothing to link.
+        // Runtimes that write no log file need no symlink.
         if !log.exists() {
             return Ok(());
         }
         std::fs::create_dir_all(&self.links)?;
         let link = self.links.join(link_name(pod, container, id));
         match symlink(log, link) {
-            // Names are cut off where they are too long, and may then be another's.
+            // Truncated names can collide; the existing symlink stays.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             done => done,
         }
     }
 
-    /// Removes the log of one container, what was set aside of it, and its link.
+    /// Removes the log of one container, its rotated logs and its symlink.
     pub fn remove_one(&self, log: &Path) {
-        // A runtime that tells no log, or one elsewhere, keeps it itself.
+        // A runtime that reports no log path, or one outside the log directory, manages the log itself.
         let Some(dir) = log.parent().filter(|_| log.starts_with(&self.pods)) else { return };
         self.unlink(log);
         let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -69,12 +68,12 @@ impl Logs {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().filter(parts) {
-            // What cannot be removed now goes with its pod.
+            // Files that cannot be removed now are removed with their pod.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 
-    /// Removes a pod's logs; that there were none is no failure.
+    /// Removes a pod's logs and symlinks; missing logs are not an error.
     pub fn remove_all(&self, pod: Pod<'_>) {
         let dir = self.of(pod);
         self.unlink(&dir);
@@ -83,21 +82,21 @@ impl Logs {
         }
     }
 
-    /// Removes the logs of pods that are gone: a kubelet that is killed while it cleans up after one leaves them behind.
+    /// Removes the logs of deleted pods, which a kubelet that was killed during cleanup leaves behind.
     pub fn remove_strangers(&self, gone: &BTreeSet<String>) {
         for entry in std::fs::read_dir(&self.pods).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(uid) = name.to_str().and_then(owner).filter(|uid| gone.contains(*uid)) else { continue };
-            tracing::info!(uid, "removes the logs of a pod that is gone");
+            tracing::info!(uid, "removing the logs of a deleted pod");
             self.unlink(&entry.path());
             if let Err(error) = sys::remove_tree(&entry.path()) {
-                tracing::warn!(uid, %error, "logs of a pod that is gone cannot be removed");
+                tracing::warn!(uid, %error, "failed to remove the logs of a deleted pod");
             }
         }
     }
 
-    /// Removes the links to a log, or to what is below a directory. Whether there is a log at their end does not matter:
-    /// one that is just being set aside is not there for a moment.
+    /// Removes the symlinks to a log, or to logs below a directory. Ignores whether the target exists, since a log is
+    /// missing for a moment during rotation.
     fn unlink(&self, log: &Path) {
         for link in std::fs::read_dir(&self.links).into_iter().flatten().flatten() {
             if std::fs::read_link(link.path()).is_ok_and(|to| to.starts_with(log)) {
@@ -113,7 +112,7 @@ fn link_name(pod: Pod<'_>, container: &str, id: &str) -> String {
     name + SUFFIX
 }
 
-/// The pod whose logs are in a directory of this name: namespace, name and uid, of which none has an underscore.
+/// Returns the UID from the name of a pod's log directory. Namespace, name and UID contain no underscores.
 fn owner(name: &str) -> Option<&str> {
     let mut parts = name.split('_');
     let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_go_with_their_pods_and_what_is_not_a_pods_stays() {
+    fn logs_are_removed_with_their_pods_and_other_files_stay() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["default_a_here", "default_b_gone", "gone", "b_gone", "a_b_gone_d", "__gone"] {
             std::fs::create_dir_all(dir.path().join(name).join("c")).unwrap();
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_found_by_the_name_of_its_container_until_it_goes() {
+    fn log_symlink_exists_until_the_log_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (logs, links) = (Logs::new(&dir.path().join("pods")), dir.path().join("containers"));
         let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}});
@@ -165,7 +164,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(links.join("p_n_c-2.log")).unwrap(), "1.log");
         logs.remove_one(&of_container.join("0.log"));
         assert_eq!((names(&links), names(&of_container)), (vec!["p_n_c-2.log".into()], vec!["1.log".into()]));
-        // A log that is being set aside is not there for a moment, and its link stays.
+        // A log that is being rotated is missing for a moment, and its symlink stays.
         std::fs::remove_file(of_container.join("1.log")).unwrap();
         logs.remove_one(&of_container.join("0.log"));
         assert_eq!(names(&links), ["p_n_c-2.log"]);
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_too_long_is_cut_off() {
+    fn long_symlink_names_are_truncated() {
         let pod = value!({"metadata": {"name": ("p".repeat(253)), "namespace": "n"}});
         assert_eq!(link_name(Pod(&pod), "c", "1"), format!("{}.log", "p".repeat(251)));
     }

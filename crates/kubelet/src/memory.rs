@@ -1,7 +1,8 @@
-//! Memory of its own NUMA nodes for containers of guaranteed pods, if the kubelet is told to give it out.
+//! Memory manager, `Static` policy: memory of dedicated NUMA nodes for containers of Guaranteed pods.
 //!
-//! Admission of a pod takes memory of nodes, its end gives it back. Who has what is in a file before a container starts; the
-//! kernel holds containers to their nodes, and their groups to their limits.
+//! Admission of a pod allocates memory of NUMA nodes; its termination releases it. Allocations are checkpointed before
+//! a container starts. The kernel restricts containers to their NUMA nodes with cpusets, and their cgroups limit the
+//! amount.
 
 pub mod bank;
 
@@ -19,7 +20,7 @@ use bank::{Amount, Bank, Block};
 
 const FILE: &str = "memory_manager_state";
 
-/// The memory of a node. Clones share it.
+/// The memory manager of a node. Clones share its state.
 #[derive(Clone)]
 pub struct Memory(Option<Arc<Shared>>);
 
@@ -29,18 +30,18 @@ struct Shared {
 }
 
 impl Memory {
-    /// Everybody's memory may be anywhere.
+    /// Returns a manager with the `None` policy: no container is restricted to NUMA nodes.
     pub const fn shared_by_all() -> Self {
         Self(None)
     }
 
-    /// Memory is given out; who had which before is remembered.
+    /// Returns a manager with the `Static` policy that restores the allocations of its checkpoint.
     pub fn given_away(root: &Path, mut bank: Bank) -> Self {
         bank.restore(read(&root.join(FILE)));
         Self(Some(Arc::new(Shared { dir: root.to_owned(), bank: Mutex::new(bank) })))
     }
 
-    /// Lets memory be given to a pod: all that `then` gives, or none if it fails.
+    /// Runs `then`, which allocates memory to a pod, and checkpoints the result. Rolls everything back on failure.
     pub fn giving<T, E: From<io::Error>>(&self, then: impl FnOnce(Option<&mut Bank>) -> Result<T, E>) -> Result<T, E> {
         let Some(shared) = &self.0 else { return then(None) };
         let mut bank = shared.bank();
@@ -57,7 +58,7 @@ impl Memory {
         outcome
     }
 
-    /// Gives back what pods had that are gone.
+    /// Releases the memory of deleted pods.
     pub fn keep_only(&self, is_here: impl Fn(&str) -> bool) {
         let Some(shared) = &self.0 else { return };
         let mut bank = shared.bank();
@@ -68,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// The nodes that a container's memory comes from, as the kernel writes them; empty for any.
+    /// Returns the NUMA nodes of a container in the kernel's list format; empty for any.
     pub fn of(&self, pod: Pod<'_>, container: Container<'_>) -> String {
         let Some(shared) = &self.0 else { return String::new() };
         let bank = shared.bank();
@@ -76,12 +77,12 @@ impl Memory {
         crate::cpus::listed(&nodes.into_iter().flat_map(Nodes::iter).collect())
     }
 
-    /// The blocks that a container has.
+    /// Returns the memory blocks of a container.
     pub fn blocks(&self, uid: &str, container: &str) -> Vec<Block> {
         self.0.as_ref().map(|shared| shared.bank().blocks(uid, container).to_vec()).unwrap_or_default()
     }
 
-    /// What can be given out in all: node, kind, bytes.
+    /// Returns all memory that can be allocated: NUMA node, kind, bytes.
     pub fn allocatable(&self) -> Vec<(u32, String, Amount)> {
         self.0.as_ref().map(|shared| shared.bank().allocatable()).unwrap_or_default()
     }
@@ -93,7 +94,7 @@ impl Shared {
     }
 }
 
-/// Who had what; nobody anything if that cannot be read.
+/// Reads the checkpoint; an unreadable checkpoint contains no allocations.
 fn read(file: &Path) -> Vec<(String, String, Vec<Block>)> {
     let state = fs::read(file).ok().and_then(|text| json::parse(&text).ok()).unwrap_or_default();
     let block = |value: &Value| {
@@ -156,7 +157,7 @@ mod tests {
     use crate::topology::Provider;
 
     #[test]
-    fn who_has_which_memory_survives_a_restart() {
+    fn memory_allocations_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let amounts = BTreeMap::from([(0, BTreeMap::from([("memory".to_owned(), 100)]))]);
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources":

@@ -1,4 +1,4 @@
-//! The node itself: what it is, what it has, how it is, as an object of the API.
+//! The Node object: capacity, labels, conditions and status of the node.
 
 mod events;
 mod lease;
@@ -19,27 +19,26 @@ pub use lease::keep as keep_lease;
 pub use oom::watch as watch_oom;
 pub use register::{Pressure, Registration, Situation, ask_runtime, keep as keep_registered, keep_network};
 
-/// The version of Kubernetes that this kubelet is one of.
+/// The Kubernetes version of this kubelet.
 pub const VERSION: &str = "v1.36.4";
 
-/// What the runtime says of itself.
+/// The properties that the runtime reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeFacts {
-    /// `knarr`, `containerd`.
+    /// Such as `knarr` or `containerd`.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// Why it cannot make containers, if it cannot.
+    /// The reason if the runtime is not ready.
     pub not_ready: Option<String>,
-    /// What its handlers can do, as the API says it.
+    /// Runtime handlers with their features, as in the node status.
     pub handlers: Vec<Value>,
-    /// Whether it knows how to choose supplemental groups.
+    /// Whether the runtime supports `supplementalGroupsPolicy`.
     pub supplemental_groups: bool,
-    /// Images: their names and sizes.
+    /// Names and size in bytes of each image.
     pub images: Vec<(Vec<String>, i64)>,
 }
 
-/// What a node has in all.
+/// Returns the node's capacity.
 pub fn capacity(config: &Config, machine: &Machine) -> Amounts {
     let number = |value: i64, format| Quantity::new(value, format);
     let mut all = Amounts::from([
@@ -54,7 +53,7 @@ pub fn capacity(config: &Config, machine: &Machine) -> Amounts {
     all
 }
 
-/// What a node has for pods: less what is reserved and what is kept free.
+/// Returns the node's allocatable resources: the capacity less reserved amounts and hard eviction thresholds.
 pub fn allocatable(config: &Config, machine: &Machine) -> Amounts {
     let capacity = capacity(config, machine);
     let mut all = capacity.clone();
@@ -74,7 +73,7 @@ pub fn allocatable(config: &Config, machine: &Machine) -> Amounts {
     all
 }
 
-/// A threshold as an amount: absolute, or a part of what there is.
+/// Converts an eviction threshold to an amount; percentages are relative to `of`.
 pub fn threshold(text: &str, of: Quantity) -> Quantity {
     match text.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok()) {
         Some(percent) => Quantity::new((of.value() as f64 * percent / 100.0) as i64, of.format()),
@@ -82,7 +81,7 @@ pub fn threshold(text: &str, of: Quantity) -> Quantity {
     }
 }
 
-/// The object that a kubelet makes of its node.
+/// Returns the Node object that the kubelet creates.
 pub fn object(config: &Config, machine: &Machine, status: Value) -> Value {
     let mut labels: Object = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     for (key, value) in own_labels(config, machine) {
@@ -101,7 +100,7 @@ pub fn object(config: &Config, machine: &Machine, status: Value) -> Value {
         "spec": spec, "status": status})
 }
 
-/// The labels that every node has.
+/// Returns the labels that every node has.
 pub fn own_labels(config: &Config, machine: &Machine) -> [(&'static str, String); 5] {
     [
         ("beta.kubernetes.io/arch", machine.architecture.to_owned()),
@@ -112,27 +111,21 @@ pub fn own_labels(config: &Config, machine: &Machine) -> [(&'static str, String)
     ]
 }
 
-/// What everything about a node's status depends on.
+/// The inputs of the node status.
 pub struct Observed<'a> {
-    /// How the kubelet is set up.
     pub config: &'a Config,
-    /// The machine.
     pub machine: &'a Machine,
-    /// The runtime.
     pub runtime: &'a RuntimeFacts,
-    /// How it is.
     pub situation: &'a Situation,
-    /// The addresses of the node.
     pub addresses: &'a [String],
-    /// The port of the kubelet's server.
+    /// Port of the kubelet's server.
     pub port: u16,
-    /// The status as it is known.
+    /// The current status of the Node object.
     pub known: &'a Value,
-    /// The time.
     pub now: Time,
 }
 
-/// The status of a node. Times of transitions are kept, and so is what others wrote.
+/// Returns the node status. Keeps transition times and fields of other writers.
 pub fn status(observed: &Observed<'_>) -> Value {
     let Observed { config, machine, runtime, known, .. } = *observed;
     let amounts = |amounts: Amounts| -> Object {
@@ -179,14 +172,14 @@ pub fn status(observed: &Observed<'_>) -> Value {
     Value::Object(status)
 }
 
-/// What this kubelet can do that not every one can, in the order of the alphabet: pods that need it are placed by that.
+/// Returns the node's declared features in alphabetical order, which the scheduler matches with pods that need them.
 fn declared(runtime: &RuntimeFacts) -> Vec<Value> {
-    // The streams of the runtime inside are WebSockets already, and the API server need not translate.
+    // The built-in runtime streams over WebSockets, so the API server need not translate them.
     let streams = (runtime.name == "knarr").then_some("ExtendWebSocketsToKubelet");
     streams.into_iter().chain(["RestartAllContainersOnContainerExits"]).map(Value::from).collect()
 }
 
-/// The resources that others gave a node in its known status: those whose names belong to a domain that is not Kubernetes' own.
+/// Returns the extended resources in the known status: names with a domain other than Kubernetes' own.
 fn extended(known: &Value) -> Amounts {
     let is_extended = |name: &str| name.contains('/') && !name.contains("kubernetes.io/");
     let mut all = resources::amounts(&known["capacity"]);
@@ -194,8 +187,8 @@ fn extended(known: &Value) -> Amounts {
     all
 }
 
-/// The status of a node that was there before this kubelet: nobody vouches for the resources that others gave it until they do
-/// so again.
+/// Returns the status of an existing node with zero capacity for extended resources, until their owners report them
+/// again.
 pub fn without_extended(known: &Value) -> Value {
     let mut status = known.clone();
     for name in extended(known).keys() {
@@ -270,7 +263,7 @@ fn conditions(observed: &Observed<'_>) -> Vec<Value> {
     list
 }
 
-/// Whether a status says anything new apart from when it was made.
+/// Whether a status differs from the known one in anything except heartbeat times.
 pub fn is_news(known: &Value, status: &Value) -> bool {
     without_heartbeats(known) != without_heartbeats(status)
 }
@@ -293,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_and_kept_free_is_not_for_pods() {
+    fn reserved_resources_and_eviction_thresholds_are_not_allocatable() {
         let mut config = Config::new("n");
         config.reserved = Amounts::from([("cpu".to_owned(), "500m".parse().unwrap())]);
         let shown = |amounts: &Amounts, name: &str| amounts[name].to_string();
@@ -305,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_of_others_stay_until_they_take_them_away_or_the_kubelet_starts_again() {
+    fn extended_resources_stay_until_removed_or_kubelet_restarts() {
         let (config, machine, runtime) = (Config::new("n"), machine(), RuntimeFacts::default());
         let devices = [("example.com/device".to_owned(), crate::devices::Counts { capacity: 2, allocatable: 1 })];
         let situation = Situation { devices: devices.into(), ..Situation::default() };
@@ -345,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_alone_is_no_news_and_a_change_is() {
+    fn heartbeats_alone_do_not_count_as_a_status_change() {
         let (config, machine) = (Config::new("n"), machine());
         let make = |known: &Value, runtime: &RuntimeFacts, now: i64| {
             let (situation, addresses) = (Situation::default(), ["192.0.2.1".to_owned()]);

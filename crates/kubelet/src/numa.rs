@@ -1,4 +1,4 @@
-//! The machine's NUMA nodes: which processors and how much memory each has.
+//! NUMA nodes of the host: their CPUs and memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::memory::bank::Amount;
 
 const ROOT: &str = "/sys/devices/system/node";
 
-/// The node of each processor.
+/// Returns the NUMA node of each CPU.
 pub fn of_processors() -> BTreeMap<u32, u32> {
     let mut found = BTreeMap::new();
     for (node, dir) in nodes(Path::new(ROOT)) {
@@ -19,7 +19,7 @@ pub fn of_processors() -> BTreeMap<u32, u32> {
     found
 }
 
-/// What memory of which kind each node has; a machine that does not say has one, with all of its memory.
+/// Returns the memory of each NUMA node by kind. A host without NUMA information has one node with all memory.
 pub fn memory(machine_bytes: u64) -> BTreeMap<u32, BTreeMap<String, Amount>> {
     let found = memory_at(Path::new(ROOT));
     if found.is_empty() {
@@ -53,7 +53,7 @@ fn memory_at(root: &Path) -> BTreeMap<u32, BTreeMap<String, Amount>> {
     all
 }
 
-/// The size of a page as resources are named: `2Mi`, `1Gi`.
+/// Returns a huge page size as in resource names: `2Mi`, `1Gi`.
 fn page_name(kib: u64) -> String {
     match kib {
         kib if kib % (1 << 20) == 0 => format!("{}Gi", kib >> 20),
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_read_as_the_kernel_tells_them() {
+    fn numa_nodes_are_read_from_sysfs() {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);

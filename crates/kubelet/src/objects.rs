@@ -1,4 +1,4 @@
-//! The config maps, secrets and trust bundles that pods of this node refer to: one watch each, for as long as a pod does.
+//! Watches of the ConfigMaps, Secrets and ClusterTrustBundles that pods of this node refer to, one per object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,27 +12,25 @@ use tokio::task::AbortHandle;
 
 use crate::pod::Pod;
 
-/// An object whose first state does not come in time counts as absent for now.
+/// Timeout for the initial state of a watched object, which counts as absent afterwards.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The name under which all objects of a kind are referred to.
+/// Name that refers to all objects of a kind.
 const EVERY: &str = "*";
 
-/// What a pod may refer to.
+/// Kinds of objects that a pod may refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A config map.
     ConfigMap,
-    /// A secret.
     Secret,
-    /// Trust bundles: all of them, since some are meant by their signer and labels.
+    /// All ClusterTrustBundles, since some are selected by signer and labels.
     TrustBundle,
 }
 
 /// The objects that pods of this node refer to.
 pub struct Objects {
     client: Client,
-    /// Told the uids of pods, as names, whose objects changed.
+    /// Receives the UIDs of pods, as names, whose objects changed.
     notices: Notices,
     watched: Mutex<BTreeMap<(Kind, Key), Watched>>,
 }
@@ -60,7 +58,7 @@ impl Kind {
     }
 }
 
-/// What a pod refers to, by kind and name.
+/// Returns the objects that a pod refers to, by kind and name.
 pub fn references(pod: Pod<'_>) -> BTreeSet<(Kind, String)> {
     let mut found = BTreeSet::new();
     let mut note = |kind: Kind, name: Option<&str>| {
@@ -95,12 +93,12 @@ pub fn references(pod: Pod<'_>) -> BTreeSet<(Kind, String)> {
 }
 
 impl Objects {
-    /// Objects that are asked of `client`; pods are told of changes by `notices`.
+    /// Creates an empty cache. `notices` receives the pods whose objects changed.
     pub fn new(client: Client, notices: Notices) -> Self {
         Self { client, notices, watched: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Watches what a pod refers to now, and no longer what only it referred to before.
+    /// Watches the objects that a pod refers to, and stops watches that only its previous version needed.
     pub fn follow(&self, pod: Pod<'_>) {
         let wanted: BTreeSet<(Kind, Key)> =
             references(pod).into_iter().map(|(kind, name)| (kind, kind.key(pod, &name))).collect();
@@ -112,13 +110,13 @@ impl Objects {
         drop_user(&mut watched, pod.uid(), &wanted);
     }
 
-    /// A pod has gone.
+    /// Stops the watches that only this pod needed.
     pub fn forget(&self, uid: &str) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         drop_user(&mut watched, uid, &BTreeSet::new());
     }
 
-    /// What a pod refers to as it is now, `None` where there is nothing.
+    /// Returns the current objects that a pod refers to; `None` for absent ones.
     pub async fn of(&self, pod: Pod<'_>) -> BTreeMap<Kind, BTreeMap<String, Option<Value>>> {
         let mut all = BTreeMap::from([(Kind::ConfigMap, BTreeMap::new()), (Kind::Secret, BTreeMap::new())]);
         for (kind, name) in references(pod) {
@@ -185,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_a_pod_refers_to_is_found() {
+    fn all_references_of_a_pod_are_found() {
         let pod = value!({"spec": {
             "imagePullSecrets": [{"name": "pull"}],
             "containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "s1"}}}], "envFrom": [{"configMapRef": {"name": "c1"}}]}],

@@ -1,38 +1,30 @@
-//! What the runtime has of a pod: its sandboxes and containers, newest first.
+//! The runtime's state of a pod: its sandboxes and containers, newest first.
 
 use cri::v1;
 use machinery::time::Time;
 
-/// Labels and annotations by which a kubelet finds its own again.
+/// Labels and annotations by which a kubelet recognizes its sandboxes and containers.
 pub mod labels {
-    /// The pod's name.
     pub const POD_NAME: &str = "io.kubernetes.pod.name";
-    /// The pod's namespace.
     pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-    /// The pod's identifier.
     pub const POD_UID: &str = "io.kubernetes.pod.uid";
-    /// The container's name.
     pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-    /// What the container was made from.
+    /// Hash of the container's spec.
     pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
-    /// How often it was started before.
     pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-    /// Where it may leave a last word.
     pub const TERMINATION_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-    /// What stands in for a last word.
     pub const TERMINATION_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-    /// How long it may take to end.
     pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
-    /// Its preStop handler, as JSON; absent if it has none.
+    /// The preStop handler as JSON; absent if there is none.
     pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
-    /// Its ports, as JSON, which a handler may name.
+    /// The container's ports as JSON, which a handler may refer to by name.
     pub const PORTS: &str = "io.kubernetes.container.ports";
 }
 
-/// The exit code of a container of which nobody can say how it ended.
+/// Exit code of a container whose actual exit code is unknown.
 pub const UNKNOWN_EXIT: i32 = 137;
 
-/// What the runtime has of one pod.
+/// The sandboxes and containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimePod {
     /// Newest first.
@@ -41,118 +33,104 @@ pub struct RuntimePod {
     pub containers: Vec<Container>,
 }
 
-/// A sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sandbox {
-    /// The runtime's name for it.
     pub id: String,
-    /// How many came before it.
+    /// Number of previous sandboxes of the pod.
     pub attempt: u32,
-    /// Whether containers can join it.
+    /// Whether containers can join the sandbox.
     pub ready: bool,
-    /// Whether it has the machine's network.
     pub host_network: bool,
-    /// Its addresses, the main one first.
+    /// The primary address comes first.
     pub ips: Vec<String>,
-    /// When it was made, in nanoseconds.
+    /// Creation time in Unix nanoseconds.
     pub created_at: i64,
 }
 
-/// A container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
-    /// The runtime's name for it.
     pub id: String,
-    /// The pod's name for it.
     pub name: String,
-    /// The sandbox it is in.
+    /// ID of the container's sandbox.
     pub sandbox: String,
-    /// How many came before it.
+    /// Number of previous containers with this name.
     pub attempt: u32,
-    /// What it was made from.
+    /// Hash of the spec that the container was created from.
     pub hash: String,
-    /// What it does.
     pub state: State,
-    /// When it was made, in nanoseconds.
+    /// Creation time in Unix nanoseconds.
     pub created_at: i64,
-    /// The image as it was asked for.
+    /// The image as requested by the pod.
     pub image: String,
-    /// The image as it was found.
+    /// The image as resolved by the runtime.
     pub image_ref: String,
-    /// Where its log is.
     pub log_path: String,
-    /// The user that it runs as.
+    /// The effective user.
     pub user: Option<v1::LinuxContainerUser>,
-    /// The limits that it runs under.
+    /// The effective limits.
     pub resources: Option<v1::LinuxContainerResources>,
 }
 
-/// What a container does.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// It is made and does not run yet.
+    /// Created but not started.
     Created,
-    /// It runs.
     Running {
-        /// Since when.
         since: Time,
     },
-    /// It has ended.
     Exited(Exit),
-    /// The runtime does not know.
+    /// The runtime reports an unknown state.
     Unknown,
 }
 
-/// How a container ended.
+/// The termination of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exit {
-    /// Its exit code.
     pub code: i32,
-    /// The runtime's word for it.
+    /// The runtime's reason.
     pub reason: String,
-    /// Its last words, or the runtime's.
+    /// The termination message, or the runtime's message.
     pub message: String,
-    /// When it started, if it did.
+    /// `None` if the container never started.
     pub started_at: Option<Time>,
-    /// When it ended.
     pub finished_at: Time,
 }
 
 impl RuntimePod {
-    /// Puts everything in order, newest first.
+    /// Sorts sandboxes and containers, newest first.
     pub fn sort(&mut self) {
         self.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
         self.containers.sort_by_key(|container| std::cmp::Reverse((container.created_at, container.attempt)));
     }
 
-    /// The newest sandbox.
+    /// Returns the newest sandbox.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         self.sandboxes.first()
     }
 
-    /// The containers of a name, newest first.
+    /// Returns the containers with a name, newest first.
     pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Container> {
         self.containers.iter().filter(move |container| container.name == name)
     }
 
-    /// The newest container of a name.
+    /// Returns the newest container with a name.
     pub fn latest(&self, name: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.name == name)
     }
 
-    /// The containers that run.
+    /// Returns the running containers.
     pub fn running(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|container| container.is_running())
     }
 }
 
 impl Container {
-    /// Whether it runs.
     pub const fn is_running(&self) -> bool {
         matches!(self.state, State::Running { .. })
     }
 
-    /// How it ended, if it has.
+    /// Returns the termination of an exited container.
     pub const fn exit(&self) -> Option<&Exit> {
         match &self.state {
             State::Exited(exit) => Some(exit),
@@ -160,7 +138,7 @@ impl Container {
         }
     }
 
-    /// Reads what CRI says.
+    /// Converts a CRI container status.
     pub fn read(sandbox: &str, status: v1::ContainerStatus) -> Self {
         let state = match status.state() {
             v1::ContainerState::ContainerCreated => State::Created,
@@ -195,7 +173,7 @@ impl Container {
 }
 
 impl Sandbox {
-    /// Reads what CRI says.
+    /// Converts a CRI sandbox status.
     pub fn read(status: v1::PodSandboxStatus) -> Self {
         let network = status.network.clone().unwrap_or_default();
         let more = network.additional_ips.into_iter().map(|ip| ip.ip);
@@ -212,12 +190,12 @@ impl Sandbox {
     }
 }
 
-/// The image as the pod named it, where the runtime remembers.
+/// Returns the image as the pod names it, if the runtime remembers that.
 fn asked_for(image: v1::ImageSpec) -> String {
     if image.user_specified_image.is_empty() { image.image } else { image.user_specified_image }
 }
 
-/// Nanoseconds since 1970 as a time.
+/// Converts Unix nanoseconds.
 pub fn time(nanos: i64) -> Time {
     Time::from_unix(nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000) as u32)
 }

@@ -1,9 +1,9 @@
-//! What to do next for a pod: one safe step from what is wanted, what the runtime has, and what the worker remembers.
+//! Pod planning: the next safe step of a pod, from its spec, the runtime's state and the worker's memory.
 //!
 //! ```text
-//!   sandbox missing or lost ──> kill what is left in it ──> make one ──> init containers, one by one ──> containers
-//!                                                                             sidecars among them, kept running
-//!   ending ──> kill containers ──> kill sidecars, last first ──> stop the sandbox ──> done
+//!   sandbox missing or lost ──> kill its containers ──> create one ──> init containers, sequentially ──> containers
+//!                                                                       sidecars among them, kept running
+//!   terminating ──> kill containers ──> kill sidecars, last first ──> stop the sandbox ──> done
 //! ```
 
 mod ending;
@@ -20,45 +20,45 @@ use crate::pod::{Container, Pod, RestartPolicy, Role};
 use crate::resize::Pending;
 use crate::resources;
 
-/// How many containers of a name are kept.
+/// Number of containers kept per name.
 const KEPT: usize = 2;
-/// Containers that start again because another one ended get no more than a moment, whatever their pod says: nothing goes away.
+/// Grace period of containers that restart because another one requested RestartAllContainers. The pod is not
+/// terminating, so its own grace period does not apply.
 const RESTART_GRACE_SECONDS: i64 = 1;
 
-/// Everything that the decision depends on.
+/// The inputs of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
-    /// The pod as it is wanted.
+    /// The desired pod.
     pub pod: Pod<'a>,
-    /// What the runtime has of it.
     pub runtime: &'a RuntimePod,
-    /// What its worker remembers.
+    /// The worker's memory.
     pub local: &'a Local,
-    /// The time.
     pub now: Time,
 }
 
 impl<'a> Observed<'a> {
-    /// Whether the newest container of a name starts again however it ended: it was killed for that, or another took all with it.
+    /// Whether the newest container with a name restarts regardless of its exit code: it was killed for a restart, or
+    /// RestartAllContainers applies.
     pub fn starts_again(&self, container: Container<'_>) -> bool {
         let known = self.runtime.latest(container.name());
         known.is_some_and(|known| self.local.forced.contains(&known.id) || self.is_past(container, known))
     }
 
-    /// The newest container of a name, unless all have to start again since it was made.
+    /// Returns the newest container with a name, unless RestartAllContainers applied after its creation.
     fn current(&self, container: Container<'_>) -> Option<&'a observed::Container> {
         self.runtime.latest(container.name()).filter(|known| !self.is_past(container, known))
     }
 
-    /// Whether nothing is left of a container but the API server's word that it ended, after which it may not run again.
+    /// Whether the runtime has lost a container that, according to the API server, exited and must not restart.
     pub fn is_over(&self, container: Container<'_>) -> bool {
         let ended = self.pod.known_status(container).at(&["state", "terminated", "exitCode"]);
         let code = ended.and_then(Value::as_int).filter(|_| self.runtime.latest(container.name()).is_none());
-        // A pod of a file begins anew when its machine does.
+        // A static pod starts again after a reboot of its host.
         code.is_some_and(|code| !container.restarts_after(self.pod, code)) && !self.pod.is_static()
     }
 
-    /// What runs still of what must start again because another container ended as it did.
+    /// Returns the running containers that must restart because of RestartAllContainers.
     pub fn past_running(&self) -> impl Iterator<Item = &'a observed::Container> {
         let past = move |known: &&observed::Container| {
             self.pod.container(&known.name).is_some_and(|container| self.is_past(container, known))
@@ -68,12 +68,13 @@ impl<'a> Observed<'a> {
 
     fn is_past(&self, container: Container<'_>, known: &observed::Container) -> bool {
         let Some(at) = self.all_ended_at().filter(|_| container.role != Role::Ephemeral) else { return false };
-        // What was just being started when all had to end is made later, but not after what must come before it.
+        // A container that was being started at that time is created later, but not after the first init container of
+        // the next run.
         let first = self.pod.init_containers().next().and_then(|first| self.runtime.latest(first.name()));
         known.created_at.min(first.map_or(i64::MAX, |first| first.created_at)) <= at
     }
 
-    /// When a container last ended in the way after which all start again, in nanoseconds.
+    /// Returns the latest exit that triggers RestartAllContainers, in Unix nanoseconds.
     fn all_ended_at(&self) -> Option<i64> {
         let ends = self.runtime.containers.iter().filter_map(|known| {
             let (exit, container) = (known.exit()?, self.pod.container(&known.name)?);
@@ -84,154 +85,132 @@ impl<'a> Observed<'a> {
     }
 }
 
-/// What a worker remembers of its pod; all of it can be lost.
+/// A worker's memory of its pod; all of it may be lost.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
-    /// The pod is to end.
+    /// Set once the pod must terminate.
     pub ending: Option<Ending>,
-    /// How long containers that failed are left alone, by name.
+    /// Restart backoffs by container name.
     pub backoffs: Backoffs,
-    /// Containers, by id, that were killed so that they start again.
+    /// IDs of containers that were killed for a restart.
     pub forced: BTreeSet<String>,
-    /// Containers, by id, that are being killed, and when their time is over.
+    /// Containers being killed, by ID, with the end of their grace period.
     pub killing: BTreeMap<String, Time>,
-    /// Something is being made or started.
+    /// A sandbox or container is being created or started.
     pub starting: bool,
-    /// What probes say, by container id.
+    /// Probe results by container ID.
     pub probes: BTreeMap<String, Verdicts>,
-    /// Why containers, by name, do not start.
+    /// Waiting reasons by container name.
     pub waiting: BTreeMap<String, Waiting>,
-    /// Containers, by id, whose resources are being changed.
+    /// In-place resizes in progress, by container ID.
     pub resizing: BTreeMap<String, Resizing>,
-    /// Why the pod has less or more than it should.
+    /// Set while a resize of the pod is pending.
     pub resize: Option<Pending>,
-    /// Why there is no sandbox.
+    /// Set if the sandbox could not be created.
     pub sandbox_failure: Option<Waiting>,
 }
 
-/// A change of what a container may use.
+/// An in-place resize of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resizing {
-    /// When it is tried again.
     pub retry_at: Time,
-    /// Why it failed, if it did.
+    /// Error message of the last attempt, if it failed.
     pub problem: Option<String>,
 }
 
-/// Why and how a pod ends.
+/// The termination of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Why.
     pub cause: Cause,
-    /// Since when.
     pub since: Time,
-    /// How long its containers may take.
     pub grace_seconds: i64,
 }
 
-/// Why a pod ends.
+/// The cause of a pod's termination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Somebody deleted it.
+    /// The pod was deleted in the API server.
     Deleted,
-    /// All its containers have ended for good.
+    /// All containers have exited and will not restart.
     Completed,
-    /// Its time is over, the node is short of something, or it cannot be here at all.
-    Failed {
-        /// A word for machines.
-        reason: String,
-        /// A sentence for people.
-        message: String,
-    },
+    /// The pod exceeded its deadline, was evicted or was rejected.
+    Failed { reason: String, message: String },
 }
 
-/// What the probes of one container say.
+/// Probe results of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// Whether it has started; `None` without a startup probe.
+    /// `None` without a startup probe.
     pub started: Option<bool>,
-    /// Whether it is ready; `None` without a readiness probe.
+    /// `None` without a readiness probe.
     pub ready: Option<bool>,
-    /// The kind of probe that says that it must be killed.
+    /// The kind of probe whose failure requires a kill.
     pub failed: Option<&'static str>,
 }
 
-/// Why something waits.
+/// The waiting reason of a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// A word for machines.
     pub reason: String,
-    /// A sentence for people.
     pub message: String,
-    /// When it is tried again.
     pub retry_at: Time,
 }
 
 /// One safe step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodPlan {
-    /// What to do; what is started is started in this order.
+    /// Starts run in this order.
     pub actions: Vec<Action>,
-    /// When to look again even if nothing happens.
+    /// Time of the next decision if nothing else happens.
     pub wake_at: Option<Time>,
-    /// The pod must end.
+    /// Set if the pod must terminate.
     pub end: Option<Cause>,
-    /// The pod has ended and nothing of it runs.
+    /// The pod has terminated and none of its containers or sandboxes run.
     pub done: bool,
 }
 
-/// A thing to do.
+/// One action of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Make a sandbox.
     CreateSandbox {
-        /// How many came before it.
+        /// Number of previous sandboxes.
         attempt: u32,
     },
-    /// Stop a sandbox.
     StopSandbox {
-        /// Which one.
         id: String,
     },
-    /// Make and start a container in the newest sandbox.
+    /// Create and start a container in the newest sandbox.
     Start {
-        /// Which one.
         name: String,
-        /// How many came before it.
+        /// Number of previous containers with this name.
         attempt: u32,
-        /// When the one before it ended.
+        /// Exit time of the previous container.
         after: Option<Time>,
     },
-    /// Change what a running container may use.
+    /// Change the resources of a running container.
     Resize {
-        /// Which one.
         id: String,
-        /// Its name in the pod.
         name: String,
     },
-    /// Forget a container that ended long ago.
+    /// Remove a container that has been replaced.
     Remove {
-        /// Which one.
         id: String,
     },
-    /// End a container.
+    /// Terminate a container.
     Kill {
-        /// Which one.
         id: String,
-        /// Its name in the pod.
         name: String,
-        /// How long it may take.
         grace_seconds: i64,
-        /// What people are told.
+        /// Message of the event.
         message: String,
-        /// Whether it is to start again, however it ends.
+        /// Whether the container restarts regardless of its exit code.
         restart: bool,
-        /// Whether its hook runs before.
+        /// Whether the preStop handler runs first.
         hook: bool,
     },
 }
 
-/// Decides.
+/// Returns the next step of a pod.
 pub fn plan(observed: &Observed<'_>) -> PodPlan {
     if let Some(ending) = &observed.local.ending {
         return ending::plan(observed, ending);
@@ -253,7 +232,7 @@ pub fn plan(observed: &Observed<'_>) -> PodPlan {
     plan
 }
 
-/// Of each container the newest and the one before it are kept: people ask for both.
+/// Removes exited containers except the two newest per name, whose status and logs are available to users.
 fn forget(observed: &Observed<'_>, plan: &mut PodPlan) {
     let names: BTreeSet<&str> = observed.runtime.containers.iter().map(|one| one.name.as_str()).collect();
     for name in names {
@@ -262,7 +241,7 @@ fn forget(observed: &Observed<'_>, plan: &mut PodPlan) {
     }
 }
 
-/// When a pod has been active for as long as it may.
+/// Returns the end of the pod's `activeDeadlineSeconds`.
 fn deadline(pod: Pod<'_>) -> Option<Time> {
     let seconds = pod.spec()["activeDeadlineSeconds"].as_int()?;
     let start = Time::parse(pod.0.str_at(&["status", "startTime"])?).ok()?;
@@ -276,7 +255,7 @@ fn usable_sandbox<'a>(observed: &Observed<'a>) -> Option<&'a observed::Sandbox> 
     })
 }
 
-/// What ran in a lost sandbox ends first; then there is a new one, if anything is left to run in it.
+/// Kills the containers of a lost sandbox, then creates a new sandbox if any container still has to run.
 fn replace_sandbox(observed: &Observed<'_>, plan: &mut PodPlan) {
     let Observed { pod, runtime, local, now } = *observed;
     for container in runtime.running().filter(|container| !local.killing.contains_key(&container.id)) {
@@ -337,7 +316,7 @@ fn containers(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) {
     }
 }
 
-/// When one container takes all with it, they end before any starts again; says whether they have.
+/// Kills running containers that must restart because of RestartAllContainers. Returns whether all have exited.
 fn cleared(observed: &Observed<'_>, plan: &mut PodPlan) -> bool {
     let mut clear = true;
     for known in observed.past_running() {
@@ -356,11 +335,11 @@ fn cleared(observed: &Observed<'_>, plan: &mut PodPlan) -> bool {
     clear
 }
 
-/// Brings init containers and sidecars on; says whether the others may run.
+/// Advances init containers and sidecars. Returns whether app containers may run.
 fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bool {
     let Observed { pod, local, .. } = *observed;
     let in_sandbox = |container: Container<'_>| observed.current(container).filter(|known| known.sandbox == sandbox);
-    // Once one of the others was made, everything before it is done, even if it was removed since.
+    // Once an app container was created, all init containers are done, even if they were removed since.
     let past = pod.app_containers().any(|container| in_sandbox(container).is_some());
     for container in pod.init_containers() {
         let known = in_sandbox(container);
@@ -395,7 +374,7 @@ fn initialized(observed: &Observed<'_>, sandbox: &str, plan: &mut PodPlan) -> bo
     true
 }
 
-/// Kills a container that must not go on, and starts one again that ended and should not have.
+/// Kills a container that must not keep running, and restarts an exited one according to its restart policy.
 fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Container, plan: &mut PodPlan) {
     let Observed { pod, local, .. } = *observed;
     match &known.state {
@@ -432,7 +411,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
                 start(observed, container, plan);
             }
         }
-        // Made and never started: whoever was to start it is gone.
+        // The worker that created the container was stopped before it started it.
         State::Created => start(observed, container, plan),
         State::Unknown => {
             if container.restarts_after(pod, observed::UNKNOWN_EXIT.into()) {
@@ -442,7 +421,7 @@ fn keep(observed: &Observed<'_>, container: Container<'_>, known: &observed::Con
     }
 }
 
-/// Has a container changed in place, unless it wants to start again for it.
+/// Plans an in-place resize, or returns a restart if the resize policy requires it.
 fn resize(
     observed: &Observed<'_>,
     container: Container<'_>,
@@ -450,7 +429,7 @@ fn resize(
     plan: &mut PodPlan,
 ) -> Option<(String, bool)> {
     let actual = known.resources.as_ref().filter(|_| container.role != Role::Ephemeral)?;
-    // Scores are not changed in place, so that the node's memory does not matter here.
+    // The OOM score is not changed in place, so the node's memory does not matter here.
     let wanted = resources::of_container(observed.pod, container, 1);
     let names = resources::differences(&wanted, actual);
     if names.is_empty() {
@@ -475,7 +454,7 @@ fn probe_field(kind: &str) -> &'static str {
     if kind == "startup" { "startupProbe" } else { "livenessProbe" }
 }
 
-/// Starts a container unless something else is being started or it is to be left alone for a while.
+/// Starts a container unless another start is in progress or a backoff applies.
 fn start(observed: &Observed<'_>, container: Container<'_>, plan: &mut PodPlan) {
     let Observed { pod, runtime, local, now } = *observed;
     let known = runtime.latest(container.name());
@@ -492,7 +471,7 @@ fn start(observed: &Observed<'_>, container: Container<'_>, plan: &mut PodPlan) 
     let counted = pod.known_status(container)["restartCount"].as_int().and_then(|count| u32::try_from(count).ok());
     let attempt = match known {
         Some(known) => known.attempt + 1,
-        // The runtime may have lost what the API server still knows.
+        // The runtime may have lost containers that the API server still counts.
         None => counted.filter(|count| *count > 0).map_or(0, |count| count + 1),
     };
     plan.actions.push(Action::Start { name: container.name().to_owned(), attempt, after });
@@ -504,7 +483,7 @@ impl PodPlan {
     }
 }
 
-/// One stable line: the log entry, the debug output and the expectation of tests.
+/// A stable single line for logs, debug output and test expectations.
 impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

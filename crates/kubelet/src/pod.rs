@@ -1,97 +1,84 @@
-//! What a pod says, read from its tree: a view that never fails, since the API server has judged the tree before.
+//! Typed view of a Pod object. Access never fails, since the API server has validated the object.
 
 use machinery::meta::Meta;
 use machinery::{Key, Value};
 
-/// The annotation of pods that do not come from the API server.
+/// Annotation of pods with their source: `file`, `http` or `api`.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// The annotation of the copies of such pods in the API server.
+/// Annotation of mirror pods in the API server.
 pub const CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// The annotation that tells one version of such a pod from another.
+/// Annotation with the hash of a static pod's manifest.
 pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
-/// The action of a rule by which all containers of a pod start again.
+/// Action of a restart rule.
 const RESTART_ALL: &str = "RestartAllContainers";
 
-/// A pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Pod<'a>(pub &'a Value);
 
-/// One of a pod's containers, with the part it plays.
+/// A container of a pod and its role.
 #[derive(Clone, Copy, Debug)]
 pub struct Container<'a> {
-    /// What the pod says of it.
     pub spec: &'a Value,
-    /// Its part.
     pub role: Role,
 }
 
-/// The part a container plays in its pod.
+/// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Runs to its end before the next one starts.
+    /// Runs to completion before the next container starts.
     Init,
-    /// Starts among the init containers and runs until the others have ended.
+    /// Starts among the init containers and runs until all app containers have exited.
     Sidecar,
-    /// What the pod is for.
     App,
-    /// Added to look into a running pod.
+    /// Added to a running pod for debugging.
     Ephemeral,
 }
 
-/// When a container that ended is started again.
+/// The restart policy of a pod or container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPolicy {
-    /// However it ended.
     Always,
-    /// If it failed.
     OnFailure,
-    /// Not at all.
     Never,
 }
 
 impl<'a> Pod<'a> {
-    /// Its metadata.
     pub fn meta(self) -> Meta<'a> {
         Meta::of(self.0)
     }
 
-    /// Its name.
     pub fn name(self) -> &'a str {
         self.meta().name()
     }
 
-    /// Its namespace.
     pub fn namespace(self) -> &'a str {
         self.meta().namespace()
     }
 
-    /// Its identifier.
     pub fn uid(self) -> &'a str {
         self.meta().uid()
     }
 
-    /// Namespace and name.
     pub fn key(self) -> Key {
         Key::of(self.0)
     }
 
-    /// What is wanted.
     pub fn spec(self) -> &'a Value {
         &self.0["spec"]
     }
 
-    /// A flag of the specification, false if absent.
+    /// Returns a boolean field of the spec; false if absent.
     pub fn flag(self, field: &str) -> bool {
         self.spec()[field].as_bool().unwrap_or(false)
     }
 
-    /// The pod in messages: `name_namespace(uid)`.
+    /// Formats the pod for messages: `name_namespace(uid)`.
     pub fn described(self) -> String {
         format!("{}_{}({})", self.name(), self.namespace(), self.uid())
     }
 
-    /// Init containers and sidecars in their order.
+    /// Returns init containers and sidecars in order.
     pub fn init_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
         self.list("initContainers").iter().map(|spec| {
             let sidecar = spec.str_at(&["restartPolicy"]) == Some("Always");
@@ -99,62 +86,58 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// The containers that the pod is for.
     pub fn app_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
         self.list("containers").iter().map(|spec| Container { spec, role: Role::App })
     }
 
-    /// Those added later.
     pub fn ephemeral_containers(self) -> impl DoubleEndedIterator<Item = Container<'a>> + ExactSizeIterator {
         self.list("ephemeralContainers").iter().map(|spec| Container { spec, role: Role::Ephemeral })
     }
 
-    /// All of them.
+    /// Returns containers of all roles.
     pub fn containers(self) -> impl Iterator<Item = Container<'a>> {
         self.init_containers().chain(self.app_containers()).chain(self.ephemeral_containers())
     }
 
-    /// The container of that name.
     pub fn container(self, name: &str) -> Option<Container<'a>> {
         self.containers().find(|container| container.name() == name)
     }
 
-    /// What becomes of its containers when they end.
     pub fn restart_policy(self) -> RestartPolicy {
         RestartPolicy::read(self.spec()).unwrap_or(RestartPolicy::Always)
     }
 
-    /// How long its containers may take to end.
+    /// Returns `terminationGracePeriodSeconds`.
     pub fn grace_seconds(self) -> i64 {
         self.spec()["terminationGracePeriodSeconds"].as_int().unwrap_or(30)
     }
 
-    /// Whether it comes from a file or a URL rather than from the API server.
+    /// Whether the pod comes from a file or URL rather than from the API server.
     pub fn is_static(self) -> bool {
         self.meta().annotation(CONFIG_SOURCE).is_some_and(|source| source != "api")
     }
 
-    /// Whether it is the copy of such a pod.
+    /// Whether the pod is the API server's copy of a static pod.
     pub fn is_mirror(self) -> bool {
         self.meta().annotation(CONFIG_MIRROR).is_some()
     }
 
-    /// The phase that the API server knows, empty if none.
+    /// Returns the phase in the API server; empty if none.
     pub fn phase(self) -> &'a str {
         self.0.str_at(&["status", "phase"]).unwrap_or_default()
     }
 
-    /// Whether it has ended for good as far as the API server knows.
+    /// Whether the API server reports the pod as terminated.
     pub fn is_ended(self) -> bool {
         matches!(self.phase(), "Succeeded" | "Failed")
     }
 
-    /// A list of the specification, empty if absent.
+    /// Returns a list of the spec; empty if absent.
     pub fn list(self, field: &str) -> &'a [Value] {
         self.spec()[field].as_array().unwrap_or_default()
     }
 
-    /// What the API server knows of a container.
+    /// Returns the container's status in the API server.
     pub fn known_status(self, container: Container<'_>) -> &'a Value {
         let list = self.0["status"][container.role.status_field()].as_array().unwrap_or_default();
         let found = list.iter().find(|status| status.str_at(&["name"]) == Some(container.name()));
@@ -163,22 +146,20 @@ impl<'a> Pod<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Its name.
     pub fn name(self) -> &'a str {
         self.spec.str_at(&["name"]).unwrap_or_default()
     }
 
-    /// Its image as the pod names it.
     pub fn image(self) -> &'a str {
         self.spec.str_at(&["image"]).unwrap_or_default()
     }
 
-    /// When it is started again, whatever its exit code says by rules of its own.
+    /// Returns the effective restart policy, without `restartPolicyRules`.
     pub fn restart_policy(self, pod: Pod<'_>) -> RestartPolicy {
         match self.role {
             Role::Sidecar => RestartPolicy::Always,
             Role::Ephemeral => RestartPolicy::Never,
-            // A container that failed to initialize is tried again unless nothing ever is.
+            // A failed init container is retried unless the policy is Never.
             Role::Init => match RestartPolicy::read(self.spec).unwrap_or(pod.restart_policy()) {
                 RestartPolicy::Never => RestartPolicy::Never,
                 RestartPolicy::Always | RestartPolicy::OnFailure => RestartPolicy::OnFailure,
@@ -187,7 +168,7 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Whether it is started again after it ended like this.
+    /// Whether the container restarts after this exit code.
     pub fn restarts_after(self, pod: Pod<'_>, exit_code: i64) -> bool {
         if self.rule_after(exit_code).is_some() {
             return true;
@@ -199,7 +180,8 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Whether the API server believes that it runs after it ended like this. To it an init container is like any other.
+    /// Whether the API server's status validation allows the container to run after this exit code. It treats init
+    /// containers like app containers.
     pub fn may_run_after(self, pod: Pod<'_>, exit_code: i64) -> bool {
         if self.role == Role::Ephemeral {
             return false;
@@ -214,30 +196,31 @@ impl<'a> Container<'a> {
             }
     }
 
-    /// Whether all containers of its pod are started again after it ended like this.
+    /// Whether this exit code triggers RestartAllContainers.
     pub fn restarts_all_after(self, exit_code: i64) -> bool {
         let action = self.rule_after(exit_code).and_then(|rule| rule.str_at(&["action"]));
         self.role != Role::Ephemeral && action == Some(RESTART_ALL)
     }
 
-    /// Whether there is an end of it after which all start again.
+    /// Whether any exit code triggers RestartAllContainers.
     pub fn may_restart_all(self) -> bool {
         let rules = self.spec["restartPolicyRules"].as_array().unwrap_or_default();
         rules.iter().any(|rule| rule.str_at(&["action"]) == Some(RESTART_ALL))
     }
 
-    /// The first of its rules that is about this end.
+    /// Returns the first restart rule that matches the exit code.
     fn rule_after(self, exit_code: i64) -> Option<&'a Value> {
         let rules = self.spec["restartPolicyRules"].as_array().unwrap_or_default();
         rules.iter().find(|rule| rule_holds(rule, exit_code))
     }
 
-    /// Where events place it: `spec.containers{web}`.
+    /// Returns the field path for events, such as `spec.containers{web}`.
     pub fn field_path(self) -> String {
         format!("spec.{}{{{}}}", self.role.spec_field(), self.name())
     }
 
-    /// What a change of makes it another container. As upstream, only the image of a running one can change.
+    /// Returns a hash that changes when the container must be re-created. As upstream, only the image of a running
+    /// container can change.
     pub fn hash(self) -> String {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in self.name().bytes().chain([0]).chain(self.image().bytes()) {
@@ -248,7 +231,7 @@ impl<'a> Container<'a> {
 }
 
 impl Role {
-    /// The list of the specification that it stands in.
+    /// Returns the field of the spec that lists containers of this role.
     pub const fn spec_field(self) -> &'static str {
         match self {
             Self::Init | Self::Sidecar => "initContainers",
@@ -257,7 +240,7 @@ impl Role {
         }
     }
 
-    /// The list of the status that it is reported in.
+    /// Returns the field of the status that lists containers of this role.
     pub const fn status_field(self) -> &'static str {
         match self {
             Self::Init | Self::Sidecar => "initContainerStatuses",
@@ -295,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_starts_again_as_its_pod_and_its_own_rules_say() {
+    fn containers_restart_according_to_policy_and_rules() {
         let check = |policy: &str, container: Value, code: i64, expect: bool| {
             let pod = value!({"spec": {"restartPolicy": policy}});
             let container = Container { spec: &container, role: Role::App };
@@ -312,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_is_about_an_end_says_whether_all_start_again() {
+    fn first_matching_rule_decides_whether_all_containers_restart() {
         let check = |rules: Value, code: i64, expect: bool| {
             let spec = value!({"restartPolicy": "Never", "restartPolicyRules": (rules.clone())});
             let container = Container { spec: &spec, role: Role::App };

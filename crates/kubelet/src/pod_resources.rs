@@ -1,4 +1,4 @@
-//! What pods were given of devices and processors, for whoever watches over them on this node.
+//! PodResources API: the devices, CPUs and memory allocated to pods, for monitoring agents on this node.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::pod::Pod;
 use crate::pods::Known;
 use crate::topology::Nodes;
 
-/// Opens the socket; gives what serves it.
+/// Opens the socket. Returns the future that serves it.
 pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl Future<Output = ()> + Send + use<>> {
     let dir = root.join("pod-resources");
     sys::create_dirs(&dir, 0o750)?;
@@ -29,7 +29,7 @@ pub fn open(root: &Path, context: Arc<Context>, known: Known) -> io::Result<impl
         let served =
             Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
         if let Err(error) = served {
-            tracing::error!(%error, "nobody is told any more what pods were given");
+            tracing::error!(%error, "the PodResources server failed");
         }
         std::future::pending::<()>().await;
     })

@@ -1,4 +1,4 @@
-//! The pods of a node and their workers: who is there, who is woken, who has gone.
+//! Pod manager: starts, notifies and stops one worker per pod of the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,36 +21,31 @@ use crate::resize::{self, Allocation, Pending};
 use crate::static_pods::{self, StaticPods};
 use crate::worker::{self, Desired, Wakers};
 
-/// Requests to put pods out on their way.
+/// Capacity of the eviction channel.
 const EVICTIONS_MAX: usize = 64;
 
-/// What cannot be cleaned up is tried again after this long.
+/// Delay before a failed cleanup is retried.
 const CLEAN_RETRY: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A pod that the node puts out.
+/// A request to terminate a pod.
 #[derive(Clone, Debug)]
 pub struct Eviction {
-    /// Which one.
     pub uid: String,
-    /// Why.
     pub cause: Cause,
-    /// How long it may take.
     pub grace_seconds: i64,
-    /// Told when nothing of it runs any more.
+    /// Receives the UID when no container of the pod runs any more.
     pub ended: Option<mpsc::Sender<String>>,
 }
 
-/// The pods that run here, for whoever asks.
+/// The pods of this node, shared with the server and other tasks.
 #[derive(Clone, Default)]
 pub struct Known(Arc<Mutex<BTreeMap<String, Arc<Value>>>>);
 
 impl Known {
-    /// All pods.
     pub fn all(&self) -> Vec<Arc<Value>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The pod of that name.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.all().into_iter().find(|pod| Pod(pod).namespace() == namespace && Pod(pod).name() == name)
     }
@@ -60,19 +55,16 @@ impl Known {
     }
 }
 
-/// What feeds the pods.
+/// The inputs of the pod manager.
 pub struct Feeds {
-    /// The pods that the API server has for this node.
+    /// The API server's pods of this node.
     pub pods: Reader<Arc<Value>>,
-    /// Told the uids of pods whose objects changed.
+    /// Receives the UIDs of pods whose objects changed.
     pub objects: Notices,
-    /// Pods from files.
     pub statics: StaticPods,
-    /// Pods that are to be put out.
     pub evictions: mpsc::Receiver<Eviction>,
-    /// How the node is.
     pub situation: watch::Receiver<Situation>,
-    /// The node as the API server has it.
+    /// Cache of the Node object.
     pub node: Reader<Value>,
 }
 
@@ -92,12 +84,12 @@ struct Pods {
     known: Known,
 }
 
-/// A channel for requests to put pods out.
+/// Creates the eviction channel.
 pub fn evictions() -> (mpsc::Sender<Eviction>, mpsc::Receiver<Eviction>) {
     mpsc::channel(EVICTIONS_MAX)
 }
 
-/// Works for all pods until it is dropped; then they go on without it.
+/// Manages all pods until it is dropped; the pods keep running afterwards.
 pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
     let mut pods = Pods {
         context,
@@ -122,13 +114,14 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
         }
         if events.is_none() {
             events = pods.listen().await;
-            // What happened while nobody listened.
+            // Events may have been missed while the stream was disconnected.
             pods.handles.values().for_each(|handle| handle.wakers.runtime.notify_one());
         }
         let event = async {
             match &mut events {
                 Some(events) => tonic::Streaming::message(events).await,
-                // DEVIATION: a runtime without an event stream is asked every two seconds, upstream asks every second.
+                // DEVIATION: a runtime without an event stream is polled every two seconds; upstream polls every
+                // second.
                 None => {
                     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
                     Ok(None)
@@ -154,7 +147,7 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, known: Known) {
 }
 
 impl Pods {
-    /// Has a worker for each pod, told what is wanted of it now.
+    /// Ensures that each pod has a worker with the current desired state.
     fn arrange(&mut self, synced: bool) {
         let snapshot = self.feeds.pods.snapshot();
         let mut mirrors: BTreeMap<Key, Arc<Value>> = BTreeMap::new();
@@ -172,7 +165,7 @@ impl Pods {
         }
         if synced {
             self.mirror(&mirrors);
-            // Before others are admitted: they may need what is given back.
+            // Resources are released before other pods are admitted, which may need them.
             let is_here = |uid: &str| match self.handles.get(uid) {
                 Some(handle) => !*handle.wakers.quiet.borrow(),
                 None => wanted.contains_key(uid),
@@ -180,14 +173,14 @@ impl Pods {
             self.context.take_back(is_here);
         }
         let mut order: Vec<(&String, &Arc<Value>)> = wanted.iter().collect();
-        // Whoever came first was here first.
+        // Older pods are admitted first.
         order.sort_by_key(|(uid, pod)| (Pod(pod).meta().creation_timestamp(), (*uid).clone()));
         for (uid, pod) in order {
             let mirror =
                 Some(Pod(pod).key()).filter(|_| Pod(pod).is_static()).and_then(|key| mirrors.get(&key).cloned());
             self.want(uid, pod, mirror, &wanted);
         }
-        // Before everything is known, nothing is known to be gone.
+        // Before the initial sync, a missing pod is not known to be deleted.
         for handle in
             self.handles.iter().filter(|(uid, _)| synced && !wanted.contains_key(*uid)).map(|(_, handle)| handle)
         {
@@ -196,13 +189,13 @@ impl Pods {
         if synced && self.context.config.cgroups_per_qos {
             let asked = crate::resources::burstable_milli(wanted.values().map(|pod| Pod(pod)));
             if let Err(error) = self.context.groups.weigh(asked) {
-                tracing::warn!(%error, "the classes of pods do not have their shares of the processors");
+                tracing::warn!(%error, "failed to set the CPU shares of the QoS classes");
             }
         }
         self.known.set(wanted);
     }
 
-    /// Has the API server show what runs from files; one change of a copy at a time.
+    /// Reconciles mirror pods with static pods; one change per mirror pod at a time.
     fn mirror(&mut self, mirrors: &BTreeMap<Key, Arc<Value>>) {
         for (key, mirroring) in static_pods::mirror(&self.feeds.statics.pods(), mirrors) {
             if self.mirroring.insert(key.clone()) {
@@ -252,9 +245,9 @@ impl Pods {
         let work = worker::run(Arc::clone(&self.context), wants, Arc::clone(&wakers));
         let name = uid.to_owned();
         self.workers.spawn(async move {
-            // A panic is one pod's, not the node's: it is worked for again from what the runtime says.
+            // A panic affects one pod only: its worker starts again from the runtime's state.
             if let Err(error) = tokio::spawn(work).await {
-                tracing::error!(uid = name, %error, "a pod's worker failed");
+                tracing::error!(uid = name, %error, "a pod worker failed");
                 tokio::time::sleep(std::time::Duration::from_secs(10)).await;
             }
             name
@@ -262,8 +255,10 @@ impl Pods {
         self.handles.insert(uid.to_owned(), Handle { desired, wakers });
     }
 
-    /// A pod as it is in force: with what it should have if there is room for that, else with what it was given, and why.
-    // DEVIATION: changes of resources that wait for room are tried again in the order in which their pods were made; upstream tries those of more important pods first.
+    /// Returns the effective pod: with its desired resources if they fit, otherwise with its allocated resources and
+    /// the pending resize.
+    // DEVIATION: deferred resizes are retried in the order of pod creation; upstream retries those of pods with higher
+    // priority first.
     fn in_force(
         &self,
         pod: &Arc<Value>,
@@ -280,7 +275,7 @@ impl Pods {
             return (as_given, None);
         }
         let mut others = self.held(Pod(pod).uid());
-        // At the start of a kubelet not everybody has a worker yet.
+        // At kubelet start some pods have no worker yet.
         let unheard = wanted.iter().filter(|(uid, other)| !self.handles.contains_key(*uid) && is_active(other));
         others.extend(unheard.filter(|(uid, _)| *uid != Pod(pod).uid()).map(|(_, other)| Arc::clone(other)));
         let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
@@ -301,7 +296,7 @@ impl Pods {
         }
     }
 
-    /// The pods that have something of the node, but for one.
+    /// Returns the pods that use resources of the node, without the pod `but`.
     fn held(&self, but: &str) -> Vec<Arc<Value>> {
         self.handles
             .iter()
@@ -312,7 +307,7 @@ impl Pods {
             .collect()
     }
 
-    /// Why a pod that is new here cannot be here, if it cannot.
+    /// Runs admission for a new pod. Returns the cause and grace period if the pod is rejected.
     fn refusal(&self, pod: &Value) -> Option<(Cause, i64)> {
         if Pod(pod).is_static() || !is_active(pod) {
             return None;
@@ -325,7 +320,7 @@ impl Pods {
             .and_then(|()| admission::groups(Pod(pod), node))
             .and_then(|()| admission::sysctls(Pod(pod), &self.context.config.allowed_unsafe_sysctls))
             .and_then(|()| admission::app_armor(Pod(pod), has_app_armor()))
-            // Preemption helps only a pod that nothing else keeps out.
+            // Preemption comes last, since it is useful only if no other check rejects the pod.
             .and_then(|()| {
                 let others = self.preempt(pod);
                 let others: Vec<Pod<'_>> = others.iter().map(|pod| Pod(pod)).collect();
@@ -335,7 +330,7 @@ impl Pods {
         judged.err().map(|refusal| self.refused(pod, refusal))
     }
 
-    /// Evicts the pods that have to make room for a critical one, and returns the others.
+    /// Evicts the pods that must make room for a critical pod, and returns the others.
     fn preempt(&self, pod: &Value) -> Vec<Arc<Value>> {
         let mut held = self.held(Pod(pod).uid());
         let others: Vec<Pod<'_>> = held.iter().map(|pod| Pod(pod)).collect();
@@ -353,7 +348,7 @@ impl Pods {
         held
     }
 
-    /// Reports that a pod cannot be here, and ends it at once.
+    /// Reports the rejection of a pod and terminates it without a grace period.
     fn refused(&self, pod: &Value, refusal: Refusal) -> (Cause, i64) {
         let teller = self.context.teller(Pod(pod));
         teller.pod(reconcile::EventType::Warning, &refusal.reason, &refusal.message);
@@ -372,7 +367,7 @@ impl Pods {
         if let Some(ended) = eviction.ended {
             let mut quiet = handle.wakers.quiet.subscribe();
             tokio::spawn(async move {
-                // A worker that has gone has nothing that runs; whoever asked may have gone as well.
+                // A stopped worker has no running containers. The requester may also have stopped.
                 let _ = quiet.wait_for(|quiet| *quiet).await;
                 let _ = ended.send(eviction.uid).await;
             });
@@ -403,19 +398,19 @@ impl Pods {
         match runtime.get_container_events(v1::GetEventsRequest {}).await {
             Ok(answer) => Some(answer.into_inner()),
             Err(status) => {
-                tracing::debug!(status = status.message(), "the runtime sends no events");
+                tracing::debug!(status = status.message(), "the runtime has no event stream");
                 None
             }
         }
     }
 
-    /// What runs here for pods that are gone since the last kubelet ends now.
+    /// Removes sandboxes and volumes of pods that were deleted while no kubelet ran.
     async fn remove_strangers(&mut self) {
         let mut runtime = self.context.runtime.runtime.clone();
         let listed = match runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await {
             Ok(answer) => answer.into_inner().items,
             Err(status) => {
-                tracing::warn!(status = status.message(), "sandboxes cannot be listed");
+                tracing::warn!(status = status.message(), "failed to list sandboxes");
                 return;
             }
         };
@@ -424,15 +419,15 @@ impl Pods {
             let Some(uid) = sandbox.labels.get(labels::POD_UID).filter(|uid| !self.handles.contains_key(*uid)) else {
                 continue;
             };
-            tracing::info!(uid, sandbox = sandbox.id, "removes what is left of a pod that is gone");
+            tracing::info!(uid, sandbox = sandbox.id, "removing the sandbox of a deleted pod");
             strangers.insert(uid.clone());
             if let Err(status) = self.context.runtime.remove_sandbox(&sandbox.id).await {
-                tracing::warn!(uid, status = status.message(), "a sandbox cannot be removed");
+                tracing::warn!(uid, status = status.message(), "failed to remove a sandbox");
             }
         }
         let here = blocking::in_place(|| self.context.volumes.pods());
         strangers.extend(here.into_iter().filter(|uid| !self.handles.contains_key(uid)));
-        // Others' logs may be in the same directory: only of pods that were here it is known that they are nobody's.
+        // Other kubelets may use the same log directory, so only logs of pods that ran here are removed.
         blocking::in_place(|| self.context.logs.remove_strangers(&strangers));
         for uid in strangers {
             self.cleaners.spawn(clean_after(Arc::clone(&self.context), uid));
@@ -440,31 +435,30 @@ impl Pods {
     }
 }
 
-/// Whether a pod is to run.
+/// Whether a pod should run.
 fn is_active(pod: &Value) -> bool {
     !Pod(pod).is_ended() && !Pod(pod).meta().is_deleting()
 }
 
-/// Has everything undone that was done for a pod that is gone; its drivers may not be there yet.
+/// Undoes everything that was done for a deleted pod. Retries, since its drivers may not be registered yet.
 async fn clean_after(context: Arc<Context>, uid: String) {
     if context.config.cgroups_per_qos
         && let Err(error) = blocking::in_place(|| context.groups.remove_all(&uid))
     {
-        tracing::warn!(uid, %error, "the group of a pod that is gone cannot be removed");
+        tracing::warn!(uid, %error, "failed to remove the cgroup of a deleted pod");
     }
     loop {
-        // What is known of its claims goes with its volumes.
+        // The record of prepared claims is removed with the volumes, so claims are unprepared first.
         let undone = match context.claims.unprepare(&uid).await {
             Ok(()) => context.volumes.remove(&uid).await.map_err(|error| error.describe()),
             Err(error) => Err(error.to_string()),
         };
         let Err(problem) = undone else { return };
-        tracing::warn!(uid, problem, "what a pod that is gone had cannot be given back yet");
+        tracing::warn!(uid, problem, "failed to release the claims and volumes of a deleted pod");
         tokio::time::sleep(CLEAN_RETRY).await;
     }
 }
 
-/// Whether the kernel enforces AppArmor profiles.
 fn has_app_armor() -> bool {
     std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.starts_with('Y'))
 }

@@ -1,4 +1,4 @@
-//! Probes: a container is asked again and again, and enough answers of one kind in a row are a verdict.
+//! Container probes: run periodically; a configured number of equal results in a row is a verdict.
 
 mod grpc;
 
@@ -15,29 +15,27 @@ use crate::runtime::Runtime;
 use crate::tell::Teller;
 use crate::web;
 
-/// What a probe is for.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Whether the container has come up; the others wait for it.
+    /// Delays the other probes until it succeeds.
     Startup,
-    /// Whether it must be killed.
+    /// Failure kills the container.
     Liveness,
-    /// Whether it is to be sent work.
+    /// Determines whether the container receives traffic.
     Readiness,
 }
 
-/// A verdict on a container.
+/// The verdict of a probe on a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Which container.
+    /// ID of the container.
     pub id: String,
-    /// By which probe.
     pub kind: Kind,
-    /// What it says.
     pub success: bool,
 }
 
-/// How a probe is made.
+/// The timing and thresholds of a probe.
 #[derive(Clone, Debug)]
 pub struct Settings {
     initial_delay: Duration,
@@ -47,18 +45,18 @@ pub struct Settings {
     failure_threshold: u32,
 }
 
-/// What became of a question.
+/// An unsuccessful probe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The container gave a bad answer, or none in time.
+    /// The container failed the probe or did not respond in time.
     #[error("failed: {0}")]
     Failed(String),
-    /// It could not be asked, which says nothing about it.
+    /// The probe could not be run, which says nothing about the container.
     #[error("errored and resulted in unknown state: {0}")]
     Unasked(String),
 }
 
-/// Counts answers of one kind in a row.
+/// Counts equal results in a row.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     last: Option<bool>,
@@ -67,10 +65,10 @@ pub struct Tally {
 }
 
 impl Kind {
-    /// All of them, in the order in which they matter.
+    /// All kinds, in order of precedence.
     pub const ALL: [Self; 3] = [Self::Startup, Self::Liveness, Self::Readiness];
 
-    /// The field of a container that has it.
+    /// Returns the container field of the probe.
     pub const fn field(self) -> &'static str {
         match self {
             Self::Startup => "startupProbe",
@@ -79,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// The word in messages.
+    /// Returns the name for messages.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -90,7 +88,7 @@ impl Kind {
 }
 
 impl Settings {
-    /// Reads a probe, with the API's defaults.
+    /// Reads a probe with the API's defaults.
     pub fn read(probe: &Value) -> Self {
         let number = |field: &str, default: u32, min: u32| {
             probe[field].as_int().and_then(|number| u32::try_from(number).ok()).unwrap_or(default).max(min)
@@ -107,7 +105,7 @@ impl Settings {
 }
 
 impl Tally {
-    /// Takes an answer; a verdict that is new comes back. A question that could not be asked is no answer.
+    /// Adds a result. Returns a verdict if it is new. A probe that could not be run does not count.
     pub fn push(&mut self, problem: Option<&Problem>, settings: &Settings) -> Option<bool> {
         let success = match problem {
             None => true,
@@ -127,35 +125,30 @@ impl Tally {
 
 /// A probe of a running container.
 pub struct Prober {
-    /// What it is for.
     pub kind: Kind,
-    /// The container's id.
+    /// ID of the container.
     pub id: String,
-    /// What the pod says of the container.
+    /// The container's spec.
     pub spec: Value,
-    /// The container's part in its pod.
     pub role: crate::pod::Role,
-    /// How long the container runs already.
+    /// Time since the start of the container.
     pub age: Duration,
-    /// The address of the pod.
     pub pod_ip: String,
-    /// The runtime, for commands.
+    /// Runs exec probes.
     pub runtime: Runtime,
-    /// Where answers are counted.
     pub answers: Arc<Answers>,
-    /// Whom failures are told to.
+    /// Records failure events.
     pub teller: Teller,
-    /// Where verdicts go.
     pub verdicts: mpsc::Sender<Verdict>,
 }
 
 impl Prober {
-    /// Asks until it is dropped; a startup probe ends when it has succeeded.
+    /// Probes until it is dropped; a startup probe stops after its success.
     pub async fn run(self) {
         let probe = self.spec[self.kind.field()].clone();
         let settings = Settings::read(&probe);
         let mut tally = Tally::default();
-        // The delay is the container's, however late this probe's turn comes.
+        // The initial delay counts from the start of the container, not of this task.
         tokio::time::sleep(settings.initial_delay.saturating_sub(self.age)).await;
         let mut period = tokio::time::interval(settings.period);
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -212,7 +205,7 @@ impl Prober {
     }
 }
 
-/// What a command says of its container: nothing, if the runtime could not run it.
+/// Converts the outcome of an exec probe; a command that the runtime could not run says nothing about the container.
 fn executed(outcome: Result<(i32, Vec<u8>), tonic::Status>) -> Result<(), Problem> {
     match outcome {
         Ok((0, _)) => Ok(()),
@@ -231,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn enough_answers_in_a_row_are_a_verdict_once() {
+    fn threshold_results_in_a_row_give_one_verdict() {
         let settings = Settings::read(&value!({"successThreshold": 2, "failureThreshold": 3}));
         let mut tally = Tally::default();
         let (failed, unasked) = (Problem::Failed(String::new()), Problem::Unasked(String::new()));
@@ -252,7 +245,7 @@ mod tests {
         assert_eq!(verdicts, ".Y.......N.....Y");
     }
     #[test]
-    fn a_command_that_could_not_be_run_says_nothing() {
+    fn exec_probe_that_could_not_run_has_unknown_result() {
         let check = |outcome: Result<(i32, Vec<u8>), tonic::Status>, expect: &str| {
             let said = executed(outcome).err().map(|problem| problem.to_string());
             assert_eq!(said.unwrap_or_default(), expect);

@@ -1,4 +1,4 @@
-//! Changes of what containers may use while they run: whether the node has room for them, and what is in force until it has.
+//! In-place pod resize: decides whether new resources fit; the allocated resources stay effective until they do.
 
 mod kept;
 
@@ -9,21 +9,20 @@ use crate::pod::{Container, Pod};
 use crate::resources::{self, Amounts};
 pub use kept::{read, write};
 
-/// Why a change is not made.
+/// A resize that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// `Deferred` if it may be made later, `Infeasible` if this node never can.
+    /// `Deferred` if the resize may fit later, `Infeasible` if it never fits this node.
     pub reason: &'static str,
-    /// A sentence for people.
     pub message: String,
 }
 
-/// What a pod was given of its node: its own resources under no name, those of its containers by theirs.
+/// The allocated resources of a pod: pod-level resources under an empty name, those of containers by container name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation(Object);
 
 impl Allocation {
-    /// What a pod says it should have.
+    /// Returns the desired resources of a pod.
     pub fn of(pod: Pod<'_>) -> Self {
         let containers = pod.init_containers().chain(pod.app_containers());
         let named = containers.map(|container| (container.name(), &container.spec["resources"]));
@@ -35,12 +34,11 @@ impl Allocation {
         )
     }
 
-    /// Whether nothing was given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A pod as it is in force: with what it was given instead of what it should have.
+    /// Returns the pod with its allocated resources instead of the desired ones.
     pub fn in_force(&self, pod: &Value) -> Value {
         let mut pod = pod.clone();
         let Some(spec) = pod.get_mut("spec") else { return pod };
@@ -67,7 +65,7 @@ fn is_said(resources: &Value) -> bool {
     resources.as_object().is_some_and(|resources| !resources.is_empty())
 }
 
-/// Whether a node has room for a pod as it should be, beside the others as they are.
+/// Checks whether the desired resources of a pod fit the node beside the other pods.
 pub fn judge(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_cpus: bool) -> Result<(), Pending> {
     let infeasible = |message: String| Err(Pending { reason: "Infeasible", message });
     if exclusive_cpus && resources::qos_class(pod.spec()) == "Guaranteed" {
@@ -94,9 +92,9 @@ pub fn judge(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_
     })
 }
 
-/// Whether a running container has yet to get what its pod was given for it.
+/// Whether a running container does not have its allocated resources yet.
 pub fn is_under_way(pod: Pod<'_>, container: Container<'_>, known: &crate::observed::Container) -> bool {
-    // Scores are not changed in place, so that the node's memory does not matter here.
+    // The OOM score is not changed in place, so the node's memory does not matter here.
     let wanted = resources::of_container(pod, container, 1);
     let actual = known.resources.as_ref().filter(|_| known.is_running());
     actual.is_some_and(|actual| !resources::differences(&wanted, actual).is_empty())
@@ -114,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_made_now_or_later_or_never() {
+    fn resize_is_accepted_deferred_or_infeasible() {
         let allocatable = Amounts::from([("cpu".to_owned(), "2".parse().unwrap())]);
         let other = pod("1500m");
         let check = |wanted: &Value, exclusive_cpus: bool, expect: Option<(&str, &str)>| {
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn until_a_change_is_made_a_pod_is_as_it_was() {
+    fn allocated_resources_are_effective_until_the_resize_is_accepted() {
         let (before, mut after) = (pod("1"), pod("2"));
         let containers = after.get_mut("spec").unwrap().get_mut("containers").unwrap().as_array_mut().unwrap();
         containers[1].as_object_mut().unwrap().insert("resources", value!({"requests": {"cpu": "1"}}));

@@ -1,4 +1,4 @@
-//! What a pod and its containers may use, in the words of the kernel: shares, quotas, limits, scores and groups.
+//! Resource requests and limits as cgroup settings: CPU shares and quotas, memory limits, OOM scores and cgroup paths.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use machinery::{Object, Value};
 
 use crate::pod::{Container, Pod, Role};
 
-/// The period that quotas are counted in, in microseconds.
+/// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
-/// The smallest share that the kernel knows.
+/// Minimum CPU shares of the kernel.
 const SHARES_MIN: i64 = 2;
-/// The largest share that the kernel knows.
+/// Maximum CPU shares of the kernel.
 const SHARES_MAX: i64 = 262_144;
-/// The smallest quota that the kernel takes, in microseconds.
+/// Minimum CFS quota of the kernel in microseconds.
 const QUOTA_MIN: i64 = 1000;
-/// From here on a pod is critical to its node.
+/// Priority of `system-node-critical`.
 const SYSTEM_NODE_CRITICAL: i64 = 2_000_001_000;
 
-/// Amounts by resource.
+/// Amounts by resource name.
 pub type Amounts = BTreeMap<String, Quantity>;
 
-/// `Guaranteed`, `Burstable` or `BestEffort`.
+/// Returns `Guaranteed`, `Burstable` or `BestEffort`.
 pub fn qos_class(spec: &Value) -> &'static str {
     let pod = Value::Object([("spec", spec.clone())].into_iter().collect::<Object>());
     let pod = Pod(&pod);
@@ -47,12 +47,13 @@ pub fn qos_class(spec: &Value) -> &'static str {
     if limited && requests == limits { "Guaranteed" } else { "Burstable" }
 }
 
-/// What a pod asks for in all: its containers together with its sidecars, or more if an init container needs more.
+/// Returns the effective requests of a pod: the sum of containers and sidecars, or more if an init container needs
+/// more.
 pub fn pod_requests(pod: Pod<'_>) -> Amounts {
     total(pod, "requests")
 }
 
-/// What a pod is limited to in all; only resources that all its containers limit.
+/// Returns the effective limits of a pod; only for resources that all of its containers limit.
 pub fn pod_limits(pod: Pod<'_>) -> Amounts {
     let mut limits = total(pod, "limits");
     let unlimited = |name: &str| {
@@ -66,7 +67,7 @@ pub fn pod_limits(pod: Pod<'_>) -> Amounts {
     limits
 }
 
-/// What its containers ask for or are limited to together; who says nothing counts for nothing.
+/// Returns the sum of requests or limits; containers without a value count as zero.
 pub fn total(pod: Pod<'_>, of: &str) -> Amounts {
     let mut sum = Amounts::new();
     let mut peak = Amounts::new();
@@ -106,7 +107,6 @@ pub fn amounts(value: &Value) -> Amounts {
     entries.map(|(name, value)| (name.to_owned(), quantity(value))).collect()
 }
 
-/// Adds amounts to others.
 pub fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let known = sum.get(name).copied().unwrap_or(Quantity::ZERO.with_format(amount.format()));
@@ -122,17 +122,17 @@ fn raise(peak: &mut Amounts, to: &Amounts) {
     }
 }
 
-/// The part of a processor as the kernel's shares.
+/// Converts millicores to CPU shares.
 pub fn cpu_shares(milli: i64) -> i64 {
     if milli == 0 { SHARES_MIN } else { (milli.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX) }
 }
 
-/// The limit on a processor as microseconds of each period; -1 for none.
+/// Converts a CPU limit in millicores to a CFS quota in microseconds; -1 for no limit.
 pub fn cpu_quota(milli: i64) -> i64 {
     if milli == 0 { -1 } else { (milli.saturating_mul(CPU_PERIOD) / 1000).max(QUOTA_MIN) }
 }
 
-/// How soon the kernel kills a container when memory is short: the more memory it asked for, the later.
+/// Returns the `oom_score_adj` of a container; a larger memory request gives a lower score.
 pub fn oom_score(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64) -> i64 {
     if pod.spec()["priority"].as_int().unwrap_or(0) >= SYSTEM_NODE_CRITICAL {
         return -997;
@@ -144,19 +144,19 @@ pub fn oom_score(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64) -
             let request =
                 container.spec.at(&["resources", "requests", "memory"]).map_or(0, |value| quantity(value).value());
             let score = 1000 - i128::from(request) * 1000 / i128::from(memory_capacity.max(1));
-            // Below every guaranteed container and above every one that asks for nothing.
+            // The score stays above that of Guaranteed containers and below that of BestEffort ones.
             score.clamp(3, 999) as i64
         }
     }
 }
 
-/// What a container may use, for the runtime.
+/// Returns the CRI resources of a container.
 pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64) -> v1::LinuxContainerResources {
     let resources = &container.spec["resources"];
     let amount = |of: &str, name: &str| resources.at(&[of, name]).map(quantity);
     let limit = amount("limits", "cpu");
     let request = amount("requests", "cpu").or(limit).unwrap_or(Quantity::ZERO);
-    // Without a limit of its own, a container is held by its pod's.
+    // A container without a memory limit gets the limit of its pod.
     let pod_limits = amounts(&pod.spec()["resources"]["limits"]);
     let memory = amount("limits", "memory").or(pod_limits.get("memory").copied());
     let hugepages = resources["limits"].as_object().into_iter().flat_map(Object::iter).filter_map(|(name, value)| {
@@ -175,7 +175,8 @@ pub fn of_container(pod: Pod<'_>, container: Container<'_>, memory_capacity: i64
     }
 }
 
-/// What a pod's containers may use together, and what its sandbox needs besides: runtimes that make a machine of it size it so.
+/// Returns the resources of all containers together and the pod's overhead, by which VM-based runtimes size the
+/// sandbox.
 pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContainerResources) {
     let overhead = amounts(&pod.spec()["overhead"]);
     let without = |mut sum: Amounts| {
@@ -186,7 +187,7 @@ pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContai
         }
         sum
     };
-    // What a sandbox needs is both, a request and a limit.
+    // Overhead is both a request and a limit.
     let of = |requests: &Amounts, limits: &Amounts| {
         let milli = |amounts: &Amounts| amounts.get("cpu").map(|amount| amount.milli_value());
         v1::LinuxContainerResources {
@@ -201,26 +202,26 @@ pub fn of_sandbox(pod: Pod<'_>) -> (v1::LinuxContainerResources, v1::LinuxContai
     (together, if overhead.is_empty() { v1::LinuxContainerResources::default() } else { of(&overhead, &overhead) })
 }
 
-/// The names of the resources by which a running container differs from what is wanted of it.
+/// Returns the names of resources in which a running container differs from the desired state.
 pub fn differences(wanted: &v1::LinuxContainerResources, actual: &v1::LinuxContainerResources) -> Vec<&'static str> {
     let mut names = Vec::new();
-    // A quota that nobody ever set is none that this node enforces; who has no limit has one of -1.
+    // A quota of zero means that this node does not enforce quotas; a container without a limit has -1.
     let quota = actual.cpu_quota != 0 && wanted.cpu_quota != actual.cpu_quota;
     let cpu = wanted.cpu_shares != actual.cpu_shares || quota;
     if cpu && actual.cpu_shares != 0 {
         names.push("cpu");
     }
-    // A limit that is no longer wanted cannot be told from one that was never said.
+    // A removed memory limit cannot be distinguished from one that was never set.
     if wanted.memory_limit_in_bytes != 0 && wanted.memory_limit_in_bytes != actual.memory_limit_in_bytes {
         names.push("memory");
     }
     names
 }
 
-/// What a running container has of what its pod says it should have.
+/// Returns the actual resources of a running container, in the form of its spec.
 pub fn actual(spec: &Value, actual: &v1::LinuxContainerResources) -> Value {
     let mut shown = spec.clone();
-    // A runtime that tells shares tells everything: what it does not tell is not there yet.
+    // A runtime that reports shares reports everything: a limit that it omits is not applied yet.
     let missing = [("cpu", actual.cpu_quota < 0), ("memory", actual.memory_limit_in_bytes <= 0)];
     for (name, _) in missing.into_iter().filter(|(_, missing)| *missing && actual.cpu_shares > 0) {
         if let Some(limits) = shown.get_mut("limits").and_then(Value::as_object_mut) {
@@ -252,17 +253,17 @@ pub fn actual(spec: &Value, actual: &v1::LinuxContainerResources) -> Value {
     shown
 }
 
-/// `2Mi` as the kernel calls it: `2MB`.
+/// Converts a huge page size such as `2Mi` to the kernel's form `2MB`.
 fn page_size(size: &str) -> String {
     format!("{}B", size.trim_end_matches('i'))
 }
 
-/// The part of a group's path that is of pods that ask for less than they may use.
+/// Path component of the Burstable class.
 pub const BURSTABLE: &str = "/burstable";
-/// And of those that ask for nothing.
+/// Path component of the BestEffort class.
 pub const BEST_EFFORT: &str = "/besteffort";
 
-/// The group of a pod, below the class that it belongs to.
+/// Returns the cgroup path of a pod, below its QoS class.
 pub fn cgroup(root: &str, pod: Pod<'_>) -> String {
     let class = match qos_class(pod.spec()) {
         "Guaranteed" => "",
@@ -272,12 +273,12 @@ pub fn cgroup(root: &str, pod: Pod<'_>) -> String {
     group_in(root, class, pod.uid())
 }
 
-/// The group of a class, or of all pods if it is none.
+/// Returns the cgroup path of a QoS class; an empty class is that of all pods.
 pub fn class_group(root: &str, class: &str) -> String {
     format!("{}/kubepods{class}", root.trim_end_matches('/'))
 }
 
-/// What the group of all pods may use, as the OCI runtime specification says it.
+/// Returns the OCI resources of the cgroup of all pods.
 pub fn of_all_pods(available: &Amounts) -> serde_json::Value {
     let amount = |name: &str| available.get(name).copied().unwrap_or(Quantity::ZERO);
     let mut all = serde_json::json!({"cpu": {"shares": (cpu_shares(amount("cpu").milli_value()))}});
@@ -287,13 +288,13 @@ pub fn of_all_pods(available: &Amounts) -> serde_json::Value {
     all
 }
 
-/// What the pods of the class between the others ask for of the processors together, in thousandths of one.
+/// Returns the sum of CPU requests of Burstable pods in millicores.
 pub fn burstable_milli<'a>(pods: impl Iterator<Item = Pod<'a>>) -> i64 {
     let asked = |pod: Pod<'_>| pod_requests(pod).get("cpu").map_or(0, |amount| amount.milli_value());
     pods.filter(|pod| !pod.is_ended() && qos_class(pod.spec()) == "Burstable").map(asked).sum()
 }
 
-/// Where the group of a pod may be of which nothing but its uid is known.
+/// Returns the possible cgroup paths of a pod of which only the UID is known.
 pub fn cgroups_of(root: &str, uid: &str) -> [String; 3] {
     ["", BURSTABLE, BEST_EFFORT].map(|class| group_in(root, class, uid))
 }
@@ -302,7 +303,7 @@ fn group_in(root: &str, class: &str, uid: &str) -> String {
     format!("{}/pod{uid}", class_group(root, class))
 }
 
-/// What a pod's group may use, as the OCI runtime specification says it, with at most so many processes.
+/// Returns the OCI resources of a pod's cgroup, with a PID limit if given.
 pub fn of_pod(pod: Pod<'_>, pids_max: Option<i64>) -> serde_json::Value {
     let (requests, limits) = (pod_requests(pod), pod_limits(pod));
     let milli = |amounts: &Amounts| amounts.get("cpu").map_or(0, |amount| amount.milli_value());
@@ -332,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_quotas_are_the_kernels() {
+    fn cpu_shares_and_quotas_respect_kernel_bounds() {
         assert_eq!([0, 1, 100, 2000, 1 << 40].map(cpu_shares), [2, 2, 102, 2048, 262_144]);
         assert_eq!([0, 1, 100, 2000].map(cpu_quota), [-1, 1000, 10_000, 200_000]);
     }
 
     #[test]
-    fn a_pod_asks_for_its_containers_together_or_for_its_largest_init_container() {
+    fn pod_requests_are_the_sum_or_the_largest_init_container() {
         let mut sidecar = container("s", "50m", "50m");
         sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
         let pod = value!({"metadata": {"uid": "u"}, "spec": {
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_held_to_what_its_containers_are_limited_to_together() {
+    fn pod_limits_are_the_sum_of_container_limits() {
         let pod =
             value!({"spec": {"containers": [(container("a", "100m", "200m")), (container("b", "100m", "300m"))]}});
         let expect = serde_json::json!({"cpu": {"shares": 204, "quota": 50_000, "period": 100_000},
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_is_told_what_is_its_own_and_what_its_containers_have() {
+    fn sandbox_gets_overhead_and_container_resources() {
         let mut pod =
             value!({"spec": {"containers": [(container("a", "100m", "200m")), (container("b", "100m", "300m"))]}});
         let shown = |one: &v1::LinuxContainerResources| (one.cpu_shares, one.cpu_quota, one.memory_limit_in_bytes);
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_of_a_class_weighs_what_its_pods_ask_for() {
+    fn class_cpu_shares_are_the_sum_of_pod_requests() {
         let pod =
             |phase: &str, containers: Value| value!({"status": {"phase": phase}, "spec": {"containers": containers}});
         let pods = [
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_was_resized_shows_what_it_has_until_it_has_what_it_should() {
+    fn status_shows_actual_resources_during_a_resize() {
         let spec = container("a", "100m", "200m");
         let pod = value!({"spec": {"containers": [(spec.clone())]}});
         let wanted = of_container(Pod(&pod), Pod(&pod).app_containers().next().unwrap(), 1 << 30);
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_more_memory_is_killed_later() {
+    fn larger_memory_request_gives_lower_oom_score() {
         let check = |spec: Value, expect: i64| {
             let pod = value!({"spec": (spec.clone())});
             let container = Pod(&pod).app_containers().next().unwrap();

@@ -1,4 +1,4 @@
-//! The runtime as a kubelet uses it: CRI's clients, and what they say of a pod.
+//! The container runtime as the kubelet uses it: CRI clients and the observed state of a pod.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,37 +14,36 @@ use tonic::transport::Channel;
 use crate::blocking;
 use crate::observed::{self, Container, RuntimePod, Sandbox, labels};
 
-/// The largest answer of a runtime.
+/// Maximum size of a CRI response.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// The longest last word of a container.
+/// Maximum bytes read from a termination message file (upstream: 4096).
 const TERMINATION_BYTES_MAX: u64 = 4096;
-/// How much of a log stands in for a last word.
+/// Maximum bytes of a log used as fallback termination message.
 const LOG_BYTES_MAX: u64 = 2048;
-/// And how many lines of it.
+/// Maximum lines of a log used as fallback termination message.
 const LOG_LINES_MAX: usize = 80;
-/// How much of a log's file has all of that, with times and tags, after a first record that may be cut: one of 16 KiB, the longest.
+/// Bytes of a log file that contain these lines with timestamps and tags, after a possibly truncated record of at most
+/// 16 KiB.
 const LOG_TAIL_BYTES: u64 = LOG_BYTES_MAX * 4 + (16 << 10);
-/// Stopping takes a little longer than the time that a container is given.
+/// Time that the runtime may need in addition to a container's grace period.
 const STOP_MARGIN: Duration = Duration::from_secs(120);
 
-/// CRI's clients. Clones share the connection.
+/// CRI clients. Clones share the connection.
 #[derive(Clone)]
 pub struct Runtime {
-    /// Sandboxes and containers.
     pub runtime: RuntimeServiceClient<Channel>,
-    /// Images.
     pub images: ImageServiceClient<Channel>,
 }
 
 impl Runtime {
-    /// Clients over a channel.
+    /// Creates clients over a channel.
     pub fn new(channel: &Channel) -> Self {
         let runtime = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let images = ImageServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         Self { runtime, images }
     }
 
-    /// What there is of a pod.
+    /// Returns the sandboxes and containers of a pod.
     pub async fn observe(&self, uid: &str) -> Result<RuntimePod, Status> {
         let mut client = self.runtime.clone();
         let label_selector = HashMap::from([(labels::POD_UID.to_owned(), uid.to_owned())]);
@@ -55,11 +54,11 @@ impl Runtime {
             let request = v1::PodSandboxStatusRequest { pod_sandbox_id: sandbox.id.clone(), verbose: false };
             let answer = match client.pod_sandbox_status(request).await {
                 Ok(answer) => answer.into_inner(),
-                // It went between the two questions.
+                // The sandbox was removed between the two calls.
                 Err(status) if status.code() == tonic::Code::NotFound => continue,
                 Err(status) => return Err(status),
             };
-            // A runtime that sends events answers with the containers and the time of the answer; others are asked for them.
+            // A runtime with an event stream includes containers and a timestamp; others need another call.
             let containers =
                 if answer.timestamp > 0 { answer.containers_statuses } else { self.containers_of(&sandbox.id).await? };
             for status in containers {
@@ -87,7 +86,7 @@ impl Runtime {
         Ok(statuses)
     }
 
-    /// Ends a container, by force when its time is over.
+    /// Stops a container; the runtime kills it after the grace period.
     pub async fn stop_container(&self, id: &str, grace_seconds: i64) -> Result<(), Status> {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: grace_seconds };
         let patience = Duration::from_secs(grace_seconds.max(0).unsigned_abs()) + STOP_MARGIN;
@@ -100,7 +99,7 @@ impl Runtime {
         }
     }
 
-    /// Runs a command in a container: its exit code and what it printed.
+    /// Runs a command in a container. Returns its exit code and output.
     pub async fn exec(&self, id: &str, command: Vec<String>, timeout: Duration) -> Result<(i32, Vec<u8>), Status> {
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
         let request = v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: seconds };
@@ -110,7 +109,7 @@ impl Runtime {
         Ok((answer.exit_code, answer.stdout))
     }
 
-    /// The memory that a container uses and that cannot be had back at will; nothing if the runtime does not say.
+    /// Returns the working set of a container in bytes; zero if the runtime does not report it.
     pub async fn memory_used(&self, id: &str) -> u64 {
         let mut client = self.runtime.clone();
         let asked = client.container_stats(v1::ContainerStatsRequest { container_id: id.to_owned() }).await;
@@ -118,7 +117,7 @@ impl Runtime {
         memory.and_then(|memory| memory.working_set_bytes).map_or(0, |bytes| bytes.value)
     }
 
-    /// Stops and removes sandboxes with everything in them.
+    /// Stops and removes a sandbox with its containers.
     pub async fn remove_sandbox(&self, id: &str) -> Result<(), Status> {
         let mut client = self.runtime.clone();
         client.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() }).await?;
@@ -127,7 +126,7 @@ impl Runtime {
     }
 }
 
-/// Reads a container, and its termination message if it has exited.
+/// Converts a container status, and reads the termination message of an exited container.
 async fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
     let annotation = |key: &str| status.annotations.get(key).map_or("", String::as_str);
     let path = annotation(labels::TERMINATION_PATH);
@@ -149,7 +148,8 @@ async fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
     container
 }
 
-/// What a container wrote about its end, or else what it printed last. A container may have put anything in place of its file.
+/// Returns the termination message, or the end of the log if the file is empty. The container may have replaced the
+/// file by anything.
 fn termination_message(file: Option<&Path>, log: Option<&Path>) -> io::Result<Option<String>> {
     let written = match file.map(|file| tail(file, TERMINATION_BYTES_MAX)).transpose() {
         Err(error) if log.is_none() => return Err(error),
@@ -162,7 +162,7 @@ fn termination_message(file: Option<&Path>, log: Option<&Path>) -> io::Result<Op
     }
 }
 
-/// The end of a file as text.
+/// Reads the end of a file as text.
 fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     match sys::tail_container_file(path, bytes_max) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -171,12 +171,12 @@ fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
     }
 }
 
-/// The last lines of a CRI log, without times and tags.
+/// Returns the last lines of a CRI log without timestamps and tags.
 fn last_lines(log: &str) -> String {
     let text = |record: &str| {
         let mut parts = record.splitn(4, ' ').skip(2);
         let (tag, text) = (parts.next()?, parts.next()?);
-        // A part of a line has its end elsewhere, or nowhere.
+        // A partial record does not end its line.
         Some(format!("{text}{}", if tag == "P" { "" } else { "\n" }))
     };
     let cut = log.len() as u64 >= LOG_TAIL_BYTES;
@@ -204,9 +204,9 @@ mod tests {
         }
     }
 
-    /// Nobody ever writes to the FIFO: a thread that opens it for reading waits for ever.
+    /// The FIFO never has a writer: a thread that opens it for reading would block forever.
     #[test]
-    fn a_fifo_as_termination_log_blocks_nothing() {
+    fn fifo_as_termination_log_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         let mode = rustix::fs::Mode::from_raw_mode(0o666);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_termination_log_that_leads_elsewhere_is_not_read() {
+    async fn symlink_as_termination_log_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (secret, link, file) = (dir.path().join("secret"), dir.path().join("link"), dir.path().join("file"));
         std::fs::write(&secret, "of the host").unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_log_stands_in_for_a_last_word() {
+    fn end_of_log_is_the_fallback_termination_message() {
         let log = "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stderr F two words\n";
         assert_eq!(last_lines(log), "one\ntwo words\n");
         assert_eq!(last_lines("t stdout P DONE\n"), "DONE");

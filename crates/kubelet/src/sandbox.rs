@@ -1,4 +1,4 @@
-//! A pod's sandbox in CRI's words.
+//! CRI PodSandboxConfig of a pod.
 
 use std::collections::HashMap;
 
@@ -10,24 +10,21 @@ use crate::observed::labels;
 use crate::pod::Pod;
 use crate::{resources, security};
 
-/// What a sandbox needs to know besides its pod.
+/// The parts of a PodSandboxConfig that do not come from the pod.
 pub struct Inputs<'a> {
-    /// How names are found.
     pub names: &'a Names,
-    /// Where the pod's logs go.
     pub log_directory: String,
-    /// The group of the pod.
     pub cgroup: String,
-    /// How many came before it.
+    /// Number of previous sandboxes of the pod.
     pub attempt: u32,
-    /// The pod's users, unless they are the machine's.
+    /// User namespace mappings; `None` for the host's users.
     pub users: Option<v1::UserNamespace>,
 }
 
-/// Describes a sandbox.
+/// Builds the PodSandboxConfig of a pod.
 pub fn config(pod: Pod<'_>, inputs: &Inputs<'_>) -> v1::PodSandboxConfig {
     let host_network = pod.flag("hostNetwork");
-    // Who has the machine's network has its name too, and runtimes refuse to set it.
+    // A host-network pod has the host's name; runtimes reject a hostname for it.
     let hostname = if host_network {
         String::new()
     } else {
@@ -61,7 +58,7 @@ pub fn config(pod: Pod<'_>, inputs: &Inputs<'_>) -> v1::PodSandboxConfig {
     }
 }
 
-/// The labels by which a pod's sandboxes are found, and its own.
+/// Returns the pod's labels and those by which the kubelet finds its sandboxes.
 fn pod_labels(pod: Pod<'_>) -> HashMap<String, String> {
     let mut all = texts(pod.meta().labels());
     all.extend([

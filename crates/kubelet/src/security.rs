@@ -1,4 +1,4 @@
-//! Who a pod's processes are and what they may do, in CRI's words.
+//! Security contexts of sandboxes and containers as CRI messages.
 
 use std::path::PathBuf;
 
@@ -9,48 +9,35 @@ use machinery::Value;
 use crate::config::Config;
 use crate::pod::{Container, Pod, Role};
 
-/// Why a container may not run.
+/// A container violates `runAsNonRoot`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecurityError {
-    /// It must not be root, and is.
     #[error("container has runAsNonRoot and image will run as root (pod: \"{pod}\", container: {container})")]
-    Root {
-        /// Whose.
-        pod: String,
-        /// Which one.
-        container: String,
-    },
-    /// It must not be root, and nobody can tell.
+    Root { pod: String, container: String },
+    /// The image's user is a name, so it cannot be verified.
     #[error(
         "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \"{pod}\", container: {container})"
     )]
-    Unknown {
-        /// Whose.
-        pod: String,
-        /// Which one.
-        container: String,
-        /// Who.
-        user: String,
-    },
+    Unknown { pod: String, container: String, user: String },
 }
 
-/// What profiles of system calls mean on this node.
+/// Seccomp settings of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profiles {
-    /// Where those are that pods name.
+    /// Directory of `Localhost` profiles.
     pub dir: PathBuf,
-    /// Whether those who name none have the runtime's; otherwise they have none.
+    /// Whether containers without a profile use `RuntimeDefault` instead of `Unconfined`.
     pub by_default: bool,
 }
 
 impl Profiles {
-    /// As a kubelet is set up.
+    /// Reads the settings of a configuration.
     pub fn of(config: &Config) -> Self {
         Self { dir: config.root_dir.join("seccomp"), by_default: config.seccomp_default }
     }
 }
 
-/// What the kernel hides from containers, as other runtimes do.
+/// Paths hidden from containers, as in other runtimes.
 const MASKED: &[&str] = &[
     "/proc/asound",
     "/proc/acpi",
@@ -65,10 +52,10 @@ const MASKED: &[&str] = &[
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-/// What containers may look at only.
+/// Paths that are read-only in containers.
 const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// The security context of a sandbox.
+/// Returns the security context of a sandbox.
 pub fn of_sandbox(pod: Pod<'_>) -> v1::LinuxSandboxSecurityContext {
     let context = &pod.spec()["securityContext"];
     let privileged =
@@ -86,7 +73,7 @@ pub fn of_sandbox(pod: Pod<'_>) -> v1::LinuxSandboxSecurityContext {
     }
 }
 
-/// The security context of a container whose image says to run as `image_user`.
+/// Returns the security context of a container whose image runs as `image_user`.
 pub fn of_container(
     pod: Pod<'_>,
     container: Container<'_>,
@@ -120,7 +107,8 @@ pub fn of_container(
         }),
         privileged,
         namespace_options: Some(options),
-        // An image that names nobody means root; that is said, for a group alone is refused by runtimes.
+        // An image without a user runs as root. The UID is set explicitly, since runtimes reject a group without a
+        // user.
         run_as_user: run_as_user.or_else(|| image_user.number().map(|value| v1::Int64Value { value })),
         run_as_username: if as_image && image_user.uid.is_none() { image_user.name.clone() } else { String::new() },
         run_as_group: either("runAsGroup").and_then(number),
@@ -136,17 +124,17 @@ pub fn of_container(
     })
 }
 
-/// Whom an image wants to run as.
+/// The user of an image's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageUser {
-    /// By number, if it says so.
+    /// Set if the user is numeric.
     pub uid: Option<i64>,
-    /// By name otherwise; empty if it says nothing.
+    /// The user name otherwise; empty if the image has no user.
     pub name: String,
 }
 
 impl ImageUser {
-    /// The number, if it is known without the image's files.
+    /// Returns the UID if it is known without the image's files.
     fn number(&self) -> Option<i64> {
         self.uid.or_else(|| self.name.is_empty().then_some(0))
     }
@@ -180,7 +168,7 @@ fn namespaces(pod: Pod<'_>) -> v1::NamespaceOption {
     options
 }
 
-/// The groups of all containers: the pod's, and the one that its volumes belong to.
+/// Returns the supplemental groups of all containers, including `fsGroup`, and their policy.
 fn groups(pod: Pod<'_>) -> (Vec<i64>, i32) {
     let context = &pod.spec()["securityContext"];
     let mut groups: Vec<i64> = context["fsGroup"].as_int().into_iter().collect();
@@ -202,7 +190,7 @@ impl Profiles {
     }
 }
 
-/// A profile as a pod says it. Whether a privileged container has one, the runtime knows.
+/// Converts a profile. The runtime decides whether it applies to a privileged container.
 fn profile(value: &Value) -> v1::SecurityProfile {
     let kind = match value.str_at(&["type"]) {
         Some("RuntimeDefault") => ProfileType::RuntimeDefault,
@@ -234,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_are_files_of_the_node_and_their_absence_means_what_the_node_says() {
+    fn seccomp_profiles_are_node_files_with_a_node_default() {
         let check = |by_default: bool, value: Option<Value>, expect: (ProfileType, &str)| {
             let profiles = Profiles { dir: "/var/lib/kubelet/seccomp".into(), by_default };
             let found = profiles.seccomp(value.as_ref());
@@ -250,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_alone_is_roots_where_the_image_names_nobody() {
+    fn run_as_group_alone_uses_root_if_the_image_has_no_user() {
         let check = |user: &ImageUser, expect: (Option<i64>, &str)| {
             let found = context(value!({"runAsGroup": 30}), value!({}), user).unwrap();
             assert_eq!(found.run_as_group.map(|id| id.value), Some(30));
@@ -262,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_overrides_its_pod_and_the_pod_its_image() {
+    fn container_context_overrides_pod_context_and_image() {
         let user = ImageUser { uid: Some(7), name: String::new() };
         let uid = |pod: Value, own: Value| context(pod, own, &user).unwrap().run_as_user.map(|id| id.value);
         assert_eq!(uid(value!({}), value!({})), Some(7));
@@ -273,11 +261,11 @@ mod tests {
     }
 
     #[test]
-    fn a_local_seccomp_profile_without_a_name_is_never_unconfined() {
+    fn localhost_seccomp_profile_without_a_name_is_never_unconfined() {
         for by_default in [false, true] {
             let profiles = Profiles { dir: "/var/lib/kubelet/seccomp".into(), by_default };
             for value in [value!({"type": "Localhost"}), value!({"type": "Localhost", "localhostProfile": ""})] {
-                // A directory, which no runtime can read as a profile: the container does not start.
+                // The path is a directory, which no runtime can read as a profile: the container does not start.
                 let found = profiles.seccomp(Some(&value));
                 let expect = (ProfileType::Localhost, "/var/lib/kubelet/seccomp/");
                 assert_eq!((found.profile_type(), found.localhost_ref.as_str()), expect, "{value}");
@@ -286,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn who_must_not_be_root_is_not() {
+    fn run_as_non_root_rejects_root() {
         let must = || value!({"runAsNonRoot": true});
         let named = ImageUser { uid: None, name: "web".into() };
         assert!(matches!(context(must(), value!({}), &ImageUser::default()), Err(SecurityError::Root { .. })));

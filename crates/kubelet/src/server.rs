@@ -1,4 +1,4 @@
-//! The kubelet's own server: logs, commands, statistics and health, for whoever the API server lets.
+//! The kubelet server: logs, exec, statistics and health, with delegated authentication and authorization.
 
 mod access;
 mod cadvisor;
@@ -43,21 +43,20 @@ use tls::Tls;
 
 pub use tls::TlsError;
 
-/// Whoever does not say hello in this time is hung up on.
+/// Timeout of TLS handshakes.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Connections at once; further clients wait.
+/// Maximum concurrent connections; further clients wait.
 const CONNECTIONS_MAX: usize = 1024;
-/// Connections to healthz at once.
+/// Maximum concurrent connections to healthz.
 const HEALTHZ_CONNECTIONS_MAX: usize = 64;
 
-/// The task that runs the pods, once it is there.
+/// The task of the pod manager, once it is running.
 pub type SyncLoop = Arc<OnceLock<AbortHandle>>;
 
-/// The body of an answer.
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// What requests are answered from.
+/// The state behind all request handlers.
 pub struct Server {
     context: Arc<Context>,
     known: Known,
@@ -67,31 +66,27 @@ pub struct Server {
     access: Access,
 }
 
-/// Why there is no server.
+/// The server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Its port.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Where.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// A request in the words of the kubelet's API.
+/// A parsed request.
 struct Asked<'a> {
     method: &'a Method,
     parts: Vec<String>,
     query: Vec<(String, String)>,
 }
 
-/// Opens the port; the future serves it for as long as it is polled. The health checks watch the task that is put into the [`SyncLoop`].
+/// Opens the port. The returned future serves it. The health checks monitor the task in the [`SyncLoop`].
 pub async fn open(
     context: Arc<Context>,
     known: Known,
@@ -120,24 +115,24 @@ pub async fn open(
     Ok((address, work, sync_loop))
 }
 
-/// Has the certificate that is shown signed by the cluster, and signed anew before it ends.
+/// Obtains a signed serving certificate and renews it before it expires.
 async fn keep_signed(config: Config, client: Client, addresses: Vec<String>, tls: Tls) {
     let purpose = Purpose::Serving(addresses);
     let file = purpose.file(&config.cert_dir);
     let renewed = move || {
         if let Err(error) = tls.replace(&file) {
-            tracing::error!(%error, "the certificate that was signed cannot be used");
+            tracing::error!(%error, "failed to load the signed serving certificate");
         }
     };
     bootstrap::keep(client, config.node_name, config.cert_dir, purpose, renewed).await;
 }
 
-/// Answers only whether the kubelet lives, on the loopback interface and without asking who wants to know.
+/// Serves only healthz, on the loopback interface and without authentication.
 pub async fn healthz(port: u16) {
     let listener = match TcpListener::bind(("127.0.0.1", port)).await {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(port, %error, "healthz is not served");
+            tracing::warn!(port, %error, "failed to listen for healthz");
             return std::future::pending().await;
         }
     };
@@ -152,7 +147,7 @@ pub async fn healthz(port: u16) {
                     Ok::<_, Infallible>(without_head_body(request.method(), answer, empty))
                 }
             });
-            // A client that goes away is no failure.
+            // A disconnected client is not an error.
             let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
             drop(slot);
         }
@@ -163,7 +158,7 @@ pub async fn healthz(port: u16) {
 /// A health check and its name.
 type Check<'a> = (&'a str, &'a dyn Fn() -> Result<(), String>);
 
-/// The response of the checks to a path.
+/// Runs the checks of a health path and returns the response.
 fn health(slis: &Slis, uri: &http::Uri, checks: &[Check<'_>]) -> Response<Body> {
     let response = HealthRequest::parse(uri.path(), uri.query().unwrap_or_default()).and_then(|request| {
         let run = |(name, check): &Check<'_>| ((*name).to_owned(), request.selects(name).then(check));
@@ -180,14 +175,14 @@ fn health(slis: &Slis, uri: &http::Uri, checks: &[Check<'_>]) -> Response<Body> 
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, slot: Slot) {
-    // Latency matters more than packets to those who type.
+    // Interactive streams need low latency.
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let user = certificate.and_then(|certificate| tls::user_of(certificate));
     let slot = Arc::new(slot);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        // A stream that is passed on outlives this connection, and still counts as one.
+        // An upgraded stream outlives the connection's service and keeps its slot.
         request.extensions_mut().insert(Arc::clone(&slot));
         let (server, user) = (Arc::clone(&server), user.clone());
         async move {
@@ -198,7 +193,7 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, server: Arc<Server>, sl
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
     if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "a connection failed");
     }
 }
 
@@ -271,7 +266,7 @@ impl Server {
         answer_json(&value!({"kubeletconfig": (self.context.config.effective())}))
     }
 
-    /// A container of a pod as the runtime has it.
+    /// Finds a container of a pod in the runtime.
     async fn find(&self, namespace: &str, pod: &str, container: &str) -> Result<(String, Container), Response<Body>> {
         let known = self.known.find(namespace, pod);
         let known =
@@ -292,12 +287,12 @@ impl Server {
 }
 
 impl Asked<'_> {
-    /// The first value of a parameter, empty if it is not given.
+    /// Returns the first value of a query parameter; empty if absent.
     fn value(&self, name: &str) -> &str {
         self.query.iter().find(|(have, _)| have == name).map_or("", |(_, value)| value)
     }
 
-    /// Whether a parameter says yes.
+    /// Whether a query parameter is true.
     fn flag(&self, name: &str) -> bool {
         matches!(self.value(name), "1" | "true" | "True")
     }
@@ -325,7 +320,7 @@ fn plain(status: StatusCode, kind: &'static str, bytes: Bytes) -> Response<Body>
     response.expect("the answer is well formed")
 }
 
-/// An answer that comes in pieces.
+/// Returns a response with a streamed body.
 fn streamed(chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static) -> Response<Body> {
     use futures_util::StreamExt;
     let body = StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data))).boxed_unsync();
@@ -338,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_read_as_forms_have_them() {
+    fn query_parameters_are_form_decoded() {
         let found = query("command=sh&command=-c&command=echo+a%26b&tty=1");
         let asked = Asked { method: &Method::GET, parts: Vec::new(), query: found };
         let commands: Vec<&str> =

@@ -1,7 +1,7 @@
-//! The machine is shut down: pods end in order of their importance, each with the time that is left for it.
+//! Graceful node shutdown: pods terminate in order of priority, each group with its own grace period.
 //!
 //! ```text
-//!   not ready, takes no more pods ──> the least important end ──> … ──> the critical end ──> the process may go
+//!   not ready, admits no pods ──> lowest priorities terminate ──> … ──> critical pods terminate ──> the process may exit
 //! ```
 
 use std::sync::Arc;
@@ -17,38 +17,36 @@ use crate::plan::Cause;
 use crate::pod::Pod;
 use crate::pods::{Eviction, Known};
 
-/// From here on a pod is critical to its cluster.
+/// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
-/// How long the API server may take to hear what became of the pods.
+/// Timeout for the final pod statuses to reach the API server.
 const REPORTS: Duration = Duration::from_secs(5);
 
-/// Pods that end together.
+/// Pods that terminate together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// How long they may take.
     pub grace: Duration,
-    /// Which ones.
     pub uids: Vec<String>,
 }
 
-/// What shutting down takes.
+/// The dependencies of a shutdown.
 pub struct Shutdown {
-    /// The pods that are here.
+    /// The pods on this node.
     pub known: Known,
-    /// The same as the API server has them.
+    /// The API server's pods of this node.
     pub pods: Reader<Arc<Value>>,
-    /// Where pods are put out.
+    /// Receives terminations.
     pub evictions: mpsc::Sender<Eviction>,
-    /// Where it is told how the node is.
+    /// Receives the shutdown state for the node status.
     pub situation: Arc<watch::Sender<Situation>>,
 }
 
-/// Whether pods are given time at all.
+/// Whether a shutdown grace period is configured.
 pub fn is_wanted(config: &Config) -> bool {
     !config.shutdown_grace.is_zero() || !config.shutdown_grace_by_priority.is_empty()
 }
 
-/// In which groups pods end, the first one first.
+/// Groups pods by priority, in the order of their termination.
 pub fn groups(config: &Config, pods: &[Pod<'_>]) -> Vec<Group> {
     let mut levels: Vec<(i64, Duration)> = config
         .shutdown_grace_by_priority
@@ -62,7 +60,7 @@ pub fn groups(config: &Config, pods: &[Pod<'_>]) -> Vec<Group> {
     let mut groups: Vec<Group> = levels.iter().map(|(_, grace)| Group { grace: *grace, uids: Vec::new() }).collect();
     for pod in pods.iter().filter(|pod| !pod.is_ended()) {
         let priority = pod.spec()["priority"].as_int().unwrap_or(0);
-        // Whoever is below all levels belongs to the lowest.
+        // Pods below all levels belong to the lowest.
         let level = levels.iter().rposition(|(from, _)| *from <= priority).unwrap_or(0);
         groups[level].uids.push(pod.uid().to_owned());
     }
@@ -71,15 +69,19 @@ pub fn groups(config: &Config, pods: &[Pod<'_>]) -> Vec<Group> {
 }
 
 impl Shutdown {
-    /// Ends all pods; returns when they have ended or their time is over.
+    /// Terminates all pods. Returns when they have terminated or their grace periods are over.
     pub async fn run(self, config: &Config) {
         self.situation.send_modify(|situation| situation.shutting_down = true);
         let pods = self.known.all();
         let views: Vec<Pod<'_>> = pods.iter().map(|pod| Pod(pod)).collect();
         for group in groups(config, &views) {
-            tracing::info!(pods = group.uids.len(), seconds = group.grace.as_secs(), "ends pods before the shutdown");
+            tracing::info!(
+                pods = group.uids.len(),
+                seconds = group.grace.as_secs(),
+                "terminating pods before shutdown"
+            );
             if tokio::time::timeout(group.grace, self.end(&group, &views)).await.is_err() {
-                tracing::warn!("some pods have not ended in their time");
+                tracing::warn!("some pods did not terminate within their grace period");
             }
         }
         let _ = tokio::time::timeout(REPORTS, self.reported()).await;
@@ -103,7 +105,7 @@ impl Shutdown {
         while ends.recv().await.is_some() {}
     }
 
-    /// Waits until the API server has every pod's end.
+    /// Waits until the API server has the final status of every pod.
     async fn reported(&self) {
         let mut pods = self.pods.clone();
         let all = |pods: &Reader<Arc<Value>>| {
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_important_pods_end_first_and_the_critical_last() {
+    fn lowest_priority_pods_terminate_first_and_critical_pods_last() {
         let pod = |name: &str, priority: i64| value!({"metadata": {"uid": name}, "spec": {"priority": priority}});
         let pods = [pod("vital", 2_000_000_000), pod("plain", 0), pod("dear", 1000), pod("cheap", -5)];
         let views: Vec<Pod<'_>> = pods.iter().map(Pod).collect();

@@ -1,4 +1,4 @@
-//! A kubelet without an API server: nothing is there, and what is written goes nowhere.
+//! Standalone mode: a client without an API server. Lists are empty and writes are discarded.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
 use machinery::{Value, json, value};
 
-/// A client of nobody.
+/// Returns a client of an empty API.
 pub fn client(settings: Settings) -> Result<Client, client::Error> {
     Client::new(Arc::new(Nobody), settings)
 }
@@ -28,7 +28,7 @@ fn answer(request: &Request<Bytes>) -> Response<Body> {
     let watches = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
     let mut response = match *request.method() {
         Method::GET if watches => return Response::new(silence()),
-        // Whoever writes goes on as if it were written.
+        // A write returns its object, as if it had been stored.
         Method::POST | Method::PUT => return Response::new(transport::body(Full::new(request.body().clone()))),
         _ => Response::new(whole(&value!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
             "message": "this kubelet has no API server", "reason": "NotFound", "code": 404}))),
@@ -37,7 +37,7 @@ fn answer(request: &Request<Bytes>) -> Response<Body> {
     response
 }
 
-/// A watch that says that this was all, and then nothing any more.
+/// Returns a watch that sends one bookmark as initial state and then nothing.
 fn silence() -> Body {
     let all = value!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1",
         "annotations": {"k8s.io/initial-events-end": "true"}}}});
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_is_there_and_that_is_known_at_once() {
+    async fn empty_state_is_synced_immediately() {
         let client = client(Settings::default()).unwrap();
         let source = Source::all(client.clone(), kinds::PODS.clone());
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |value: Value| value);

@@ -1,4 +1,4 @@
-//! Pods from files of the node or from a web server, which run without any API server; the API server shows copies of them.
+//! Static pods from files or from a URL, which run without an API server, and their mirror pods.
 
 mod url;
 
@@ -16,31 +16,31 @@ use tokio::sync::watch;
 use crate::changes::Changes;
 use crate::pod::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SOURCE, Pod};
 
-/// The largest manifest that is read.
+/// Maximum size of a manifest.
 const MANIFEST_BYTES_MAX: u64 = 10 << 20;
 
-/// The priority classes that every cluster has.
+/// The built-in priority classes.
 const SYSTEM_PRIORITIES: &[(&str, i64)] =
     &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
-/// After a failure the next attempt is not far.
+/// Delay after a failed change of a mirror pod.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Pods that do not come from the API server, by where they come from.
+/// Static pods by source.
 #[derive(Default)]
 pub struct StaticPods(Vec<watch::Receiver<Vec<Arc<Value>>>>);
 
 pub use url::{Manifests, follow};
 
 impl StaticPods {
-    /// These and those.
+    /// Combines the sources.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
         self
     }
 
-    /// The pods of a directory, looked at again as often as `every` says and whenever it changes.
+    /// Watches the pods of a directory. Reads it again after each change and at least every `every`.
     pub fn watch(dir: PathBuf, node: String, every: std::time::Duration) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = watch::channel(read_all(&dir, &node));
         let work = async move {
@@ -52,7 +52,7 @@ impl StaticPods {
                         _ => std::future::pending::<()>().await,
                     }
                 };
-                // What cannot be watched, such as what a link leads to, is looked at now and then.
+                // Some changes cannot be watched, such as those of symlink targets, so the directory is also polled.
                 tokio::select! {
                     () = changed => {}
                     () = tokio::time::sleep(every) => {}
@@ -65,12 +65,12 @@ impl StaticPods {
         (Self(vec![receiver]), work)
     }
 
-    /// The pods now.
+    /// Returns the current static pods.
     pub fn pods(&self) -> Vec<Arc<Value>> {
         self.0.iter().flat_map(|pods| pods.borrow().clone()).collect()
     }
 
-    /// Waits for them to change.
+    /// Waits for a change of any source.
     pub async fn changed(&mut self) {
         if !self.0.is_empty() {
             let changes = self.0.iter_mut().map(|pods| Box::pin(pods.changed()));
@@ -82,7 +82,7 @@ impl StaticPods {
     }
 }
 
-/// Tells of pods if they are others than before.
+/// Publishes pods if they changed.
 fn tell(sender: &watch::Sender<Vec<Arc<Value>>>, read: Vec<Arc<Value>>) {
     sender.send_if_modified(|known| {
         let news = known.len() != read.len() || known.iter().zip(&read).any(|(a, b)| a != b);
@@ -106,7 +106,7 @@ fn read_all(dir: &Path, node: &str) -> Vec<Arc<Value>> {
         .filter_map(|file| match read_one(file, node) {
             Ok(pod) => Some(Arc::new(pod)),
             Err(problem) => {
-                tracing::warn!(file = %file.display(), problem, "a manifest cannot be used");
+                tracing::warn!(file = %file.display(), problem, "failed to load a static pod manifest");
                 None
             }
         })
@@ -129,14 +129,15 @@ fn manifest(text: &str, node: &str) -> Result<Value, String> {
     completed(pod, &hash(text), "file", node)
 }
 
-/// A pod as its node completes it: named after the node, on it, and tolerant of everything that keeps others away.
+/// Completes a static pod: appends the node name to its name, assigns it to the node, and tolerates all NoExecute
+/// taints.
 fn completed(mut pod: Value, hash: &str, source: &str, node: &str) -> Result<Value, String> {
     if pod.str_at(&["kind"]) != Some("Pod") {
         return Err("it is not a Pod".to_owned());
     }
     let name = format!("{}-{node}", Meta::of(&pod).name());
     let namespace = Some(Meta::of(&pod).namespace()).filter(|name| !name.is_empty()).unwrap_or("default").to_owned();
-    let mut meta = MetaMut::of(&mut pod).ok_or("its metadata is none")?;
+    let mut meta = MetaMut::of(&mut pod).ok_or("it has no metadata")?;
     meta.set("name", name);
     meta.set("namespace", namespace);
     meta.set("uid", hash);
@@ -146,7 +147,7 @@ fn completed(mut pod: Value, hash: &str, source: &str, node: &str) -> Result<Val
     let spec = pod.get_mut("spec").and_then(Value::as_object_mut).ok_or("it has no spec")?;
     spec.insert("nodeName", node);
     spec.insert("tolerations", value!([{"operator": "Exists", "effect": "NoExecute"}]));
-    // Without an API server nobody else knows what these classes stand for.
+    // Without an API server, the built-in priority classes must be resolved here.
     let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default();
     if let Some((_, priority)) = SYSTEM_PRIORITIES.iter().find(|(name, _)| *name == class) {
         spec.get_or_insert_with("priority", || (*priority).into());
@@ -158,7 +159,7 @@ fn completed(mut pod: Value, hash: &str, source: &str, node: &str) -> Result<Val
     Ok(pod)
 }
 
-/// Thirty-two hexadecimal digits that change with the text.
+/// Returns a 32-digit hexadecimal hash of the text.
 fn hash(text: &str) -> String {
     let mut parts = [0xcbf2_9ce4_8422_2325_u64, 0x9ae1_6a3b_2f90_404f];
     for byte in text.bytes() {
@@ -169,16 +170,16 @@ fn hash(text: &str) -> String {
     format!("{:016x}{:016x}", parts[0], parts[1])
 }
 
-/// A copy that is to be made, made anew or taken away.
+/// A mirror pod that must be created, replaced or deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mirroring {
-    /// The pod that is to be shown.
+    /// The static pod to mirror; `None` to delete only.
     pub pod: Option<Arc<Value>>,
-    /// The copy that is to go.
+    /// The mirror pod to delete.
     pub old: Option<Arc<Value>>,
 }
 
-/// What it takes for the API server to show the pods that run from files, and no others.
+/// Returns the changes that make the mirror pods match the static pods.
 pub fn mirror(pods: &[Arc<Value>], mirrors: &BTreeMap<Key, Arc<Value>>) -> BTreeMap<Key, Mirroring> {
     let of = |pod: &Value| Meta::of(pod).annotation(CONFIG_HASH).unwrap_or_default().to_owned();
     let mut all = BTreeMap::new();
@@ -197,7 +198,7 @@ pub fn mirror(pods: &[Arc<Value>], mirrors: &BTreeMap<Key, Arc<Value>>) -> BTree
     all
 }
 
-/// Does it; what fails is found again, though not at once.
+/// Applies a change. A failed change is found again after a delay.
 pub async fn reflect(client: Client, mirroring: Mirroring) {
     let mut done = true;
     if let Some(old) = mirroring.old {
@@ -217,7 +218,7 @@ async fn delete(client: &Client, mirror: &Value) -> bool {
     if let Err(error) = client.delete(&target, &options).await
         && !error.is_not_found()
     {
-        tracing::warn!(pod = %Key::of(mirror), error = %error, "a copy of a static pod cannot be deleted");
+        tracing::warn!(pod = %Key::of(mirror), error = %error, "failed to delete a mirror pod");
         return false;
     }
     true
@@ -230,7 +231,8 @@ async fn create(client: &Client, pod: &Value) -> bool {
         meta.remove("uid");
         meta.set_annotation(CONFIG_MIRROR, &hash);
         let node = pod.str_at(&["spec", "nodeName"]).unwrap_or_default();
-        // The node owns it, so that it goes with it; only who may ask for nodes can say which one.
+        // The node owns the mirror pod, which is deleted with it. Without permission to read nodes the owner is
+        // omitted.
         if let Ok(node) = client.get(&Target::named(&kinds::NODES, "", node)).await {
             let owner = value!([{"apiVersion": "v1", "kind": "Node", "controller": true,
                 "name": (Meta::of(&node).name()), "uid": (Meta::of(&node).uid())}]);
@@ -241,7 +243,7 @@ async fn create(client: &Client, pod: &Value) -> bool {
     if let Err(error) = client.create(&target, &mirror, &WriteOptions::default()).await
         && !error.is_already_exists()
     {
-        tracing::warn!(pod = %Key::of(pod), error = %error, "a static pod cannot be shown");
+        tracing::warn!(pod = %Key::of(pod), error = %error, "failed to create a mirror pod");
         return false;
     }
     true
@@ -252,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_follow_the_files() {
+    fn mirror_pods_follow_static_pods() {
         let pod = |text: &str| {
             Arc::new(
                 manifest(&format!("kind: Pod\nmetadata: {{name: {text}}}\nspec: {{containers: [{{name: a}}]}}\n"), "n")
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_becomes_a_pod_of_its_node() {
+    fn manifest_becomes_a_static_pod_of_its_node() {
         let text = "kind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: x}]}\n";
         let pod = manifest(text, "n1").unwrap();
         assert_eq!(Key::of(&pod).to_string(), "default/web-n1");

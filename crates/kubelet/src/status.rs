@@ -1,4 +1,4 @@
-//! The status of a pod, as a function of what is observed: phase, conditions, containers, addresses.
+//! Pod status as a pure function of the observed state: phase, conditions, container statuses, addresses.
 
 mod conditions;
 mod containers;
@@ -10,17 +10,17 @@ use machinery::{Object, Value, value};
 use crate::plan::{Cause, Observed};
 use crate::pod::{Pod, Role};
 
-/// What is the same for all pods of a node.
+/// Properties that are equal for all pods of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The node's addresses, the main one first.
+    /// The primary address comes first.
     pub host_ips: Vec<String>,
-    /// How the runtime calls itself, before the ids of containers.
+    /// Prefix of container IDs, such as `containerd`.
     pub runtime_name: String,
 }
 
-/// The status of a pod now. What the API server knows of it already is part of the observation: times of transitions and
-/// what others wrote are kept.
+/// Returns the current status of a pod. The status in the API server is part of the observation: transition times and
+/// fields of other writers are kept.
 pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
     let pod = observed.pod;
     let statuses = containers::all(observed, facts);
@@ -51,7 +51,7 @@ pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
         }
     }
     status.insert("conditions", conditions::all(observed, reached, &statuses));
-    // What others wrote stays; why the pod is in a phase stays with the phase.
+    // Fields of other writers stay. Reason and message stay only while the phase does not change.
     for (field, value) in known.as_object().into_iter().flat_map(Object::iter) {
         let past = ["reason", "message"].contains(&field) && pod.phase() != phase;
         if !past && !status.contains_key(field) {
@@ -61,7 +61,8 @@ pub fn status(observed: &Observed<'_>, facts: &Facts) -> Value {
     Value::Object(status)
 }
 
-/// Takes over the times of a status that was told before and may not have come back yet: what did not change since has its old time.
+/// Keeps `startTime` and the transition times of unchanged conditions from the last reported status, which the watch
+/// may not have returned yet.
 pub fn keep_times(status: &mut Value, told: &Value) {
     let Some(status) = status.as_object_mut() else { return };
     if let Some(start) = told.get("startTime") {
@@ -78,8 +79,8 @@ pub fn keep_times(status: &mut Value, told: &Value) {
     }
 }
 
-/// Keeps those ended that were told to have ended and may not run again: the API server takes no other word for it, and would
-/// not hear of anything else either. That is so where the runtime lost a container or its sandbox.
+/// Keeps containers terminated that were reported as terminated and must not run again, even if the runtime lost the
+/// container or its sandbox. The API server rejects any other status.
 pub fn keep_ends(status: &mut Value, pod: Pod<'_>, told: &Value) {
     for container in pod.containers() {
         let field = container.role.status_field();
@@ -97,7 +98,7 @@ pub fn keep_ends(status: &mut Value, pod: Pod<'_>, told: &Value) {
     }
 }
 
-/// Whether a pod is to end for good, even if something of it still runs.
+/// Whether a pod has reached a terminal phase, even if some of its containers still run.
 pub fn is_over(observed: &Observed<'_>, facts: &Facts) -> bool {
     is_terminal(phase(observed, &containers::all(observed, facts)))
 }
@@ -106,8 +107,8 @@ fn is_terminal(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }
 
-/// The phase that is told: whoever hears that a pod is over may start another in its place, so that is told only when nothing
-/// of it runs any more.
+/// Returns the phase to report. A terminal phase is reported only after all containers have exited, since controllers
+/// then start a replacement.
 fn told(observed: &Observed<'_>, statuses: &containers::Statuses, reached: &'static str) -> &'static str {
     let runs = observed.runtime.running().next().is_some() || observed.local.starting;
     if !is_terminal(reached) || observed.pod.is_ended() || !runs {
@@ -116,7 +117,7 @@ fn told(observed: &Observed<'_>, statuses: &containers::Statuses, reached: &'sta
     if has_begun(statuses) { "Running" } else { "Pending" }
 }
 
-/// Whether one of the main containers has ever run.
+/// Whether any app container has ever run.
 fn has_begun(statuses: &containers::Statuses) -> bool {
     statuses.app.iter().any(|status| {
         status["state"].get("running").is_some()
@@ -143,7 +144,7 @@ fn addresses(observed: &Observed<'_>, facts: &Facts, status: &mut Object) {
     }
 }
 
-/// Counts of containers by what became of them.
+/// Number of containers by state.
 #[derive(Default)]
 struct Counts {
     running: usize,
@@ -153,10 +154,10 @@ struct Counts {
     unknown: usize,
 }
 
-/// `Pending`, `Running`, `Succeeded` or `Failed`, by upstream's rules.
+/// Returns `Pending`, `Running`, `Succeeded` or `Failed`, by upstream's rules.
 fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static str {
     let pod = observed.pod;
-    // What has ended has ended, whatever is found later.
+    // A terminal phase never changes.
     match pod.phase() {
         "Succeeded" => return "Succeeded",
         "Failed" => return "Failed",
@@ -198,7 +199,7 @@ fn phase(observed: &Observed<'_>, statuses: &containers::Statuses) -> &'static s
     }
 }
 
-/// Whether init containers are still to do their part, and whether one has failed for good.
+/// Whether init containers are pending, and whether one has failed without a retry.
 fn initialization(observed: &Observed<'_>, statuses: &containers::Statuses) -> (bool, bool) {
     let (mut pending, mut failed) = (false, false);
     for container in observed.pod.init_containers() {
@@ -217,7 +218,7 @@ fn initialization(observed: &Observed<'_>, statuses: &containers::Statuses) -> (
             }
         }
     }
-    // Once one of the others was made, initialization is over.
+    // Once an app container was created, initialization is complete.
     let past = has_begun(statuses);
     (pending && !past, failed && !past)
 }
@@ -233,7 +234,7 @@ fn counts(statuses: &containers::Statuses) -> Counts {
             counts.succeeded += usize::from(code == 0);
         } else if status["state"].get("waiting").is_some() {
             match exit("lastState") {
-                // It has run before and will again.
+                // The container ran before and will restart.
                 Some(_) => counts.stopped += 1,
                 None => counts.waiting += 1,
             }
@@ -244,7 +245,7 @@ fn counts(statuses: &containers::Statuses) -> Counts {
     counts
 }
 
-/// Whether writing a status would tell anything. Fields without a value count as absent, as the API server may drop them.
+/// Whether a status differs from the known one. Null fields count as absent, since the API server may drop them.
 pub fn is_news(known: &Value, status: &Value) -> bool {
     without_nulls(known) != without_nulls(status)
 }
@@ -260,7 +261,7 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// The time of a condition or a container as the API carries it.
+/// Formats a time for the API.
 fn shown(time: Time) -> String {
     time.to_string()
 }

@@ -1,4 +1,4 @@
-//! How much of the machine's swap a container may use.
+//! Swap limits of containers (`memorySwap.swapBehavior`).
 
 use std::fs;
 use std::path::Path;
@@ -11,29 +11,29 @@ use machinery::quantity::Quantity;
 use crate::pod::{Container, Pod};
 use crate::resources;
 
-/// From here on a pod is critical to its cluster.
+/// Lowest priority of a critical pod.
 const SYSTEM_CRITICAL: i64 = 2_000_000_000;
-/// The kernel's file for it, version 2.
+/// File of cgroup v2.
 const SWAP_MAX: &str = "memory.swap.max";
 
-/// What there is to give, and to whom.
+/// Swap of the host and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// Whether anybody gets some.
+    /// Whether the behavior is `LimitedSwap` rather than `NoSwap`.
     pub limited: bool,
-    /// The machine's memory in bytes.
+    /// Memory of the host in bytes.
     pub memory: i64,
-    /// The machine's swap in bytes.
+    /// Swap of the host in bytes.
     pub capacity: i64,
-    /// Whether the kernel counts what control groups use of it.
+    /// Whether the kernel accounts swap per cgroup.
     pub counted: bool,
-    /// Whether control groups are of version 2.
+    /// Whether the host uses cgroup v2.
     pub unified: bool,
 }
 
 impl Swap {
-    // DEVIATION: a machine with swap is taken as it is; upstream refuses it unless failSwapOn is false.
-    /// Reads what the machine has.
+    // DEVIATION: a host with swap is always accepted; upstream's kubelet fails to start unless failSwapOn is false.
+    /// Detects swap accounting of the host.
     pub fn read(limited: bool, memory: i64, capacity: i64) -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Swap {
         Self { limited, memory, capacity, counted, unified }
     }
 
-    /// Adds to what a container may use how much swap it may.
+    /// Adds the swap limit to a container's resources.
     pub fn add(&self, pod: Pod<'_>, container: Container<'_>, to: &mut v1::LinuxContainerResources) {
         if !self.counted {
             return;
@@ -54,12 +54,12 @@ impl Swap {
         if self.unified {
             to.unified.insert(SWAP_MAX.to_owned(), self.bytes(pod, container).to_string());
         } else {
-            // Version 1 counts memory and swap together and cannot give swap alone.
+            // cgroup v1 limits memory and swap together, so a limit for swap alone is impossible.
             to.memory_swap_limit_in_bytes = to.memory_limit_in_bytes;
         }
     }
 
-    /// The part of the swap that is the container's part of the memory, for those that may take more memory than they ask for.
+    /// Returns the swap limit: for containers of Burstable pods in proportion to their memory request, otherwise zero.
     fn bytes(&self, pod: Pod<'_>, container: Container<'_>) -> i64 {
         let amount =
             |of: &str| container.spec.at(&["resources", of, "memory"]).map_or(Quantity::ZERO, quantity).value();
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn swap_is_for_those_that_may_take_more_than_they_ask_for() {
+    fn only_burstable_containers_get_swap() {
         let check = |spec: Value, limited: bool, expect: i64| {
             let pod = value!({"spec": (spec.clone())});
             let swap = Swap { limited, memory: 8 << 30, capacity: 4 << 30, counted: true, unified: true };

@@ -1,11 +1,11 @@
-//! What people are told of a pod and its containers, as events.
+//! Events of a pod and its containers.
 
 use driver::events::Recorder;
 use reconcile::{EventType, Regarding};
 
 use crate::pod::{Container, Pod};
 
-/// Tells of one pod.
+/// Event recorder of one pod.
 #[derive(Clone)]
 pub struct Teller {
     recorder: Recorder,
@@ -13,21 +13,21 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// Tells of a pod by a recorder.
+    /// Creates an event recorder for a pod.
     pub fn new(recorder: Recorder, pod: Pod<'_>) -> Self {
         let mut regarding = Regarding::object(pod.0);
-        // Lists leave them out.
+        // Items of lists lack apiVersion and kind.
         regarding.api_version = "v1".into();
         regarding.kind = "Pod".into();
         Self { recorder, regarding }
     }
 
-    /// Something happened to the pod.
+    /// Records an event of the pod.
     pub fn pod(&self, kind: EventType, reason: &str, message: &str) {
         self.recorder.record(&self.regarding, kind, reason, message);
     }
 
-    /// Something happened to one of its containers.
+    /// Records an event of a container.
     pub fn container(&self, container: Container<'_>, kind: EventType, reason: &str, message: &str) {
         let regarding = Regarding { field_path: container.field_path().into(), ..self.regarding.clone() };
         self.recorder.record(&regarding, kind, reason, message);

@@ -1,7 +1,7 @@
-//! Ends the containers of a node whose kubelet does not run, by what the runtime knows of them.
+//! Terminates the containers of a node whose kubelet does not run, using the runtime's annotations.
 //!
-//! Their pods stay as they are in the API: a kubelet that starts later finds containers that exited, and starts them again as their pods'
-//! restart policy says.
+//! The pods stay unchanged in the API: a kubelet that starts later finds exited containers and restarts them according
+//! to their restart policy.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,34 +16,32 @@ use crate::observed::labels;
 use crate::pod::{Container, Role};
 use crate::runtime::Runtime;
 
-/// Upstream's default, for containers that do not say.
+/// Upstream's default, for containers without the annotation.
 const GRACE_SECONDS: i64 = 30;
 
-/// A container that runs.
+/// A running container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Running {
-    /// The runtime's name for it.
     pub id: String,
-    /// Its namespace, pod and own name, for people.
+    /// Namespace, pod and container name, for messages.
     pub name: String,
-    /// How long it may take to end.
     pub grace_seconds: i64,
-    /// Its preStop handler, if it has one, with the ports that it may name.
+    /// The preStop handler, if any, and the container's ports, which it may refer to by name.
     hook: Option<(Value, Value)>,
-    /// Its pod's address; empty for a pod with the node's network.
+    /// Empty for a host-network pod.
     pod_ip: String,
 }
 
-/// A container that has ended.
+/// A terminated container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its namespace, pod and own name.
+    /// Namespace, pod and container name, for messages.
     pub name: String,
-    /// What did not go as it should, if anything.
+    /// Error message if the preStop handler or the termination failed.
     pub problem: Option<String>,
 }
 
-/// The containers that run.
+/// Returns the running containers.
 pub async fn running(runtime: &Runtime) -> Result<Vec<Running>, Status> {
     let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
     let filter = Some(v1::ContainerFilter { state: Some(state), ..v1::ContainerFilter::default() });
@@ -66,7 +64,7 @@ pub async fn running(runtime: &Runtime) -> Result<Vec<Running>, Status> {
 fn read(container: &v1::Container, pod_ip: &str) -> Running {
     let label = |key: &str| container.labels.get(key).map_or("", String::as_str);
     let annotation = |key: &str| container.annotations.get(key);
-    // What cannot be read is treated as absent: ending the container matters more.
+    // Unreadable annotations are treated as absent: terminating the container matters more.
     let value = |key: &str| annotation(key).and_then(|text| json::parse(text.as_bytes()).ok());
     let grace = annotation(labels::GRACE).and_then(|text| text.parse().ok());
     Running {
@@ -78,7 +76,7 @@ fn read(container: &v1::Container, pod_ip: &str) -> Running {
     }
 }
 
-/// Ends containers at the same time, each within its own grace period, and tells of each end.
+/// Terminates containers concurrently, each within its own grace period, and reports each with `tell`.
 pub async fn end_all(runtime: &Runtime, containers: Vec<Running>, mut tell: impl FnMut(Ended)) {
     let mut ends = JoinSet::new();
     for container in containers {
@@ -97,7 +95,7 @@ async fn end(runtime: &Runtime, container: Running) -> Ended {
         machinery::value!({"name": own, "ports": (ports.clone())})
     });
     let hook = hook.as_ref().zip(spec.as_ref()).map(|((hook, _), spec)| (hook, Container { spec, role: Role::App }));
-    // A pod with the node's network answers there.
+    // A host-network pod is reached on the loopback address.
     let pod_ip = if pod_ip.is_empty() { "127.0.0.1" } else { &pod_ip };
     let begun = Instant::now();
     let ended = hooks::end_container(runtime, hook, &id, pod_ip, grace_seconds).await;
@@ -116,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_ends_as_its_annotations_say() {
+    fn container_terminates_according_to_its_annotations() {
         let check = |annotations: &[(&str, &str)], grace: i64, hook: Option<&str>| {
             let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
             let labels = [(labels::POD_NAMESPACE, "ns"), (labels::POD_NAME, "db-0"), (labels::CONTAINER_NAME, "db")];

@@ -1,9 +1,9 @@
-//! Where on the machine a container's processors, memory and devices are to be: near each other, as far as the policy asks.
+//! Topology manager: aligns a container's CPUs, memory and devices on NUMA nodes, as far as the policy requires.
 //!
 //! ```text
-//!   processors ─┐
-//!   memory ─────┼─ hints: sets of NUMA nodes that would do ──> merge ──> one set, good enough or not ──> each gives from it
-//!   devices ────┘
+//!   CPUs ────┐
+//!   memory ──┼─ hints: sets of NUMA nodes that suffice ──> merge ──> one set, admitted or not ──> each allocates from it
+//!   devices ─┘
 //! ```
 
 mod merge;
@@ -14,56 +14,51 @@ use crate::admission::Refusal;
 use crate::pod::{Container, Pod};
 pub use merge::{Hint, Nodes, merge};
 
-/// How much it matters that everything is near.
+/// The topology manager policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Not at all.
     #[default]
     None,
-    /// It is tried.
+    /// Prefers alignment and admits every pod.
     BestEffort,
-    /// A container that could be as near as possible must be.
+    /// Rejects a pod if its resources are not optimally aligned.
     Restricted,
-    /// Everything is on one node, or the pod is refused.
+    /// Rejects a pod if its resources do not fit a single NUMA node.
     SingleNode,
 }
 
-/// What is to be near each other.
+/// The unit of alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// What one container has.
     #[default]
     Container,
-    /// What all containers of a pod have.
     Pod,
 }
 
-/// How things are placed.
+/// Policy, scope and NUMA nodes of the topology manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// How much it matters.
     pub policy: Policy,
-    /// Of what.
     pub scope: Scope,
-    /// The machine's NUMA nodes.
+    /// NUMA nodes of the host.
     pub nodes: Nodes,
 }
 
-/// Hints by resource: `None` if the resource may be anywhere, no hints if it cannot be had. Empty from those who do not care.
+/// Hints by resource: `None` for no preference, an empty list if the resource is unavailable. Providers without a
+/// preference return an empty map.
 pub type Hints = BTreeMap<String, Option<Vec<Hint>>>;
 
-/// Who gives something of the machine to containers.
+/// A resource manager that allocates NUMA-local resources to containers.
 pub trait Provider {
-    /// Where a container's share could be.
+    /// Returns the NUMA nodes that can provide a container's resources.
     fn hints(&self, pod: Pod<'_>, container: Container<'_>) -> Hints;
-    /// Where the shares of all of a pod's containers together could be.
+    /// Returns the NUMA nodes that can provide the resources of all containers of a pod together.
     fn pod_hints(&self, pod: Pod<'_>) -> Hints;
-    /// Gives a container its share, from these nodes first if any are named. Whoever has its share already keeps it.
+    /// Allocates a container's resources, preferring the given NUMA nodes. An existing allocation stays.
     fn allocate(&mut self, pod: Pod<'_>, container: Container<'_>, near: Option<Nodes>) -> Result<(), Refusal>;
 }
 
 impl Policy {
-    /// The policy of that name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "" | "none" => Some(Self::None),
@@ -76,7 +71,6 @@ impl Policy {
 }
 
 impl Scope {
-    /// The scope of that name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "" | "container" => Some(Self::Container),
@@ -87,7 +81,8 @@ impl Scope {
 }
 
 impl Topology {
-    /// Gives all containers of a pod their shares. After a refusal some may have theirs: the caller forgets all of it.
+    /// Allocates the resources of all containers of a pod. After a rejection some may be allocated: the caller rolls
+    /// back.
     pub fn admit(&self, pod: Pod<'_>, providers: &mut [&mut dyn Provider]) -> Result<(), Refusal> {
         let of_pod = match (self.policy, self.scope) {
             (Policy::None, _) | (_, Scope::Container) => None,
@@ -112,7 +107,7 @@ impl Topology {
         Ok(())
     }
 
-    /// The nodes to take from, or anywhere; refused if the policy does not have what is left.
+    /// Returns the preferred NUMA nodes, or `None` for any. Fails if the policy rejects the best hint.
     fn decide(&self, hints: &[Hints]) -> Result<Option<Nodes>, Refusal> {
         let (best, admitted) = merge(self.policy, self.nodes, hints);
         if admitted {

@@ -1,50 +1,42 @@
-//! What the machine uses now: processor, memory, disk, processes.
+//! Resource usage of the host: CPU, memory, disk, PIDs.
 
 use std::fs;
 use std::path::Path;
 
 use machinery::time::Time;
 
-/// What the machine uses.
+/// Resource usage of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeUsage {
-    /// Time that its processors worked.
+    /// Busy time of all CPUs.
     pub cpu_nanos: u64,
-    /// Memory in all.
     pub memory_total: u64,
-    /// Memory that nobody uses.
     pub memory_free: u64,
-    /// Memory that can be had without swapping.
+    /// Memory available without swapping.
     pub memory_available: u64,
-    /// Swap in all.
     pub swap_total: u64,
-    /// Swap that nobody uses.
     pub swap_free: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u64,
-    /// How many there can be.
+    /// Maximum number of PIDs.
     pub pids_max: u64,
-    /// When it started.
+    /// Boot time.
     pub boot: Time,
 }
 
-/// The state of a disk.
+/// Capacity and free space of a filesystem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// Its size.
     pub capacity: u64,
-    /// Free bytes.
     pub free: u64,
-    /// Free bytes for those who are not root.
+    /// Bytes available to unprivileged users.
     pub available: u64,
-    /// How many files it can hold.
     pub inodes: u64,
-    /// How many more.
     pub inodes_free: u64,
 }
 
 impl NodeUsage {
-    /// Reads it; what cannot be read is zero.
+    /// Reads the usage of the host; unreadable values are zero.
     pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let memory = text("/proc/meminfo");
@@ -67,7 +59,7 @@ impl NodeUsage {
 }
 
 impl Disk {
-    /// The disk that a path is on; nothing if it cannot be asked.
+    /// Reads the filesystem of a path; zeros if that fails.
     pub fn of(path: &Path) -> Self {
         let Ok(found) = rustix::fs::statvfs(path) else { return Self::default() };
         Self {
@@ -80,12 +72,11 @@ impl Disk {
     }
 }
 
-/// What something takes of a disk.
+/// Disk usage of a file tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Room.
     pub bytes: u64,
-    /// Files and directories.
+    /// Number of files and directories.
     pub inodes: u64,
 }
 
@@ -103,10 +94,10 @@ impl std::iter::Sum for Taken {
     }
 }
 
-/// What everything at and below a path takes on its disk. What is mounted below it does not count, nor does what links lead to.
+/// Measures everything at and below a path. Excludes other mounts below it and targets of symlinks.
 pub fn disk_taken(path: &Path) -> Taken {
     let mut taken = Taken::default();
-    // A container may be writing there, so what cannot be looked at any more counts for nothing.
+    // A container may change the tree concurrently; files that vanish count as zero.
     let _ = sys::walk_container_tree(path, |found| {
         taken = taken + Taken { bytes: u64::try_from(found.stat.st_blocks).unwrap_or(0) * 512, inodes: 1 };
         Ok(())
@@ -118,7 +109,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find(|line| line.starts_with(name))?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// User, nice, system, irq, softirq and steal, in nanoseconds; the kernel counts hundredths of a second.
+/// Returns the sum of user, nice, system, irq, softirq and steal time in nanoseconds; the kernel counts in 10 ms ticks.
 fn busy(stat: &str) -> u64 {
     let line = stat.lines().next().unwrap_or_default();
     let numbers: Vec<u64> = line.split_whitespace().skip(1).filter_map(|number| number.parse().ok()).collect();
@@ -131,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_a_path_is_counted_with_it() {
+    fn disk_usage_includes_all_files_below_a_path() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("d")).unwrap();
         let empty = disk_taken(dir.path());
@@ -143,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_read_as_the_kernel_tells_it() {
+    fn host_usage_is_read_from_procfs() {
         assert_eq!(busy("cpu  1 2 3 100 200 4 5 6 0 0\ncpu0 …"), 21 * 10_000_000);
         let usage = NodeUsage::read();
         assert!(

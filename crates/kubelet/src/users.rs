@@ -1,7 +1,7 @@
-//! Users of their own for pods that do not want the machine's: each such pod has a range of ids that no other has.
+//! User namespaces of pods with `hostUsers: false`: each pod has an exclusive range of user IDs.
 //!
-//! A pod's range is in a file of its directory, so that it keeps it for as long as it is here. The nodes of one machine share its ids,
-//! so each range is also claimed in a directory of the machine.
+//! A file in the pod's directory stores its range, so that the pod keeps it. The nodes of one host share its IDs, so
+//! each range is also claimed in a directory of the host.
 
 mod claims;
 
@@ -18,24 +18,25 @@ use crate::checkpoint;
 use crate::pod::Pod;
 use claims::Claims;
 
-/// How many ids a pod has: as many as most programs know.
+/// Number of IDs per pod: 16 bits, which most programs expect.
 const LENGTH: u32 = 65_536;
-/// Where the nodes of a machine claim ranges. It does not outlive a reboot, and neither do the processes that have the ids.
+/// Directory in which the nodes of a host claim ranges. Its content does not survive a reboot, and neither do processes
+/// with these IDs.
 const CLAIMS: &str = "/run/knarr/userns";
-/// The file that says which.
+/// File in the pod's directory that stores its range.
 const FILE: &str = "userns";
 
-/// The ranges of all pods.
+/// Allocates ID ranges to pods.
 pub struct Users {
     pods: PathBuf,
-    /// What the nodes of this machine have taken.
+    /// Ranges of all nodes of this host.
     claims: Claims,
-    /// Two pods must not choose at once.
+    /// Serializes allocations.
     choosing: Mutex<()>,
 }
 
 impl Users {
-    /// Ranges of pods below the kubelet's directory.
+    /// Creates an allocator for pods whose directories are below `root`.
     pub fn new(root: &Path) -> Self {
         Self::with_claims(root, Path::new(CLAIMS))
     }
@@ -44,7 +45,7 @@ impl Users {
         Self { pods: root.join("pods"), claims: Claims::new(claims), choosing: Mutex::default() }
     }
 
-    /// The users of a pod; nothing if they are the machine's.
+    /// Returns the user namespace of a pod; `None` if it uses the host's.
     pub fn of(&self, pod: Pod<'_>) -> io::Result<Option<v1::UserNamespace>> {
         if pod.spec()["hostUsers"].as_bool() != Some(false) {
             return Ok(None);
@@ -54,7 +55,7 @@ impl Users {
         let machine = self.claims.lock()?;
         let first = match read(&dir) {
             Some(first) if machine.claim(first, &dir)? => first,
-            // Without a range, or with one that another node took while this one was down.
+            // The pod has no range, or another node took its range while this one was down.
             _ => {
                 let others = fs::read_dir(&self.pods)?.flatten().filter_map(|entry| read(&entry.path()));
                 let used: BTreeSet<u32> = others.chain(machine.taken(&dir)?).collect();
@@ -69,7 +70,7 @@ impl Users {
     }
 }
 
-/// Shows what a container mounts as if its owners were the pod's users.
+/// Adds ID mappings to mounts, so that the files of their owners appear as those of the pod's users.
 pub fn map_mounts(mounts: &mut [v1::Mount], users: &v1::UserNamespace) {
     for mount in mounts.iter_mut().filter(|mount| !mount.host_path.is_empty()) {
         mount.uid_mappings.clone_from(&users.uids);
@@ -77,7 +78,7 @@ pub fn map_mounts(mounts: &mut [v1::Mount], users: &v1::UserNamespace) {
     }
 }
 
-/// The first id of the lowest range that nobody has; the first range of all is the machine's.
+/// Returns the first ID of the lowest free range. The first range belongs to the host.
 fn free(used: &BTreeSet<u32>) -> Option<u32> {
     (1..u32::MAX / LENGTH).map(|n| n * LENGTH).find(|first| !used.contains(first))
 }
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_pods_have_the_same_ids_and_a_pod_keeps_its_own() {
+    fn id_ranges_of_pods_are_exclusive_and_stable() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("pods")).unwrap();
         let users = Users::with_claims(root.path(), &root.path().join("claims"));
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_one_machine_never_share_a_range() {
+    fn nodes_of_one_host_never_share_a_range() {
         let machine = tempfile::tempdir().unwrap();
         let node = |name: &str| {
             let root = machine.path().join(name);
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(first(&node("two"), "b"), 131_072, "a node that starts again keeps its pods' ranges");
         fs::remove_dir_all(machine.path().join("one/pods/a")).unwrap();
         assert_eq!(first(&two, "d"), 65_536, "the range of a pod that has gone is free");
-        // After a reboot the claims are gone, and the first node to start takes what it had.
+        // A reboot removes the claims, and the first node to start claims its previous ranges.
         fs::remove_dir_all(machine.path().join("claims")).unwrap();
         fs::remove_dir_all(machine.path().join("two/pods")).unwrap();
         let two = node("two");

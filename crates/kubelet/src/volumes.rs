@@ -1,4 +1,4 @@
-//! The volumes of a pod on the disk: made, filled, refreshed, and taken away again.
+//! Pod volumes: set up, updated and removed.
 
 mod atomic;
 mod hostpath;
@@ -34,93 +34,72 @@ use nfs::Export;
 use payload::PayloadError;
 pub use token::Tokens;
 
-/// Why a volume is not there.
+/// A volume could not be set up or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// One of a pod's volumes, in upstream's words.
+    /// An error of one volume, with upstream's message.
     #[error("MountVolume.SetUp failed for volume {name:?} ")]
     SetUp {
-        /// Its name in the pod.
         name: String,
-        /// Why.
         #[source]
         source: Box<VolumeError>,
     },
-    /// What goes into it is not there.
     #[error(transparent)]
     Payload(#[from] PayloadError),
-    /// The machine.
     #[error("cannot {what}")]
     Io {
-        /// What failed.
+        /// Description of the failed operation.
         what: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A path of the node is not what it should be.
     #[error("hostPath type check failed: {0}")]
     HostPath(String),
-    /// The API server.
     #[error("{what}")]
     Api {
-        /// What was asked for.
+        /// The requested object.
         what: String,
-        /// Why.
         #[source]
         source: Box<client::Error>,
     },
-    /// It makes no sense.
     #[error("{0}")]
     Invalid(String),
-    /// This kubelet has no such volumes.
     #[error("volumes of type {0} are not supported by this node")]
     Unsupported(String),
 }
 
-/// Volumes that are ready.
+/// The volumes of a pod after their setup.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    /// Where each volume is, by name.
+    /// Location of each volume by name.
     pub places: BTreeMap<String, Place>,
-    /// When something in them must be renewed.
+    /// Time of the next token renewal.
     pub refresh_at: Option<Time>,
 }
 
-/// Whose claim may be used.
+/// The required owner of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Anybody,
     Pod,
 }
 
-/// Where a volume is.
+/// The location of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A directory or file of the node.
     Path {
-        /// Which one.
         path: PathBuf,
-        /// Whether containers may only read it, whatever their mounts say.
+        /// Whether containers may only read it, regardless of their mounts.
         read_only: bool,
     },
-    /// A device of the node, as it is.
-    Device {
-        /// Which one.
-        path: PathBuf,
-        /// Whether containers may only read it.
-        read_only: bool,
-    },
+    /// A block device of the node.
+    Device { path: PathBuf, read_only: bool },
     /// An image, mounted by the runtime.
-    Image {
-        /// Which one.
-        reference: String,
-        /// When it is pulled.
-        pull_policy: String,
-    },
+    Image { reference: String, pull_policy: String },
 }
 
-/// Volumes of all pods.
+/// Sets up and removes the volumes of all pods.
 pub struct Volumes {
     client: Client,
     pods: PathBuf,
@@ -139,12 +118,12 @@ impl VolumeError {
         move |source| Self::Io { what, source }
     }
 
-    /// The same, with the volume whose it is.
+    /// Adds the name of the volume.
     fn of_volume(self, name: &str) -> Self {
         Self::SetUp { name: name.to_owned(), source: Box::new(self) }
     }
 
-    /// What failed and why, in one line.
+    /// Formats the error with its sources in one line.
     pub fn describe(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);
@@ -157,33 +136,33 @@ impl VolumeError {
 }
 
 impl Volumes {
-    /// Volumes below the kubelet's directory.
+    /// Creates a manager for volumes below the kubelet's directory.
     pub fn new(client: Client, root: &Path, csi: Csi) -> Self {
         Self { client, pods: root.join("pods"), csi }
     }
 
-    /// The directory of a pod.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods.join(uid)
     }
 
-    /// Where an emptyDir volume of a pod is.
+    /// Returns the directory of an emptyDir volume.
     pub fn empty_dir_of(&self, uid: &str, name: &str) -> PathBuf {
         self.pod_dir(uid).join("volumes/kubernetes.io~empty-dir").join(name)
     }
 
-    /// What the files of a pod take that its containers have mounted without asking: its hosts file and its termination logs.
+    /// Returns the disk usage of the kubelet's files that all containers mount: the hosts file and the termination
+    /// logs.
     pub fn own_files(&self, uid: &str) -> Taken {
         own_files_of(&self.pod_dir(uid))
     }
 
-    /// The pods that have a directory.
+    /// Returns the UIDs of pods that have a directory.
     pub fn pods(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.pods).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
 
-    /// Makes all volumes of a pod, or brings them up to date.
+    /// Sets up all volumes of a pod, or updates their content.
     pub async fn prepare(
         &self,
         pod: Pod<'_>,
@@ -233,7 +212,7 @@ impl Volumes {
                     other => other,
                 };
                 let dir = dir(plugin);
-                // What is secret does not reach the disk.
+                // Secrets and tokens are kept in a tmpfs, not on disk.
                 let in_memory = kind != "configMap";
                 blocking::in_place(|| show_files(pod, &dir, &files, in_memory))?;
                 Ok(Place::Path { path: dir, read_only: true })
@@ -255,7 +234,7 @@ impl Volumes {
         }
     }
 
-    /// A claim leads to a volume that is on this node.
+    /// Sets up the PersistentVolume that is bound to a claim.
     async fn claim(&self, pod: Pod<'_>, name: &str, owner: Owner, read_only: bool) -> Result<Place, VolumeError> {
         let ask = async |resource: &'static Resource, namespace: &str, name: &str| {
             let answer = self.client.get(&Target::named(resource, namespace, name)).await;
@@ -288,7 +267,7 @@ impl Volumes {
             return self.of_server(pod, volume, Export::read(source, Some(spec)), read_only).await;
         }
         if let Some(source) = spec.get("hostPath").filter(|_| !is_block) {
-            // Paths of the node are shared with the node, and stay whose they are.
+            // Host paths are shared with the node, so their ownership is not changed.
             return Ok(Place::Path { path: blocking::in_place(|| hostpath::check(source))?, read_only });
         }
         let Some(local) = spec.get("local") else {
@@ -324,12 +303,12 @@ impl Volumes {
         Ok(Place::Path { path: published.path, read_only: wanted.read_only })
     }
 
-    /// The file that says that a volume of a pod was set up.
+    /// Returns the file that marks a volume as set up.
     fn mark(&self, pod: Pod<'_>, plugin: &str, name: &str) -> PathBuf {
         self.pod_dir(pod.uid()).join("plugins").join(format!("kubernetes.io~{plugin}")).join(name).join("ready")
     }
 
-    /// Takes the volumes of a pod away that has ended; the last words of its containers stay.
+    /// Removes the volumes of a terminated pod; the termination messages of its containers stay.
     pub async fn release(&self, uid: &str) -> Result<(), VolumeError> {
         self.csi.unpublish(uid).await?;
         let dir = self.pod_dir(uid);
@@ -337,7 +316,7 @@ impl Volumes {
         blocking::in_place(|| parts.iter().try_for_each(|part| take_away(uid, part)))
     }
 
-    /// Takes everything of a pod away.
+    /// Removes the pod's directory with everything in it.
     pub async fn remove(&self, uid: &str) -> Result<(), VolumeError> {
         self.csi.unpublish(uid).await?;
         blocking::in_place(|| take_away(uid, &self.pod_dir(uid)))
@@ -348,7 +327,7 @@ fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path, memory: Opti
     make_dir(dir, 0o777)?;
     let medium = source.str_at(&["medium"]).unwrap_or_default();
     if !medium.is_empty() && !is_mount_point(dir)? {
-        // What was there before went with the mount.
+        // The previous content was lost with the mount, so the setup runs again.
         let _ = fs::remove_file(mark);
         match medium.strip_prefix("HugePages") {
             Some(size) => mount_hugepages(dir, &page_size(pod, size)?)?,
@@ -361,13 +340,14 @@ fn empty_dir(pod: Pod<'_>, source: &Value, dir: &Path, mark: &Path, memory: Opti
     })
 }
 
-/// Lets every user write to a directory. Its other bits stay, such as the sticky bit of a tmpfs.
+/// Allows every user to write to a directory. Other mode bits stay, such as the sticky bit of a tmpfs.
 fn open_to_all(dir: &Path) -> io::Result<()> {
     let mode = fs::symlink_metadata(dir)?.permissions().mode() & 0o7777;
     if mode & 0o777 == 0o777 { Ok(()) } else { fs::set_permissions(dir, fs::Permissions::from_mode(mode | 0o777)) }
 }
 
-/// The memory that a volume may take: what it says, but no more than its pod may use or the node has to give.
+/// Returns the size of a memory volume: its `sizeLimit`, at most the pod's memory limit or the node's allocatable
+/// memory.
 fn memory_bytes(pod: Pod<'_>, source: &Value, allocatable: &Amounts) -> Option<i64> {
     let said = source.get("sizeLimit").map(quantity);
     let of_pod = resources::pod_limits(pod).get("memory").copied();
@@ -375,8 +355,8 @@ fn memory_bytes(pod: Pod<'_>, source: &Value, allocatable: &Amounts) -> Option<i
     limits.into_iter().flatten().map(Quantity::value).filter(|bytes| *bytes > 0).min()
 }
 
-/// Sets a volume up when it is new: whatever containers make of its modes and owners afterwards stays, and none of them ever
-/// sees it half set up.
+/// Runs the setup of a new volume only once: later changes of modes and owners by containers stay. Containers start
+/// after it has completed.
 fn once(mark: &Path, set_up: impl FnOnce() -> Result<(), VolumeError>) -> Result<(), VolumeError> {
     if mark.exists() {
         return Ok(());
@@ -388,7 +368,7 @@ fn once(mark: &Path, set_up: impl FnOnce() -> Result<(), VolumeError>) -> Result
     fs::write(mark, "").map_err(VolumeError::io(format!("write {}", mark.display())))
 }
 
-/// Gives a volume to the group of its pod, if it has one.
+/// Applies the pod's `fsGroup` to a volume.
 fn give(pod: Pod<'_>, path: &Path) -> Result<(), VolumeError> {
     let Some(group) = pod.spec()["securityContext"]["fsGroup"].as_int() else { return Ok(()) };
     ownership::give(path, group, ownership_policy(pod)).map_err(VolumeError::io("give a volume to its group"))
@@ -413,7 +393,7 @@ fn local_volume(
     Ok(Place::Path { path, read_only })
 }
 
-/// Makes a directory show files, in memory if they must not reach the disk.
+/// Writes files to a directory, in a tmpfs if they must not reach the disk.
 fn show_files(pod: Pod<'_>, dir: &Path, files: &payload::Files, in_memory: bool) -> Result<(), VolumeError> {
     make_dir(dir, 0o755)?;
     if in_memory && !is_mount_point(dir)? {
@@ -436,16 +416,16 @@ fn own_files_of(pod_dir: &Path) -> Taken {
 }
 
 fn take_away(uid: &str, dir: &Path) -> Result<(), VolumeError> {
-    // A name that leads elsewhere is nobody's.
+    // A UID that is not a plain file name is ignored, since it would lead out of the directory.
     if uid.is_empty() || uid.contains('/') || uid.starts_with('.') {
         return Ok(());
     }
     sys::unmount_below(dir).map_err(VolumeError::io("unmount a pod's volumes"))?;
-    // A volume that is mounted still is not entered: what is in it is not the pod's to lose.
+    // A volume that is still mounted is not entered: its content must not be deleted.
     sys::remove_tree(dir).map_err(VolumeError::io(format!("remove {}", dir.display())))
 }
 
-/// Persistent volumes by plug-in, for messages.
+/// Unsupported volume plugins, for error messages.
 const PLUGINS: &[&str] = &["iscsi", "fc", "cephfs", "rbd", "azureFile", "awsElasticBlockStore", "gcePersistentDisk"];
 
 fn kind_of(volume: &Value) -> Option<(&str, &Value)> {
@@ -469,7 +449,8 @@ fn ownership_policy(pod: Pod<'_>) -> ownership::Policy {
     }
 }
 
-/// Makes a directory with exactly this mode, whatever the process's umask. Nobody else enters the parents that are missing.
+/// Creates a directory with exactly this mode, regardless of the umask. Missing parents are accessible to their owner
+/// only.
 pub(crate) fn make_dir(dir: &Path, mode: u32) -> Result<(), VolumeError> {
     if dir.is_dir() {
         return Ok(());
@@ -486,7 +467,7 @@ fn mount_tmpfs(dir: &Path, bytes: Option<i64>) -> Result<(), VolumeError> {
     mounted.map_err(|error| VolumeError::io(format!("mount memory on {}", dir.display()))(error.into()))
 }
 
-/// The size of the pages of a medium: what it says after its name, or the only one that the pod asks for.
+/// Returns the huge page size of a medium: the size in its name, or the only size that the pod requests.
 fn page_size(pod: Pod<'_>, said: &str) -> Result<Quantity, VolumeError> {
     if let Some(size) = said.strip_prefix('-') {
         return size.parse().map_err(|_| VolumeError::Invalid(format!("{size:?} is no size of pages")));
@@ -515,7 +496,7 @@ mod tests {
 
     use super::*;
 
-    /// A symbolic link above the kubelet's directory once hid its mounts, and removal went through them.
+    /// A symlink above the kubelet's directory could hide its mounts, so that removal entered them.
     #[test]
     fn removing_a_pod_never_removes_the_content_of_its_volumes() {
         let top = tempfile::tempdir().unwrap();
@@ -552,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_makes_of_its_volumes_mode_stays() {
+    fn volume_mode_changed_by_a_container_stays() {
         let top = tempfile::tempdir().unwrap();
         let (dir, mark) = (top.path().join("v"), top.path().join("plugins/v/ready"));
         let (pod, source) = (value!({"spec": {}}), value!({}));
@@ -568,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_in_memory_takes_no_more_than_its_pod_may_use_or_the_node_has() {
+    fn memory_volume_is_limited_by_pod_and_node() {
         let allocatable = Amounts::from([("memory".to_owned(), "1Gi".parse().unwrap())]);
         let check = |source: Value, limit: &str, expect: i64| {
             let limits = if limit.is_empty() { value!({}) } else { value!({"memory": limit}) };
@@ -582,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_of_a_volume_are_those_it_names_or_the_only_ones_of_its_pod() {
+    fn huge_page_size_comes_from_the_medium_or_the_pod() {
         let check = |resources: Value, said: &str, expect: Option<i64>| {
             let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (resources)}}]}});
             assert_eq!(page_size(Pod(&pod), said).ok().map(Quantity::value), expect, "{said}");

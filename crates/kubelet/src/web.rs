@@ -1,4 +1,4 @@
-//! Requests that hooks and probes make: one connection each, no trust needed, and only a little of the answer read.
+//! HTTP requests of probes and lifecycle hooks: without certificate verification and with a bounded response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,33 +16,29 @@ use tokio::net::TcpStream;
 
 use crate::pod::Container;
 
-/// How much of an answer is read.
+/// Maximum bytes read from a response body.
 const BODY_BYTES_MAX: usize = 10 << 10;
-/// How often a probe follows a redirection to the same host.
+/// Maximum number of redirects to the same host.
 const REDIRECTS_MAX: usize = 10;
 
-/// Where to ask and how.
+/// An HTTP GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Get {
-    /// The host.
     pub host: String,
-    /// The port.
     pub port: u16,
-    /// Whether by TLS.
     pub https: bool,
     /// Path and query.
     pub path: String,
-    /// Headers.
     pub headers: Vec<(String, String)>,
 }
 
-/// Why there is no answer.
+/// A request failed. The message is part of events.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WebError(String);
 
 impl Get {
-    /// Reads an `httpGet`, with the pod's address where it names no host.
+    /// Reads an `httpGet` action; its default host is the pod's address.
     pub fn read(action: &Value, container: Container<'_>, pod_ip: &str, agent: &str) -> Result<Self, WebError> {
         let text = |field: &str| action.str_at(&[field]).unwrap_or_default();
         let host = Some(text("host")).filter(|host| !host.is_empty()).unwrap_or(pod_ip);
@@ -75,13 +71,13 @@ impl Get {
         }
     }
 
-    /// The URL, for messages.
+    /// Returns the URL for messages.
     pub fn url(&self) -> String {
         format!("{}://{}{}", if self.https { "https" } else { "http" }, self.address(), self.path)
     }
 }
 
-/// The number of a port that is given by number or by a container's name for it.
+/// Resolves a port given by number or by the name of a container port.
 pub fn port(value: &Value, container: Container<'_>) -> Option<u16> {
     if let Some(number) = value.as_int() {
         return u16::try_from(number).ok();
@@ -95,7 +91,7 @@ pub fn port(value: &Value, container: Container<'_>) -> Option<u16> {
     }
 }
 
-/// Asks; follows redirections that stay on the same host.
+/// Sends a request and follows redirects to the same host.
 pub async fn get(get: &Get, timeout: Duration) -> Result<(StatusCode, String), WebError> {
     let url = get.url();
     let asked = tokio::time::timeout(timeout, follow(get.clone())).await;
@@ -104,7 +100,7 @@ pub async fn get(get: &Get, timeout: Duration) -> Result<(StatusCode, String), W
     })?
 }
 
-/// Whether somebody listens there.
+/// Opens and closes a TCP connection.
 pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<(), WebError> {
     let address = format!("{host}:{port}");
     match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
@@ -121,7 +117,7 @@ async fn follow(mut get: Get) -> Result<(StatusCode, String), WebError> {
         let Ok(uri) = location.parse::<Uri>() else { return Ok((status, body)) };
         match uri.host() {
             Some(host) if host != get.host => {
-                // Upstream takes a redirection elsewhere for an answer.
+                // As upstream, a redirect to another host counts as success.
                 return Ok((StatusCode::OK, "Probe terminated redirects".to_owned()));
             }
             Some(_) => {
@@ -181,13 +177,13 @@ async fn exchange(
     Ok((status, location, String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// The kernel's words without Rust's number.
+/// Returns the kernel's error message without Rust's error number.
 fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_ascii_lowercase()
 }
 
-/// Probes go to containers, whose certificates nobody vouches for.
+/// Returns a TLS configuration that accepts every certificate, since those of containers have no known CA.
 fn trusting() -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -1,4 +1,4 @@
-//! The life of one pod: observes, plans, executes, says what it sees, and sleeps until something happens.
+//! Pod worker: observes, plans, executes and reports one pod, and sleeps until something changes.
 
 mod images;
 mod kill;
@@ -28,34 +28,33 @@ use crate::status;
 use crate::volumes::Tokens;
 use report::Report;
 
-/// A runtime or a volume that fails is tried again after this long.
+/// Delay before a failed operation of the runtime or of a volume is retried.
 const RETRY: Duration = Duration::from_seconds(10);
-/// Verdicts of probes on their way.
+/// Capacity of the channel of probe verdicts.
 const VERDICTS_MAX: usize = 64;
 
-/// What is wanted of a worker.
+/// The desired state of a pod.
 #[derive(Clone, Debug)]
 pub struct Desired {
-    /// The pod.
     pub pod: Arc<Value>,
-    /// The copy of a static pod in the API server.
+    /// The mirror pod of a static pod.
     pub mirror: Option<Arc<Value>>,
-    /// It is no longer there: what runs of it ends, and nobody is told.
+    /// The pod no longer exists in the API server: its containers terminate without a status report.
     pub gone: bool,
-    /// The node puts it out.
+    /// Cause and grace period if the node terminates the pod.
     pub end: Option<(Cause, i64)>,
-    /// Why the pod has less or more than it should.
+    /// The pending resize, if any.
     pub resize: Option<Pending>,
 }
 
-/// What wakes a worker apart from what is wanted.
+/// Notifications that wake a worker, other than a new desired state.
 #[derive(Debug, Default)]
 pub struct Wakers {
-    /// The runtime did something.
+    /// The runtime sent an event.
     pub runtime: Notify,
-    /// Something that the pod refers to changed.
+    /// An object that the pod refers to changed.
     pub objects: Notify,
-    /// The worker's own word: the pod has ended, and nothing of it runs.
+    /// Set by the worker when the pod has terminated and none of its containers run.
     pub quiet: watch::Sender<bool>,
 }
 
@@ -69,51 +68,51 @@ struct Worker {
     local: Local,
     image_backoffs: Backoffs,
     image_failures: BTreeMap<String, Time>,
-    /// When the runtime is asked next for the images whose pulls failed.
+    /// Time at which the runtime is next queried for images whose pulls failed.
     images_polled_at: Option<Time>,
-    /// The ends of containers, by name, after which they were last told to be left alone.
+    /// Exit times by container name for which a BackOff event was recorded.
     crashes: BTreeMap<String, Time>,
     tokens: Arc<tokio::sync::Mutex<Tokens>>,
     refresh_at: Option<Time>,
     refreshing: bool,
     cleaned: bool,
-    /// The pod has ended, and nothing of it runs.
+    /// The pod has terminated and none of its containers run.
     quiet: bool,
-    /// The status that was told last.
+    /// The status that was reported last.
     told: Value,
     tasks: JoinSet<Done>,
     messages: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
     verdicts: (mpsc::Sender<Verdict>, mpsc::Receiver<Verdict>),
     probers: BTreeMap<(String, probe::Kind), AbortHandle>,
     reports: watch::Sender<Option<Report>>,
-    /// Told to what is being started when the pod is to end.
+    /// Notifies starting containers that the pod must terminate.
     ending: watch::Sender<bool>,
 }
 
-/// What a task of a worker comes back with.
+/// The result of a worker's task.
 enum Done {
-    /// A sandbox was made, or not.
+    /// A sandbox was created or failed.
     Sandbox(Result<(), Waiting>),
-    /// Containers were started, or not; messages told which.
+    /// All containers were started or failed; messages report the outcome of each.
     Started,
-    /// A container has ended.
+    /// A container was killed.
     Killed(String),
-    /// A container may use what it should, or could not be changed for this reason.
+    /// A container was resized or failed.
     Resized(String, Result<(), String>),
-    /// A sandbox has stopped.
+    /// A sandbox was stopped.
     Stopped,
-    /// Volumes are up to date, or could not be brought so; when to look again.
+    /// Volumes were updated or failed; the time of the next update.
     Refreshed(Option<Time>),
 }
 
-/// What a task tells while it runs.
+/// Progress of a running task.
 enum Message {
     Started { name: String },
     Failed { name: String, reason: String, message: String, image: Option<String> },
     VolumesAt(Option<Time>),
 }
 
-/// Works for a pod until nothing of it is left.
+/// Manages a pod until it is removed.
 pub async fn run(context: Arc<Context>, mut desired: watch::Receiver<Desired>, wakers: Arc<Wakers>) {
     let first = desired.borrow_and_update().clone();
     let uid = Pod(&first.pod).uid().to_owned();
@@ -168,7 +167,7 @@ impl Worker {
         Pod(&self.pod)
     }
 
-    /// Takes over what is wanted.
+    /// Applies a new desired state.
     fn wanted(&mut self, desired: Desired) {
         let now = clock::now();
         let known = desired.mirror.as_ref().filter(|mirror| !Pod(mirror).is_ended() || self.local.ending.is_some());
@@ -176,7 +175,8 @@ impl Worker {
             self.refresh_at = Some(now);
         }
         self.pod = match known {
-            // A static pod's status is its copy's, unless that is about an earlier life: a pod of a file begins anew.
+            // A static pod has the status of its mirror pod, unless that is terminal from an earlier run: a static pod
+            // starts again.
             Some(mirror) => {
                 let mut pod = (*desired.pod).clone();
                 if let (Some(pod), Some(status)) = (pod.as_object_mut(), mirror.get("status")) {
@@ -194,7 +194,7 @@ impl Worker {
         let ending = if self.gone || meta.is_deleting() {
             let asked = meta.deletion_grace_period_seconds().unwrap_or(pod.grace_seconds());
             let since = self.local.ending.as_ref().map_or(now, |ending| ending.since);
-            // A container always gets a moment.
+            // Containers always get at least one second.
             Some(Ending { cause: Cause::Deleted, since, grace_seconds: asked.max(1) })
         } else if let Some((cause, grace_seconds)) = desired.end {
             Some(Ending { cause, since: now, grace_seconds })
@@ -205,7 +205,7 @@ impl Worker {
         };
         match (&mut self.local.ending, ending) {
             (None, Some(ending)) => self.local.ending = Some(ending),
-            // Time only gets shorter; what failed stays failed, and goes when it is deleted.
+            // The grace period only becomes shorter. A failed pod stays failed until it is deleted.
             (Some(known), Some(ending)) => {
                 known.grace_seconds = known.grace_seconds.min(ending.grace_seconds);
                 if ending.cause == Cause::Deleted && known.cause == Cause::Completed {
@@ -216,17 +216,17 @@ impl Worker {
         }
     }
 
-    /// Whether the pod is to disappear, not only to end.
+    /// Whether the pod must be removed, not only terminated.
     fn is_leaving(&self) -> bool {
         self.gone || self.pod().meta().is_deleting()
     }
 
-    /// One round; says when to look again.
+    /// Runs one iteration. Returns the time of the next one.
     async fn step(&mut self) -> Option<Time> {
         match self.context.runtime.observe(&self.uid).await {
             Ok(runtime) => self.runtime = runtime,
             Err(status) => {
-                tracing::warn!(pod = self.pod().described(), status = status.message(), "the runtime cannot be asked");
+                tracing::warn!(pod = self.pod().described(), status = status.message(), "failed to query the runtime");
                 return Some(clock::now().plus(RETRY));
             }
         }
@@ -243,7 +243,7 @@ impl Worker {
         }
         self.report(status);
         for action in &plan.actions {
-            tracing::debug!(pod = self.pod().described(), %action, "acts");
+            tracing::debug!(pod = self.pod().described(), %action, "executing an action");
         }
         self.execute(&plan);
         self.quiet = plan.done;
@@ -257,7 +257,7 @@ impl Worker {
         earliest(wake_at, self.refresh())
     }
 
-    /// What to do and what to say; a pod that has ended of itself ends here.
+    /// Returns the plan and the status; starts the termination of a pod that completed.
     fn decide(&mut self) -> (PodPlan, Value) {
         loop {
             let observed =
@@ -286,7 +286,7 @@ impl Worker {
         }
     }
 
-    /// What is no longer there needs no memory.
+    /// Drops memory of containers that no longer exist.
     fn forget_the_past(&mut self) {
         let runtime = &self.runtime;
         let runs = |id: &String| runtime.running().any(|container| container.id == *id);
@@ -304,10 +304,10 @@ impl Worker {
         });
     }
 
-    /// Starts the probes of what runs: the others after the one for its start.
+    /// Starts the probes of running containers; liveness and readiness probes start after the startup probe.
     fn probe(&mut self) {
         if self.local.ending.is_some() {
-            // A pod that ends is asked only whether it is ready still.
+            // A terminating pod keeps only its readiness probes.
             self.probers.retain(|(_, kind), task| {
                 let keep = *kind == probe::Kind::Readiness;
                 if !keep {
@@ -373,7 +373,7 @@ impl Worker {
                     self.tasks.spawn(async move {
                         let request = cri::v1::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
                         if let Err(status) = runtime.runtime.clone().stop_pod_sandbox(request).await {
-                            tracing::warn!(id, status = status.message(), "a sandbox does not stop");
+                            tracing::warn!(id, status = status.message(), "failed to stop a sandbox");
                             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
                         }
                         Done::Stopped
@@ -400,13 +400,13 @@ impl Worker {
         }
     }
 
-    /// Begins to forget a container and what it printed.
+    /// Starts the removal of a container and its log.
     fn remove(&mut self, id: &str) {
         let (context, container_id) = (Arc::clone(&self.context), id.to_owned());
         let log = self.runtime.containers.iter().find(|known| known.id == id).map(|known| known.log_path.clone());
         self.tasks.spawn(async move {
             let request = cri::v1::RemoveContainerRequest { container_id };
-            // What cannot be removed now is found again.
+            // A container that cannot be removed now is found again.
             if context.runtime.runtime.clone().remove_container(request).await.is_ok()
                 && let Some(log) = log
             {
@@ -435,7 +435,7 @@ impl Worker {
         });
     }
 
-    /// Nothing of the pod runs any more: what it held is given back, and if it is to disappear, it does.
+    /// Releases the resources of a terminated pod, and deletes the pod if it must be removed.
     async fn finish(&mut self) {
         if !self.cleaned || self.is_leaving() {
             self.cleaned = self.clean_up().await;
@@ -451,41 +451,41 @@ impl Worker {
         }
     }
 
-    /// Says whether everything is gone.
+    /// Returns whether everything was removed.
     async fn clean_up(&mut self) -> bool {
         let (pod, context) = (Arc::clone(&self.pod), Arc::clone(&self.context));
         let pod = Pod(&pod);
         if self.is_leaving() {
             for sandbox in &self.runtime.sandboxes {
                 if let Err(status) = context.runtime.remove_sandbox(&sandbox.id).await {
-                    tracing::warn!(pod = pod.described(), status = status.message(), "a sandbox cannot be removed");
+                    tracing::warn!(pod = pod.described(), status = status.message(), "failed to remove a sandbox");
                     return false;
                 }
             }
             blocking::in_place(|| context.logs.remove_all(pod));
         }
         if let Err(error) = context.claims.unprepare(pod.uid()).await {
-            tracing::warn!(pod = pod.described(), %error, "dynamic resources cannot be given back");
+            tracing::warn!(pod = pod.described(), %error, "failed to unprepare resource claims");
             return false;
         }
         if context.config.cgroups_per_qos
             && let Err(error) = blocking::in_place(|| context.groups.remove(pod))
         {
-            tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be removed");
+            tracing::warn!(pod = pod.described(), %error, "failed to remove the pod's cgroup");
         }
-        // The directory goes last: as long as it is there, another kubelet knows that the pod was here.
+        // The directory is removed last: while it exists, a restarted kubelet knows that the pod ran here.
         let removed = match self.is_leaving() {
             true => context.volumes.remove(pod.uid()).await,
             false => context.volumes.release(pod.uid()).await,
         };
         if let Err(error) = removed {
-            tracing::warn!(pod = pod.described(), error = error.describe(), "volumes cannot be removed");
+            tracing::warn!(pod = pod.described(), error = error.describe(), "failed to remove the pod's volumes");
             return false;
         }
         true
     }
 
-    /// A container that is left alone after it failed is told of once.
+    /// Records one BackOff event per exit of a crash-looping container.
     fn tell_of_crashes(&mut self) {
         if self.local.ending.is_some() {
             return;
@@ -511,7 +511,7 @@ impl Worker {
                 self.local.waiting.remove(&name);
                 self.image_failures.remove(&name);
             }
-            // What is due already stays due: it may be about something newer.
+            // An update that is already due stays due: it may have a newer cause.
             Message::VolumesAt(at) => self.refresh_at = self.refresh_at.filter(|known| *known <= now).or(at),
             Message::Failed { name, reason, message, image } => {
                 let mut retry_at = now.plus(RETRY);
@@ -559,12 +559,12 @@ impl Worker {
                     let wanted = desired.borrow_and_update().clone();
                     self.wanted(wanted);
                 }
-                // The kubelet stops; pods go on.
+                // The kubelet is stopping; pods keep running.
                 Err(_) => std::future::pending().await,
             },
             () = wakers.runtime.notified() => {}
             () = wakers.objects.notified() => {
-                // Whatever waited for them need not wait on.
+                // Containers that waited for these objects are retried immediately.
                 self.local.waiting.retain(|_, waiting| waiting.reason.contains("Image"));
                 self.local.sandbox_failure = None;
                 self.refresh_at = Some(clock::now());
@@ -574,7 +574,7 @@ impl Worker {
             Some(done) = self.tasks.join_next() => match done {
                 Ok(done) => self.done(done),
                 Err(error) => {
-                    tracing::error!(pod = self.pod().described(), %error, "a task failed");
+                    tracing::error!(pod = self.pod().described(), %error, "a task of a pod worker failed");
                     self.local.starting = false;
                     self.refreshing = false;
                 }
@@ -584,7 +584,7 @@ impl Worker {
     }
 }
 
-/// Whether volumes that show something of their pod may show something else now: its metadata, or amounts of its specification.
+/// Whether downward API volumes may have new content, because metadata or the spec changed.
 fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
     let (before, now) = (before.meta(), now.meta());
     before.labels() != now.labels()
@@ -592,7 +592,7 @@ fn shows_otherwise(before: Pod<'_>, now: Pod<'_>) -> bool {
         || before.generation() != now.generation()
 }
 
-/// How long a container runs already.
+/// Returns the time since the start of a container.
 fn age(container: &observed::Container, now: Time) -> std::time::Duration {
     let State::Running { since } = container.state else { return std::time::Duration::ZERO };
     std::time::Duration::from_nanos(now.since(since).nanos().max(0).unsigned_abs())
@@ -609,7 +609,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_volumes_show_of_a_pod_changes_with_its_metadata_and_specification_and_not_with_its_status() {
+    fn downward_api_volumes_change_with_metadata_and_spec_but_not_status() {
         let before = value!({"metadata": {"labels": {"a": "1"}, "resourceVersion": "1"}, "status": {}});
         let check = |now: Value, expect: bool| {
             assert_eq!(shows_otherwise(Pod(&before), Pod(&now)), expect, "{now:?}");

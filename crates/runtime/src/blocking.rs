@@ -1,12 +1,12 @@
-//! File work off the async threads: a disk, or a container that writes to it, may keep it waiting.
+//! Blocking file I/O off the async threads: a disk, or a container that writes to it, can delay it.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs file work that borrows, on this thread, while another thread takes over the tasks of this one.
+/// Runs blocking file I/O that borrows on this thread, while another worker thread takes over its tasks.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        // There is nobody to take over: a test, or no executor at all.
+        // No other worker thread can take over: a single-threaded test, or no async runtime.
         _ => work(),
     }
 }

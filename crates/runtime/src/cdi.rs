@@ -1,7 +1,7 @@
-//! Devices by name (CDI): files of the machine say what a container's description needs to have one.
+//! Container Device Interface (CDI): specification files of the host describe how a container gets a device.
 //!
-//! A name is `vendor/class=device`. A file describes the devices of one `vendor/class`; what it says for all of them is added
-//! once, what it says for one is added with it.
+//! A device name is `vendor/class=device`. A file describes the devices of one `vendor/class`. Its general edits are
+//! added once, those of a device with that device.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,31 +10,28 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// Where such files are; later directories override earlier ones.
+/// Directories of CDI files; later directories override earlier ones.
 const DIRS: &[&str] = &["/etc/cdi", "/var/run/cdi"];
-/// The largest file that is read.
+/// Maximum size of a file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// The annotations by which older clients name devices.
+/// Prefix of annotations by which older clients request devices.
 const ANNOTATION: &str = "cdi.k8s.io/";
 
-/// Why a container does not get its devices.
+/// The CDI devices of a container could not be added.
 #[derive(Debug, thiserror::Error)]
 pub enum CdiError {
-    /// No file knows it.
+    /// No file describes the device.
     #[error("unresolvable CDI devices {0}")]
     Unknown(String),
-    /// What is said of it cannot be done.
     #[error("CDI device node {path} cannot be used")]
     Node {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// The devices that a container wants: by CRI's field, or by annotations where a client knows only those.
+/// Returns the CDI devices that a container requests, by CRI's field or by annotations.
 pub fn wanted(config: &cri::v1::ContainerConfig) -> Vec<String> {
     let mut names: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
     if names.is_empty() {
@@ -48,7 +45,7 @@ pub fn wanted(config: &cri::v1::ContainerConfig) -> Vec<String> {
     names
 }
 
-/// Adds devices to a container's description by the files of this machine.
+/// Adds devices to an OCI specification, from the CDI files of this host.
 pub fn inject(spec: &mut Value, names: &[String]) -> Result<(), CdiError> {
     if names.is_empty() {
         return Ok(());
@@ -57,11 +54,11 @@ pub fn inject(spec: &mut Value, names: &[String]) -> Result<(), CdiError> {
     apply(spec, names, &files)
 }
 
-/// Adds devices to a container's description.
+/// Adds devices to an OCI specification.
 fn apply(spec: &mut Value, names: &[String], files: &[Value]) -> Result<(), CdiError> {
     let find = |name: &String| {
         let (kind, device) = name.split_once('=')?;
-        // The last file that knows it counts.
+        // The last file that describes the device takes precedence.
         files.iter().enumerate().rev().filter(|(_, file)| file["kind"] == kind).find_map(|(n, file)| {
             let devices = file["devices"].as_array()?;
             Some((n, devices.iter().find(|known| known["name"] == device)?))
@@ -117,7 +114,7 @@ fn edit(spec: &mut Value, edits: &Value) -> Result<(), CdiError> {
     Ok(())
 }
 
-/// A device node: what the file does not say of it, the machine does.
+/// Returns the OCI device and its cgroup rule; fields that the file omits are read from the host's device node.
 fn device(node: &Value) -> Result<(Value, Value), CdiError> {
     let inside = node["path"].as_str().unwrap_or_default();
     let host = PathBuf::from(node["hostPath"].as_str().filter(|path| !path.is_empty()).unwrap_or(inside));
@@ -154,7 +151,7 @@ fn push(list: &mut Value, item: Value) {
     }
 }
 
-/// The files of a directory, by name; one that cannot be read is none.
+/// Reads the files of a directory in the order of their names; ignores unreadable files.
 fn read_dir(dir: &Path) -> Vec<Value> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
@@ -165,11 +162,11 @@ fn read_dir(dir: &Path) -> Vec<Value> {
     let read = |path: &PathBuf| {
         let small = fs::metadata(path).is_ok_and(|metadata| metadata.len() <= FILE_BYTES_MAX);
         let text = fs::read_to_string(path).ok().filter(|_| small)?;
-        // JSON is YAML.
+        // JSON is a subset of YAML.
         let parsed = machinery::yaml::parse(&text).ok().map(|value| machinery::json::to_string(&value));
         let value = parsed.and_then(|text| serde_json::from_str(&text).ok());
         if value.is_none() {
-            tracing::warn!(path = %path.display(), "a file of device descriptions cannot be read");
+            tracing::warn!(path = %path.display(), "failed to parse a CDI file");
         }
         value
     };
@@ -195,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_files_say_is_added_once_for_all_and_once_for_each() {
+    fn general_edits_are_added_once_and_device_edits_per_device() {
         let mut spec = json!({"process": {"env": ["DEVICE=mine", "A=b"], "user": {}}, "linux": {"resources": {}}});
         let names = ["example.com/d=a", "example.com/d=n"].map(str::to_owned);
         apply(&mut spec, &names, &files()).unwrap();
@@ -212,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_no_file_knows_is_named() {
+    fn unresolvable_device_is_named_in_the_error() {
         let check = |name: &str, expect: &str| {
             let error = apply(&mut json!({}), &[name.to_owned()], &files()).unwrap_err();
             assert_eq!(error.to_string(), expect);
@@ -222,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_named_by_fields_or_by_annotations() {
+    fn devices_are_requested_by_field_or_annotation() {
         let mut config = cri::v1::ContainerConfig::default();
         config.annotations.insert("cdi.k8s.io/x".into(), "a=1, a=2".into());
         assert_eq!(wanted(&config), ["a=1", "a=2"]);
@@ -232,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_json_or_yaml_and_others_are_not_read() {
+    fn only_json_and_yaml_files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("b.yaml"), "kind: example.com/y\ndevices: []\n").unwrap();
         fs::write(dir.path().join("a.json"), r#"{"kind": "example.com/j"}"#).unwrap();

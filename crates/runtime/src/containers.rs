@@ -1,4 +1,4 @@
-//! Containers: made, started, stopped, removed, changed.
+//! Container operations: create, start, stop, remove, update.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,11 +21,11 @@ use crate::spec::{self, Inputs};
 use crate::user::{self, Wanted};
 use crate::{cdi, rootfs, sandboxes, signal, user_namespace};
 
-/// After SIGKILL the kernel needs a moment, longer if a process hangs in a disk.
+/// Timeout after SIGKILL: the kernel needs longer if a process is blocked in disk I/O.
 const KILL_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Runtime {
-    /// Makes a container's files; nothing runs yet.
+    /// Creates a container's files; no process runs yet.
     pub(crate) async fn create_container(
         self: &Arc<Runtime>,
         sandbox_id: &str,
@@ -62,7 +62,7 @@ impl Runtime {
             }
             Err(error) => {
                 if let Err(error) = blocking::in_place(|| remove_dir(&dir)) {
-                    tracing::warn!(id, error = error.describe(), "cannot remove a container that failed");
+                    tracing::warn!(id, error = error.describe(), "failed to remove a partly created container");
                 }
                 Err(error)
             }
@@ -145,13 +145,13 @@ impl Runtime {
         })
     }
 
-    /// The program that a handler means, if it is not the runtime inside.
+    /// Returns the executable of a handler, if it is not the built-in runtime.
     fn foreign_runtime(&self, handler: &str) -> Option<PathBuf> {
         self.config.handlers.get(handler).filter(|path| !path.as_os_str().is_empty()).cloned()
     }
 
-    /// Mounts what a container's description cannot say: images, volumes shown through a user namespace, and those that
-    /// let less through than others.
+    /// Prepares mounts that the OCI specification cannot express: images, ID-mapped volumes, and volumes with a weaker
+    /// propagation than others of the container.
     fn prepare_mounts(
         &self,
         dir: &Path,
@@ -200,7 +200,7 @@ impl Runtime {
         }
     }
 
-    /// Runs a container that was made.
+    /// Starts a created container.
     pub(crate) async fn start_container(&self, id: &str) -> Result<(), Error> {
         let container = self.container(id)?;
         let _changing = container.changing.lock().await;
@@ -242,7 +242,7 @@ impl Runtime {
         }
     }
 
-    /// Asks a container to end, and makes it end when its time is over.
+    /// Sends the stop signal to a container and kills it after the timeout.
     pub(crate) async fn stop_container(&self, id: &str, timeout: Duration) -> Result<(), Error> {
         let Ok(container) = self.container(id) else { return Ok(()) };
         let record = container.record();
@@ -268,14 +268,14 @@ impl Runtime {
         Err(Error::Deadline(format!("container {id} does not die")))
     }
 
-    /// Removes a container, by force if it runs; doing it again is fine.
+    /// Removes a container and kills it if it runs. Idempotent.
     pub(crate) async fn remove_container(&self, id: &str) -> Result<(), Error> {
         let Ok(container) = self.container(id) else { return Ok(()) };
         self.stop_container(id, Duration::ZERO).await?;
         let _changing = container.changing.lock().await;
         let record = container.record();
         let sandbox = self.sandbox(&record.sandbox)?;
-        // A shim that has gone has forgotten it already.
+        // A shim that has exited no longer knows the container.
         let _ = sandbox.shim.forget(&record.id).await;
         let dir = container.dir.clone();
         let cgroup = Cgroup::at(&record.cgroup);
@@ -290,7 +290,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Changes the limits of a container.
+    /// Updates the limits of a container.
     pub(crate) fn update_container(&self, id: &str, wanted: &v1::LinuxContainerResources) -> Result<(), Error> {
         let container = self.container(id)?;
         let record = container.record();
@@ -310,7 +310,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// A container that has not started yet finds its new limits in its description.
+    /// Writes new limits to the OCI specification of a container that has not started yet.
     fn rewrite_limits(&self, container: &Container, resources: &v1::LinuxContainerResources) -> Result<(), Error> {
         let path = container.dir.join("bundle/config.json");
         let mut spec = container.spec()?;
@@ -322,7 +322,7 @@ impl Runtime {
 }
 
 impl Container {
-    /// Its description for the OCI runtime.
+    /// Reads the container's OCI specification.
     pub(crate) fn spec(&self) -> Result<serde_json::Value, Error> {
         let text = fs::read(self.dir.join("bundle/config.json")).map_err(Error::io("read the bundle"))?;
         serde_json::from_slice(&text).map_err(|error| Error::io("read the bundle")(error.into()))
@@ -385,17 +385,18 @@ impl Container {
     }
 }
 
-/// Makes the groups that a container has mounted: they must be there before it starts.
+/// Creates the cgroups that a container mounts, which must exist before it starts.
 fn make_groups(path: &str) -> Result<(), Error> {
     let cgroup = Cgroup::at(path);
     cgroup.create().map_err(|error| {
-        // What was made of them before it failed; who cannot remove it either has been told the cause.
+        // Removes partly created cgroups; the first error is returned.
         let _ = cgroup.remove();
         Error::io("make the container's groups")(error)
     })
 }
 
-/// Mounts the devices that a specification places outside of `/dev`, where its root has no working device nodes.
+/// Mounts the devices that a specification places outside of `/dev`, where device nodes of the container's root do not
+/// work.
 fn mount_devices(spec: &mut serde_json::Value, target: &Path) -> Result<(), Error> {
     let (destinations, nodes): (Vec<PathBuf>, Vec<rootfs::Node>) = spec::take_outside(spec).into_iter().unzip();
     if nodes.is_empty() {
@@ -429,7 +430,7 @@ fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image
     Ok(user::resolve(root, &wanted)?)
 }
 
-/// What a change does not mention stays.
+/// Merges an update into resources; fields that the update omits stay unchanged.
 fn merge(mut now: v1::LinuxContainerResources, change: &v1::LinuxContainerResources) -> v1::LinuxContainerResources {
     for (own, new) in [
         (&mut now.cpu_period, change.cpu_period),
@@ -463,7 +464,7 @@ fn flags_of(propagation: v1::MountPropagation) -> MountPropagationFlags {
     }
 }
 
-/// The kernel lets a group go a moment after its last process.
+/// Removes a cgroup; retries, since the kernel frees a cgroup a moment after its last process exits.
 pub(crate) fn remove_cgroup(cgroup: &Cgroup) -> Result<(), Error> {
     let mut attempts = 0;
     loop {
@@ -487,6 +488,6 @@ pub(crate) fn remove_dir(dir: &Path) -> Result<(), Error> {
             unmount(&entry.path())?;
         }
     }
-    // What is mounted still is not entered: it is not the container's to lose.
+    // Volumes that are still mounted are not entered: their content must not be deleted.
     sys::remove_tree(dir).map_err(Error::io(format!("remove {}", dir.display())))
 }

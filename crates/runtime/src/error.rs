@@ -1,4 +1,4 @@
-//! What can go wrong, and which gRPC status says so: the one place that maps the two.
+//! Errors of CRI requests and their gRPC status codes.
 
 use std::error::Error as _;
 
@@ -9,69 +9,50 @@ use crate::spec::SpecError;
 use crate::user::UserError;
 use net::NetworkError;
 
-/// Why a request failed.
+/// A CRI request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such thing.
     #[error("{kind} {id:?} not found")]
-    NotFound {
-        /// What was looked for.
-        kind: &'static str,
-        /// By which name.
-        id: String,
-    },
-    /// The request makes no sense.
+    NotFound { kind: &'static str, id: String },
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// It makes sense, but not now.
+    /// The request is not possible in the current state.
     #[error("{0}")]
     State(String),
-    /// It took too long.
     #[error("{0}")]
     Deadline(String),
-    /// This runtime does not do it.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// The machine.
     #[error("cannot {what}")]
     Io {
-        /// What failed.
+        /// Description of the failed operation.
         what: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The shim.
     #[error(transparent)]
     Shim(#[from] container::ClientError),
-    /// The description.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// Devices by name.
     #[error(transparent)]
     Cdi(#[from] CdiError),
-    /// The user.
     #[error(transparent)]
     User(#[from] UserError),
-    /// The images.
     #[error(transparent)]
     Image(#[from] image::StoreError),
-    /// A built-in image.
     #[error(transparent)]
     Build(#[from] image::BuildError),
-    /// The registry.
     #[error(transparent)]
     Pull(#[from] image::PullError),
-    /// An image's name.
     #[error(transparent)]
     Name(#[from] image::NameError),
-    /// The network.
     #[error(transparent)]
     Network(#[from] NetworkError),
 }
 
 impl Error {
-    /// An error of the machine, with what was tried.
+    /// Converts an I/O error with a description of the operation.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |source| Error::Io { what, source }
@@ -93,7 +74,7 @@ impl Error {
         }
     }
 
-    /// What failed and why, in one line.
+    /// Formats the error with its sources in one line.
     pub fn describe(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();

@@ -1,4 +1,4 @@
-//! Commands in containers whose output is collected.
+//! ExecSync: commands in containers whose output is collected.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ use crate::error::Error;
 use crate::runtime::{Container, Runtime};
 use crate::spec;
 
-/// Output beyond it is thrown away, as other runtimes do.
+/// Maximum bytes of output; the rest is discarded, as in other runtimes.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
-/// What a command left running in the background may hold its output open; it is not waited for longer.
+/// Timeout for remaining output after the exit: a background process may keep the output open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a command gave.
+/// The output and exit code of a command.
 pub struct Output {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct Output {
 }
 
 impl Runtime {
-    /// Runs a command to its end; one that takes too long is killed.
+    /// Runs a command to completion; kills it after the timeout.
     pub(crate) async fn exec_sync(
         &self,
         id: &str,
@@ -69,7 +69,7 @@ impl Runtime {
         }
     }
 
-    /// The shim that keeps a container.
+    /// Returns the client of the shim that runs a container.
     pub(crate) fn shim_of(&self, container: &Container) -> Result<container::Client, Error> {
         Ok(self.sandbox(&container.record().sandbox)?.shim.clone())
     }
@@ -80,7 +80,7 @@ fn reader(fd: OwnedFd) -> std::io::Result<Receiver> {
     Receiver::from_owned_fd(fd)
 }
 
-/// A stream on its way into memory.
+/// A stream that is being read into memory.
 struct Collected {
     bytes: Arc<Mutex<Vec<u8>>>,
     task: JoinHandle<()>,
@@ -101,7 +101,7 @@ impl Collected {
         Collected { bytes, task }
     }
 
-    /// All of it, or what has come by then.
+    /// Returns the bytes received by the deadline.
     async fn by(mut self, deadline: Instant) -> Vec<u8> {
         if tokio::time::timeout_at(deadline, &mut self.task).await.is_err() {
             self.task.abort();

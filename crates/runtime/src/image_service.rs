@@ -1,4 +1,4 @@
-//! CRI's image service.
+//! CRI ImageService.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::service::{chunks, stream};
 use crate::stats::disk_usage;
 use crate::user;
 
-/// The image service over a runtime.
 pub struct Images(pub Arc<Runtime>);
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -133,7 +132,7 @@ fn describe(image: &Image) -> v1::Image {
     }
 }
 
-/// Credentials in any of the forms that CRI has; those for another registry are not sent.
+/// Returns the credentials of any of CRI's forms; those for another registry are not sent.
 fn credentials(auth: Option<&v1::AuthConfig>, name: &Name) -> Result<Credentials, Error> {
     let Some(auth) = auth else { return Ok(Credentials::Anonymous) };
     if !auth.server_address.is_empty() && !same_host(&auth.server_address, name.registry()) {
@@ -170,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_come_in_many_forms_and_go_to_their_registry_only() {
+    fn credentials_of_all_forms_are_sent_to_their_registry_only() {
         let name = Name::parse("registry.test/tool").unwrap();
         let check = |auth: v1::AuthConfig, expect: Credentials| {
             assert_eq!(credentials(Some(&auth), &name).unwrap(), expect, "{auth:?}");

@@ -1,4 +1,4 @@
-//! The CRI services over images and containers: a container runtime that knows no pods.
+//! The CRI services over images and containers: the built-in container runtime.
 //!
 //! ```text
 //! CRI request ──> service ──> sandboxes, containers ──> shim (one per sandbox) ──> processes
@@ -6,8 +6,8 @@
 //!                                └── record (a file each)   └── exits, as events and as files
 //! ```
 //!
-//! What runs belongs to the shims. The runtime can be killed at any moment: its records and the shims' answers are all it
-//! needs to go on. Whatever it begins it finishes or undoes, even when the client that asked has gone.
+//! The shims own the processes. The runtime can be killed at any moment: it recovers from its records and from the
+//! shims. Every operation is completed or undone, even if the requesting client disconnects.
 
 mod blocking;
 mod cdi;

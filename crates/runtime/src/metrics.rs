@@ -1,10 +1,10 @@
-//! The numbers that monitoring reads: the names that cAdvisor gave them.
+//! CRI pod metrics, with the names of cAdvisor.
 
 use cri::v1;
 
 use crate::runtime::{Runtime, Sandbox, now};
 
-/// A metric: its name, what it is, its kind, and where it is in a container's statistics.
+/// A metric: name, help, type, and its value in a container's statistics.
 struct Row {
     name: &'static str,
     help: &'static str,
@@ -12,7 +12,7 @@ struct Row {
     of: fn(&v1::ContainerStats) -> Option<u64>,
 }
 
-/// Labels that every metric has, in this order.
+/// Labels of every metric, in this order.
 const LABELS: [&str; 3] = ["id", "name", "image"];
 
 fn number(value: &Option<v1::UInt64Value>) -> Option<u64> {
@@ -58,7 +58,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// What the metrics are.
+/// Returns the metric descriptors.
 pub fn descriptors() -> Vec<v1::MetricDescriptor> {
     let label_keys: Vec<String> = LABELS.iter().map(|label| (*label).to_owned()).collect();
     let describe = |row: &Row| v1::MetricDescriptor {
@@ -70,7 +70,7 @@ pub fn descriptors() -> Vec<v1::MetricDescriptor> {
 }
 
 impl Runtime {
-    /// The metrics of a sandbox's containers.
+    /// Returns the metrics of a sandbox's containers.
     pub(crate) fn sandbox_metrics(&self, sandbox: &Sandbox) -> v1::PodSandboxMetrics {
         let id = sandbox.record().id;
         let containers = self.containers_of(&id);

@@ -1,6 +1,7 @@
-//! What must be known of sandboxes and containers after a restart: a small file each, replaced as a whole.
+//! Persistent records of sandboxes and containers: one small file each, replaced atomically.
 //!
-//! No file is synced: a machine that loses power has lost its containers too, and what a killed process wrote stays.
+//! Only the first record of a sandbox or container is synced to disk. Later changes are not: a power failure also ends
+//! the containers, and the kernel keeps what a killed process wrote.
 
 use std::fs;
 use std::io;
@@ -14,106 +15,86 @@ use crate::user::User;
 
 const FILE: &str = "record.json";
 
-/// A sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// Its id.
     pub id: String,
-    /// As CRI described it.
+    /// The CRI configuration of the request.
     #[serde(with = "protobuf")]
     pub config: v1::PodSandboxConfig,
-    /// The runtime handler it was asked to run by.
+    /// The requested runtime handler.
     pub handler: String,
-    /// When it was made, in nanoseconds since 1970.
+    /// Creation time in Unix nanoseconds.
     pub created_at: i64,
-    /// Its cgroup.
     pub cgroup: String,
-    /// Whether it can take containers.
+    /// Whether containers can be created in the sandbox.
     pub ready: bool,
-    /// The process that holds its namespaces.
+    /// PID of the process that holds the namespaces.
     pub pause: i32,
-    /// Its addresses, the main one first.
+    /// The primary address comes first.
     pub ips: Vec<String>,
-    /// The network has been told to let it go.
+    /// Whether the network has released the sandbox.
     pub detached: bool,
 }
 
-/// A container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Container {
-    /// Its id.
     pub id: String,
-    /// Its sandbox's id.
+    /// ID of the sandbox.
     pub sandbox: String,
-    /// As CRI described it; resources as last changed.
+    /// The CRI configuration, with resources as last updated.
     #[serde(with = "protobuf")]
     pub config: v1::ContainerConfig,
-    /// The image's id.
     pub image_id: String,
     /// The image by digest, if it has such a name.
     pub image_ref: String,
-    /// The layers it stands on.
+    /// Layers of the root filesystem.
     pub layers: Vec<String>,
-    /// Images that are mounted in it, by their layers.
+    /// Layers of images that are mounted as volumes.
     pub mounted_layers: Vec<String>,
-    /// Its cgroup.
     pub cgroup: String,
-    /// Its log.
     pub log: String,
-    /// Who it runs as.
     pub user: User,
-    /// The signal that asks it to end.
     pub stop_signal: i32,
-    /// When it was made.
+    /// Creation time in Unix nanoseconds.
     pub created_at: i64,
-    /// How far it has come.
     pub phase: Phase,
 }
 
-/// How far a container has come. It only ever moves down this list.
+/// The phase of a container, which only ever advances in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// It has not run.
     Created,
-    /// It runs.
     Running {
-        /// Since when.
         started_at: i64,
-        /// Its first process.
+        /// PID of the container's init process.
         pid: i32,
     },
-    /// It has ended.
     Exited {
-        /// When it started.
         started_at: i64,
-        /// When it ended.
         finished_at: i64,
-        /// How.
         code: i32,
-        /// Why, in one word.
+        /// CRI's reason, such as `OOMKilled`.
         reason: String,
-        /// Why, in a sentence.
         message: String,
     },
 }
 
-/// Writes the first record into its directory. It is on the disk before anything that it names exists, so that whatever a
-/// crash leaves behind is found.
+/// Writes the first record into its directory. The record is synced before anything that it names is created, so that
+/// leftovers of a crash are found.
 pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<()> {
     sys::replace_file(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
 }
 
-/// Replaces a record. What changed is of no use after a power failure, which ends everything that it is about.
+/// Replaces a record without syncing. Changes are useless after a power failure, which ends all containers.
 pub fn update(dir: &Path, record: &impl Serialize) -> io::Result<()> {
     sys::replace_file_lazily(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
 }
 
-/// Reads a record from its directory.
 pub fn read<T: DeserializeOwned>(dir: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(dir.join(FILE))?)?)
 }
 
-/// CRI's messages within JSON.
+/// Serializes CRI messages within JSON.
 mod protobuf {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;

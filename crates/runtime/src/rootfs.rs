@@ -1,4 +1,4 @@
-//! A container's root directory: an image's layers under a directory of its own.
+//! Container root filesystem: image layers below a writable directory (overlayfs).
 
 use std::fs;
 use std::io;
@@ -15,9 +15,9 @@ use rustix::mount::{
     mount_change, move_mount, unmount,
 };
 
-/// Mounts layers, topmost first, with what is written going to `own/upper`. In a user namespace, that of the process `pause`,
-/// the layers' owners are shown as it maps them. Device nodes in the mount cannot be opened: a container's devices are in its `/dev`,
-/// which is a file system of its own.
+/// Mounts layers, topmost first, with writes going to `own/upper`. With a user namespace, that of the process `pause`,
+/// the owners of the layers are ID-mapped. Device nodes in the mount cannot be opened: a container's devices are in its
+/// `/dev`, a separate filesystem.
 pub fn mount_writable(
     lower: &[PathBuf],
     own: &Path,
@@ -29,7 +29,7 @@ pub fn mount_writable(
     for dir in [&upper, &work] {
         fs::create_dir_all(dir)?;
     }
-    // It is the container's root directory.
+    // The directory becomes the container's root directory.
     fs::set_permissions(&upper, fs::Permissions::from_mode(0o755))?;
     fs::create_dir_all(target)?;
     let Some(maps) = maps else { return overlay(lower, Some((&upper, &work)), target) };
@@ -49,7 +49,7 @@ pub fn mount_writable(
     overlay(&paths, Some((&upper, &work)), target)
 }
 
-/// Mounts a directory or file with its owners shown through the user namespace of a process.
+/// Mounts a directory or file, ID-mapped with the user namespace of a process.
 pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> {
     make_place(source, target)?;
     let tree = sys::clone_tree(source)?;
@@ -57,21 +57,21 @@ pub fn mount_mapped(source: &Path, target: &Path, pause: i32) -> io::Result<()> 
     Ok(move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
-/// Binds a directory or file with everything below it, to let through what is mounted there later as it says.
+/// Bind-mounts a directory or file recursively, with its own mount propagation.
 pub fn mount_apart(source: &Path, target: &Path, propagation: MountPropagationFlags) -> io::Result<()> {
     make_place(source, target)?;
     mount_bind_recursive(source, target)?;
-    // What is mounted in a shared place is shared at first.
+    // A mount below a shared mount is shared at first.
     Ok(mount_change(target, propagation | MountPropagationFlags::REC)?)
 }
 
-/// Something to mount on: a directory for a directory, a file for anything else.
+/// Creates a mount point: a directory for a directory, a file for anything else.
 fn make_place(source: &Path, target: &Path) -> io::Result<()> {
     fs::create_dir_all(target.parent().unwrap_or(Path::new("/")))?;
     if source.is_dir() { fs::create_dir_all(target) } else { fs::write(target, "") }
 }
 
-/// A path inside a directory, resolved there: links do not lead out of it.
+/// Resolves a path inside a directory; symlinks do not lead out of it.
 pub fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Ok(root.to_owned());
@@ -82,7 +82,7 @@ pub fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
-/// Mounts the layers of an image volume: read-only, and neither programs nor set-user-ID bits nor device nodes in it take effect.
+/// Mounts the layers of an image volume read-only, with noexec, nosuid and nodev.
 pub fn mount_read_only(lower: &[PathBuf], target: &Path) -> io::Result<()> {
     fs::create_dir_all(target)?;
     match lower {
@@ -99,18 +99,15 @@ pub fn mount_read_only(lower: &[PathBuf], target: &Path) -> io::Result<()> {
 pub struct Node {
     /// Character or block device.
     pub kind: FileType,
-    /// Its numbers.
+    /// Device number.
     pub device: u64,
-    /// Its permissions.
     pub mode: u32,
-    /// Its owner.
     pub uid: u32,
-    /// Its group.
     pub gid: u32,
 }
 
-/// Creates device nodes on a file system of their own at `target`, since they would not work on the container's root. Gives their
-/// paths in the order of `nodes`.
+/// Creates device nodes on a separate filesystem at `target`, since they would not work on the container's root.
+/// Returns their paths in the order of `nodes`.
 pub fn mount_devices(nodes: &[Node], target: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(target)?;
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -125,7 +122,7 @@ pub fn mount_devices(nodes: &[Node], target: &Path) -> io::Result<Vec<PathBuf>> 
     nodes.iter().enumerate().map(create).collect()
 }
 
-/// Unmounts whatever is mounted there; nothing is fine too.
+/// Unmounts everything at a path; succeeds if nothing is mounted.
 pub fn unmount_all(target: &Path) -> io::Result<()> {
     loop {
         match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -136,7 +133,7 @@ pub fn unmount_all(target: &Path) -> io::Result<()> {
     }
 }
 
-/// Mounts an overlay; without a writable layer it is an image volume, which takes more restrictions.
+/// Mounts an overlay; without a writable layer it is an image volume, which is more restricted.
 fn overlay(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
     if adds_layers_one_by_one() {
         overlay_by_parts(lower, writable, target)
@@ -145,10 +142,11 @@ fn overlay(lower: &[PathBuf], writable: Option<(&Path, &Path)>, target: &Path) -
     }
 }
 
-/// Whether overlayfs takes any number of layers, one by one (since Linux 6.7). Older kernels take them in one option of limited length.
+/// Whether overlayfs accepts any number of layers, added one at a time (since Linux 6.7). Older kernels take all layers
+/// in one option of limited length.
 ///
-/// Kernels before 6.5 accept every option at first, complain in the kernel's log and refuse the mount: an option that none has tells
-/// them apart from later ones, which refuse at once and only to the caller.
+/// Kernels before 6.5 accept every option at first, log an error and then reject the mount. An option that no kernel
+/// knows distinguishes them from later kernels, which reject the option itself without logging.
 fn adds_layers_one_by_one() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {

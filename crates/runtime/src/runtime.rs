@@ -1,4 +1,4 @@
-//! The sandboxes and containers of a machine, and what happens to them.
+//! The runtime's state: sandboxes and containers of the host, and their events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,32 +19,29 @@ use crate::record::{self, Phase};
 use crate::streaming::Tickets;
 use crate::ulimit::Ulimit;
 
-/// Events that a slow listener may be behind.
+/// Capacity of the event channel per listener.
 const EVENTS_MAX: usize = 1024;
-/// What nobody can know: the shim died with the answer.
+/// Exit code if the actual one is unknown because the shim died.
 const UNKNOWN_EXIT: i32 = 255;
 
-/// How a runtime is set up.
+/// The settings of a runtime.
 pub struct Config {
-    /// Everything it owns is here.
+    /// Directory of all runtime state.
     pub root: PathBuf,
-    /// The program that is started as a shim, and its first arguments.
+    /// Executable of the shim and its first arguments.
     pub shim: (PathBuf, Vec<String>),
-    /// Where sandboxes go that name no parent.
+    /// Parent cgroup of sandboxes that specify none.
     pub cgroup_parent: String,
     /// Other OCI runtimes by handler name.
     pub handlers: BTreeMap<String, PathBuf>,
-    /// Where images come from.
     pub registries: Registries,
     /// Images that need no registry.
     pub builtins: Vec<Builtin>,
-    /// Limits of every container's processes.
+    /// Resource limits of all container processes.
     pub ulimits: Vec<Ulimit>,
-    /// Who connects sandboxes.
     pub network: Arc<dyn Network>,
 }
 
-/// The runtime.
 pub struct Runtime {
     pub(crate) config: Config,
     pub(crate) images: Store,
@@ -55,16 +52,14 @@ pub struct Runtime {
     events: broadcast::Sender<v1::ContainerEventResponse>,
 }
 
-/// A sandbox in memory.
 pub struct Sandbox {
     pub(crate) dir: PathBuf,
     pub(crate) shim: Client,
     record: Mutex<record::Sandbox>,
-    /// One change at a time.
+    /// Serializes changes.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
-/// A container in memory.
 pub struct Container {
     pub(crate) dir: PathBuf,
     record: Mutex<record::Container>,
@@ -73,14 +68,14 @@ pub struct Container {
     pub(crate) sample: Mutex<Option<crate::stats::Sample>>,
 }
 
-/// Creates a directory that nobody but root can list. Root of a user namespace has to pass through it to its own pod.
+/// Creates a directory that only root can list. Root of a user namespace must be able to traverse it.
 fn create_passage(dir: &Path) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o711))
 }
 
 impl Runtime {
-    /// Opens a runtime and finds again what its predecessor left running.
+    /// Opens a runtime and recovers the sandboxes and containers of its predecessor.
     pub async fn open(config: Config) -> Result<Arc<Runtime>, Error> {
         for dir in ["", "sandboxes", "containers"] {
             let dir = config.root.join(dir);
@@ -106,12 +101,11 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// The images.
     pub fn images(&self) -> &Store {
         &self.images
     }
 
-    /// An image by id or name; a built-in one is made if it was not yet.
+    /// Finds an image by ID or name; builds a built-in image on first use.
     pub(crate) async fn image(&self, wanted: &str) -> Result<Option<Arc<Image>>, Error> {
         match self.config.builtins.iter().find(|builtin| builtin.is_called(wanted)) {
             Some(builtin) => Ok(Some(self.images.provide(builtin).await?)),
@@ -119,12 +113,12 @@ impl Runtime {
         }
     }
 
-    /// A sandbox by its id or a unique beginning of it.
+    /// Finds a sandbox by its ID or a unique prefix.
     pub(crate) fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Error> {
         by_id(&self.sandboxes(), id).ok_or_else(|| Error::NotFound { kind: "sandbox", id: id.to_owned() })
     }
 
-    /// A container by its id or a unique beginning of it.
+    /// Finds a container by its ID or a unique prefix.
     pub(crate) fn container(&self, id: &str) -> Result<Arc<Container>, Error> {
         by_id(&self.containers(), id).ok_or_else(|| Error::NotFound { kind: "container", id: id.to_owned() })
     }
@@ -145,7 +139,7 @@ impl Runtime {
         self.events.subscribe()
     }
 
-    /// Layers that containers stand on.
+    /// Returns the layers that containers use.
     pub(crate) fn layers_in_use(&self) -> BTreeSet<Digest> {
         let all = self.all_containers();
         let records = all.iter().map(|container| container.record());
@@ -174,7 +168,7 @@ impl Runtime {
         self.containers().remove(id);
     }
 
-    /// Tells listeners; nobody listening is no error.
+    /// Sends an event; without listeners nothing happens.
     pub(crate) fn emit(&self, id: &str, sandbox: &Sandbox, kind: v1::ContainerEventType) {
         if self.events.receiver_count() == 0 {
             return;
@@ -190,7 +184,7 @@ impl Runtime {
         });
     }
 
-    /// Listens to a shim until it goes.
+    /// Follows the events of a shim until it exits.
     async fn follow(self: Arc<Runtime>, sandbox: Arc<Sandbox>, mut events: Events) {
         loop {
             match events.next().await {
@@ -209,10 +203,10 @@ impl Runtime {
         blocking::in_place(|| self.shim_lost(&sandbox));
     }
 
-    /// The shim is gone: nobody keeps the logs and exit codes of what still runs, so nothing may.
+    /// Handles the loss of a shim: the remaining processes are killed, since their logs and exit codes would be lost.
     fn shim_lost(&self, sandbox: &Sandbox) {
         let record = sandbox.record();
-        // Before any container: a client that sees a container end must not find its sandbox ready.
+        // The sandbox changes first: a client that sees a container exit must not find its sandbox ready.
         if record.ready {
             sandbox.change(|record| record.ready = false);
         }
@@ -241,7 +235,7 @@ impl Runtime {
             match record::read::<record::Container>(&dir) {
                 Ok(record) => self.add_container(Arc::new(Container::new(&dir, record))),
                 Err(error) => {
-                    tracing::warn!(dir = %dir.display(), %error, "a container without a record is removed");
+                    tracing::warn!(dir = %dir.display(), %error, "removing a container without a readable record");
                     crate::containers::remove_dir(&dir)?;
                 }
             }
@@ -250,7 +244,7 @@ impl Runtime {
             match record::read::<record::Sandbox>(&dir) {
                 Ok(record) => self.recover_sandbox(&dir, record).await,
                 Err(error) => {
-                    tracing::warn!(dir = %dir.display(), %error, "a sandbox without a record is removed");
+                    tracing::warn!(dir = %dir.display(), %error, "removing a sandbox without a readable record");
                     let _ = Client::new(&dir).shutdown().await;
                     crate::sandboxes::remove_dir(&dir)?;
                 }
@@ -263,13 +257,10 @@ impl Runtime {
             crate::containers::remove_dir(&orphan.dir)?;
             self.forget_container(&record.id);
         }
-        // Addresses of sandboxes that we forgot while we were away.
+        // Releases addresses of sandboxes that were removed while the runtime was down.
         let alive: Vec<String> = self.sandboxes().keys().cloned().collect();
         if let Err(error) = self.config.network.collect(&alive).await {
-            tracing::warn!(
-                error = Error::from(error).describe(),
-                "cannot take back what lost sandboxes had of the network"
-            );
+            tracing::warn!(error = Error::from(error).describe(), "failed to release the network of removed sandboxes");
         }
         Ok(())
     }
@@ -354,7 +345,7 @@ impl Container {
         self.phase.subscribe()
     }
 
-    /// It runs; unless it has ended already, which may be known first.
+    /// Records the start, unless the exit is already recorded, which can arrive first.
     pub(crate) fn started(&self, pid: i32, at: i64) {
         self.advance(|phase| match phase {
             Phase::Created => *phase = Phase::Running { started_at: at, pid },
@@ -368,7 +359,7 @@ impl Container {
         });
     }
 
-    /// It has ended; says whether that is news.
+    /// Records the exit. Returns whether it is new.
     pub(crate) fn exited(&self, exit: &Exit) -> bool {
         let reason = match (exit.oom, exit.code) {
             (true, _) => "OOMKilled",
@@ -378,18 +369,19 @@ impl Container {
         self.end(exit.code, exit.at_nanos, reason, "")
     }
 
-    /// It could not start.
+    /// Records that the container could not start.
     pub(crate) fn failed(&self, message: &str) {
-        // The code that a shell gives for what it cannot run, as other runtimes report it.
+        // Exit code 128 for a container that cannot start, as other runtimes report it.
         self.end(128, now(), "StartError", message);
     }
 
-    /// Nobody keeps it any more: the file says how it ended, or nothing does. Says whether that is news.
+    /// Records the exit of a container whose shim is lost, from the exit file if there is one. Returns whether it is
+    /// new.
     pub(crate) fn settle(&self) -> bool {
         let text = fs::read(self.dir.join(EXIT)).ok();
         let exit = text.and_then(|text| serde_json::from_slice::<Exit>(&text).ok());
         match (exit, self.record().phase) {
-            // Also one whose start was not yet written down.
+            // Created is included: the container may have exited before its start was recorded.
             (Some(exit), Phase::Created | Phase::Running { .. }) => self.exited(&exit),
             (None, Phase::Running { .. }) => self.end(UNKNOWN_EXIT, now(), "Unknown", "the container's keeper is gone"),
             (_, Phase::Created | Phase::Exited { .. }) => false,
@@ -423,10 +415,10 @@ impl Container {
     }
 }
 
-/// What cannot be written is lost at the next restart only; the disk's owner is told.
+/// Stores a record. A failure is logged: the change is lost only at the next restart.
 fn store(dir: &Path, record: &impl serde::Serialize) {
     if let Err(error) = blocking::in_place(|| record::update(dir, record)) {
-        tracing::error!(dir = %dir.display(), %error, "cannot write a record");
+        tracing::error!(dir = %dir.display(), %error, "failed to write a record");
     }
 }
 
@@ -447,12 +439,12 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(list.flatten().map(|entry| entry.path()).collect())
 }
 
-/// The time as CRI wants it.
+/// Returns the current time in Unix nanoseconds, as CRI uses it.
 pub(crate) fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// A name that nobody else has.
+/// Returns a random ID.
 pub(crate) fn new_id() -> String {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes).expect("the system has randomness");

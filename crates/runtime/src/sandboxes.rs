@@ -1,4 +1,4 @@
-//! Sandboxes: made, looked at, stopped, removed.
+//! Sandbox operations: run, inspect, stop, remove.
 
 use std::fs;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::rootfs;
 use crate::runtime::{Runtime, Sandbox, new_id, now};
 use crate::user_namespace;
 
-/// Killed processes are gone sooner, unless they hang in a disk.
+/// Timeout of a shim's shutdown; killed processes exit sooner unless they are blocked in disk I/O.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Shared memory of a sandbox, as other runtimes size it.
+/// Mount options of `/dev/shm`, with the size of other runtimes.
 const SHM_OPTIONS: &std::ffi::CStr = c"mode=1777,size=65536k";
 
 impl Runtime {
-    /// Makes a sandbox: its shim, the process that holds its namespaces, its files, its network.
+    /// Creates a sandbox: shim, process that holds the namespaces, files and network.
     pub(crate) async fn run_sandbox(
         self: &Arc<Runtime>,
         config: v1::PodSandboxConfig,
@@ -72,12 +72,12 @@ impl Runtime {
                 Ok(id)
             }
             Err(error) => {
-                // What is half made is taken down; the first error is the one to tell.
+                // Removes the partly created sandbox; the first error is returned.
                 if let Err(error) = self.take_down(&sandbox).await {
-                    tracing::warn!(id, error = error.describe(), "cannot take down a sandbox that failed");
+                    tracing::warn!(id, error = error.describe(), "failed to stop a partly created sandbox");
                 }
                 if let Err(error) = blocking::in_place(|| clean_up(&sandbox)) {
-                    tracing::warn!(id, error = error.describe(), "cannot remove a sandbox that failed");
+                    tracing::warn!(id, error = error.describe(), "failed to remove a partly created sandbox");
                 }
                 self.forget_sandbox(&id);
                 Err(error)
@@ -106,7 +106,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Stops a sandbox with everything in it; doing it again is fine.
+    /// Stops a sandbox and its containers. Idempotent.
     pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
         let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
         let _changing = sandbox.changing.lock().await;
@@ -119,7 +119,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Removes a sandbox with everything in it; doing it again is fine.
+    /// Removes a sandbox and its containers. Idempotent.
     pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
         let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
         let _changing = sandbox.changing.lock().await;
@@ -135,7 +135,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends the processes and the network; files and records stay.
+    /// Terminates the processes and releases the network; files and records stay.
     async fn take_down(&self, sandbox: &Sandbox) -> Result<(), Error> {
         let record = sandbox.record();
         for container in self.containers_of(&record.id) {
@@ -149,7 +149,7 @@ impl Runtime {
             sandbox.change(|record| record.detached = true);
         }
         sandbox.change(|record| record.ready = false);
-        // A shim that cannot be reached has gone, and one whose processes hang is not waited for.
+        // An unreachable shim has exited, and one with blocked processes is not waited for.
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, sandbox.shim.shutdown()).await;
         Cgroup::at(&record.cgroup).kill();
         for name in [NETNS, "shm"] {
@@ -160,7 +160,7 @@ impl Runtime {
 }
 
 impl Sandbox {
-    /// Its files that containers see, by where they see them.
+    /// Returns the sandbox's files by their path in containers.
     pub(crate) fn provided(&self) -> std::collections::BTreeMap<&'static str, std::path::PathBuf> {
         let host_ipc = options(&self.record().config).ipc() == v1::NamespaceMode::Node;
         let shm = if host_ipc { "/dev/shm".into() } else { self.dir.join("shm") };
@@ -212,7 +212,7 @@ pub(crate) fn state(record: &record::Sandbox) -> v1::PodSandboxState {
     if record.ready { v1::PodSandboxState::SandboxReady } else { v1::PodSandboxState::SandboxNotready }
 }
 
-/// The namespaces a sandbox was asked to have.
+/// Returns the requested namespaces of a sandbox.
 pub(crate) fn options(config: &v1::PodSandboxConfig) -> v1::NamespaceOption {
     let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
     security.and_then(|security| security.namespace_options.clone()).unwrap_or_default()
@@ -222,13 +222,13 @@ pub(crate) fn has_network(config: &v1::PodSandboxConfig) -> bool {
     options(config).network() != v1::NamespaceMode::Node
 }
 
-/// The mappings of a sandbox that was made, whose request was checked then.
+/// Returns the ID mappings of an existing sandbox, whose request was validated at creation.
 pub(crate) fn id_maps(config: &v1::PodSandboxConfig) -> Option<protocol::IdMaps> {
     user_namespace::mappings(&options(config)).ok().flatten()
 }
 
-/// Creates a directory that only root may enter. Root of a user namespace is somebody else outside of it, and sets up the container's
-/// mounts from there: its group may pass through the directory, but not list it.
+/// Creates a directory that only root can enter. Root of a user namespace is another user outside of it, and sets up
+/// the container's mounts: its group may traverse the directory but not list it.
 pub(crate) fn create_private(dir: &Path, maps: Option<&protocol::IdMaps>) -> std::io::Result<()> {
     container::private::create_dir(dir)?;
     let Some(maps) = maps else { return Ok(()) };
@@ -264,7 +264,7 @@ fn attachment(record: &record::Sandbox) -> Attachment {
     }
 }
 
-/// A port of the machine; none if it names none, or if it makes no sense.
+/// Converts a host port mapping; `None` if it has no host port or is invalid.
 fn port(port: &v1::PortMapping) -> Option<PortMapping> {
     let protocol = match port.protocol() {
         v1::Protocol::Tcp => Protocol::Tcp,
@@ -313,7 +313,8 @@ fn resolv_conf(config: &v1::PodSandboxConfig) -> Vec<u8> {
     lines.join("\n").into_bytes()
 }
 
-/// The cgroup of a sandbox's scope in a slice that the kubelet has started. Its containers are in it as well.
+/// Returns the cgroup of a sandbox's scope in a slice that the kubelet has started. The containers are in the same
+/// scope.
 fn scope_in(slice: &str, sandbox: &str) -> Result<String, Error> {
     Systemd::of_machine().map_err(|error| Error::Invalid(format!("cgroup_parent: {slice:?} is a slice: {error}")))?;
     let path = systemd::path_of(slice)

@@ -1,4 +1,4 @@
-//! The services on a unix socket.
+//! The CRI server on a unix socket.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -15,33 +15,28 @@ use crate::image_service::Images;
 use crate::runtime::Runtime;
 use crate::{service, streaming};
 
-/// A request carries at most a pod's description, an answer the list of everything.
+/// Maximum message size; the largest are pod configurations and lists of all objects.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Requests that are under way get so long after the order to stop; a listener to events would never end.
+/// Grace period of requests in progress at shutdown; event streams have no end.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Why nothing is served.
+/// The server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The socket.
     #[error("cannot listen on {path}")]
     Socket {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The streams' port.
     #[error("cannot listen for streams")]
     Streaming(#[source] std::io::Error),
-    /// gRPC.
-    #[error("cannot serve")]
+    #[error("the CRI server failed")]
     Transport(#[source] tonic::transport::Error),
 }
 
-/// Serves a runtime on a socket until told to stop; what runs in it goes on.
+/// Serves a runtime on a socket until `stop` completes; containers keep running.
 pub async fn serve(
     runtime: Arc<Runtime>,
     socket: &Path,
@@ -52,7 +47,7 @@ pub async fn serve(
     if let Some(dir) = socket.parent() {
         std::fs::create_dir_all(dir).map_err(failed)?;
     }
-    // A killed predecessor leaves its socket behind, which is replaced.
+    // The socket of a killed predecessor is replaced.
     let listener = sys::listen_own(socket).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let listener = UnixListener::from_std(listener).map_err(failed)?;
@@ -67,7 +62,7 @@ pub async fn serve(
     let (told, stopping) = tokio::sync::oneshot::channel();
     let stop = async {
         stop.await;
-        // The other end waits until this one has gone.
+        // A failed send means that the server has already ended.
         let _ = told.send(());
     };
     let overdue = async {
@@ -79,7 +74,7 @@ pub async fn serve(
         () = overdue => Ok(()),
     };
     streams.abort();
-    // Whoever comes next makes a new one.
+    // The next server creates a new socket.
     let _ = std::fs::remove_file(socket);
     served.map_err(ServeError::Transport)
 }

@@ -1,4 +1,4 @@
-//! CRI's runtime service: each call one line of work, each error one status.
+//! CRI RuntimeService.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -17,16 +17,15 @@ use crate::runtime::{Container, Runtime as Machine, Sandbox};
 use crate::streaming::Ticket;
 use crate::{metrics, sandboxes};
 
-/// Items in one message of a streamed list.
+/// Maximum items per message of a streamed list.
 const CHUNK: usize = 256;
 
-/// The runtime service over a runtime.
 pub struct Runtime(pub Arc<Machine>);
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 type Answer<T> = Result<Response<T>, Status>;
 
-/// A list in messages of bounded size; an empty list is one empty message.
+/// Splits a list into messages of bounded size; an empty list is one empty message.
 pub(crate) fn chunks<T, M>(items: Vec<T>, message: impl Fn(Vec<T>) -> M) -> Vec<M> {
     let mut items = items.into_iter().peekable();
     let mut messages = Vec::new();
@@ -38,7 +37,7 @@ pub(crate) fn chunks<T, M>(items: Vec<T>, message: impl Fn(Vec<T>) -> M) -> Vec<
     }
 }
 
-/// Messages as a stream that ends.
+/// Returns messages as a finite stream.
 pub(crate) fn stream<M: Send + 'static>(messages: Vec<M>) -> Response<Streamed<M>> {
     Response::new(Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))))
 }
@@ -69,7 +68,7 @@ impl RuntimeService for Runtime {
         let request = request.into_inner();
         let config = request.config.ok_or_else(|| Error::Invalid("config: required".to_owned()))?;
         let machine = Arc::clone(&self.0);
-        // To its end even if the client goes away half way: what is begun must be finished or undone.
+        // The task continues if the client disconnects: every operation is completed or undone.
         let run = tokio::spawn(async move { machine.run_sandbox(config, request.runtime_handler).await });
         let pod_sandbox_id = run.await.expect("making a sandbox does not panic")?;
         ok(v1::RunPodSandboxResponse { pod_sandbox_id })
@@ -361,7 +360,7 @@ impl RuntimeService for Runtime {
 
     async fn get_container_events(&self, _: Request<v1::GetEventsRequest>) -> Answer<Self::GetContainerEventsStream> {
         let events = BroadcastStream::new(self.0.subscribe());
-        // Who is too slow loses the stream, and lists again when it comes back.
+        // A listener that is too slow loses the stream and must list again.
         let events = events.map(|event| event.map_err(|_| Status::data_loss("events were lost: list again")));
         Ok(Response::new(Box::pin(events)))
     }

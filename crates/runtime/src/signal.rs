@@ -1,11 +1,10 @@
-//! Signals by name.
+//! Signal names and numbers.
 
 use cri::v1;
 
-/// The one that cannot be refused.
 pub const KILL: i32 = 9;
 const TERM: i32 = 15;
-/// The first real-time signal, as the C library numbers them for programs, and the last.
+/// SIGRTMIN and SIGRTMAX, as glibc numbers them.
 const RT_MIN: i32 = 34;
 const RT_MAX: i32 = 64;
 
@@ -15,7 +14,7 @@ const NAMES: &[&str] = &[
     "PWR", "SYS",
 ];
 
-/// The signal that asks a container to end: CRI's wish, the image's, or SIGTERM.
+/// Returns the stop signal of a container: CRI's, the image's, or SIGTERM, in this order.
 pub fn stop_signal(wanted: v1::Signal, image: &str) -> i32 {
     let asked = match wanted {
         v1::Signal::RuntimeDefault => None,
@@ -24,7 +23,7 @@ pub fn stop_signal(wanted: v1::Signal, image: &str) -> i32 {
     asked.or_else(|| number(image)).unwrap_or(TERM)
 }
 
-/// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `SIGRTMINPLUS3`, `SIGRTMAXMINUS2`.
+/// Parses `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `SIGRTMINPLUS3` and `SIGRTMAXMINUS2`.
 fn number(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse::<i32>() {
         return (1..=RT_MAX).contains(&number).then_some(number);
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_have_many_names() {
+    fn all_signal_notations_are_parsed() {
         let check = |text: &str, expect: Option<i32>| assert_eq!(number(text), expect, "{text}");
         check("SIGTERM", Some(15));
         check("quit", Some(3));
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_containers_wish_comes_before_the_images() {
+    fn stop_signal_of_the_container_overrides_the_image() {
         assert_eq!(stop_signal(v1::Signal::RuntimeDefault, ""), 15);
         assert_eq!(stop_signal(v1::Signal::RuntimeDefault, "SIGQUIT"), 3);
         assert_eq!(stop_signal(v1::Signal::Sigusr1, "SIGQUIT"), 10);

@@ -1,4 +1,4 @@
-//! A container's description for the OCI runtime, from what CRI says and what the image says.
+//! OCI runtime specification of a container, from the CRI configuration and the image.
 
 mod devices;
 mod mounts;
@@ -19,56 +19,49 @@ pub use mounts::{MountError, bind, check_propagation, host_source, weaker};
 pub use resources::resources;
 pub use security::{SecurityError, capabilities};
 
-/// Why a container cannot be described.
+/// The OCI specification could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// Neither CRI nor the image says what to run.
+    /// Neither CRI nor the image specifies a command.
     #[error("no command specified")]
     NoCommand,
-    /// A mount is bad.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// A device is bad.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A profile is bad.
     #[error(transparent)]
     Security(#[from] SecurityError),
 }
 
-/// Everything that a description depends on.
+/// The inputs of an OCI specification.
 pub struct Inputs<'a> {
-    /// The container as CRI has it.
     pub config: &'a v1::ContainerConfig,
-    /// Its sandbox as CRI has it.
     pub sandbox: &'a v1::PodSandboxConfig,
-    /// The image's own wishes.
+    /// The image's configuration.
     pub image: &'a image::Config,
-    /// Who it runs as.
     pub user: &'a User,
-    /// Its root directory.
     pub rootfs: &'a Path,
-    /// Its cgroup.
     pub cgroup: &'a str,
-    /// Where that is in each hierarchy, by name; nothing where there is one hierarchy, or where another runtime finds out itself.
+    /// cgroup v1: the directory of the cgroup in each hierarchy, by name. Empty for cgroup v2 and for other OCI
+    /// runtimes.
     pub groups: &'a BTreeMap<String, PathBuf>,
-    /// The sandbox's process, whose namespaces it joins.
+    /// PID of the sandbox's process, whose namespaces the container joins.
     pub pause: i32,
-    /// The process whose PID namespace it joins, for debugging.
+    /// PID of the process whose PID namespace the container joins, for debugging.
     pub target: Option<i32>,
     /// Files that the sandbox provides: hosts, resolv.conf, hostname, shm.
     pub provided: &'a BTreeMap<&'static str, PathBuf>,
-    /// Sources that were mounted for it beforehand, by their index among the container's mounts.
+    /// Sources of mounts that were prepared, by index among the container's mounts.
     pub prepared: &'a BTreeMap<usize, PathBuf>,
-    /// The sandbox has a user namespace.
+    /// Whether the sandbox has a user namespace.
     pub users: bool,
-    /// It is run by another runtime than the one inside.
+    /// Whether another OCI runtime than the built-in one runs the container.
     pub foreign: bool,
-    /// Limits of its processes; without any they are the runtime's own.
+    /// Resource limits of the processes; if empty, they inherit those of the runtime.
     pub ulimits: &'a [Ulimit],
 }
 
-/// Describes a container.
+/// Builds the OCI specification of a container.
 pub fn build(inputs: &Inputs<'_>) -> Result<Value, SpecError> {
     let security = inputs.security();
     let privileged = security.privileged;
@@ -103,7 +96,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Value, SpecError> {
     }))
 }
 
-/// A process to run later in a container: the first one with another command and perhaps a terminal.
+/// Returns the OCI process of an exec: the container's process with another command and optionally a terminal.
 pub fn exec(spec: &Value, command: &[String], terminal: bool) -> Value {
     let mut process = spec["process"].clone();
     process["args"] = json!(command);
@@ -123,7 +116,7 @@ impl Inputs<'_> {
         linux.and_then(|linux| linux.security_context.clone()).unwrap_or_default()
     }
 
-    /// How the sandbox shares the network; a container cannot choose otherwise.
+    /// Whether the sandbox uses the host network; containers cannot choose otherwise.
     fn host_network(&self) -> bool {
         let linux = self.sandbox.linux.as_ref();
         let security = linux.and_then(|linux| linux.security_context.as_ref());
@@ -145,7 +138,7 @@ fn process(inputs: &Inputs<'_>, security: &v1::LinuxContainerSecurityContext) ->
         "capabilities": capabilities,
         "noNewPrivileges": security.no_new_privs,
     });
-    // Without one, the container would inherit that of the runtime, which is killed last.
+    // Otherwise the container would inherit the low score of the runtime.
     let resources = config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
     process["oomScoreAdj"] = json!(resources.map_or(0, |resources| resources.oom_score_adj));
     if !inputs.ulimits.is_empty() {
@@ -169,7 +162,8 @@ fn command(config: &v1::ContainerConfig, image: &image::Config) -> Result<Vec<St
     if words.is_empty() { Err(SpecError::NoCommand) } else { Ok(words) }
 }
 
-/// The image's variables, then ours, then CRI's; a name that comes again replaces the earlier one in its place.
+/// Returns the environment variables of the image, then the runtime's, then CRI's; later entries override earlier ones
+/// in their position.
 fn environment(inputs: &Inputs<'_>) -> Vec<String> {
     let mut pairs: Vec<(String, String)> =
         vec![("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned())];

@@ -1,4 +1,4 @@
-//! What sandboxes and containers use.
+//! Resource statistics of sandboxes and containers.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use cri::v1;
 use crate::record::Phase;
 use crate::runtime::{Container, Runtime, Sandbox, now};
 
-/// Walking a directory tree is dear: its size is measured again after so long.
+/// Maximum age of a disk usage measurement, which walks a directory tree.
 const DISK_AGE_MAX: Duration = Duration::from_secs(10);
-/// A rate over less is noise.
+/// Minimum interval of a CPU rate; shorter ones are too inaccurate.
 const RATE_SPAN_MIN: Duration = Duration::from_millis(100);
 
-/// What was measured last.
+/// The last measurement.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
@@ -25,7 +25,7 @@ pub struct Sample {
 }
 
 impl Container {
-    /// What a container that runs uses.
+    /// Returns the statistics of a running container.
     pub(crate) fn stats(&self) -> Option<v1::ContainerStats> {
         let record = self.record();
         if !matches!(record.phase, Phase::Running { .. }) {
@@ -60,7 +60,7 @@ impl Container {
         })
     }
 
-    /// The processor's rate since the last look, and the disk's use, not measured too often.
+    /// Returns the CPU rate since the last measurement, and bytes and inodes on disk, which are cached.
     fn measure(&self, usage: &Usage) -> (Option<u64>, u64, u64) {
         let mut sample = self.sample.lock().expect("no holder of a sample panics");
         let at = Instant::now();
@@ -85,15 +85,15 @@ impl Container {
 }
 
 impl Runtime {
-    /// What a sandbox and its containers use.
+    /// Returns the statistics of a sandbox and its containers.
     pub(crate) fn sandbox_stats(&self, sandbox: &Sandbox) -> v1::PodSandboxStats {
         let record = sandbox.record();
         let containers: Vec<v1::ContainerStats> =
             self.containers_of(&record.id).iter().filter_map(|container| container.stats()).collect();
-        // The pod's own group has everything: the sandbox's process and the containers beside it.
+        // The pod's cgroup contains the sandbox's process and all containers.
         let parent = record.cgroup.rsplit_once('/').map_or("", |(parent, _)| parent);
         let uid = record.config.metadata.clone().unwrap_or_default().uid;
-        // A name of a slice has no other dashes than those between its parents.
+        // In slice names, dashes separate parents, so the UID has underscores.
         let is_pods_own = parent.contains(&uid) || parent.contains(&uid.replace('-', "_"));
         let group = if is_pods_own { parent } else { &record.cgroup };
         let usage = Cgroup::at(group).usage();
@@ -147,7 +147,7 @@ fn psi(pressure: Pressure) -> v1::PsiStats {
     v1::PsiStats { full: Some(data(pressure.full)), some: Some(data(pressure.some)) }
 }
 
-/// The interfaces of a process's network namespace, from the kernel's table.
+/// Returns the network interface statistics of a process from `/proc/<pid>/net/dev`.
 fn network(at: i64, pid: i32) -> Option<v1::NetworkUsage> {
     let table = fs::read_to_string(format!("/proc/{pid}/net/dev")).ok()?;
     let mut all: Vec<v1::NetworkInterfaceUsage> = table.lines().filter_map(interface).collect();
@@ -169,7 +169,7 @@ fn interface(line: &str) -> Option<v1::NetworkInterfaceUsage> {
     })
 }
 
-/// Bytes and inodes under a directory that a container writes to; what disappears meanwhile does not count.
+/// Returns bytes and inodes under a directory that a container writes to; files that vanish meanwhile do not count.
 pub(crate) fn disk_usage(root: &Path) -> (u64, u64) {
     let (mut bytes, mut inodes) = (0, 0);
     let walked = sys::walk_container_tree(root, |found| {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_are_read_from_the_kernels_table() {
+    fn interfaces_are_read_from_proc_net_dev() {
         let line = "  eth0:     100       2    3    0    0     0          0         0      200       4    5    0    0     0       0          0";
         let read = interface(line).unwrap();
         let number = |value: Option<v1::UInt64Value>| value.unwrap().value;

@@ -1,7 +1,7 @@
-//! Exec, attach and port-forward: long streams over HTTP, for whoever holds a ticket.
+//! CRI streaming: exec, attach and port-forward over HTTP, authorized by tickets.
 //!
-//! CRI's calls answer with a URL that is good once and for a minute. The URL leads here, and the connection is upgraded to
-//! WebSocket or SPDY, whichever the client asks for; what then flows is the same.
+//! CRI calls return a URL that is valid once and for a minute. A connection to that URL is upgraded to WebSocket or
+//! SPDY, as the client requests; both carry the same streams.
 //!
 //! ```text
 //! WebSocket channels ─┐                        ┌─> exec, attach: a process's streams

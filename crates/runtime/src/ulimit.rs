@@ -1,10 +1,10 @@
-//! Limits of processes that every container has: `nofile=1024:4096`.
+//! Process resource limits of all containers, such as `nofile=1024:4096`.
 
 use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-/// What the kernel limits, as the OCI runtime specification has it without `RLIMIT_`.
+/// Resource names of the OCI specification without `RLIMIT_`.
 const NAMES: [&str; 16] = [
     "AS",
     "CORE",
@@ -24,7 +24,6 @@ const NAMES: [&str; 16] = [
     "STACK",
 ];
 
-/// One limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ulimit {
     name: &'static str,
@@ -32,23 +31,17 @@ pub struct Ulimit {
     hard: u64,
 }
 
-/// Why a text is no limit.
+/// A limit is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UlimitError {
-    /// It is not `name=soft:hard` or `name=limit`.
+    /// The text is not `name=soft:hard` or `name=limit`.
     #[error("{0:?} is not NAME=SOFT[:HARD]")]
     Form(String),
-    /// Nothing is called so.
-    #[error("there is no limit {0:?}")]
+    #[error("unknown limit {0:?}")]
     Name(String),
-    /// The soft one is the one that is met first.
+    /// The soft limit must not exceed the hard limit.
     #[error("the soft limit {soft} is above the hard limit {hard}")]
-    Order {
-        /// The soft one.
-        soft: u64,
-        /// The hard one.
-        hard: u64,
-    },
+    Order { soft: u64, hard: u64 },
 }
 
 impl FromStr for Ulimit {
@@ -58,7 +51,7 @@ impl FromStr for Ulimit {
         let form = || UlimitError::Form(text.to_owned());
         let (name, limits) = text.split_once('=').ok_or_else(form)?;
         let (soft, hard) = limits.split_once(':').unwrap_or((limits, limits));
-        // The largest number is what the kernel calls unlimited.
+        // The maximum value means unlimited to the kernel.
         let number = |text: &str| if matches!(text, "-1" | "unlimited") { Some(u64::MAX) } else { text.parse().ok() };
         let (soft, hard) = (number(soft).ok_or_else(form)?, number(hard).ok_or_else(form)?);
         let known = NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name));
@@ -71,7 +64,7 @@ impl FromStr for Ulimit {
 }
 
 impl Ulimit {
-    /// For a container's description.
+    /// Returns the limit for the OCI specification.
     pub fn shown(&self) -> Value {
         json!({"type": format!("RLIMIT_{}", self.name), "soft": self.soft, "hard": self.hard})
     }
@@ -82,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_as_other_runtimes_have_them() {
+    fn limits_are_parsed_as_in_other_runtimes() {
         let check = |text: &str, expect: Value| assert_eq!(text.parse::<Ulimit>().unwrap().shown(), expect, "{text}");
         check("nofile=1024:4096", json!({"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096}));
         check("CORE=0", json!({"type": "RLIMIT_CORE", "soft": 0, "hard": 0}));
         check("memlock=1:-1", json!({"type": "RLIMIT_MEMLOCK", "soft": 1, "hard": u64::MAX}));
         let refused = |text: &str, expect: &str| assert_eq!(text.parse::<Ulimit>().unwrap_err().to_string(), expect);
         refused("nofile", "\"nofile\" is not NAME=SOFT[:HARD]");
-        refused("files=1", "there is no limit \"files\"");
+        refused("files=1", "unknown limit \"files\"");
         refused("nofile=2:1", "the soft limit 2 is above the hard limit 1");
     }
 }

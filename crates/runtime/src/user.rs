@@ -1,4 +1,4 @@
-//! Who a container runs as: names looked up in the image's own files.
+//! The user of a container: names are resolved with the image's passwd and group files.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,64 +7,57 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::{Deserialize, Serialize};
 
-/// Files of users and groups are small; an image's may be hostile.
+/// Maximum size of passwd and group files, since an image may be hostile.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Numbers for the kernel.
+/// Numeric IDs of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// The user.
     pub uid: u32,
-    /// The group.
     pub gid: u32,
-    /// Other groups, sorted.
+    /// Supplemental groups, sorted.
     pub groups: Vec<u32>,
 }
 
-/// Who is asked for.
+/// The requested user.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// By number.
     pub uid: Option<u32>,
-    /// By name.
     pub name: Option<&'a str>,
-    /// The group by number.
     pub gid: Option<u32>,
-    /// What the image says: `user`, `user:group`, by name or number.
+    /// The image's user: `user` or `user:group`, by name or number.
     pub image: &'a str,
-    /// More groups.
+    /// Additional supplemental groups.
     pub groups: &'a [u32],
-    /// Groups that the image gives the user count too.
+    /// Whether groups of the user in the image are added.
     pub merge: bool,
 }
 
-/// Why nobody was found.
+/// The user could not be resolved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// No such user in the image.
     #[error("the image has no user {0:?}")]
     NoUser(String),
-    /// No such group in the image.
     #[error("the image has no group {0:?}")]
     NoGroup(String),
-    /// A group without a user.
     #[error("run_as_group is given without a user")]
     GroupAlone,
 }
 
-/// Resolves against the files of a root directory.
+/// Resolves a user with the files of a root directory.
 pub fn resolve(root: &Path, wanted: &Wanted<'_>) -> Result<User, UserError> {
     let passwd = read(root, "etc/passwd");
     let group = read(root, "etc/group");
     resolve_in(&passwd, &group, wanted)
 }
 
-/// The number of a numeric user or group, if it has one.
+/// Parses a numeric user or group; `None` if it is a name or out of range.
 pub fn number(text: &str) -> Option<u32> {
     is_numeric(text).then(|| text.parse().ok()).flatten()
 }
 
-/// Whether a user or group is given by number. Such a one is never looked up by name: an image could give the name "1000" to root.
+/// Whether a user or group is numeric. A number is never looked up as a name: an image could give the name "1000" to
+/// root.
 fn is_numeric(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -75,7 +68,7 @@ fn resolve_in(passwd: &str, group: &str, wanted: &Wanted<'_>) -> Result<User, Us
     let text = wanted.name.unwrap_or(image_user);
     let by_number = match wanted.uid {
         None if text.is_empty() && wanted.gid.is_some() => return Err(UserError::GroupAlone),
-        // Without any user it is root.
+        // The default user is root.
         None if text.is_empty() => Some(0),
         given => given.or_else(|| number(text)),
     };
@@ -86,7 +79,7 @@ fn resolve_in(passwd: &str, group: &str, wanted: &Wanted<'_>) -> Result<User, Us
     let mut user = User::default();
     match (&account, by_number) {
         (Some(account), _) => (user.uid, user.gid) = (account.uid, account.gid),
-        // A number needs no entry.
+        // A numeric user needs no passwd entry.
         (None, Some(uid)) => user.uid = uid,
         (None, None) => return Err(UserError::NoUser(text.to_owned())),
     }
@@ -99,7 +92,8 @@ fn resolve_in(passwd: &str, group: &str, wanted: &Wanted<'_>) -> Result<User, Us
             .or_else(|| named().map(|one| one.gid))
             .ok_or_else(|| UserError::NoGroup(image_group.to_owned()))?;
     }
-    // The main group is one of them: a file that only denies it to others must not be open to whoever dropped it.
+    // The primary group is also a supplemental group: a process that drops it must not gain access to files that deny
+    // it.
     user.groups.push(user.gid);
     user.groups.extend(wanted.groups);
     if let Some(name) = name.filter(|_| wanted.merge) {
@@ -141,7 +135,7 @@ fn groups(group: &str) -> impl Iterator<Item = Group<'_>> {
     })
 }
 
-/// A file of the image, resolved inside it; an image without one has no names.
+/// Reads a file inside the image; empty if it does not exist.
 fn read(root: &Path, path: &str) -> String {
     let open = || {
         let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -149,7 +143,7 @@ fn read(root: &Path, path: &str) -> String {
     };
     let mut text = Vec::new();
     if let Ok(file) = open() {
-        // An unreadable file is as good as none: names are then not found, which is told.
+        // An unreadable file counts as empty: names are then not found, which is an error.
         let _ = File::from(file).take(FILE_BYTES_MAX).read_to_end(&mut text);
     }
     String::from_utf8_lossy(&text).into_owned()
@@ -169,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_found_by_name_and_number() {
+    fn users_are_resolved_by_name_and_number() {
         check(Wanted::default(), Ok((0, 0, &[0])));
         check(Wanted { image: "web", merge: true, ..Wanted::default() }, Ok((33, 34, &[34, 50])));
         check(Wanted { image: "web:logs", ..Wanted::default() }, Ok((33, 50, &[50])));
@@ -199,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_told() {
+    fn unknown_names_are_errors() {
         check(Wanted { name: Some("me"), ..Wanted::default() }, Err(UserError::NoUser("me".into())));
         check(Wanted { image: "web:us", ..Wanted::default() }, Err(UserError::NoGroup("us".into())));
         check(Wanted { gid: Some(1), ..Wanted::default() }, Err(UserError::GroupAlone));

@@ -1,12 +1,11 @@
-//! The user namespace that a request asks for, checked as other runtimes check it: a pod has one of its own with one range of IDs, or the
-//! node's.
+//! Validation of requested user namespaces: a pod has its own with one range of IDs, or the node's.
 
 use container::protocol::{IdMap, IdMaps};
 use cri::v1;
 
 use crate::error::Error;
 
-/// The mappings of a sandbox that has a user namespace of its own.
+/// Returns the ID mappings of a sandbox with its own user namespace.
 pub(crate) fn mappings(options: &v1::NamespaceOption) -> Result<Option<IdMaps>, Error> {
     let Some(users) = &options.userns_options else { return Ok(None) };
     let maps = IdMaps { uids: ranges("uids", &users.uids)?, gids: ranges("gids", &users.gids)? };
@@ -26,7 +25,7 @@ pub(crate) fn mappings(options: &v1::NamespaceOption) -> Result<Option<IdMaps>, 
     }
 }
 
-/// Checks that a container asks for no other user namespace than its sandbox has. One that asks for none gets that of the sandbox.
+/// Checks that a container requests the user namespace of its sandbox or none; then it gets that of the sandbox.
 pub(crate) fn check_container(container: &v1::NamespaceOption, sandbox: Option<&IdMaps>) -> Result<(), Error> {
     if container.userns_options.is_some() && mappings(container)?.as_ref() != sandbox {
         return Err(invalid("the container's user namespace is not that of its sandbox"));
@@ -38,7 +37,7 @@ fn ranges(field: &str, list: &[v1::IdMapping]) -> Result<Vec<IdMap>, Error> {
     match list {
         [] => Ok(Vec::new()),
         [one] if one.length == 0 => Err(invalid(&format!("{field}: a mapping needs a length"))),
-        // The processes that set a container up are root in its namespace.
+        // The processes that set up a container are root in its namespace.
         [one] if one.container_id != 0 => {
             Err(invalid(&format!("{field}: the mapping has to begin with ID 0 of the container")))
         }
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_a_user_namespace_of_its_own_or_the_nodes() {
+    fn pod_has_its_own_user_namespace_or_the_nodes() {
         let check = |mode, uids: &[(u32, u32)], gids: &[(u32, u32)], expect: Result<bool, &str>| {
             let found =
                 mappings(&options(mode, uids, gids)).map(|maps| maps.is_some()).map_err(|error| error.to_string());

@@ -1,89 +1,84 @@
-//! What a control group uses.
+//! Resource usage of a cgroup.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::value_of;
 
-/// What a group uses; what the kernel does not say is none.
+/// Resource usage; `None` for values that the kernel does not report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Processor time in nanoseconds.
+    /// Total CPU time.
     pub cpu_nanos: Option<u64>,
-    /// The part of it that programs ran themselves.
+    /// CPU time in user mode.
     pub cpu_user_nanos: Option<u64>,
-    /// The part of it that the kernel ran for them.
+    /// CPU time in kernel mode.
     pub cpu_system_nanos: Option<u64>,
-    /// How often a quota was counted anew.
+    /// Number of elapsed CFS periods.
     pub cpu_periods: Option<u64>,
-    /// How often it was used up.
+    /// Number of periods in which the quota was exhausted.
     pub cpu_throttled_periods: Option<u64>,
-    /// How long processes waited then.
+    /// Total time for which processes were throttled.
     pub cpu_throttled_nanos: Option<u64>,
-    /// Its weight against its neighbours, in the shares of version 1.
+    /// CPU weight in cgroup v1 shares.
     pub cpu_shares: Option<u64>,
-    /// Microseconds of each period that it may use, if there is a limit.
+    /// CFS quota per period; `None` for no limit.
     pub cpu_quota_micros: Option<u64>,
-    /// How long a period is.
+    /// CFS period.
     pub cpu_period_micros: Option<u64>,
-    /// Memory, caches included.
+    /// Memory including page cache.
     pub memory_bytes: Option<u64>,
-    /// The most that it was.
+    /// Maximum of `memory_bytes`.
     pub memory_peak_bytes: Option<u64>,
-    /// How often the limit was met.
+    /// Number of times the memory limit was hit.
     pub memory_limit_hits: Option<u64>,
-    /// What of it are pages of files.
+    /// Page cache.
     pub cache_bytes: Option<u64>,
-    /// What of these is mapped.
+    /// Mapped page cache.
     pub mapped_bytes: Option<u64>,
-    /// Memory without the caches that can go at once.
+    /// Memory without reclaimable page cache.
     pub working_set_bytes: Option<u64>,
     /// Anonymous memory.
     pub rss_bytes: Option<u64>,
-    /// The limit, if there is one.
+    /// `None` for no limit.
     pub memory_limit_bytes: Option<u64>,
-    /// Faults.
     pub page_faults: Option<u64>,
-    /// Faults that read the disk.
+    /// Page faults that needed disk reads.
     pub major_page_faults: Option<u64>,
-    /// Swap in use.
     pub swap_bytes: Option<u64>,
-    /// Processes.
+    /// Number of processes and threads.
     pub pids: Option<u64>,
-    /// Stalls for want of a processor, memory, input and output.
+    /// Pressure stall information.
     pub cpu_pressure: Option<Pressure>,
-    /// The same for memory.
     pub memory_pressure: Option<Pressure>,
-    /// The same for input and output.
     pub io_pressure: Option<Pressure>,
 }
 
-/// Stalls of some and of all processes.
+/// Pressure stall information of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Some waited.
+    /// At least one process stalled.
     pub some: Stall,
-    /// All waited.
+    /// All processes stalled.
     pub full: Stall,
 }
 
-/// Shares of time in percent, and the sum in microseconds.
+/// Stall times as percentages, and their total in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stall {
-    /// Over ten seconds.
+    /// Over 10 seconds.
     pub avg10: f64,
-    /// Over a minute.
+    /// Over 60 seconds.
     pub avg60: f64,
-    /// Over five minutes.
+    /// Over 300 seconds.
     pub avg300: f64,
-    /// Since the start.
     pub total: u64,
 }
 
-/// Version 1 says a limit's absence with the largest multiple of a page.
+/// Values above mean no limit on cgroup v1, which reports the largest multiple of the page size.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The kernel tells some times of version 1 in hundredths of a second.
+/// Unit of some cgroup v1 times: 1/100 second.
 const TICK_NANOS: u64 = 10_000_000;
 
 pub fn separate(file: impl Fn(&str, &str) -> PathBuf) -> Usage {
@@ -101,7 +96,7 @@ pub fn separate(file: impl Fn(&str, &str) -> PathBuf) -> Usage {
         cpu_throttled_periods: value_of(&cpu, "nr_throttled"),
         cpu_throttled_nanos: value_of(&cpu, "throttled_time"),
         cpu_shares: number("cpu", "cpu.shares"),
-        // Without a limit it is -1, which is no number here.
+        // Without a limit the value is -1, which does not parse here.
         cpu_quota_micros: number("cpu", "cpu.cfs_quota_us"),
         cpu_period_micros: number("cpu", "cpu.cfs_period_us"),
         memory_bytes: memory,
@@ -157,7 +152,7 @@ pub fn unified(dir: &Path) -> Usage {
     }
 }
 
-/// Weights from 1 to 10000 are shares from 2 to 262144.
+/// Converts a weight from 1 to 10000 to shares from 2 to 262144.
 fn shares_of_weight(weight: u64) -> u64 {
     2 + weight.saturating_sub(1) * 262_142 / 9_999
 }
@@ -192,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_tell_of_processors_and_memory() {
+    fn cpu_and_memory_usage_is_read_on_v1_and_v2() {
         let dir = tempfile::tempdir().unwrap();
         let write = |files: &[(&str, &str)]| {
             files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
@@ -227,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_read_line_by_line() {
+    fn pressure_stall_information_is_parsed() {
         let text =
             "some avg10=1.50 avg60=0.20 avg300=0.00 total=1234\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         let read = pressure(text).unwrap();

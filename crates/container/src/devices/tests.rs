@@ -1,10 +1,10 @@
-//! Device rules, the program made of them, and what the kernel says to it.
+//! Tests of device rules, the compiled program, and its acceptance by the kernel.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Runs a program as the kernel would.
+/// Interprets a program as the kernel would.
 fn run(program: &[BpfInstruction], kind: u32, major: u32, minor: u32, access: u32) -> bool {
     let context = [access << 16 | kind, major, minor];
     let (mut registers, mut at) = ([0u32; 6], 0);
@@ -28,7 +28,7 @@ fn run(program: &[BpfInstruction], kind: u32, major: u32, minor: u32, access: u3
     }
 }
 
-/// What the rules mean: the last one that names the device and the access decides, and what none names is denied.
+/// Evaluates the rules: the last one that matches the device and the access decides; without a match access is denied.
 fn allows(rules: &[Rule], kind: u32, major: u32, minor: u32, access: u32) -> bool {
     let matches = |rule: &&Rule, bit: u32| {
         rule.kind.is_none_or(|own| own as u32 == kind)
@@ -45,7 +45,7 @@ fn parse(json: &str) -> Vec<Rule> {
 }
 
 #[test]
-fn a_container_uses_its_own_and_the_default_devices_and_no_other() {
+fn container_may_use_only_its_own_and_the_default_devices() {
     let rules = parse(
         r#"[{"allow":false,"access":"rwm"},
             {"allow":true,"type":"b","major":8,"minor":1,"access":"r"},
@@ -70,7 +70,7 @@ fn a_container_uses_its_own_and_the_default_devices_and_no_other() {
 }
 
 #[test]
-fn a_privileged_container_needs_no_program_unless_something_is_denied() {
+fn privileged_container_needs_no_program_without_denials() {
     let all = r#"{"allow":true,"access":"rwm"}"#;
     assert_eq!(compile(&parse(&format!("[{all}]"))), None);
     assert_eq!(compile(&parse(&format!(r#"[{{"allow":false,"access":"rwm"}},{all}]"#))), None);
@@ -106,7 +106,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 
 proptest! {
     #[test]
-    fn the_program_decides_as_the_rules_do(rules in proptest::collection::vec(rule(), 0..8)) {
+    fn compiled_program_matches_the_rules(rules in proptest::collection::vec(rule(), 0..8)) {
         let program = compile(&rules);
         for (kind, major, minor, access) in every_request(3) {
             let got = program.as_ref().is_none_or(|program| run(program, kind, major, minor, access));
@@ -115,7 +115,7 @@ proptest! {
     }
 }
 
-/// Every request about devices with numbers below `numbers`.
+/// Returns every request for devices with numbers below `numbers`.
 fn every_request(numbers: u32) -> impl Iterator<Item = (u32, u32, u32, u32)> {
     let pairs = (0..numbers).flat_map(move |major| (0..numbers).map(move |minor| (major, minor)));
     let kinds = pairs.flat_map(|(major, minor)| [1, 2].map(|kind| (kind, major, minor)));

@@ -1,13 +1,13 @@
-//! The profile that `RuntimeDefault` means: what containers need, and with each capability what it is for.
+//! The `RuntimeDefault` seccomp profile: the system calls that containers need, and additional ones per capability.
 //!
-//! The lists are those that container runtimes agree on, so that an image that runs elsewhere runs here.
+//! The lists are those of other container runtimes, so that images run here as elsewhere.
 
 use oci_spec::runtime::{
     Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator,
     LinuxSyscall, LinuxSyscallBuilder,
 };
 
-/// What every container may call, whatever the arguments.
+/// System calls that every container may use with any arguments.
 const ALWAYS: &str = "\
 accept accept4 access adjtimex alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chown32 \
 clock_adjtime clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep \
@@ -43,7 +43,7 @@ timer_gettime64 timer_settime timer_settime64 timerfd_create timerfd_gettime tim
 timerfd_settime64 times tkill truncate truncate64 ugetrlimit umask uname unlink unlinkat utime utimensat \
 utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev modify_ldt";
 
-/// What each capability is for.
+/// Additional system calls per capability.
 const BY_CAPABILITY: &[(&str, &str)] = &[
     ("CAP_DAC_READ_SEARCH", "open_by_handle_at"),
     (
@@ -65,14 +65,14 @@ const BY_CAPABILITY: &[(&str, &str)] = &[
     ("CAP_PERFMON", "perf_event_open"),
 ];
 
-/// Personalities that change nothing dangerous: the default, 32-bit address space, fixed addresses, and asking.
+/// Harmless personalities: PER_LINUX and PER_LINUX32, each also with UNAME26, and the query.
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
-/// Flags of `clone` that make namespaces.
+/// Flags of `clone` that create namespaces.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
-/// The address family of virtual machines' sockets, which reach the host around every network policy.
+/// The address family of VM sockets, which reach the host regardless of network policies.
 const AF_VSOCK: u64 = 40;
 
-/// The profile for a container that has these capabilities.
+/// Returns the profile for a container with these capabilities.
 pub fn default_profile(capabilities: &[&str]) -> LinuxSeccomp {
     let has = |name: &str| capabilities.contains(&name);
     let mut calls = vec![allow(ALWAYS, None)];
@@ -83,7 +83,8 @@ pub fn default_profile(capabilities: &[&str]) -> LinuxSeccomp {
     calls.push(allow("socket", Some((LinuxSeccompOperator::ScmpCmpNe, AF_VSOCK, None))));
     if !has("CAP_SYS_ADMIN") {
         calls.push(allow("clone", Some((LinuxSeccompOperator::ScmpCmpMaskedEq, NEW_NAMESPACES, Some(0)))));
-        // Its flags are in memory, out of a filter's sight; "not implemented" makes libraries fall back to clone.
+        // The flags of clone3 are in memory, where a filter cannot read them. ENOSYS makes libraries fall back to
+        // clone.
         let not_implemented = LinuxSyscallBuilder::default()
             .names(vec!["clone3".to_owned()])
             .action(LinuxSeccompAction::ScmpActErrno)

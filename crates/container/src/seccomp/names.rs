@@ -1,11 +1,11 @@
-//! System calls by name.
+//! System call numbers by name.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use libc::*;
 
-/// The number of a system call on this architecture, if it has it.
+/// Returns the number of a system call on this architecture, if it exists.
 pub fn number(name: &str) -> Option<i64> {
     static NUMBERS: OnceLock<BTreeMap<&str, i64>> = OnceLock::new();
     NUMBERS.get_or_init(|| COMMON.iter().chain(LEGACY).chain(NEW).copied().collect()).get(name).copied()
@@ -108,7 +108,7 @@ const COMMON: &[(&str, i64)] = &[
     ("waitid", SYS_waitid), ("write", SYS_write), ("writev", SYS_writev),
 ];
 
-/// What only older architectures have.
+/// System calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const LEGACY: &[(&str, i64)] = &[
@@ -129,7 +129,7 @@ const LEGACY: &[(&str, i64)] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const LEGACY: &[(&str, i64)] = &[];
 
-/// Numbers that are the same everywhere, for calls that came after the architectures were joined in 2019.
+/// Numbers that are equal on all architectures, for system calls added since 2019.
 #[rustfmt::skip]
 const NEW: &[(&str, i64)] = &[
     ("futex_waitv", 449), ("cachestat", 451), ("fchmodat2", 452), ("map_shadow_stack", 453), ("futex_wake", 454),

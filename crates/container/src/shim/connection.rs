@@ -1,4 +1,4 @@
-//! A connection to the shim: a line with descriptors in, lines with descriptors out, never waiting.
+//! A connection to the shim: non-blocking lines with descriptors in both directions.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use rustix::net::{
 
 use crate::protocol::{REQUEST_BYTES_MAX, Reply, Request};
 
-/// Descriptors that a message may bring: the three standard streams.
+/// Maximum number of descriptors per message: the three standard streams.
 pub const FDS_MAX: usize = 3;
 
 pub struct Connection {
@@ -22,15 +22,15 @@ pub struct Connection {
     fds: Vec<OwnedFd>,
 }
 
-/// What reading gave.
+/// The result of reading.
 pub enum Incoming {
-    /// Not all of it is there.
+    /// The request is incomplete.
     Partial,
-    /// A request and what came with it.
+    /// A request and its descriptors.
     Request(Box<Request>, Vec<OwnedFd>),
-    /// Nonsense.
+    /// The request is malformed.
     Garbage(String),
-    /// The other side has gone.
+    /// The other side closed the connection.
     Gone,
 }
 
@@ -62,7 +62,7 @@ impl Connection {
         }
     }
 
-    /// Sends a reply; a peer that has let its buffer fill up is as good as gone.
+    /// Sends a reply; fails if the peer's buffer is full, which counts as disconnected.
     pub fn reply(&self, reply: &Reply, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         let mut line = serde_json::to_vec(reply).expect("a reply is JSON");
         line.push(b'\n');
@@ -91,7 +91,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> 
     Ok(message.bytes)
 }
 
-/// Sends bytes and descriptors without waiting.
+/// Sends bytes and descriptors without blocking.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! A container's streams: read, cut into the log, copied to whoever is attached.
+//! A container's streams: written to the log and copied to attached clients.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use rustix::io::Errno;
 
 use crate::log::{Lines, Log, Stream};
 
-/// Who is attached and takes nothing for so long is dropped: meanwhile the container waits for them.
+/// Timeout after which an attached client that does not read is dropped; the container blocks meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Read in one go; the log's lines are cut from it.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
 pub struct Output {
@@ -36,18 +36,18 @@ struct Attached {
 }
 
 impl Output {
-    /// Streams of a container with pipes.
+    /// Creates the streams of a container with pipes.
     pub fn pipes(stdout: OwnedFd, stderr: OwnedFd, stdin: Option<OwnedFd>, log: Option<Log>) -> Output {
         let sources = vec![Source::new(Stream::Stdout, stdout), Source::new(Stream::Stderr, stderr)];
         Output { sources, stdin, log, attached: Vec::new() }
     }
 
-    /// Streams of a container whose terminal comes later.
+    /// Creates the streams of a container whose terminal arrives later.
     pub fn terminal(log: Option<Log>) -> Output {
         Output { sources: Vec::new(), stdin: None, log, attached: Vec::new() }
     }
 
-    /// The terminal has come.
+    /// Sets the terminal.
     pub fn set_terminal(&mut self, master: OwnedFd, input: Option<OwnedFd>) {
         self.sources = vec![Source::new(Stream::Stdout, master)];
         self.stdin = input;
@@ -70,12 +70,12 @@ impl Output {
         self.log.as_mut().map_or(Ok(()), Log::reopen)
     }
 
-    /// Whether nothing more can come.
+    /// Whether all sources have ended.
     pub fn is_finished(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// What to wait for: a stuck reader, or else the container's output.
+    /// Returns the descriptors to poll: stuck readers, otherwise the container's output.
     pub fn wants(&self) -> Vec<PollFd<'_>> {
         let stuck: Vec<PollFd<'_>> = self
             .attached
@@ -89,12 +89,12 @@ impl Output {
         self.sources.iter().map(|source| PollFd::new(&source.fd, PollFlags::IN)).collect()
     }
 
-    /// When a stuck reader is to be dropped.
+    /// Returns the time at which a stuck reader is dropped.
     pub fn deadline(&self) -> Option<Instant> {
         self.attached.iter().filter(|one| !one.backlog.is_empty()).map(|one| one.stuck_since + PATIENCE).min()
     }
 
-    /// Moves what can be moved without waiting.
+    /// Copies all available data without blocking.
     pub fn pump(&mut self) {
         let now = Instant::now();
         self.attached.retain_mut(|one| one.flush() && (one.backlog.is_empty() || now < one.stuck_since + PATIENCE));
@@ -106,7 +106,7 @@ impl Output {
         }
     }
 
-    /// One read of each source; says whether there was anything.
+    /// Reads each source once. Returns whether any data was read.
     fn read_once(&mut self, buffer: &mut [u8]) -> bool {
         let mut any = false;
         let mut n = 0;
@@ -115,7 +115,7 @@ impl Output {
             match rustix::io::read(&source.fd, &mut *buffer) {
                 Err(Errno::AGAIN) => n += 1,
                 Err(Errno::INTR) => {}
-                // A terminal whose last user has gone fails instead of ending.
+                // A terminal without users returns an error instead of the end of the file.
                 Ok(0) | Err(_) => {
                     let rest = source.lines.finish(Timestamp::now());
                     append(self.log.as_mut(), &rest);
@@ -142,7 +142,7 @@ impl Output {
 
 impl Source {
     fn new(stream: Stream, fd: OwnedFd) -> Source {
-        // Without it a read would wait; a descriptor of ours takes it always.
+        // A read must not block; setting the mode on a valid descriptor cannot fail.
         let _ = rustix::io::ioctl_fionbio(&fd, true);
         Source { stream, fd, lines: Lines::new(stream) }
     }
@@ -165,7 +165,7 @@ impl Attached {
         }
     }
 
-    /// Writes what can be written; says whether the reader is still there.
+    /// Writes the backlog without blocking. Returns whether the reader is still connected.
     fn flush(&mut self) -> bool {
         while !self.backlog.is_empty() {
             match rustix::io::write(self.target(self.backlog_of), &self.backlog) {
@@ -182,7 +182,7 @@ impl Attached {
     }
 }
 
-/// A full disk loses log lines, not the container.
+/// Appends to the log. On a full disk log lines are lost, and the container keeps running.
 fn append(log: Option<&mut Log>, bytes: &[u8]) {
     if let Some(log) = log
         && !bytes.is_empty()

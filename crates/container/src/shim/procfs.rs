@@ -1,8 +1,8 @@
-//! Nothing may be mounted over a container's `/proc`: what the runtime and programs write there would go elsewhere, and what they
-//! read would be made up (CVE-2019-16884, CVE-2025-52881).
+//! Check that nothing is mounted over a container's `/proc` (CVE-2019-16884, CVE-2025-52881).
 //!
-//! The OCI runtime library does not look where a volume's path leads by links of the image or of other volumes, so the mounts are
-//! checked when all of them are made and the container's program does not run yet.
+//! Such a mount would redirect writes of the runtime and of programs, and could forge what they read. The OCI runtime
+//! library does not check where a volume's path leads through symlinks of the image or of other volumes. Therefore the
+//! mounts are checked after all of them exist and before the container's process runs.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::Spec;
 
-/// Files that other runtimes let volumes replace, for file systems that show a container its own limits.
+/// Files that volumes may replace, as in other runtimes, for filesystems such as lxcfs that show a container its own
+/// limits.
 const REPLACEABLE: &[&str] = &[
     "/proc/cpuinfo",
     "/proc/diskstats",
@@ -23,10 +24,10 @@ const REPLACEABLE: &[&str] = &[
     "/proc/sys/kernel/ns_last_pid",
     "/proc/uptime",
 ];
-/// File systems that the kernel or systemd mounts in the machine's own `/proc`, which a privileged container may have.
+/// Filesystems that the kernel or systemd mounts in the host's `/proc`, which a privileged container may have.
 const OF_THE_MACHINE: &[&str] = &["autofs", "binfmt_misc"];
 
-/// Checks the mounts of a container's first process, which is named by its ID on the machine.
+/// Checks the mounts of a container's init process, given by its PID on the host.
 pub fn check(pid: i32, spec: &Spec) -> io::Result<()> {
     let linux = spec.linux().as_ref();
     let paths = |paths: Option<&Vec<String>>| paths.cloned().unwrap_or_default();
@@ -41,7 +42,7 @@ pub fn check(pid: i32, spec: &Spec) -> io::Result<()> {
     }
 }
 
-/// The first mount over `/proc` that is neither one of `own`, the paths that the runtime masks and makes read-only, nor harmless.
+/// Returns the first mount over `/proc` that is neither in `own`, the masked and read-only paths, nor harmless.
 fn forbidden(mountinfo: &str, own: &[String]) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -60,7 +61,7 @@ fn forbidden(mountinfo: &str, own: &[String]) -> Option<PathBuf> {
     })
 }
 
-/// A path of `mountinfo`, in which blanks and backslashes are octal numbers.
+/// Decodes a path of `mountinfo`, in which blanks and backslashes are octal.
 fn unescape(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_procfs_masks_and_a_few_files_may_be_mounted_in_proc() {
+    fn only_masked_paths_and_replaceable_files_may_be_mounted_in_proc() {
         let check = |place: &str, kind: &str, expect: bool| {
             let line = format!("36 35 98:0 / {place} rw,noatime - {kind} source rw\n");
             let own = ["/proc/kcore".to_owned(), "/proc/sys".to_owned()];

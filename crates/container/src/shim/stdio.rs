@@ -1,9 +1,12 @@
-//! Standard streams belong to the user of the process that has them: a program that is not root opens `/dev/stdout` and `/dev/stderr` by
-//! name, and the kernel checks the owner of the pipe or terminal behind them.
+//! Ownership of standard streams.
 //!
-//! The worker owns the pipes and changes their owner before the process exists. A terminal is opened in the container by a process that
-//! may no longer change owners when this crate's code runs in it, so that process offers the terminal to a fork of the worker and waits.
-//! The worker itself cannot serve it: the library lets it go on only when the program runs.
+//! A process that is not root opens `/dev/stdout` and `/dev/stderr` by name, and the kernel checks the owner of the
+//! pipe or terminal.
+//!
+//! The worker owns the pipes and changes their owner before the process exists. A terminal is opened in the container
+//! by a process that may no longer change owners when this crate's code runs in it. That process offers the terminal to
+//! a fork of the worker and waits. The worker itself cannot serve it, because the library returns only when the
+//! container's process runs.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -19,22 +22,22 @@ use sys::{Forked, fork};
 
 use super::connection::{receive, send};
 
-/// How long the setup of a process may take until it offers its terminal.
+/// Timeout for a process to offer its terminal.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Major numbers of pseudo-terminals (`UNIX98_PTY_SLAVE_MAJOR` and the seven after it).
 const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
-/// The process's side of a terminal's handover.
+/// The process's side of the terminal handover.
 #[derive(Debug)]
 pub struct TerminalOffer(UnixStream);
 
-/// Forks a process that makes `uid`, a user of the host, the owner of the terminal that it is offered, and ends.
+/// Forks a process that receives a terminal, changes its owner to `uid`, a user of the host, and exits.
 pub fn serve_terminal(uid: Option<u32>) -> io::Result<TerminalOffer> {
     let (offer, socket) = UnixStream::pair()?;
     match fork().map_err(io::Error::other)? {
         Forked::Parent(_) => Ok(TerminalOffer(offer)),
         Forked::Child => {
-            // Without this end, it hears of a process that ends before it makes an offer.
+            // With this end closed, the fork notices a process that exits before its offer.
             drop(offer);
             let outcome = take_offer(&socket, uid);
             std::process::exit(i32::from(outcome.is_err()))
@@ -61,7 +64,7 @@ fn take_offer(mut socket: &UnixStream, uid: Option<u32>) -> io::Result<()> {
         }
     }
     let mut fds = Vec::new();
-    // A process that ended before it made an offer reports the reason itself.
+    // A process that exited before its offer reports the reason itself.
     if receive(socket, &mut [0], &mut fds)? == 0 {
         return Ok(());
     }
@@ -71,9 +74,10 @@ fn take_offer(mut socket: &UnixStream, uid: Option<u32>) -> io::Result<()> {
     socket.write_all(b"t")
 }
 
-/// Makes `uid`, a user of the host, the owner of a pipe or a pseudo-terminal. Anything else, such as `/dev/null`, keeps its owner.
+/// Changes the owner of a pipe or pseudo-terminal to `uid`, a user of the host. Anything else, such as `/dev/null`,
+/// keeps its owner.
 ///
-/// A kernel that refuses leaves the stream usable by its descriptor, so a refusal is not an error.
+/// If the kernel rejects the change, the stream stays usable by its descriptor, so that is not an error.
 pub fn set_owner(stream: impl AsFd, uid: u32) -> io::Result<()> {
     let stat = fstat(&stream)?;
     let ours = match FileType::from_raw_mode(stat.st_mode) {
@@ -90,10 +94,10 @@ pub fn set_owner(stream: impl AsFd, uid: u32) -> io::Result<()> {
     }
 }
 
-/// The host's ID of a container's user: the user namespace that `users` names maps it. `None` if the namespace does not have that user.
+/// Maps a container's user to the host with the user namespace `users`. `None` if the namespace does not map the user.
 pub fn host_uid(uid: u32, users: Option<&Path>) -> io::Result<Option<u32>> {
     let Some(users) = users else { return Ok(Some(uid)) };
-    // `/proc/<pid>/ns/user`, beside which the kernel shows the mappings.
+    // `users` is `/proc/<pid>/ns/user`; the mappings are in `/proc/<pid>/uid_map`.
     let process = users.parent().and_then(Path::parent).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(mapped(uid, &fs::read_to_string(process.join("uid_map"))?))
 }
@@ -107,7 +111,7 @@ fn mapped(uid: u32, map: &str) -> Option<u32> {
     })
 }
 
-/// The standard streams of a process, of which the worker still has the descriptors.
+/// Changes the owner of a process's standard streams, whose descriptors the worker still has.
 pub fn set_owners(streams: [&OwnedFd; 3], uid: Option<u32>) -> io::Result<()> {
     let Some(uid) = uid else { return Ok(()) };
     streams.into_iter().try_for_each(|stream| set_owner(stream, uid))
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_mapped_to_the_host_as_the_namespace_says() {
+    fn container_user_is_mapped_to_the_host() {
         let check = |uid: u32, expect: Option<u32>| {
             assert_eq!(
                 mapped(uid, "         0     200000      65536\n    100000       7          1\n"),

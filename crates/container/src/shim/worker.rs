@@ -1,4 +1,4 @@
-//! A forked process that calls the OCI runtime, so that the shim itself never waits and never breaks.
+//! Worker: a forked process that calls the OCI runtime, so that the shim neither blocks nor crashes.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -30,21 +30,21 @@ use crate::executor::Payload;
 use crate::protocol::Start;
 use crate::{devices, private, seccomp};
 
-/// Standard streams of what is started.
+/// Standard streams of the started process.
 pub struct Streams {
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
 }
 
-/// How what is started talks.
+/// The I/O of the started process.
 pub enum Io<'a> {
     Streams(Streams),
     /// A terminal, which is sent to this socket.
     Terminal(&'a Path),
 }
 
-/// What a worker reports: lines until the program runs and the kernel closes the pipe.
+/// A report of a worker: lines until the process runs and `execve` closes the pipe.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Report {
@@ -52,23 +52,22 @@ pub enum Report {
     Failed { error: String },
 }
 
-/// A process that was started.
+/// A started process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Begun {
     pub pid: i32,
-    /// Taken before the program runs: it may end before anybody hears of it.
+    /// Taken before the process runs, since it may exit before its start is reported.
     pub at_nanos: i64,
     pub warnings: Vec<String>,
 }
 
-/// A worker at work.
+/// A running worker.
 pub struct Worker {
     pub pid: Pid,
     report: File,
     received: Vec<u8>,
 }
 
-/// Why a worker cannot do its work.
 type WorkError = Box<dyn std::error::Error>;
 
 impl Worker {
@@ -92,7 +91,7 @@ impl Worker {
         &self.report
     }
 
-    /// Reads what has come; the outcome, once there is one.
+    /// Reads available reports; returns the outcome once it is known.
     pub fn poll(&mut self) -> Option<Report> {
         let mut buffer = [0; 4096];
         loop {
@@ -106,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// A failure, even one after the start, is the outcome.
+    /// Returns the outcome; a failure takes precedence, even after the start.
     fn outcome(&self) -> Report {
         let text = String::from_utf8_lossy(&self.received);
         let reports: Vec<Report> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -127,7 +126,7 @@ fn spawn(dir: &Path, work: impl FnOnce(&Rc<RefCell<File>>) -> Result<Begun, Work
         }
         Forked::Child => {
             drop(from);
-            // The shim takes its signals from a descriptor; a program expects to get its own.
+            // The shim blocks signals and reads them from a descriptor; other programs expect to receive them.
             let _ = SigSet::empty().thread_set_mask();
             let report = Rc::new(RefCell::new(File::from(to)));
             let complaints = listen(dir);
@@ -144,7 +143,8 @@ fn spawn(dir: &Path, work: impl FnOnce(&Rc<RefCell<File>>) -> Result<Begun, Work
     }
 }
 
-/// The library passes on only an error's first words from the container's process, and logs the rest: a file takes that.
+/// Redirects the library's log to a file: the library returns only the outermost error of the container's process and
+/// logs the rest.
 fn listen(dir: &Path) -> PathBuf {
     let path = dir.join(format!("complaints-{}", std::process::id()));
     if let Ok(file) = private::create(&path) {
@@ -156,26 +156,26 @@ fn listen(dir: &Path) -> PathBuf {
             .with_level(false)
             .with_target(false)
             .finish();
-        // Nobody else has set one in this process.
+        // No other subscriber was set in this process.
         let _ = tracing::subscriber::set_global_default(subscriber);
     }
     path
 }
 
-/// What was logged first is nearest to the cause.
+/// Adds the first logged error, which is nearest to the cause.
 fn with_complaint(error: String, complaints: &Path) -> String {
     let text = fs::read_to_string(complaints).unwrap_or_default();
     let _ = fs::remove_file(complaints);
     with_cause(error, text.lines().next().unwrap_or_default().trim())
 }
 
-/// An error with its cause, unless the error names the cause already: then the cause differs at most in what failed because of it.
+/// Adds a cause to an error, unless the error contains the cause, with or without its prefix.
 fn with_cause(error: String, cause: &str) -> String {
     let inner = cause.split_once(": ").map_or(cause, |(_, inner)| inner);
     if cause.is_empty() || error.contains(cause) || error.contains(inner) { error } else { format!("{error}: {cause}") }
 }
 
-/// An error and its causes in one line, without those that a cause says again.
+/// Formats an error and its causes in one line, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -205,7 +205,8 @@ fn create(start: &Start, io: Io<'_>, report: &Rc<RefCell<File>>) -> Result<Begun
         root.set_path(path);
     }
     restrict_devices(start, &spec)?;
-    // The library reads the bundle again for every exec, so what it must not see is left out for good.
+    // The library reads the bundle again for every exec, so it gets a bundle without the parts that this worker
+    // handles.
     let inner = start.dir.join("inner");
     private::create_dir(&inner)?;
     private::write(&inner.join("config.json"), &serde_json::to_vec(&spec)?)?;
@@ -235,7 +236,7 @@ fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>)
     let mut warnings = Vec::new();
     let mut payload = adapt(&mut process, filter.as_ref(), report, &mut warnings)?;
     if let Some(users) = user_namespace(&spec) {
-        // Undone by what was adapted above: who it is and what it may do is decided inside.
+        // Overrides the adaptations above: user and capabilities are set inside the user namespace.
         let mut wanted = asked.clone();
         let entering = Entering::take(&mut wanted, users)?;
         let loads = !payload.filters.is_empty() && entering.loads_by_privilege();
@@ -261,14 +262,14 @@ fn enter(start: &Start, asked: &Process, io: Io<'_>, report: &Rc<RefCell<File>>)
     Ok(Begun { pid, at_nanos, warnings })
 }
 
-/// The user namespace that a container joined, if it has one.
+/// Returns the user namespace that a container joined, if any.
 fn user_namespace(spec: &Spec) -> Option<&Path> {
     let namespaces = spec.linux().as_ref()?.namespaces().as_ref()?;
     let users = namespaces.iter().find(|one| one.typ() == LinuxNamespaceType::User)?;
     users.path().as_deref()
 }
 
-/// The user of the host that the standard streams of a process belong to.
+/// Returns the host user that owns the standard streams of a process.
 fn stream_owner(spec: &Spec, process: &Process) -> io::Result<Option<u32>> {
     stdio::host_uid(process.user().uid(), user_namespace(spec))
 }
@@ -290,7 +291,7 @@ fn builder(start: &Start, io: Io<'_>, mut payload: Payload, owner: Option<u32>) 
     })
 }
 
-/// Makes a process's description fit for the library and this machine; what cannot be given is warned of.
+/// Adapts a process specification to the library and to this host; settings that cannot be applied become warnings.
 fn adapt(
     process: &mut Process,
     filter: Option<&LinuxSeccomp>,
@@ -304,7 +305,7 @@ fn adapt(
     Ok(Payload { filters: Rc::new(filters), drop_admin, entering: None, terminal: None, report: Rc::clone(report) })
 }
 
-/// Loading a filter needs the capability to administrate until the very end; says whether it was added for that.
+/// Adds CAP_SYS_ADMIN, which loading a filter needs until the last step. Returns whether it was missing.
 fn keep_admin(process: &mut Process) -> bool {
     let mut capabilities = process.capabilities().clone().unwrap_or_else(|| {
         let mut none = LinuxCapabilities::default();
@@ -327,7 +328,7 @@ fn keep_admin(process: &mut Process) -> bool {
     added
 }
 
-/// Without CAP_SYS_RESOURCE hard limits cannot be raised nor OOM scores lowered.
+/// Limits hard limits and OOM scores to the allowed values, since changing them needs CAP_SYS_RESOURCE.
 fn clamp(process: &mut Process, warnings: &mut Vec<String>) -> Result<(), WorkError> {
     if caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_RESOURCE)? {
         return Ok(());
@@ -353,7 +354,7 @@ fn clamp(process: &mut Process, warnings: &mut Vec<String>) -> Result<(), WorkEr
     Ok(())
 }
 
-/// The hard limit of this process by the OCI name (`PosixRlimitNofile`), from the kernel's table.
+/// Returns this process's hard limit by the OCI name (`PosixRlimitNofile`), from `/proc/self/limits`.
 fn hard_limit(name: &str) -> Option<u64> {
     let label = match name.strip_prefix("PosixRlimit")?.to_ascii_lowercase().as_str() {
         "cpu" => "Max cpu time",
@@ -415,7 +416,7 @@ fn oci(runtime: &Path, start: &Start) -> Command {
     command
 }
 
-/// The runtime's own streams become the container's, so its complaints are in its log file.
+/// Runs an OCI runtime with the container's streams as its own, so its errors are read from its log file.
 fn run(mut command: Command, id: &str, io: Io<'_>) -> Result<(), WorkError> {
     match io {
         Io::Streams(streams) => {
@@ -443,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_its_cause_once() {
+    fn error_contains_its_cause_once() {
         let check = |error: &str, cause: &str, expect: &str| assert_eq!(with_cause(error.to_owned(), cause), expect);
         let missing = "exec: \"/nope\": stat /nope: no such file or directory";
         let error = format!("failed to create container: {missing}");

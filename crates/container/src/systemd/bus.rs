@@ -1,4 +1,4 @@
-//! The part of D-Bus that systemd's manager needs: calls, their answers, and the signal at the end of a job.
+//! D-Bus client for systemd's manager: method calls, replies and the JobRemoved signal.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::SystemdError;
 
-/// A value of a unit's property.
+/// A value of a unit property, by D-Bus type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Property {
     /// `b`
@@ -22,20 +22,20 @@ pub enum Property {
     Numbers(Vec<u32>),
 }
 
-/// Arguments of a call: their types and their bytes.
+/// Arguments of a call: signature and encoded values.
 pub struct Arguments {
     signature: &'static str,
     body: Vec<u8>,
 }
 
-/// A connection.
+/// A connection to systemd.
 pub struct Bus {
     stream: UnixStream,
     serial: u32,
     deadline: Instant,
 }
 
-/// The longest message that is read: no answer or signal of systemd comes near it.
+/// Maximum size of a message; replies and signals of systemd are much smaller.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 const CALL: u8 = 1;
@@ -43,11 +43,11 @@ const RETURN: u8 = 2;
 const ERROR: u8 = 3;
 const SIGNAL: u8 = 4;
 
-/// Writes values, each at its boundary.
+/// Encodes values with their alignment.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
-/// Creates and starts a unit that has no file.
+/// Returns the arguments of StartTransientUnit.
 pub fn start_transient_unit(unit: &str, properties: &[(&str, Property)]) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
@@ -58,7 +58,7 @@ pub fn start_transient_unit(unit: &str, properties: &[(&str, Property)]) -> Argu
     Arguments { signature: "ssa(sv)a(sa(sv))", body: body.0 }
 }
 
-/// Changes properties of a unit until the next boot.
+/// Returns the arguments of SetUnitProperties; the change lasts until the next boot.
 pub fn set_unit_properties(unit: &str, properties: &[(&str, Property)]) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
@@ -67,7 +67,7 @@ pub fn set_unit_properties(unit: &str, properties: &[(&str, Property)]) -> Argum
     Arguments { signature: "sba(sv)", body: body.0 }
 }
 
-/// Starts or stops a unit; a job that contradicts it is replaced.
+/// Returns the arguments of StartUnit or StopUnit; a conflicting job is replaced.
 pub fn unit_and_mode(unit: &str) -> Arguments {
     let mut body = Writer::default();
     body.text(unit);
@@ -76,7 +76,8 @@ pub fn unit_and_mode(unit: &str) -> Arguments {
 }
 
 impl Bus {
-    /// Connects and authenticates by the credentials that the kernel attests. Everything on the connection is done within `timeout`.
+    /// Connects and authenticates with the credentials that the kernel passes (EXTERNAL). All operations on the
+    /// connection must complete within `timeout`.
     pub fn connect(socket: &Path, timeout: Duration) -> Result<Self, SystemdError> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(timeout))?;
@@ -92,17 +93,18 @@ impl Bus {
         Ok(Self { stream, serial: 0, deadline: Instant::now() + timeout })
     }
 
-    /// Calls a method of systemd's manager and waits for the answer to it.
+    /// Calls a method of systemd's manager and waits for its reply.
     pub fn call(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
         self.send(member, arguments)?;
         while self.answer()?.is_none() {}
         Ok(())
     }
 
-    /// Calls a method that returns a job, and waits until that job is done.
+    /// Calls a method that returns a job, and waits until that job has completed.
     pub fn run_job(&mut self, member: &str, arguments: &Arguments) -> Result<(), SystemdError> {
         self.send(member, arguments)?;
-        // A private connection gets all signals without a subscription. The job may be gone before the call returns its path.
+        // A private connection receives all signals without a subscription. The job may be removed before the call
+        // returns its path.
         let mut gone = Vec::new();
         let mut job = None;
         loop {
@@ -133,7 +135,7 @@ impl Bus {
         })
     }
 
-    /// The next message; an error that answers the last call is one here.
+    /// Returns the next message; an error reply to the last call is returned as an error.
     fn message_or_error(&mut self) -> Result<Message, SystemdError> {
         let (kind, fields, body) = self.read()?;
         let answers = fields.reply_serial == Some(self.serial);
@@ -186,23 +188,23 @@ impl Bus {
     }
 }
 
-/// What systemd sent.
+/// A message of systemd.
 enum Message {
-    /// The return of the last call.
+    /// The reply to the last call.
     Answer(Body),
     JobRemoved(JobRemoved),
     /// Another signal.
     Other,
 }
 
-/// The values of a message.
+/// The encoded values of a message.
 struct Body {
     bytes: Vec<u8>,
     little: bool,
 }
 
 impl Body {
-    /// The text or object path that begins at this offset or at the next boundary, and the offset of its end.
+    /// Returns the string or object path at this offset, rounded up to its alignment, and the offset of its end.
     fn text_at(&self, at: usize) -> Option<(String, usize)> {
         let at = at.next_multiple_of(4);
         let length: [u8; 4] = self.bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
@@ -212,7 +214,7 @@ impl Body {
     }
 }
 
-/// The signal at the end of a job.
+/// The JobRemoved signal.
 struct JobRemoved {
     job: String,
     unit: String,
@@ -221,7 +223,7 @@ struct JobRemoved {
 
 impl JobRemoved {
     fn read(body: &Body) -> Option<Self> {
-        // The number of the job comes first.
+        // The job ID comes first.
         let (job, end) = body.text_at(4)?;
         let (unit, end) = body.text_at(end)?;
         let (result, _) = body.text_at(end)?;
@@ -229,7 +231,7 @@ impl JobRemoved {
     }
 }
 
-/// The fields of a message's header that matter here.
+/// The header fields that are used here.
 #[derive(Debug, Default)]
 struct Fields {
     reply_serial: Option<u32>,
@@ -238,7 +240,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Reads an array of codes and variants; fails at a type that no header field has.
+    /// Decodes an array of codes and variants; fails for a type that no header field has.
     fn read(bytes: &[u8], little: bool) -> Option<Self> {
         let mut fields = Self::default();
         let mut at = 0;
@@ -306,7 +308,7 @@ fn message(serial: u32, member: &str, arguments: &Arguments) -> Vec<u8> {
     all.0
 }
 
-/// One line of the greeting.
+/// Reads one line of the authentication handshake.
 fn line(stream: &mut UnixStream) -> Result<String, SystemdError> {
     let mut text = Vec::new();
     let mut byte = [0];
@@ -340,7 +342,7 @@ impl Writer {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// `a(sv)`
+    /// Encodes `a(sv)`.
     fn properties(&mut self, properties: &[(&str, Property)]) {
         self.array(8, |body| {
             for (name, property) in properties {
@@ -384,7 +386,7 @@ impl Writer {
         self.0.push(0);
     }
 
-    /// Its length does not count what aligns its first item.
+    /// Encodes an array, whose length excludes the padding before its first item.
     fn array(&mut self, item_align: usize, items: impl FnOnce(&mut Self)) {
         self.number(0);
         let length_at = self.0.len() - 4;
@@ -403,8 +405,8 @@ pub mod tests {
 
     use super::*;
 
-    /// Serves one connection for each list of outcomes, and one call for each outcome: an error if it has a dot, a return without
-    /// values if it is empty, else a job with that result. Returns the messages that came.
+    /// Serves one connection per list of outcomes, and one call per outcome: an error if the outcome contains a dot, an
+    /// empty reply if it is empty, otherwise a job with that result. Returns the received messages.
     pub fn serve(socket: &Path, connections: &[&[&str]]) -> JoinHandle<Vec<Vec<u8>>> {
         let listener = UnixListener::bind(socket).unwrap();
         let connections: Vec<Vec<String>> =
@@ -426,7 +428,7 @@ pub mod tests {
             let mut rest = vec![0; number(12).next_multiple_of(8) + number(4)];
             stream.read_exact(&mut rest).unwrap();
             let serial = u32::try_from(index).unwrap() + 1;
-            // A signal that is of no interest, and the end of another job, come first.
+            // An unrelated signal and the end of another job come first.
             let mut bytes = sent(SIGNAL, 0, "UnitNew", &[]);
             bytes.extend(job_removed("/job/other", "failed"));
             match outcome.as_str() {
@@ -452,7 +454,7 @@ pub mod tests {
         sent(SIGNAL, 0, "JobRemoved", &["#", job, "x.scope", result])
     }
 
-    /// A message of systemd. Values are texts, `#` is a number.
+    /// Encodes a message of systemd. Values are strings; `#` is a number.
     fn sent(kind: u8, reply_serial: u32, name: &str, values: &[&str]) -> Vec<u8> {
         let mut body = Writer::default();
         for value in values {
@@ -480,10 +482,10 @@ pub mod tests {
     }
 
     #[test]
-    fn a_call_is_written_as_the_specification_says() {
+    fn call_is_encoded_as_specified() {
         let written = message(1, "StopUnit", &unit_and_mode("a.slice"));
         assert_eq!(&written[..4], b"l\x01\0\x01");
-        // Two texts of seven letters, each with its length and its end.
+        // Two strings of seven characters, each with its length and terminator.
         assert_eq!(u32::from_le_bytes(written[4..8].try_into().unwrap()), 4 + 8 + 4 + 8);
         assert_eq!(written.len() % 8, 0);
         let fields = u32::from_le_bytes(written[12..16].try_into().unwrap()) as usize;
@@ -492,7 +494,7 @@ pub mod tests {
     }
 
     #[test]
-    fn no_bytes_make_reading_fail_otherwise_than_in_words() {
+    fn malformed_header_fields_are_rejected_without_panic() {
         for bytes in [
             &b"\x05\x01u\0\x01\0\0\0"[..],
             b"\x05\x01u\0",

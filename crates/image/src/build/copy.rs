@@ -1,4 +1,4 @@
-//! Files of this machine as entries of a layer: everything that they have but their times.
+//! Host files as entries of a layer: all metadata except times.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -14,13 +14,13 @@ use tar::{Builder, EntryType, Header};
 use super::{BuildError, header, relative};
 use crate::unpack::{WHITEOUT, is_portable, xattr_record};
 
-/// The kernel gives no longer list of attributes, nor a longer value.
+/// The kernel's limit for lists of extended attributes and for their values.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// Adds files to an archive.
 pub struct Copier<'a, W: Write> {
     tar: &'a mut Builder<W>,
-    /// Where in the archive the first name of a file with several names is.
+    /// Archive path of the first name of each file with several hard links, by device and inode.
     linked: BTreeMap<(u64, u64), PathBuf>,
 }
 
@@ -29,8 +29,9 @@ impl<'a, W: Write> Copier<'a, W> {
         Self { tar, linked: BTreeMap::new() }
     }
 
-    /// Adds a file, or everything in a directory, sorted by name. Links below `from` are not followed. Devices and sockets are left out:
-    /// a container gets its devices from its specification, and nobody listens on a socket of an image.
+    /// Adds a file, or everything in a directory, sorted by name. Symlinks below `from` are not followed. Devices and
+    /// sockets are omitted: a container gets its devices from its specification, and a socket of an image has no
+    /// listener.
     pub fn copy(&mut self, from: &Path, to: &Path) -> Result<(), BuildError> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -85,7 +86,7 @@ impl<'a, W: Write> Copier<'a, W> {
     }
 
     fn file(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        // A file that became a pipe since it was looked at must not block.
+        // Opening must not block if the file was replaced by a FIFO meanwhile.
         let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(from)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -106,7 +107,7 @@ impl<'a, W: Write> Copier<'a, W> {
     }
 }
 
-/// Gives all bytes of a file or fails: a file that shrinks would shift everything after it.
+/// Reads exactly the announced bytes of a file or fails: a file that shrinks would corrupt the archive.
 struct Exactly {
     file: File,
     left: u64,
@@ -124,7 +125,7 @@ impl Read for Exactly {
     }
 }
 
-/// What is in a directory, the last name first: it is taken from the end.
+/// Returns the entries of a directory in descending order, since they are taken from the end.
 fn children(from: &Path, to: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let mut names = fs::read_dir(from)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
     names.sort_unstable_by(|one, other| other.cmp(one));
@@ -138,7 +139,7 @@ fn entry(kind: EntryType, metadata: &Metadata) -> Header {
     header
 }
 
-/// Those that mean the same on every machine, sorted by name.
+/// Returns the portable extended attributes, sorted by name.
 fn extended_attributes(path: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
     let mut buffer = vec![0; XATTR_BYTES_MAX];
     let length = match rustix::fs::llistxattr(path, &mut buffer[..]) {

@@ -1,4 +1,4 @@
-//! Layers that rely on others, and layers that lie.
+//! Tests of layers that depend on others, and of hostile layers.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::*;
 
-/// An archive: kind, name, link target or content.
+/// Builds an archive from type, name, and link target or content.
 fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (kind, name, text) in entries {
@@ -60,7 +60,7 @@ impl World {
         self.layers.prepare(&path, &Digest::of(tar))
     }
 
-    /// A directory beside the layers that nothing may touch.
+    /// Creates a directory outside of the layers that must stay unchanged.
     fn canary(&self) -> PathBuf {
         let path = self.dir.path().join("canary");
         fs::create_dir(&path).unwrap();
@@ -79,15 +79,15 @@ fn assumed_directories_take_the_attributes_of_the_layer_below() {
     assert_eq!((stat.uid(), stat.gid(), stat.mode() & 0o7777, stat.mtime()), (7, 8, 0o750, 1000));
 }
 
-/// The class of CVE-2021-32760: publishing changed the owner, mode and times of whatever a link pointed to.
+/// The class of CVE-2021-32760: publishing changed owner, mode and times of the target of a symlink.
 #[test]
 fn cve_2021_32760_an_assumed_directory_replaced_by_a_link_is_not_followed() {
     for hostile in [
-        // The directory itself becomes a link.
+        // The directory itself becomes a symlink.
         vec![(EntryType::Regular, "victim/file", "x"), (EntryType::Symlink, "victim", "CANARY")],
-        // A directory above it does.
+        // A parent directory becomes a symlink.
         vec![(EntryType::Regular, "top/victim/file", "x"), (EntryType::Symlink, "top", "CANARY/..")],
-        // It is assumed by way of a link that then leads elsewhere.
+        // The directory is assumed through a symlink that is changed afterwards.
         vec![
             (EntryType::Directory, "real", ""),
             (EntryType::Symlink, "top", "real"),

@@ -1,4 +1,4 @@
-//! A layer that was put together here instead of unpacked, and the archive that it would be.
+//! Layers that are assembled from host files instead of unpacked, and their archives.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -13,19 +13,18 @@ use super::LayerError;
 use crate::build::header;
 use crate::digest::{Digest, Hasher, Hashing};
 
-/// The mode of everything in such a layer.
+/// Mode of all files and directories in such a layer.
 const MODE: u32 = 0o755;
 
-/// What was added to the disk.
+/// Disk usage of the added files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Added {
-    /// Bytes; a link takes none.
+    /// Hard links add none.
     pub bytes: u64,
-    /// Inodes.
     pub inodes: u64,
 }
 
-/// Puts files of this machine under `root`, by link where that is possible and shows nobody less than he may see.
+/// Places host files under `root`: by hard link if all users may read the file, otherwise as a copy with mode 0755.
 pub fn place(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<Added, LayerError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -44,7 +43,7 @@ pub fn place(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<Added, LayerEr
         let mode = metadata.permissions().mode();
         let open_to_all = mode & 0o444 == 0o444 && matches!(mode & 0o111, 0 | 0o111);
         if !open_to_all || linkat(CWD, from, CWD, &place, AtFlags::SYMLINK_FOLLOW).is_err() {
-            // A disk that can share extents does so here.
+            // The copy shares extents on filesystems that support it.
             added.bytes += fs::copy(from, &place).map_err(at(from))?;
             added.inodes += 1;
             fs::set_permissions(&place, Permissions::from_mode(MODE)).map_err(at(&place))?;
@@ -57,21 +56,21 @@ pub fn place(files: &[(PathBuf, PathBuf)], root: &Path) -> Result<Added, LayerEr
     Ok(added)
 }
 
-/// The digest and length of the archive of everything under `root`.
+/// Returns the digest and length of the archive of everything under `root`.
 pub fn digest(root: &Path) -> io::Result<(Digest, u64)> {
     let hashing = archive(root, Hashing::new(io::sink(), Hasher::sha256()))?;
     let (_, digest, length) = hashing.finish();
     Ok((digest, length))
 }
 
-/// The archive of everything under `root`, in a file without a name in `scratch`.
+/// Returns the archive of everything under `root`, in an unnamed file in `scratch`.
 pub fn archived(root: &Path, scratch: &Path) -> io::Result<File> {
     let mut file = archive(root, tempfile::tempfile_in(scratch)?)?;
     file.rewind()?;
     Ok(file)
 }
 
-/// Writes directories and files sorted by path and owned by root: the same content gives the same archive.
+/// Writes directories and files sorted by path and owned by root, so that equal content gives equal archives.
 fn archive<W: Write>(root: &Path, out: W) -> io::Result<W> {
     let mut tar = Builder::new(out);
     let mut waiting = vec![root.to_owned()];

@@ -1,5 +1,6 @@
-//! The extended header of an entry, read by the lengths of its records: a value may contain any byte, also the newline that ends a
-//! record. The capabilities of a file do.
+//! PAX extended headers, parsed by the lengths of their records.
+//!
+//! A value may contain any byte, including the newline that ends a record. File capabilities do.
 
 use std::io;
 
@@ -7,9 +8,10 @@ use tar::{EntryType, Header};
 
 const BLOCK: usize = 512;
 
-/// The PAX records of an entry: keys and values. `read` are the bytes of the archive from `offset` up to the entry's content.
+/// Returns the PAX records of an entry as keys and values. `read` contains the bytes of the archive from `offset` up to
+/// the entry's content.
 pub fn records(read: &[u8], offset: u64) -> io::Result<Vec<(&str, &[u8])>> {
-    // The end of the entry before is padded to a whole block.
+    // The previous entry is padded to a full block.
     let padding = usize::try_from(offset.next_multiple_of(BLOCK as u64) - offset).expect("less than a block");
     let mut rest = read.get(padding..).unwrap_or_default();
     let mut found = Vec::new();
@@ -33,7 +35,7 @@ pub fn records(read: &[u8], offset: u64) -> io::Result<Vec<(&str, &[u8])>> {
     Ok(found)
 }
 
-/// `LENGTH KEY=VALUE\n`, where the length counts itself.
+/// Parses records of the form `LENGTH KEY=VALUE\n`, where the length includes itself.
 fn parse(mut data: &[u8]) -> io::Result<Vec<(&str, &[u8])>> {
     let mut records = Vec::new();
     while !data.is_empty() {
@@ -42,7 +44,7 @@ fn parse(mut data: &[u8]) -> io::Result<Vec<(&str, &[u8])>> {
         let length = length.filter(|length| (space + 2..=data.len()).contains(length)).ok_or_else(malformed)?;
         let record = data[space + 1..length].strip_suffix(b"\n").ok_or_else(malformed)?;
         let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(malformed)?;
-        // Keys that are no text are nobody's.
+        // Keys that are not UTF-8 are ignored.
         if let Ok(key) = std::str::from_utf8(&record[..equals]) {
             records.push((key, &record[equals + 1..]));
         }
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_by_their_lengths() {
+    fn records_are_parsed_by_length() {
         let check = |data: &[u8], expect: Option<&[(&str, &[u8])]>| {
             assert_eq!(parse(data).ok().as_deref(), expect, "{:?}", data.escape_ascii().to_string());
         };

@@ -1,4 +1,4 @@
-//! How much may come out of an archive: less than its disk has, and not absurdly more than went in.
+//! Size limits of unpacking, against decompression bombs and full disks.
 
 use std::cell::RefCell;
 use std::io::{self, Read};
@@ -7,32 +7,32 @@ use std::rc::Rc;
 
 use rustix::fs::StatVfs;
 
-/// A layer of more bytes is a bomb.
+/// Maximum bytes of a layer.
 const BYTES_MAX: u64 = 256 << 30;
-/// A layer of more entries is a bomb.
+/// Maximum entries of a layer.
 const ENTRIES_MAX: u64 = 20_000_000;
-/// No program shrinks this much, nor do the images of disks that layers have been seen to hold.
+/// Maximum compression ratio; programs and disk images in real layers stay below.
 const RATIO_MAX: u64 = 200;
-/// Up to here a layer may have shrunk as much as it likes: long runs of nothing do.
+/// Size up to which the ratio is not limited, since long runs of zeros compress extremely well.
 const RATIO_FREE_BYTES: u64 = 1 << 30;
-/// Of its disk a layer leaves a hundredth, by which a machine can still be saved.
+/// A layer leaves 1/100 of its disk free, so that the host stays operable.
 const KEPT_PART: u64 = 100;
-/// Long names and attributes of an entry are read as a whole.
+/// Maximum size of the long names and attributes of an entry, which are read into memory.
 const METADATA_BYTES_MAX: u64 = 4 << 20;
 
-/// How much may come out.
+/// The limits of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// In all files.
+    /// Maximum total size of all files.
     pub bytes: u64,
-    /// What the bytes are bounded by, for whoever is told.
+    /// Description of the bound on bytes, for the error message.
     pub bound: String,
-    /// Files, directories and whatever else.
+    /// Maximum number of entries of any type.
     pub entries: u64,
 }
 
 impl Room {
-    /// For an archive of so many bytes on the disk of a directory.
+    /// Returns the limits of an archive of `packed` bytes on the filesystem of a directory.
     pub fn of(packed: u64, dir: &Path) -> io::Result<Room> {
         Ok(Room::on(packed, &rustix::fs::statvfs(dir)?))
     }
@@ -47,30 +47,30 @@ impl Room {
             (free, format!("the {free} bytes that its disk can give")),
         ];
         let (bytes, bound) = bounds.into_iter().min_by_key(|(bytes, _)| *bytes).expect("there are bounds");
-        // Some disks make inodes as they need them and say that they have none.
+        // Some filesystems allocate inodes dynamically and report zero.
         let inodes = if disk.f_files == 0 { u64::MAX } else { disk.f_favail - disk.f_favail / KEPT_PART };
         Room { bytes, bound, entries: inodes.min(ENTRIES_MAX) }
     }
 }
 
-/// Reads an archive, and between two entries only as much as may belong to the next one's name and attributes.
+/// A reader that limits the bytes between two entries to those of a name and attributes.
 pub struct Metered<R> {
     inner: R,
     allowance: Allowance,
 }
 
-/// What may be read before the next entry, and what was.
+/// The bytes that may be read before the next entry, and those that were.
 #[derive(Clone, Default)]
 pub struct Allowance(Rc<RefCell<Header>>);
 
 #[derive(Default)]
 struct Header {
-    /// What may be read; nothing is counted while an entry itself is read.
+    /// Remaining bytes; `None` while the content of an entry is read.
     left: Option<u64>,
-    /// What was read since the last entry, and where in the archive that began.
+    /// Bytes read since the last entry, and their offset in the archive.
     read: Vec<u8>,
     offset: u64,
-    /// How far the archive was read.
+    /// Current offset in the archive.
     position: u64,
 }
 
@@ -86,7 +86,7 @@ impl Allowance {
         self.0.borrow_mut().left = None;
     }
 
-    /// The bytes that were read between `begin` and `end`, and where in the archive they are.
+    /// Returns the bytes read between `begin` and `end`, and their offset in the archive.
     pub fn header(&self) -> (Vec<u8>, u64) {
         let mut header = self.0.borrow_mut();
         (std::mem::take(&mut header.read), header.offset)
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_has_the_least_of_what_is_sensible_and_what_is_there() {
+    fn layer_size_is_limited_by_ratio_maximum_and_disk() {
         let check = |packed: u64, free_bytes: u64, files: (u64, u64), bytes: u64, bound: &str, entries: u64| {
             let mut disk = rustix::fs::statvfs("/").unwrap();
             (disk.f_frsize, disk.f_blocks) = (4096, 1 << 30);

@@ -1,4 +1,4 @@
-//! Archives good and hostile, each unpacked into a directory of its own.
+//! Tests of valid and hostile archives, each unpacked into a separate directory.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -24,7 +24,7 @@ impl Layer {
         header
     }
 
-    /// The name goes into the header as it is: the builder itself refuses hostile ones.
+    /// Writes the name to the header unchanged, since the builder rejects hostile names.
     fn raw(mut self, kind: EntryType, name: &str, link: &str, content: &[u8]) -> Layer {
         let mut header = Layer::header(kind, content.len());
         header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -64,7 +64,7 @@ fn world() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn files_directories_and_links_come_out_as_they_went_in() {
+fn files_directories_and_links_are_unpacked() {
     let (_dir, inside, _) = world();
     let unpacked = Layer::new()
         .dir("bin/")
@@ -82,7 +82,7 @@ fn files_directories_and_links_come_out_as_they_went_in() {
 }
 
 #[test]
-fn whiteouts_take_overlayfs_form() {
+fn whiteouts_are_converted_to_overlayfs_form() {
     let (_dir, inside, _) = world();
     Layer::new().dir("etc").file("etc/.wh.gone", "").file("etc/.wh..wh..opq", "").unpack(&inside).unwrap();
     let gone = fs::metadata(inside.join("etc/gone")).unwrap();
@@ -101,14 +101,14 @@ fn a_directory_that_replaces_a_removed_one_is_opaque() {
 }
 
 #[test]
-fn directories_that_were_taken_for_granted_are_told() {
+fn assumed_directories_are_reported() {
     let (_dir, inside, _) = world();
     let unpacked = Layer::new().file("a/b/c", "1").dir("a").unpack(&inside).unwrap();
     assert_eq!(unpacked.assumed, [PathBuf::from("a/b")]);
 }
 
 #[test]
-fn assumed_directories_are_told_by_their_real_paths_and_forgotten_when_replaced() {
+fn assumed_directories_have_real_paths_and_are_dropped_when_replaced() {
     let (_dir, inside, _) = world();
     let layer = Layer::new().dir("real").symlink("alias", "real").file("alias/a/b", "1").file("gone/x/y", "1");
     let unpacked = layer.symlink("gone", "/etc").file("other/z", "1").unpack(&inside).unwrap();
@@ -116,7 +116,7 @@ fn assumed_directories_are_told_by_their_real_paths_and_forgotten_when_replaced(
 }
 
 #[test]
-fn device_nodes_are_left_out() {
+fn device_nodes_are_omitted() {
     let (_dir, inside, _) = world();
     let layer =
         Layer::new().dir("dev").raw(EntryType::Block, "dev/disk", "", b"").raw(EntryType::Char, "dev/null", "", b"");
@@ -126,7 +126,7 @@ fn device_nodes_are_left_out() {
 }
 
 #[test]
-fn paths_that_climb_are_refused() {
+fn paths_that_leave_the_root_are_rejected() {
     for name in ["../outside/evil", "a/../../outside/evil", "a/.wh.."] {
         let (_dir, inside, outside) = world();
         let error = Layer::new().file(name, "evil").unpack(&inside).unwrap_err();
@@ -136,7 +136,7 @@ fn paths_that_climb_are_refused() {
 }
 
 #[test]
-fn links_out_of_the_layer_lead_back_into_it() {
+fn links_out_of_the_layer_are_resolved_inside() {
     let (dir, inside, outside) = world();
     let absolute = outside.to_str().unwrap().to_owned();
     let layer = Layer::new()
@@ -151,7 +151,7 @@ fn links_out_of_the_layer_lead_back_into_it() {
         let again = dir.path().join("again");
         fs::create_dir(&again).unwrap();
         let layer = Layer::new().dir("deep").symlink("up", "../outside").symlink("deep/far", "../../outside");
-        // Whether it is refused or lands inside, nothing may appear outside.
+        // The entry may be rejected or unpacked inside, but nothing may appear outside.
         let _ = layer.symlink("abs", &absolute).file(name, "evil").unpack(&again);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{name}");
         fs::remove_dir_all(&again).unwrap();
@@ -159,7 +159,7 @@ fn links_out_of_the_layer_lead_back_into_it() {
 }
 
 #[test]
-fn a_hard_link_to_a_file_of_the_machine_is_refused() {
+fn hard_link_to_a_host_file_is_rejected() {
     let (_dir, inside, _) = world();
     let error = Layer::new().raw(EntryType::Link, "passwd", "/etc/passwd", b"").unpack(&inside).unwrap_err();
     assert!(matches!(error, UnpackError::Link { .. }), "{error}");
@@ -184,7 +184,7 @@ fn a_damaged_archive_is_an_error() {
 }
 
 #[test]
-fn a_bomb_is_refused_before_it_goes_off() {
+fn decompression_bomb_is_rejected() {
     let (_dir, inside, _) = world();
     let huge = {
         let mut header = Layer::header(EntryType::Regular, 2 << 20);

@@ -1,4 +1,4 @@
-//! The directory that an archive becomes, written through file descriptors that cannot leave it.
+//! The directory of an unpacked layer, written through file descriptors that cannot leave it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// What an entry has besides its content.
+/// Metadata of an entry.
 #[derive(Clone)]
 pub struct Attributes {
     pub mode: u32,
@@ -27,14 +27,14 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 pub struct Tree {
     root: OwnedFd,
-    /// Where the root is, to tell paths below it.
+    /// Path of the root, to compute paths relative to it.
     root_path: PathBuf,
-    /// The directory that was written to last: archives are sorted more often than not.
+    /// The directory that was written to last, as a cache: archives are mostly sorted.
     recent: Option<(PathBuf, Directory)>,
-    /// Directories that the archive took for granted. Like those in `times`, these are real paths: no component is a link, and what is
-    /// replaced is forgotten.
+    /// Directories that the archive uses without an entry. As in `times`, these are real paths without symlinks, and
+    /// replaced directories are removed.
     assumed: BTreeSet<PathBuf>,
-    /// Directories get their times last, for what is written into them changes those.
+    /// Times of directories, which are set last, since writing into a directory changes them.
     times: BTreeMap<PathBuf, Timespec>,
 }
 
@@ -57,7 +57,7 @@ impl Tree {
         Ok(Tree { root, root_path, recent: None, assumed: BTreeSet::new(), times: BTreeMap::new() })
     }
 
-    /// Sets the directories' times and says which directories were taken for granted.
+    /// Sets the times of directories and returns the assumed directories.
     pub fn finish(self) -> io::Result<Vec<PathBuf>> {
         for (path, time) in &self.times {
             futimens(open_real(&self.root, path)?, &stamps(*time))?;
@@ -126,11 +126,11 @@ impl Tree {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = openat(&parent.fd, name, flags, Mode::empty())?;
         dress_name(&parent.fd, name, attributes)?;
-        // Owner before mode; a descriptor of a path takes no mode itself, but the kernel's name for it does.
+        // The owner is set before the mode. An O_PATH descriptor does not support fchmod, but its path in /proc does.
         Ok(rustix::fs::chmod(proc_path(&made), Mode::from_raw_mode(attributes.mode))?)
     }
 
-    /// Hides a name of the layers below; one of this layer is not meant.
+    /// Hides a name of the layers below; an entry of this layer with that name stays.
     pub fn whiteout(&mut self, path: &Path) -> io::Result<()> {
         let (parent, name) = self.place(path)?;
         match mknodat(&parent.fd, name, FileType::CharacterDevice, Mode::empty(), 0) {
@@ -139,7 +139,7 @@ impl Tree {
         }
     }
 
-    /// Hides everything that the layers below have in a directory.
+    /// Hides the content of a directory in the layers below.
     pub fn opaque(&mut self, dir: &Path) -> io::Result<()> {
         if dir.as_os_str().is_empty() {
             return mark_opaque(&self.root);
@@ -149,7 +149,7 @@ impl Tree {
         mark_opaque(&parent.fd)
     }
 
-    /// The directory that an entry goes into, and its name there.
+    /// Returns the directory of an entry and the entry's name in it.
     fn place<'p>(&mut self, path: &'p Path) -> io::Result<(Directory, &'p OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -167,7 +167,7 @@ impl Tree {
         Ok((dir, name))
     }
 
-    /// Makes directories that the archive takes for granted.
+    /// Creates directories that the archive uses without an entry.
     fn assume(&mut self, path: &Path) -> io::Result<OwnedFd> {
         let mut done = PathBuf::new();
         let mut dir = self.root.try_clone()?;
@@ -187,7 +187,7 @@ impl Tree {
         Ok(dir)
     }
 
-    /// Where an open directory is in the tree, without links.
+    /// Returns the path of an open directory in the tree, without symlinks.
     fn real_path(&self, dir: &OwnedFd) -> io::Result<PathBuf> {
         let path = std::fs::read_link(proc_path(dir))?;
         match path.strip_prefix(&self.root_path) {
@@ -196,11 +196,11 @@ impl Tree {
         }
     }
 
-    /// Makes way for an entry that comes a second time, and forgets what was to be done to what it replaces.
+    /// Removes the previous entry of the same name and its pending changes.
     fn clear(&mut self, parent: &Directory, name: &OsStr) -> io::Result<()> {
         match unlinkat(&parent.fd, name, AtFlags::empty()) {
             Err(Errno::NOENT) => return Ok(()),
-            // What is gone may have been a link on the way to the remembered directory.
+            // The removed entry may have been a symlink on the path of the cached directory.
             Ok(()) => {
                 self.recent = None;
                 return Ok(());
@@ -211,13 +211,13 @@ impl Tree {
         let gone = parent.path.join(name);
         self.assumed.retain(|path| !path.starts_with(&gone));
         self.times.retain(|path, _| !path.starts_with(&gone));
-        // The descriptor names the very directory that was resolved inside the root, and the standard library's removal
-        // follows no links below it.
+        // The descriptor refers to the directory that was resolved inside the root, and `remove_dir_all` follows no
+        // symlinks below it.
         std::fs::remove_dir_all(proc_path(&parent.fd).join(name))
     }
 }
 
-/// Opens a directory below `root` by a path that must not contain links nor lead into another file system.
+/// Opens a directory below `root` by a path that must not contain symlinks or cross into another filesystem.
 pub fn open_real(root: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve =
@@ -225,12 +225,12 @@ pub fn open_real(root: impl AsFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     openat2(root, path, DIRECTORY, Mode::empty(), resolve)
 }
 
-/// The kernel's name for an open file of this process.
+/// Returns the path of an open file of this process in /proc.
 fn proc_path(fd: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Resolution with the tree as the whole world.
+/// Returns flags that resolve paths with the tree as root.
 fn within() -> ResolveFlags {
     ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS
 }
@@ -252,13 +252,15 @@ fn mark_opaque(dir: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fsetxattr(dir, "trusted.overlay.opaque", b"y", XattrFlags::empty())?)
 }
 
-/// Owner before mode, because a change of owner clears set-user-id; attributes last, because it clears capabilities too.
+/// Applies the metadata of an entry. The owner is set before the mode, because changing the owner clears set-user-ID.
+/// Extended attributes are set last, because it also clears capabilities.
 fn dress(fd: impl AsFd, attributes: &Attributes) -> io::Result<()> {
     fchown(&fd, Some(Uid::from_raw(attributes.uid)), Some(Gid::from_raw(attributes.gid)))?;
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(attributes.mode))?;
     for (name, value) in &attributes.extended {
         match rustix::fs::fsetxattr(&fd, name.as_str(), value, XattrFlags::empty()) {
-            // A file system without them, or a label of a security module that this kernel does not have.
+            // The filesystem does not support extended attributes, or the label belongs to a security module that this
+            // kernel lacks.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! A registry over the content of a store.
+//! A test registry that serves the content of a store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// How the registry behaves.
+/// The behavior of the registry.
 #[derive(Clone, Default)]
 pub struct Manners {
-    /// Everybody must know this password.
+    /// Requires this password from all clients.
     pub password: Option<&'static str>,
-    /// The tag names an index.
+    /// Whether the tag refers to an index.
     pub index: bool,
-    /// The first transfer of each layer ends after so many bytes.
+    /// Number of bytes after which the first download of each layer is interrupted.
     pub break_after: Option<usize>,
-    /// Content is changed on its way.
+    /// Whether content is modified.
     pub corrupt: bool,
-    /// Layers never arrive.
+    /// Whether layers never arrive.
     pub stall: bool,
 }
 
@@ -60,7 +60,7 @@ impl Server {
         Server { address, content, task }
     }
 
-    /// How many requests asked for a part.
+    /// Returns the number of range requests.
     pub fn ranges(&self) -> usize {
         self.content.ranges.load(Ordering::SeqCst)
     }
@@ -75,7 +75,7 @@ impl Drop for Server {
 async fn serve(State(content): State<Arc<Content>>, request: Request) -> Response {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     if let Some(password) = content.manners.password {
-        // me:<password> in base 64, for the one password that the tests use.
+        // `me:<password>` in base64, for the only password that the tests use.
         assert_eq!(password, "secret");
         if header("authorization") != Some("Basic bWU6c2VjcmV0") {
             return answer(401).header("www-authenticate", "Basic realm=\"test\"").body(error("UNAUTHORIZED")).unwrap();
@@ -136,7 +136,7 @@ impl Content {
             && self.transfers.fetch_add(1, Ordering::SeqCst) == 0
         {
             let start = Bytes::from(bytes[..limit].to_vec());
-            // The server sends what it has whenever the body makes it wait.
+            // The server flushes its buffer whenever the body is pending.
             let end = stream::once(async {
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("torn"))

@@ -1,4 +1,4 @@
-//! A configuration as it is in effect, for `/configz`: as a KubeletConfiguration, with defaults and flags.
+//! The effective KubeletConfiguration for `/configz`, with defaults and flags.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::images::Verification;
 use crate::topology::{Policy, Scope};
 
 impl Config {
-    /// Every field that has an effect with its value in effect, and of the others those that were given.
+    /// Returns every field that has an effect with its effective value, and the given value of other fields.
     pub fn effective(&self) -> Value {
         let mut all = self.given.as_object().cloned().unwrap_or_default();
         all.remove("apiVersion");
         all.remove("kind");
-        // Values of headers may be credentials.
+        // Header values may be credentials.
         all.remove("staticPodURLHeader");
         for part in [self.server(), self.upkeep(), self.node(), self.pods(), fixed()] {
             for (field, value) in part.as_object().into_iter().flat_map(Object::iter) {
@@ -103,7 +103,7 @@ impl Config {
             "singleProcessOOMKill": (self.single_process_oom_kill),
         });
         if let Some(shown) = shown.as_object_mut() {
-            // An unlimited number is not given, as upstream has it.
+            // An unlimited count is omitted, as upstream.
             if self.parallel_pulls < usize::MAX >> 8 {
                 shown.insert("maxParallelImagePulls", i64::try_from(self.parallel_pulls).unwrap_or(i64::MAX));
             }
@@ -145,7 +145,7 @@ impl Config {
     }
 }
 
-/// Fields that cannot be changed here, with what is always so.
+/// Returns the fields that have a fixed value in this kubelet.
 fn fixed() -> Value {
     value!({
         "configMapAndSecretChangeDetectionStrategy": "Watch", "cpuCFSQuotaPeriod": "100ms",
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_in_effect_has_defaults_and_what_was_given() {
+    fn effective_configuration_contains_defaults_and_given_fields() {
         let mut config = Config::new("n");
         let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\nhairpinMode: none\n\
             systemReserved: {memory: 1Gi}\nevictionHard: {memory.available: 5%}\nstaticPodURLHeader: {Authorization: [secret]}\n";
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_given_again() {
+    fn effective_configuration_can_be_applied_again() {
         let mut config = Config::new("n");
         let shown = config.effective();
         let mut again = shown.as_object().cloned().unwrap();

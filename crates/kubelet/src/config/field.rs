@@ -1,4 +1,4 @@
-//! One field of a configuration, read as what it should be or refused by its name.
+//! Typed access to one KubeletConfiguration field; a wrong type is an error that names the field.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use machinery::quantity::Quantity;
 
 use super::ConfigError;
 
-/// A field and what it says.
+/// The name and value of a field.
 pub struct Field<'a> {
     pub name: &'a str,
     pub value: &'a Value,
@@ -30,11 +30,11 @@ impl Field<'_> {
 
     pub fn number<N: TryFrom<i64>>(&self) -> Result<N, ConfigError> {
         let number = self.value.as_int().and_then(|number| N::try_from(number).ok());
-        number.ok_or_else(|| self.bad("must be a number in its range"))
+        number.ok_or_else(|| self.bad("must be a number in the valid range"))
     }
 
     pub fn parse<T: std::str::FromStr>(&self) -> Result<T, ConfigError> {
-        self.text()?.parse().map_err(|_| self.bad("cannot be read"))
+        self.text()?.parse().map_err(|_| self.bad("has an invalid value"))
     }
 
     pub fn quantity(&self) -> Result<Quantity, ConfigError> {
@@ -46,7 +46,7 @@ impl Field<'_> {
         u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| self.bad("must not be negative"))
     }
 
-    /// Amounts, or parts in percent, by signal.
+    /// Returns eviction thresholds, quantities or percentages, by signal.
     pub fn thresholds(&self) -> Result<BTreeMap<String, String>, ConfigError> {
         let map = self.map()?;
         for (signal, limit) in &map {
@@ -58,7 +58,7 @@ impl Field<'_> {
                 None => limit.parse::<Quantity>().is_ok_and(|amount| !amount.is_negative()),
             };
             if !good {
-                return Err(self.bad(&format!("{limit:?} is neither an amount nor a part in percent")));
+                return Err(self.bad(&format!("{limit:?} is neither a quantity nor a percentage")));
             }
         }
         Ok(map)
@@ -72,30 +72,30 @@ impl Field<'_> {
         self.map()?.into_iter().map(one).collect()
     }
 
-    /// `[{priority, shutdownGracePeriodSeconds}]`, by priority.
+    /// Reads `[{priority, shutdownGracePeriodSeconds}]`; the result is ordered by priority.
     pub fn priorities(&self) -> Result<Vec<(i64, u64)>, ConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
         let one = |item: &Value| {
             let seconds = item["shutdownGracePeriodSeconds"].as_int().and_then(|seconds| u64::try_from(seconds).ok());
             let pair = item["priority"].as_int().zip(seconds);
-            pair.ok_or_else(|| self.bad("each item has a priority and shutdownGracePeriodSeconds"))
+            pair.ok_or_else(|| self.bad("each item must have a priority and shutdownGracePeriodSeconds"))
         };
         let mut list = list.iter().map(one).collect::<Result<Vec<_>, _>>()?;
         list.sort_unstable();
         Ok(list)
     }
 
-    /// `[{numaNode, limits}]`, by node.
+    /// Reads `[{numaNode, limits}]` by NUMA node.
     pub fn amounts_by_node(&self) -> Result<BTreeMap<u32, BTreeMap<String, u64>>, ConfigError> {
         let list = self.value.as_array().ok_or_else(|| self.bad("must be a list"))?;
-        let shape = || self.bad("each item has a numaNode of its own, and limits");
+        let shape = || self.bad("each item must have a unique numaNode and limits");
         let mut nodes = BTreeMap::new();
         for item in list {
             let node = item["numaNode"].as_int().and_then(|node| u32::try_from(node).ok()).ok_or_else(shape)?;
             let limits = Field { name: self.name, value: &item["limits"] }.map()?;
             let amount = |(kind, text): (String, String)| {
                 let amount = text.parse::<Quantity>().ok().and_then(|amount| u64::try_from(amount.value()).ok());
-                amount.map(|bytes| (kind, bytes)).ok_or_else(|| self.bad("has an amount that is none"))
+                amount.map(|bytes| (kind, bytes)).ok_or_else(|| self.bad("has an invalid quantity"))
             };
             let limits = limits.into_iter().map(amount).collect::<Result<_, _>>()?;
             if nodes.insert(node, limits).is_some() {
@@ -105,14 +105,14 @@ impl Field<'_> {
         Ok(nodes)
     }
 
-    /// Values of headers by their names: `{name: [value, …]}`.
+    /// Reads HTTP headers: `{name: [value, …]}`.
     pub fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ConfigError> {
         let map = self.value.as_object().ok_or_else(|| self.bad("must be a map"))?;
         let mut headers = Vec::new();
         for (name, values) in map.iter() {
-            let parsed = HeaderName::try_from(name).map_err(|_| self.bad("has a name that no header has"))?;
+            let parsed = HeaderName::try_from(name).map_err(|_| self.bad("has an invalid header name"))?;
             for value in (Field { name: self.name, value: values }).texts()? {
-                let value = HeaderValue::try_from(value).map_err(|_| self.bad("has a value that no header has"))?;
+                let value = HeaderValue::try_from(value).map_err(|_| self.bad("has an invalid header value"))?;
                 headers.push((parsed.clone(), value));
             }
         }

@@ -1,4 +1,4 @@
-//! Which processors are whose: decided without asking anybody.
+//! CPU allocation: pure decisions about which container gets which CPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,16 @@ use crate::pod::{Container, Pod, Role};
 use crate::resources;
 use crate::topology::{Hint, Hints, Nodes, Provider};
 
-/// Where a processor is.
+/// Topology of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Core {
-    /// In which socket.
     pub socket: u32,
-    /// In which core of it; processors of one core share its units.
+    /// Core within the socket; the hyperthreads of a core share it.
     pub core: u32,
-    /// By which memory.
     pub numa: u32,
 }
 
-/// All processors, and who has which.
+/// All CPUs of the node and their allocations.
 #[derive(Clone, Debug)]
 pub struct Pool {
     cpus: BTreeMap<u32, Core>,
@@ -28,7 +26,7 @@ pub struct Pool {
     given: BTreeMap<(String, String), BTreeSet<u32>>,
 }
 
-/// How many processors a container is to have for itself, if any.
+/// Returns the number of exclusive CPUs of a container, if it gets any.
 pub fn exclusive(pod: Pod<'_>, container: Container<'_>) -> Option<usize> {
     let milli = container.spec.at(&["resources", "requests", "cpu"]).map_or(0, |cpu| quantity(cpu).milli_value());
     let whole = milli > 0 && milli % 1000 == 0 && resources::qos_class(pod.spec()) == "Guaranteed";
@@ -36,7 +34,7 @@ pub fn exclusive(pod: Pod<'_>, container: Container<'_>) -> Option<usize> {
 }
 
 impl Pool {
-    /// Nobody has any yet; those named are reserved, or else the first so many.
+    /// Creates a pool without allocations. Reserves the CPUs in `reserved`, or the first `count` CPUs if that is empty.
     pub fn new(cpus: BTreeMap<u32, Core>, reserved: &BTreeSet<u32>, count: usize) -> Self {
         let mut pool = Self { cpus, reserved: BTreeSet::new(), given: BTreeMap::new() };
         pool.reserved = match reserved.is_empty() {
@@ -46,7 +44,7 @@ impl Pool {
         pool
     }
 
-    /// Takes over who had which; processors that are no longer there, or two owners of one, are not believed.
+    /// Restores allocations of a checkpoint; ignores those with missing CPUs or with CPUs of another allocation.
     pub fn restore(&mut self, given: Vec<(String, String, BTreeSet<u32>)>) {
         for (uid, container, cpus) in given {
             if cpus.is_subset(&self.free()) {
@@ -55,28 +53,28 @@ impl Pool {
         }
     }
 
-    /// Who has which.
+    /// Returns the allocations by pod UID and container.
     pub const fn given(&self) -> &BTreeMap<(String, String), BTreeSet<u32>> {
         &self.given
     }
 
-    /// What a container has for itself.
+    /// Returns the exclusive CPUs of a container.
     pub fn of(&self, uid: &str, container: &str) -> Option<&BTreeSet<u32>> {
         self.given.get(&(uid.to_owned(), container.to_owned()))
     }
 
-    /// What all others share.
+    /// Returns the shared pool: all CPUs that are not allocated exclusively.
     pub fn common(&self) -> BTreeSet<u32> {
         let given: BTreeSet<u32> = self.given.values().flatten().copied().collect();
         self.cpus.keys().filter(|cpu| !given.contains(cpu)).copied().collect()
     }
 
-    /// What can be given away, whoever has it now.
+    /// Returns all CPUs that are not reserved, allocated or not.
     pub fn assignable(&self) -> BTreeSet<u32> {
         self.cpus.keys().filter(|cpu| !self.reserved.contains(cpu)).copied().collect()
     }
 
-    /// What containers of a pod that have ended before others start leave to those.
+    /// Returns the CPUs of a pod's init containers that its other containers can reuse.
     fn reusable(&self, pod: Pod<'_>) -> BTreeSet<u32> {
         let of = |is_init: bool| {
             let containers = pod.init_containers().chain(pod.app_containers());
@@ -87,7 +85,7 @@ impl Pool {
         left.difference(&taken).copied().collect()
     }
 
-    /// The sets of nodes that so many processors can come from.
+    /// Returns the sets of NUMA nodes that can provide `count` CPUs.
     fn hints_for(&self, count: usize, reusable: &BTreeSet<u32>) -> Hints {
         let nodes = Nodes::of(self.cpus.values().map(|place| place.numa));
         let free = self.free();
@@ -99,7 +97,7 @@ impl Pool {
             if within(set, &all) >= count {
                 smallest = smallest.min(set.count());
             }
-            // What can be used again must be: otherwise it would be two owners' in the end.
+            // All reusable CPUs must be within the set: otherwise they would be allocated twice.
             if within(set, reusable) == reusable.len() && within(set, &free) + reusable.len() >= count {
                 found.push(set);
             }
@@ -108,7 +106,7 @@ impl Pool {
         Hints::from([("cpu".to_owned(), Some(found.into_iter().map(hint).collect()))])
     }
 
-    /// Forgets pods that are gone; says whether there were any.
+    /// Releases the CPUs of deleted pods. Returns whether any were released.
     pub fn keep_only(&mut self, is_here: impl Fn(&str) -> bool) -> bool {
         let before = self.given.len();
         self.given.retain(|(uid, _), _| is_here(uid));
@@ -119,7 +117,7 @@ impl Pool {
         self.common().difference(&self.reserved).copied().collect()
     }
 
-    /// So many free processors, those near these nodes first.
+    /// Selects `count` free CPUs, preferring those of the given NUMA nodes.
     fn take_near(&self, count: usize, near: Option<Nodes>) -> Option<BTreeSet<u32>> {
         let free = self.free();
         let Some(nodes) = near else { return self.take(count, free) };
@@ -130,7 +128,8 @@ impl Pool {
         Some(taken)
     }
 
-    /// So many of these processors: whole sockets first, then whole cores, then what is left of cores that others use too.
+    /// Selects `count` of the free CPUs: entire sockets first, then entire cores, then hyperthreads of partly used
+    /// cores.
     fn take(&self, count: usize, mut free: BTreeSet<u32>) -> Option<BTreeSet<u32>> {
         if free.len() < count {
             return None;
@@ -152,7 +151,7 @@ impl Pool {
                 taken.extend(group);
             }
         }
-        // Cores of which something is in use already come first: whole ones stay whole for others.
+        // Partly used cores come first, so that entire cores stay available for other containers.
         let mut rest: Vec<u32> = free.iter().copied().collect();
         let left = |cpu: &u32| free.iter().filter(|other| self.cpus[other] == self.cpus[cpu]).count();
         rest.sort_by_key(|cpu| (left(cpu), *cpu));
@@ -195,7 +194,7 @@ impl Provider for Pool {
     }
 }
 
-/// What is given cannot be anywhere else.
+/// Returns the only possible hint of a container that already has its CPUs.
 fn fixed(nodes: impl Iterator<Item = u32>) -> Hints {
     let hint = Hint { nodes: Some(Nodes::of(nodes)), preferred: true };
     Hints::from([("cpu".to_owned(), Some(vec![hint]))])
@@ -209,7 +208,7 @@ fn refusal(requested: usize, available: usize) -> Refusal {
     Refusal { reason: "UnexpectedAdmissionError".to_owned(), message }
 }
 
-/// Processors as the kernel writes them: `0-3,8`.
+/// Formats CPUs as the kernel's list format: `0-3,8`.
 pub fn listed(cpus: &BTreeSet<u32>) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {
@@ -222,10 +221,10 @@ pub fn listed(cpus: &BTreeSet<u32>) -> String {
     parts.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
-/// The most processors that a list may name: more is a mistake.
+/// Upper bound of CPU IDs in a list, against malformed ranges.
 const CPU_MAX: u32 = 1 << 16;
 
-/// Reads such a list.
+/// Parses the kernel's list format.
 pub fn parse_list(text: &str) -> Option<BTreeSet<u32>> {
     let mut cpus = BTreeSet::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -245,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    /// Two sockets of two cores of two processors: 0 and 4 are one core, as machines number them.
+    /// Two sockets with two cores of two hyperthreads: CPUs 0 and 4 share a core, as on common hosts.
     fn pool(reserved: &str) -> Pool {
         let place = |cpu: u32| Core { socket: cpu % 4 / 2, core: cpu % 2, numa: cpu % 4 / 2 };
         Pool::new((0..8).map(|cpu| (cpu, place(cpu))).collect(), &parse_list(reserved).unwrap(), 0)
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_come_from_the_nodes_that_are_wanted_if_there_are_enough() {
+    fn cpus_are_allocated_from_the_preferred_numa_nodes() {
         let mut pool = pool("0");
         let hints = |pool: &Pool, cpu: &str| {
             let pod = pod("new", cpu);
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_sockets_and_cores_go_first_and_nothing_has_two_owners() {
+    fn entire_sockets_and_cores_are_allocated_first_and_never_twice() {
         let mut pool = pool("0");
         let mut check = |uid: &str, cpu: &str, expect: &str| {
             admit(&mut pool, &pod(uid, cpu), None).unwrap();
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_processors_of_guaranteed_pods_are_exclusive() {
+    fn only_integer_cpu_requests_of_guaranteed_pods_are_exclusive() {
         let check = |spec: Value, expect: Option<usize>| {
             let pod = value!({"spec": {"containers": [{"name": "c", "resources": (spec.clone())}]}});
             assert_eq!(exclusive(Pod(&pod), Pod(&pod).app_containers().next().unwrap()), expect, "{spec:?}");
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_the_kernels() {
+    fn cpu_lists_use_the_kernel_format() {
         let check = |text: &str, expect: Option<&str>| {
             assert_eq!(parse_list(text).as_ref().map(listed).as_deref(), expect, "{text}");
         };

@@ -1,4 +1,4 @@
-//! Who has which devices, in a file: a kubelet that starts again must not give them to others.
+//! Checkpoint of device allocations: a restarted kubelet must not allocate the devices again.
 
 use std::fs;
 use std::io;
@@ -14,19 +14,19 @@ use crate::checkpoint;
 
 const FILE: &str = "kubelet_internal_checkpoint";
 
-/// What was written last; nothing if it cannot be read.
+/// Reads the checkpoint; an unreadable checkpoint contains no allocations.
 pub fn read(dir: &Path) -> Vec<Given> {
     let Ok(text) = fs::read(dir.join(FILE)) else { return Vec::new() };
     match json::parse(&text) {
         Ok(list) => list.as_array().unwrap_or_default().iter().filter_map(entry).collect(),
         Err(error) => {
-            tracing::error!(%error, "it is not known which devices pods have");
+            tracing::error!(%error, "failed to read the device checkpoint");
             Vec::new()
         }
     }
 }
 
-/// Writes it down, whole or not at all.
+/// Replaces the checkpoint atomically.
 pub fn write(dir: &Path, given: &[Given]) -> io::Result<()> {
     checkpoint::write(dir, FILE, &Value::Array(given.iter().map(shown).collect()))
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_what_is_broken_is_nothing() {
+    fn checkpoint_round_trips_and_a_corrupt_one_is_empty() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), []);
         let answer = plugins::devices::ContainerAllocateResponse {

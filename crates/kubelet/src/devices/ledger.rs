@@ -1,4 +1,4 @@
-//! Which devices there are and who has them: decided without asking anybody.
+//! Device allocation: pure decisions about which container gets which devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,70 +10,64 @@ use crate::admission::Refusal;
 use crate::pod::{Container, Pod, Role};
 use crate::topology::{Hint, Hints, Nodes, Provider};
 
-/// How many devices of a resource there are: in all, and to be used.
+/// Device counts of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// In all.
     pub capacity: i64,
-    /// Those that are healthy.
+    /// Number of healthy devices.
     pub allocatable: i64,
 }
 
-/// Devices of one resource that a container has.
+/// Devices of one resource that are allocated to a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// Its pod.
+    /// UID of the pod.
     pub uid: String,
-    /// Its name.
     pub container: String,
-    /// The resource.
     pub resource: String,
-    /// The devices.
     pub ids: BTreeSet<String>,
-    /// What they need in the container, once the plug-in was asked.
+    /// The plugin's Allocate response, once received.
     pub answer: Option<ContainerAllocateResponse>,
 }
 
-/// A device, as its plug-in tells of it.
+/// A device as reported by its plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// Whether it can be used.
     pub healthy: bool,
-    /// Which NUMA nodes it is near, if its plug-in says so.
+    /// NUMA nodes of the device, if its plugin reports them.
     pub nodes: Option<Nodes>,
 }
 
-/// All devices, and who has which.
+/// All devices of the node and their allocations.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// Devices by resource and name.
+    /// Devices by resource and ID.
     devices: BTreeMap<String, BTreeMap<String, Device>>,
     given: Vec<Given>,
 }
 
 impl Ledger {
-    /// No devices yet, but it is known who has which.
+    /// Creates a ledger with the allocations of a checkpoint and without devices.
     pub fn new(given: Vec<Given>) -> Self {
         Self { devices: BTreeMap::new(), given }
     }
 
-    /// Who has which.
     pub fn given(&self) -> &[Given] {
         &self.given
     }
 
-    /// A plug-in says what it has.
+    /// Replaces the devices of a resource by those that its plugin reports.
     pub fn set(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
         self.devices.insert(resource.to_owned(), devices);
     }
 
-    /// A plug-in is gone: nobody knows how its devices are.
+    /// Marks all devices of a disconnected plugin as unhealthy.
     pub fn lost(&mut self, resource: &str) {
         let devices = self.devices.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut);
         devices.for_each(|device| device.healthy = false);
     }
 
-    /// How many there are of each.
+    /// Returns the device counts by resource.
     pub fn counts(&self) -> BTreeMap<String, Counts> {
         let count = |devices: &BTreeMap<String, Device>| Counts {
             capacity: i64::try_from(devices.len()).unwrap_or(i64::MAX),
@@ -82,7 +76,7 @@ impl Ledger {
         self.devices.iter().map(|(resource, devices)| (resource.clone(), count(devices))).collect()
     }
 
-    /// The healthy ones of each.
+    /// Returns the IDs of healthy devices by resource.
     pub fn healthy(&self) -> BTreeMap<String, Vec<String>> {
         let names = |devices: &BTreeMap<String, Device>| {
             devices.iter().filter(|(_, device)| device.healthy).map(|(id, _)| id.clone()).collect()
@@ -90,14 +84,14 @@ impl Ledger {
         self.devices.iter().map(|(resource, devices)| (resource.clone(), names(devices))).collect()
     }
 
-    /// Forgets pods that are gone; says whether there were any.
+    /// Releases the devices of deleted pods. Returns whether any were released.
     pub fn keep_only(&mut self, is_here: impl Fn(&str) -> bool) -> bool {
         let before = self.given.len();
         self.given.retain(|given| is_here(&given.uid));
         self.given.len() != before
     }
 
-    /// A plug-in has said what devices need.
+    /// Stores the plugin's Allocate response in the allocation.
     pub fn answered(&mut self, asked: &Given, answer: ContainerAllocateResponse) {
         let same = |given: &&mut Given| {
             given.uid == asked.uid && given.container == asked.container && given.resource == asked.resource
@@ -112,7 +106,7 @@ impl Ledger {
         self.given.iter().any(|given| own(given) && given.resource == resource)
     }
 
-    /// What a container wants of resources that plug-ins have.
+    /// Returns the devices that a container requests from plugins, as (resource, count).
     fn wishes(&self, container: Container<'_>) -> Vec<(String, usize)> {
         let limits = container.spec["resources"]["limits"].as_object().into_iter().flat_map(Object::iter);
         limits
@@ -122,7 +116,7 @@ impl Ledger {
             .collect()
     }
 
-    /// What containers of a pod that have ended before others start leave to those.
+    /// Returns the devices of a pod's init containers that its other containers can reuse.
     fn reusable(&self, pod: Pod<'_>, resource: &str) -> BTreeSet<String> {
         let of = |is_init: bool| -> BTreeSet<String> {
             let containers = pod.init_containers().chain(pod.app_containers());
@@ -134,7 +128,7 @@ impl Ledger {
         of(true).difference(&of(false)).cloned().collect()
     }
 
-    /// The healthy ones that nobody has.
+    /// Returns the healthy devices of a resource that are not allocated.
     fn free(&self, resource: &str) -> Vec<(&String, &Device)> {
         let others = self.given.iter().filter(|given| given.resource == resource);
         let used: BTreeSet<&String> = others.flat_map(|given| &given.ids).collect();
@@ -150,7 +144,7 @@ impl Ledger {
         near: Option<Nodes>,
     ) -> Result<BTreeSet<String>, Refusal> {
         let mut free = self.free(resource);
-        // Near ones first, then those of which nobody knows where they are.
+        // Devices near the preferred NUMA nodes come first, then devices without topology information.
         free.sort_by_key(|(_, device)| match (near, device.nodes) {
             (Some(near), Some(nodes)) if near.and(nodes).count() > 0 => 0,
             (Some(_), Some(_)) => 2,
@@ -168,7 +162,8 @@ impl Ledger {
         Ok(available.into_iter().take(count).cloned().collect())
     }
 
-    /// The sets of nodes that so many devices can come from; anywhere if nobody knows where they are.
+    /// Returns the sets of NUMA nodes that can provide `count` devices; `None` (no preference) if no device has
+    /// topology information.
     fn hints_for(&self, resource: &str, count: usize, reusable: &BTreeSet<String>) -> Option<Vec<Hint>> {
         let all = self.devices.get(resource)?;
         let machine = Nodes::of(all.values().filter_map(|device| device.nodes).flat_map(Nodes::iter));
@@ -264,7 +259,7 @@ mod tests {
         ledger
     }
 
-    /// Gives all containers of a pod their devices, or none; says whether there were any.
+    /// Allocates devices to all containers of a pod or to none. Returns whether any were allocated.
     fn admit(ledger: &mut Ledger, pod: &Value) -> Result<bool, Refusal> {
         let (before, pod) = (ledger.clone(), Pod(pod));
         let mut containers = pod.init_containers().chain(pod.app_containers());
@@ -274,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_come_from_the_nodes_that_are_wanted_if_there_are_enough() {
+    fn devices_are_allocated_from_the_preferred_numa_nodes() {
         let mut ledger = Ledger::default();
         let device = |(id, node): (&str, Option<u32>)| {
             (id.to_owned(), Device { healthy: true, nodes: node.map(|node| Nodes::of([node])) })
@@ -305,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn no_device_has_two_owners_and_what_init_containers_had_is_used_again() {
+    fn devices_are_allocated_once_and_reused_from_init_containers() {
         let mut ledger = ledger();
         assert_eq!(ledger.counts()["example.com/d"], Counts { capacity: 4, allocatable: 3 });
         assert_eq!(admit(&mut ledger, &pod("p", 2, 1)), Ok(true));
@@ -332,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_devices_of_a_plug_in_that_is_gone() {
+    fn devices_of_a_disconnected_plugin_are_not_allocated() {
         let mut ledger = ledger();
         ledger.lost("example.com/d");
         assert_eq!(ledger.counts()["example.com/d"], Counts { capacity: 4, allocatable: 0 });

@@ -1,4 +1,4 @@
-//! The socket where device plug-ins register, and the streams by which they tell of their devices.
+//! Device plugin registration socket, and the ListAndWatch streams of registered plugins.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,17 +16,17 @@ use tonic::{Request, Response, Status};
 use super::{Device, Devices, Plugin};
 use crate::topology::Nodes;
 
-/// The version of the protocol that is spoken here.
+/// Supported device plugin API version.
 const VERSION: &str = "v1beta1";
-/// Where plug-ins look for a kubelet.
+/// File name of the registration socket, which plugins expect.
 const SOCKET: &str = "kubelet.sock";
 
-/// Opens the socket; gives what serves it.
+/// Opens the registration socket. Returns the future that serves it.
 pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
     let dir = &devices.0.dir;
     sys::create_dirs(dir, 0o750)?;
     let socket = dir.join(SOCKET);
-    // A predecessor's socket; that it is made anew is how plug-ins learn that they must register again.
+    // Plugins register again when they notice that the socket was re-created.
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)?;
     Ok(async move {
@@ -34,7 +34,7 @@ pub fn open(devices: Devices) -> io::Result<impl Future<Output = ()> + Send> {
         let served =
             Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await;
         if let Err(error) = served {
-            tracing::error!(%error, "device plug-ins can no longer register");
+            tracing::error!(%error, "the device plugin registration server failed");
         }
         std::future::pending::<()>().await;
     })
@@ -64,7 +64,7 @@ impl Registration for Service {
         if name.is_empty() || domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
             return Err(bad_name());
         }
-        // A socket of the directory and no other.
+        // The endpoint must be a socket in the plugin directory.
         if request.endpoint.contains('/') || request.endpoint.is_empty() {
             return Err(Status::invalid_argument(format!("invalid endpoint {:?}", request.endpoint)));
         }
@@ -72,7 +72,7 @@ impl Registration for Service {
         let (devices, resource) = (self.0.clone(), request.resource_name);
         tokio::spawn(async move {
             if let Err(status) = devices.follow(&resource, &socket, request.options).await {
-                tracing::warn!(resource, status = status.message(), "a device plug-in is gone");
+                tracing::warn!(resource, status = status.message(), "a device plugin disconnected");
             }
         });
         Ok(Response::new(v1beta1::Empty {}))
@@ -80,7 +80,7 @@ impl Registration for Service {
 }
 
 impl Devices {
-    /// Follows a plug-in until it goes or another takes its place.
+    /// Follows a plugin's ListAndWatch stream until it ends or another registration replaces it.
     async fn follow(
         &self,
         resource: &str,
@@ -99,7 +99,7 @@ impl Devices {
         self.plugins(|plugins| {
             plugins.insert(resource.to_owned(), Plugin { client, options, this: Arc::clone(&this) })
         });
-        tracing::info!(resource, "a device plug-in registered");
+        tracing::info!(resource, "a device plugin registered");
         let ended = loop {
             match stream.message().await {
                 Ok(Some(list)) if self.is_current(resource, &this) => {
@@ -107,7 +107,7 @@ impl Devices {
                     self.ledger().set(resource, devices);
                     self.tell();
                 }
-                // Another one speaks for the resource now.
+                // Another plugin has registered for the resource.
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => break Ok(()),
                 Err(status) => break Err(status),

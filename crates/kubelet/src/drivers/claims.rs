@@ -1,7 +1,7 @@
-//! Dynamic resources of a pod: what was allocated to its claims is prepared by drivers, and given to containers by device names.
+//! DRA manager: drivers prepare the allocated ResourceClaims of a pod, and containers get the devices by CDI name.
 //!
-//! What was prepared is in a file of the pod's directory, so that a kubelet that starts again gives it to containers and has it
-//! undone.
+//! A file in the pod's directory records the prepared claims, so that a restarted kubelet passes them to containers and
+//! unprepares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,61 +22,50 @@ use crate::pod::{Container, Pod};
 
 static CLAIMS: Resource = Resource::namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
 
-/// The file that says what was prepared.
+/// File name of the record of prepared claims.
 const FILE: &str = "claims.json";
-/// How long a driver may take.
+/// Timeout of a driver call.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Why a pod does not get its resources.
+/// The claims of a pod could not be prepared or unprepared.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// A claim cannot be used.
     #[error("resource claim {0}: {1}")]
     Claim(String, String),
-    /// The API server.
     #[error("resource claim {name}: {problem}")]
-    Api {
-        /// Which one.
-        name: String,
-        /// Why.
-        problem: String,
-    },
-    /// A driver is not there.
+    Api { name: String, problem: String },
     #[error("DRA driver {0} is not registered")]
     Absent(String),
-    /// A driver refuses.
     #[error("DRA driver {driver}: {problem}")]
     Driver {
-        /// Which one.
         driver: String,
-        /// Its words.
+        /// The driver's error message.
         problem: String,
     },
-    /// The machine.
     #[error("cannot write down what was prepared")]
     Io(#[from] std::io::Error),
 }
 
-/// The claims of all pods.
+/// Prepares and unprepares the ResourceClaims of pods.
 pub struct Claims {
     client: Client,
     drivers: Drivers,
     pods: PathBuf,
 }
 
-/// A device that was prepared.
+/// A prepared device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Device {
-    /// Which of the claim's requests it is for.
+    /// The requests of the claim that the device serves.
     requests: Vec<String>,
-    /// Its names for the runtime.
+    /// CDI device names.
     names: Vec<String>,
 }
 
-/// What one driver prepared of one claim.
+/// The devices that one driver prepared for one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Prepared {
-    /// What the pod calls the claim.
+    /// The name of the claim within the pod.
     name: String,
     driver: String,
     claim: v1::Claim,
@@ -84,12 +73,12 @@ struct Prepared {
 }
 
 impl Claims {
-    /// Claims of pods below the kubelet's directory.
+    /// Creates a manager for pods whose directories are below `root`.
     pub fn new(client: Client, drivers: Drivers, root: &Path) -> Self {
         Self { client, drivers, pods: root.join("pods") }
     }
 
-    /// Has all claims of a pod prepared; doing it again is fine.
+    /// Prepares all claims of a pod. Idempotent.
     pub async fn prepare(&self, pod: Pod<'_>) -> Result<(), ClaimError> {
         let wanted = pod.list("resourceClaims");
         let dir = self.pods.join(pod.uid());
@@ -112,12 +101,12 @@ impl Claims {
         Ok(())
     }
 
-    /// The names of the devices that a container gets.
+    /// Returns the CDI device names of a container.
     pub fn devices(&self, pod: Pod<'_>, container: Container<'_>) -> Vec<String> {
         names(&read(&self.pods.join(pod.uid())), container)
     }
 
-    /// Has undone what was prepared for a pod and is for nobody else.
+    /// Unprepares the claims of a pod that no other pod uses.
     pub async fn unprepare(&self, uid: &str) -> Result<(), ClaimError> {
         let dir = self.pods.join(uid);
         for one in blocking::in_place(|| self.of_pod_alone(&dir)) {
@@ -135,7 +124,7 @@ impl Claims {
         }
     }
 
-    /// What was prepared for a pod and is for no other.
+    /// Returns the prepared claims that no other pod uses.
     fn of_pod_alone(&self, dir: &Path) -> Vec<Prepared> {
         let others = fs::read_dir(&self.pods).into_iter().flatten().flatten().map(|entry| entry.path());
         let used: BTreeSet<String> =
@@ -170,7 +159,7 @@ impl Claims {
     }
 }
 
-/// What a pod calls a claim, and the claim's own name; nothing if it turned out that it needs none.
+/// Returns the name of a claim within the pod and the name of its ResourceClaim; `None` if no claim was needed.
 fn claim_of(pod: Pod<'_>, reference: &Value) -> Result<Option<(String, String)>, ClaimError> {
     let name = reference.str_at(&["name"]).unwrap_or_default().to_owned();
     if let Some(claim) = reference.str_at(&["resourceClaimName"]) {
@@ -196,7 +185,7 @@ fn is_usable(pod: Pod<'_>, claim: &Value) -> Result<(), ClaimError> {
     Ok(())
 }
 
-/// Which claims each driver has a part of.
+/// Groups claims by the drivers of their allocated devices.
 fn by_driver(claims: &[(String, Value)]) -> BTreeMap<String, Vec<(String, v1::Claim)>> {
     let mut drivers: BTreeMap<String, Vec<(String, v1::Claim)>> = BTreeMap::new();
     for (name, object) in claims {
@@ -215,14 +204,14 @@ fn by_driver(claims: &[(String, Value)]) -> BTreeMap<String, Vec<(String, v1::Cl
     drivers
 }
 
-/// The device names of what a container asks for: a whole claim, or one of its requests.
+/// Returns the CDI device names of the claims, or single requests of claims, that a container refers to.
 fn names(prepared: &[Prepared], container: Container<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for wanted in container.spec["resources"]["claims"].as_array().unwrap_or_default() {
         let (claim, request) = (wanted.str_at(&["name"]), wanted.str_at(&["request"]).unwrap_or_default());
         for one in prepared.iter().filter(|one| Some(one.name.as_str()) == claim) {
             let meant = |device: &&Device| {
-                // A request may have alternatives, of which one was chosen: `request/alternative`.
+                // A request with alternatives is reported as `request/alternative`.
                 let is = |given: &String| given == request || given.split('/').next() == Some(request);
                 request.is_empty() || device.requests.is_empty() || device.requests.iter().any(is)
             };
@@ -292,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_gets_the_devices_of_what_it_names() {
+    fn container_gets_the_devices_of_its_claims_and_requests() {
         let check = |claims: Value, expect: &[&str]| {
             let pod = value!({"spec": {"containers": [{"name": "c", "resources": {"claims": (claims.clone())}}]}});
             let container = Pod(&pod).app_containers().next().unwrap();
@@ -305,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_prepared_is_remembered() {
+    fn prepared_claims_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &prepared()).unwrap();
         assert_eq!(read(dir.path()), prepared());
@@ -313,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pod_for_which_a_claim_is_reserved_may_use_it() {
+    fn claim_is_usable_only_by_pods_it_is_reserved_for() {
         let pod = value!({"metadata": {"name": "p", "namespace": "n", "uid": "mine"}});
         let check = |status: Value, expect: &str| {
             let claim = value!({"metadata": {"name": "c"}, "status": (status)});

@@ -1,10 +1,11 @@
-//! Volumes of storage drivers: staged once a node, published once a pod, and taken back in the opposite order.
+//! CSI volumes: staged once per node, published once per pod, and undone in the opposite order.
 //!
 //! ```text
-//!   attached? ──> stage (global mount) ──> publish (pod's mount)   …   unpublish ──> the last pod gone? unstage
+//!   attached? ──> stage (global mount) ──> publish (pod's mount)   …   unpublish ──> last pod on the node? unstage
 //! ```
 //!
-//! What is to be undone is in a file beside a pod's mount before anything is done, so that a kubelet that starts again undoes it.
+//! The data for unpublishing is written to a file beside the pod's mount before the first call, so that a restarted
+//! kubelet can undo it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -35,51 +36,48 @@ use crate::volumes::VolumeError;
 static DRIVERS: Resource = Resource::cluster("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
 static ATTACHMENTS: Resource = Resource::cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
 
-/// The file that says what is to be undone.
+/// File name of the data for unpublishing.
 const DATA: &str = "vol_data.json";
-/// The file beside a global mount that says in which start of the machine it was made.
+/// File beside a global mount that contains the boot ID at the time of staging.
 const STAGED: &str = "staged";
-/// How long a driver may take for a volume.
+/// Timeout of a driver call.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How often it is asked whether a volume is attached, at first; each time half as often as before.
+/// First interval for checking whether a volume is attached; doubled after each check.
 const ATTACHED_EVERY: Duration = Duration::from_millis(500);
-/// How many times.
+/// Maximum number of these checks.
 const ATTACHED_ATTEMPTS: u32 = 7;
 
-/// Volumes of storage drivers.
+/// Mounts and unmounts CSI volumes.
 pub struct Csi {
     client: Client,
     drivers: Drivers,
     root: PathBuf,
     node_name: String,
-    /// Where it is told which volumes must stay attached.
+    /// Receives the volumes in use for the node status.
     situation: Arc<watch::Sender<Situation>>,
-    /// One change at a time for each volume.
+    /// Serializes changes per volume.
     locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// A volume as a pod or a PersistentVolume has it.
+/// A CSI volume of a pod or of a PersistentVolume.
 pub struct Wanted<'a> {
-    /// What the pod's directory for it is called.
+    /// Directory name of the volume in the pod's directory.
     pub name: &'a str,
-    /// The `csi` source.
     pub source: &'a Value,
-    /// The PersistentVolume's specification, unless the pod itself says everything.
+    /// The PersistentVolume's spec; `None` for an inline volume.
     pub persistent: Option<&'a Value>,
-    /// Whether the pod may only read it.
     pub read_only: bool,
 }
 
-/// A volume that is there.
+/// A published volume.
 pub struct Published {
-    /// Where.
     pub path: PathBuf,
-    /// Whether the kubelet is to give it to the pod's group.
+    /// Whether the kubelet must apply the pod's fsGroup.
     pub give_to_group: bool,
 }
 
 impl Csi {
-    /// Volumes below the kubelet's directory.
+    /// Creates a volume manager below the kubelet's directory.
     pub fn new(
         client: Client,
         drivers: Drivers,
@@ -93,8 +91,9 @@ impl Csi {
         csi
     }
 
-    // DEVIATION: a volume is mounted once it is attached and the node says that it uses it; upstream waits for the API server to have heard so.
-    /// Tells which volumes this node uses that somebody attached: they must not be detached.
+    // DEVIATION: a volume is mounted once it is attached and the kubelet has added it to `volumesInUse` locally;
+    // upstream waits until the API server has stored that.
+    /// Publishes the attached volumes in use for the node status, so that they are not detached.
     fn tell(&self) {
         let pods = fs::read_dir(self.pods()).into_iter().flatten().flatten();
         let all = pods.flat_map(|pod| volumes_of(&pod.path())).filter_map(|dir| Data::read(&dir));
@@ -105,11 +104,11 @@ impl Csi {
         self.situation.send_if_modified(|known| std::mem::replace(&mut known.volumes_in_use, names.clone()) != names);
     }
 
-    /// Makes a volume available to a pod; doing it again is fine.
+    /// Stages and publishes a volume for a pod. Idempotent.
     pub async fn publish(&self, pod: Pod<'_>, wanted: &Wanted<'_>) -> Result<Published, VolumeError> {
         let text = |field: &str| wanted.source.str_at(&[field]).unwrap_or_default();
         let driver = text("driver");
-        // A volume that a pod describes itself is that pod's alone.
+        // An inline volume belongs to one pod only.
         let handle = match wanted.persistent {
             Some(_) => text("volumeHandle").to_owned(),
             None => format!("csi-{}", super::sha256_hex(&format!("{}{}", pod.uid(), wanted.name))),
@@ -173,7 +172,7 @@ impl Csi {
         Ok(published)
     }
 
-    /// Takes back what a pod had of all drivers.
+    /// Unpublishes all CSI volumes of a pod.
     pub async fn unpublish(&self, uid: &str) -> Result<(), VolumeError> {
         for dir in blocking::in_place(|| volumes_of(&self.pods().join(uid))) {
             let Some(data) = blocking::in_place(|| Data::read(&dir)) else { continue };
@@ -209,13 +208,13 @@ impl Csi {
             .any(|other| other.driver == data.driver && other.handle == data.handle)
     }
 
-    /// Waits until somebody has attached the volume to this node; gives what is to be known of that.
+    /// Waits until the volume is attached to this node. Returns the attachment metadata.
     async fn attached(&self, driver: &str, handle: &str) -> Result<HashMap<String, String>, VolumeError> {
         let name = format!("csi-{}", super::sha256_hex(&format!("{handle}{driver}{}", self.node_name)));
         let mut wait = ATTACHED_EVERY;
         for _ in 0..ATTACHED_ATTEMPTS {
             match self.client.get(&Target::named(&ATTACHMENTS, "", name.as_str())).await {
-                // One that is about to go may be gone before it is used.
+                // A VolumeAttachment that is being deleted may be detached before the volume is used.
                 Ok(found) if found["status"]["attached"].as_bool() == Some(true) && !Meta::of(&found).is_deleting() => {
                     return Ok(strings(&found["status"]["attachmentMetadata"]));
                 }
@@ -277,7 +276,7 @@ impl Csi {
     }
 }
 
-/// What a driver's object says of it.
+/// The properties of a driver from its CSIDriver object.
 struct About {
     attach: bool,
     pod_info: bool,
@@ -306,14 +305,14 @@ impl About {
     }
 }
 
-/// What is to be undone for one volume of one pod.
+/// The data for unpublishing one volume of one pod.
 struct Data {
     driver: String,
     handle: String,
-    /// Whether somebody attached it to this node.
+    /// Whether the volume was attached to this node with a VolumeAttachment.
     attached: bool,
     staged: bool,
-    /// The start of the machine in which it was published: another one has forgotten all mounts.
+    /// Boot ID at the time of publishing: mounts do not survive a reboot.
     published: String,
 }
 
@@ -338,14 +337,15 @@ impl Data {
     }
 }
 
-/// Removes where a volume was staged. Only what is empty goes: whatever a driver left mounted is not ours to delete.
+/// Removes the staging directory. Removes only empty directories, so that a volume left mounted by a driver is not
+/// deleted.
 fn remove_staging(staging: &Path) {
     let _ = fs::remove_file(staging.with_file_name(STAGED));
     let _ = fs::remove_dir(staging);
     let _ = staging.parent().map(fs::remove_dir);
 }
 
-/// This start of the machine.
+/// Returns the boot ID of the host.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -409,7 +409,7 @@ fn strings(value: &Value) -> HashMap<String, String> {
     entries.filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned()))).collect()
 }
 
-/// The directories of a pod's volumes of drivers.
+/// Returns the directories of a pod's CSI volumes.
 fn volumes_of(pod: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(pod.join("volumes/kubernetes.io~csi")).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_described_as_its_claim_wants_it() {
+    fn volume_capability_follows_the_access_mode() {
         let pod = value!({"metadata": {"uid": "u"}, "spec": {"securityContext": {"fsGroup": 5}}});
         let source = value!({"driver": "d", "fsType": "ext4"});
         let check = |spec: Value, mode: Mode, block: bool| {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelet_gives_volumes_to_groups_as_the_driver_says() {
+    fn fs_group_is_applied_according_to_fs_group_policy() {
         let check = |policy: &str, mode: &str, kind: &str, expect: bool| {
             let source = value!({"fsType": kind});
             let spec = value!({"accessModes": [mode]});

@@ -1,4 +1,4 @@
-//! The CSINode object: which storage drivers a node has, and by which name each knows the node.
+//! The CSINode object: the CSI drivers of a node and the node ID of each.
 
 use client::{Client, Error, Patch, Target, WriteOptions};
 use machinery::meta::Meta;
@@ -8,7 +8,7 @@ use reconcile::kinds;
 
 static CSI_NODES: Resource = Resource::cluster("storage.k8s.io", "v1", "csinodes", "CSINode");
 
-/// Adds a driver, and to the node what the driver says of its place.
+/// Adds a driver to the CSINode, and its topology labels to the Node.
 pub async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoResponse) -> Result<(), Error> {
     let segments = about.accessible_topology.clone().unwrap_or_default().segments;
     if !segments.is_empty() {
@@ -29,7 +29,7 @@ pub async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoRes
             {"apiVersion": "v1", "kind": "Node", "name": node, "uid": (Meta::of(&owner).uid())}]},
         "spec": {"drivers": [driver]}});
     match client.create(&Target::all(&CSI_NODES), &object, &WriteOptions::default()).await {
-        // Another driver came first.
+        // Another driver created the object concurrently.
         Err(error) if error.is_already_exists() => {
             client.patch(&target, &change, &WriteOptions::default()).await.map(drop)
         }
@@ -37,7 +37,7 @@ pub async fn add(client: &Client, node: &str, name: &str, about: &NodeGetInfoRes
     }
 }
 
-/// Takes a driver out.
+/// Removes a driver from the CSINode.
 pub async fn remove(client: &Client, node: &str, name: &str) -> Result<(), Error> {
     let patch = Patch::Strategic(value!({"spec": {"drivers": [{"$patch": "delete", "name": name}]}}));
     match client.patch(&Target::named(&CSI_NODES, "", node), &patch, &WriteOptions::default()).await {

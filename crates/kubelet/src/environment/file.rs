@@ -1,6 +1,6 @@
-//! Files with variables that containers write for each other: one `NAME='value'` after the other, whatever the value holds.
+//! Environment files for `fileKeyRef`: a sequence of `NAME='value'`; the value may contain anything except a quote.
 
-/// The value of a name; nothing if the file does not have it, and what is wrong with the file if it cannot be read to the end.
+/// Returns the value of a name, or `None` if the file lacks it. Fails if the file is malformed.
 pub fn find(text: &str, name: &str) -> Result<Option<String>, String> {
     let mut rest = text;
     let mut found = None;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_quoted_and_may_hold_anything_but_a_quote() {
+    fn quoted_values_may_contain_anything_except_a_quote() {
         let text = "# of the database\n\n  DB='addr = #1'  # main\nEMPTY=''\nLONG = 'two\nlines'\nDB='later'\n";
         let check = |name: &str, expect: Option<&str>| {
             assert_eq!(find(text, name).unwrap().as_deref(), expect, "{name}");

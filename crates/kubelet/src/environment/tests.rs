@@ -1,4 +1,4 @@
-//! Variables as containers see them.
+//! Tests of container environment variables.
 
 use machinery::value;
 
@@ -25,7 +25,7 @@ fn variables(spec: &Value, services: &[Value]) -> Result<Vec<String>, Environmen
 }
 
 #[test]
-fn variables_come_from_everywhere_and_refer_to_those_before_them() {
+fn variables_come_from_all_sources_and_refer_to_earlier_ones() {
     let spec = value!({"name": "x", "envFrom": [{"configMapRef": {"name": "c"}, "prefix": "P_"}],
         "resources": {"limits": {"cpu": "1500m"}},
         "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(P_KEY)-$$(A)-$(NONE)-$"},
@@ -52,7 +52,7 @@ fn variables_come_from_everywhere_and_refer_to_those_before_them() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_references_are_named_in_the_error() {
     let check = |env: Value, expect: &str| {
         assert_eq!(variables(&value!({"name": "x", "env": [env]}), &[]).unwrap_err().to_string(), expect);
     };
@@ -65,7 +65,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn services_become_variables_as_docker_links_were() {
+fn services_become_docker_link_variables() {
     let service = |namespace: &str, name: &str| {
         value!({"metadata": {"namespace": namespace, "name": name},
         "spec": {"clusterIP": "10.0.0.10", "ports": [{"name": "web-ui", "port": 80, "protocol": "TCP"}]}})
@@ -87,7 +87,7 @@ fn services_become_variables_as_docker_links_were() {
 }
 
 #[test]
-fn a_variable_comes_from_a_file_of_a_volume() {
+fn variable_is_read_from_a_file_of_a_volume() {
     let check = |path: &str, key: &str, optional: bool, expect: Result<&[&str], &str>| {
         let reference = value!({"volumeName": "v", "path": path, "key": key, "optional": optional});
         let spec = value!({"name": "x", "env": [{"name": "A", "valueFrom": {"fileKeyRef": reference}}]});

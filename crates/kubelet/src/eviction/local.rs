@@ -1,4 +1,4 @@
-//! Pods that write more to the node's disk than they may.
+//! Local storage eviction: pods that exceed their ephemeral-storage limits or emptyDir size limits.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::pod::Pod;
 use crate::resources;
 use crate::usage::Taken;
 
-/// What a pod has on the node's disk.
+/// Disk usage of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// In emptyDir volumes, by name.
+    /// emptyDir volumes by name.
     pub volumes: BTreeMap<String, Taken>,
-    /// In the roots and logs of its containers, by name.
+    /// Writable layers and logs of containers by name.
     pub containers: BTreeMap<String, Taken>,
-    /// In files of the kubelet that its containers can write: its hosts file and its termination logs.
+    /// Kubelet files that containers can write: the hosts file and the termination logs.
     pub own: Taken,
 }
 
 impl Written {
-    /// All of it; what is in memory is not on the disk.
+    /// Returns the total disk usage; excludes emptyDir volumes in memory.
     pub fn total(&self, pod: Pod<'_>) -> Taken {
         let in_memory = |name: &str| {
             let found = pod.list("volumes").iter().find(|volume| volume.str_at(&["name"]) == Some(name));
@@ -33,7 +33,7 @@ impl Written {
     }
 }
 
-/// The names of a pod's emptyDir volumes.
+/// Returns the names of a pod's emptyDir volumes.
 pub fn empty_dirs(pod: Pod<'_>) -> impl Iterator<Item = &str> {
     pod.list("volumes")
         .iter()
@@ -41,13 +41,13 @@ pub fn empty_dirs(pod: Pod<'_>) -> impl Iterator<Item = &str> {
         .filter_map(|volume| volume.str_at(&["name"]))
 }
 
-/// Whether a pod is limited at all, so that it must be measured.
+/// Whether a pod has any ephemeral storage limit, so that its usage must be measured.
 pub fn is_limited(pod: Pod<'_>) -> bool {
     pod.list("volumes").iter().any(|volume| size_limit(volume).is_some())
         || pod.containers().any(|container| storage_limit(container.spec).is_some())
 }
 
-/// Why a pod must go, if it has written too much, in upstream's words.
+/// Returns upstream's eviction message if a pod exceeds a limit.
 pub fn excess(pod: Pod<'_>, written: &Written) -> Option<String> {
     let volumes = pod.list("volumes").iter().filter_map(|volume| {
         let (name, limit) = (volume.str_at(&["name"])?, size_limit(volume)?);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_goes_for_a_volume_a_container_or_all_together() {
+    fn pod_is_evicted_for_volume_container_or_pod_limits() {
         let container =
             |name: &str, limit: &str| value!({"name": name, "resources": {"limits": {"ephemeral-storage": limit}}});
         let pod = value!({"spec": {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "8Ki"}}],
@@ -116,9 +116,9 @@ mod tests {
         check(8, 4, 3, "Pod ephemeral local storage usage exceeds the total limit of containers 14Ki. ");
     }
 
-    /// A pod once filled the node's disk through its hosts file (CVE-2020-8557).
+    /// A pod could fill the node's disk through its hosts file (CVE-2020-8557).
     #[test]
-    fn what_a_pod_writes_into_its_hosts_file_counts() {
+    fn hosts_file_counts_towards_ephemeral_storage() {
         let limits = value!({"limits": {"ephemeral-storage": "4Ki"}});
         let pod = value!({"spec": {"containers": [{"name": "a", "resources": limits}]}});
         let own = Taken { bytes: 8 << 10, inodes: 1 };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_memory_is_not_on_the_disk_and_who_has_no_limit_is_not_measured() {
+    fn memory_volumes_do_not_count_and_unlimited_pods_are_not_measured() {
         let limits = value!({"limits": {"ephemeral-storage": "4Ki"}});
         let pod = value!({"spec": {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}],
             "containers": [{"name": "a", "resources": limits}]}});

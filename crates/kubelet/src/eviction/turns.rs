@@ -1,10 +1,11 @@
-//! The order in which the nodes of one machine evict pods for a disk that they share.
+//! Eviction order among the kubelets of one host that share a disk.
 //!
-//! A disk that is full is full for every node that has pods on it, and room that the pods of one node give back is room for all. The kubelets
-//! that share a disk therefore agree which of them evicts the next pod: each keeps a file that states the rank of the pod it would evict, the
-//! one whose pod ranks first evicts, and the others wait until that pod is gone. See `docs/decisions/024-nodes-that-share-a-disk.md`.
+//! A full disk is full for every node with pods on it, and space freed by one node is available to all. The kubelets
+//! that share a disk therefore agree on the next eviction. Each kubelet keeps a file with the rank of the pod it would
+//! evict. The kubelet whose pod ranks first evicts it; the others wait until that pod is cleaned up. See
+//! `docs/decisions/024-nodes-that-share-a-disk.md`.
 //!
-//! A kubelet holds a lock on its file for as long as it runs, so the kernel withdraws the statement of one that was killed.
+//! A kubelet holds a lock on its file while it runs, so the kernel withdraws the statement of a killed kubelet.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,29 +18,28 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::Rank;
 
-/// Where the kubelets of a machine state their candidates, by the number of the disk.
+/// Directory of the kubelets' statements, with one subdirectory per device number.
 pub const DIR: &str = "/run/knarr/eviction";
-/// How long a kubelet waits for another one to look at the disk. It looks every ten seconds and may be busy measuring.
+/// Timeout for another kubelet to measure the disk. Kubelets measure every ten seconds and may take longer.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a kubelet may take for one eviction, grace period and cleanup included, before the others go on without it.
+/// Timeout for an eviction by another kubelet, including grace period and cleanup.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(120);
-/// A statement has a fixed size, so that a new one overwrites the old one in one write.
+/// Fixed size of a statement, so that a single write replaces the previous one.
 const STATEMENT_BYTES: usize = 96;
-/// Kubelets that share a disk.
+/// Maximum number of kubelets that share a disk.
 const PEERS_MAX: usize = 1024;
 
-/// What a kubelet states about a disk.
+/// The state of a kubelet regarding a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Statement {
-    /// It has no pod to evict: its thresholds are met, or no pod of it would free anything.
+    /// The kubelet has no pod to evict: its thresholds are met, or no eviction would free anything.
     Nothing,
-    /// The rank of the pod that it would evict.
+    /// The rank of the pod that the kubelet would evict.
     Candidate(Rank),
-    /// It is evicting a pod.
+    /// The kubelet is evicting a pod.
     Evicting,
 }
 
-/// Another kubelet's statement.
 #[derive(Clone, Debug)]
 struct Peer {
     name: String,
@@ -47,13 +47,13 @@ struct Peer {
     stated_at: SystemTime,
 }
 
-/// This kubelet's part in the order.
+/// This kubelet's membership in the eviction order.
 #[derive(Debug)]
 pub struct Turns {
     dir: PathBuf,
     file: File,
     name: String,
-    /// Since when it has had a candidate without interruption.
+    /// Start of the uninterrupted period with a candidate.
     candidate_since: Option<SystemTime>,
 }
 
@@ -87,8 +87,8 @@ impl Turns {
         self.write_statement(Statement::Nothing)
     }
 
-    /// States the rank of the pod that this node would evict, and returns whether it is this node's turn. If it is, the other nodes wait
-    /// until the next statement.
+    /// States the rank of the pod that this node would evict. Returns whether it is this node's turn; if so, the other
+    /// nodes wait until its next statement.
     pub fn claim_turn(&mut self, rank: Rank, now: SystemTime) -> io::Result<bool> {
         self.write_statement(Statement::Candidate(rank))?;
         let since = *self.candidate_since.get_or_insert(now);
@@ -103,7 +103,7 @@ impl Turns {
         self.file.write_all_at(format!("{statement:<STATEMENT_BYTES$}").as_bytes(), 0)
     }
 
-    /// What the other kubelets state. The files of those that no longer run are removed.
+    /// Returns the statements of the other kubelets. Removes the files of kubelets that no longer run.
     fn read_peers(&self) -> io::Result<Vec<Peer>> {
         let mut peers = Vec::new();
         for entry in fs::read_dir(&self.dir)?.flatten().take(PEERS_MAX) {
@@ -124,8 +124,8 @@ impl Turns {
     }
 }
 
-/// Whether the candidate that a kubelet has had since `since` ranks before those of all others. A kubelet that has not looked at the disk
-/// since then may have a better one, so it is waited for, but not for ever.
+/// Whether the candidate that a kubelet has had since `since` ranks before those of all others. A kubelet that has not
+/// measured the disk since then may have a better one; it is waited for up to [`PEER_TIMEOUT`].
 fn is_first(own: (&str, Rank), since: SystemTime, now: SystemTime, peers: &[Peer]) -> bool {
     let age = |at: SystemTime| now.duration_since(at).unwrap_or_default();
     peers.iter().all(|peer| match peer.statement {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_are_read_as_they_are_written() {
+    fn statements_round_trip() {
         for statement in
             [Statement::Nothing, Statement::Evicting, Statement::Candidate(rank(true, i64::MIN, i128::from(u64::MAX)))]
         {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_evicts_when_every_other_one_has_looked_and_none_has_a_better_candidate() {
+    fn kubelet_evicts_after_all_peers_measured_without_a_better_candidate() {
         let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let check = |now: u64, statement: Statement, stated_at: u64, expect: bool| {
             let peer = Peer { name: "b".into(), statement: Some(statement), stated_at: at(stated_at) };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_nodes_that_share_a_disk_the_one_with_the_greedier_pod_evicts() {
+    fn node_with_the_larger_excess_evicts_on_a_shared_disk() {
         let dir = tempfile::tempdir().unwrap();
         let mut nodes = ["one", "two"].map(|node| Turns::enlist(dir.path(), dir.path(), node).unwrap());
         let (modest, greedy) = (rank(false, 0, 10), rank(false, 0, 1000));

@@ -1,4 +1,4 @@
-//! Dead containers, which go with their logs before a pod is evicted for room on the disk.
+//! Garbage collection of dead containers and their logs, before a pod is evicted for disk space.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::observed::labels;
 use crate::pod::Pod;
 
-/// Removes the containers of pods that have ended.
+/// Removes the containers of terminated pods.
 pub async fn collect(context: &Context, pods: &[Arc<Value>]) {
     let state = Some(v1::ContainerStateValue { state: v1::ContainerState::ContainerExited.into() });
     let filter = Some(v1::ContainerFilter { state, ..Default::default() });
@@ -33,10 +33,10 @@ pub async fn collect(context: &Context, pods: &[Arc<Value>]) {
     }
 }
 
-/// The containers to remove: those whose pod has ended and has its final status in the API server. A pod that can still restart its
-/// containers keeps them: restart counts, back-offs and previous logs come from them.
+/// Returns the containers to remove: those of terminated pods whose final status is in the API server. A pod that can
+/// still restart its containers keeps them, since restart counts, backoffs and previous logs come from them.
 fn plan<'a>(containers: &'a [v1::Container], pods: &[Arc<Value>]) -> Vec<&'a v1::Container> {
-    // Without an API server, the dead containers of a static pod are the only record that it has run.
+    // Without an API server, the dead containers of a static pod are the only record that it ran.
     let ended = pods.iter().map(|pod| Pod(pod)).filter(|pod| pod.is_ended() && !pod.is_static());
     let ended: BTreeSet<&str> = ended.map(Pod::uid).collect();
     let is_dead = |container: &&v1::Container| {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_exited_containers_of_pods_that_have_ended_are_removed() {
+    fn only_exited_containers_of_terminated_pods_are_removed() {
         let pod = |uid: &str, phase: &str| Arc::new(value!({"metadata": {"uid": uid}, "status": {"phase": phase}}));
         let pods = [pod("done", "Succeeded"), pod("evicted", "Failed"), pod("active", "Running")];
         let container = |id: &str, uid: &str, state: v1::ContainerState| v1::Container {

@@ -1,4 +1,4 @@
-//! Images that nobody uses: removed when the disk is too full, or when nobody has used them for too long.
+//! Image garbage collection: unused images are removed when the disk is too full or when they exceed the maximum age.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::usage::Disk;
 
-/// An image that nobody uses.
+/// An unused image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Unused {
     id: String,
     bytes: u64,
-    /// For how long.
+    /// Time since the image was last seen in use.
     age: Duration,
 }
 
-/// Removes what must go; remembers since when each image is unused.
+/// Removes images that are due, and updates the times since which images are unused.
 pub async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, pressing: bool) {
     let mut client = context.runtime.images.clone();
     let images = client.list_images(v1::ListImagesRequest::default()).await;
@@ -44,19 +44,19 @@ pub async fn collect(context: &Context, unused: &mut BTreeMap<String, Instant>, 
     for image in plan(&context.config, candidates, Disk::of(&context.config.root_dir), pressing) {
         let spec = v1::ImageSpec { image: image.id.clone(), ..Default::default() };
         match client.remove_image(v1::RemoveImageRequest { image: Some(spec) }).await {
-            Ok(_) => tracing::info!(image = image.id, bytes = image.bytes, "removed an image that nobody uses"),
-            Err(status) => tracing::warn!(image = image.id, status = status.message(), "an image cannot be removed"),
+            Ok(_) => tracing::info!(image = image.id, bytes = image.bytes, "removed an unused image"),
+            Err(status) => tracing::warn!(image = image.id, status = status.message(), "failed to remove an image"),
         }
     }
 }
 
-/// Which images go, the longest unused first.
+/// Returns the images to remove, the longest unused first.
 fn plan(config: &Config, mut candidates: Vec<Unused>, disk: Disk, pressing: bool) -> Vec<Unused> {
     candidates.sort_by_key(|image| std::cmp::Reverse(image.age));
     let taken = disk.capacity - disk.available;
     let full = u128::from(taken) * 100 >= u128::from(disk.capacity.max(1)) * u128::from(config.image_gc_high);
     let goal = u128::from(disk.capacity) * u128::from(config.image_gc_low) / 100;
-    // Before a pod must go for want of room, all that nobody uses goes.
+    // Under disk pressure all unused images are removed before a pod is evicted.
     let mut to_free = match (pressing, full) {
         (true, _) => u128::MAX,
         (false, true) => u128::from(taken).saturating_sub(goal),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_unused_go_until_there_is_room_and_the_too_old_go_anyway() {
+    fn longest_unused_images_are_removed_first_and_expired_ones_always() {
         let check = |percent: u64, max_age: u64, pressing: bool, expect: &[&str]| {
             let mut config = Config::new("n");
             config.image_gc_max_age = Duration::from_secs(max_age);

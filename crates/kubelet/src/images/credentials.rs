@@ -1,4 +1,4 @@
-//! Credentials for a registry out of the secrets of a pod.
+//! Registry credentials from image pull secrets.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,16 +9,14 @@ use super::verification::SecretUse;
 use crate::drivers::sha256_hex;
 use crate::environment::secret_entries;
 
-/// A login and the secret that it is from.
+/// A registry credential and its Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Credential {
-    /// What a registry is told.
     pub auth: v1::AuthConfig,
-    /// Where it is from.
     pub secret: SecretUse,
 }
 
-/// The credentials that may fit an image, the most exact first.
+/// Returns the credentials that match an image, the most specific first.
 pub fn of(secrets: &[Value], image: &str) -> Vec<Credential> {
     let (host, path) = parts(image);
     let mut found: Vec<(usize, Credential)> = Vec::new();
@@ -47,7 +45,7 @@ fn used(secret: &Value, auth: &v1::AuthConfig) -> SecretUse {
     SecretUse { uid: text("uid"), namespace: text("namespace"), name: text("name"), hash }
 }
 
-/// The registry of an image and the rest of its name.
+/// Splits an image name into its registry and the rest.
 fn parts(image: &str) -> (String, String) {
     match image.split_once('/') {
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (host.to_owned(), path.to_owned()),
@@ -55,14 +53,14 @@ fn parts(image: &str) -> (String, String) {
     }
 }
 
-/// How exactly an entry names a registry, if it does: by the length of its path.
+/// Returns the length of the entry's path, as its specificity, if the entry matches a registry and path.
 fn fit(entry: &str, host: &str, path: &str) -> Option<usize> {
     let entry = entry.trim_start_matches("https://").trim_start_matches("http://");
     let (of_host, of_path) = entry.split_once('/').unwrap_or((entry, ""));
     let docker = |host: &str| matches!(host, "docker.io" | "index.docker.io" | "registry-1.docker.io");
     let same = of_host == host || docker(of_host) && docker(host) || wildcard(of_host, host);
     let of_path = of_path.trim_end_matches('/');
-    // Docker's own entry ends in its API version.
+    // Docker Hub's entry ends with its API version.
     let of_path = if matches!(of_path, "v1" | "v2") { "" } else { of_path };
     (same && path.starts_with(of_path)).then_some(of_path.len())
 }
@@ -84,7 +82,8 @@ fn read(entry: &Value) -> v1::AuthConfig {
         username: text("username"),
         password: text("password"),
         identity_token: text("identitytoken"),
-        // Whose it is was decided here; containerd cannot read a host with a port and then uses nothing.
+        // The server address stays empty, since matching was done here: containerd cannot parse a host with a port and
+        // would ignore the credential.
         ..Default::default()
     };
     let decoded = STANDARD.decode(text("auth")).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_exact_entry_for_a_registry_comes_first() {
+    fn most_specific_registry_entry_comes_first() {
         let config = r#"{"auths": {"r.example": {"username": "a", "password": "p"}, "r.example/team": {"auth": "YjpxOnI="},
             "*.example": {"username": "w"}, "https://index.docker.io/v1/": {"username": "d"}}}"#;
         let secret = value!({"data": {".dockerconfigjson": (STANDARD.encode(config))}});

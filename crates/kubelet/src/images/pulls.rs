@@ -1,8 +1,8 @@
-//! What was pulled by whom, in files: a kubelet that starts again must not give a private image to others.
+//! Image pull records: a restarted kubelet must not give private images to pods without credentials.
 //!
 //! ```text
-//! image_manager/pulling/sha256-<image>      a pull that has begun; if it is found at a start, nobody knows by whom
-//! image_manager/pulled/sha256-<reference>   who pulled the image that the runtime calls so
+//! image_manager/pulling/sha256-<image>      a pull in progress; one left by a previous kubelet has unknown credentials
+//! image_manager/pulled/sha256-<reference>   the credentials that pulled the image with this runtime reference
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,30 +19,30 @@ use crate::drivers::sha256_hex;
 
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 
-/// The files, and what is under way.
+/// The record files and the pulls in progress.
 pub struct Pulls {
     dir: PathBuf,
     rules: Verification,
-    // One at a time: whoever decides by a record must not see it half replaced.
+    // Held during every access, so that no decision is based on a partly updated record.
     state: Mutex<State>,
 }
 
-/// How many pulls of an image are under way.
+/// Number of pulls in progress by image.
 type State = BTreeMap<String, usize>;
 
 impl Pulls {
-    /// Those that are kept under a kubelet's directory.
+    /// Opens the records below the kubelet's directory.
     pub fn new(root_dir: &Path, rules: Verification) -> Self {
         Self { dir: root_dir.join("image_manager"), rules, state: Mutex::default() }
     }
 
-    /// Whether a pod with these secrets may use an image that is there. Who cannot be looked up may not.
+    /// Whether a pod with these secrets may use an image that is present; false if its record cannot be read.
     pub async fn may_use(&self, image: &str, reference: &str, secrets: &[SecretUse]) -> bool {
         let state = self.state.lock().await;
         let record = match blocking::in_place(|| self.record(reference)) {
             Ok(record) => record,
             Err(error) => {
-                tracing::error!(%error, reference, "it cannot be read who pulled an image");
+                tracing::error!(%error, reference, "failed to read an image pull record");
                 return false;
             }
         };
@@ -54,10 +54,10 @@ impl Pulls {
         match self.rules.verdict(image, known, secrets) {
             Verdict::Allowed => true,
             Verdict::AllowedBy(secret) => {
-                // Without it the next one is asked again, no more.
+                // If the record cannot be written, the next check only repeats this decision.
                 let written = blocking::in_place(|| self.write(&state, image, reference, Some(Some(secret))));
                 if let Err(error) = written {
-                    tracing::warn!(%error, reference, "it cannot be written down who may use an image");
+                    tracing::warn!(%error, reference, "failed to update an image pull record");
                 }
                 true
             }
@@ -65,7 +65,7 @@ impl Pulls {
         }
     }
 
-    /// Writes down that a pull begins.
+    /// Records the start of a pull.
     pub async fn begin(&self, image: &str) -> io::Result<()> {
         let mut state = self.state.lock().await;
         let intent = value!({"apiVersion": VERSION, "kind": "ImagePullIntent", "image": image});
@@ -74,14 +74,14 @@ impl Pulls {
         Ok(())
     }
 
-    /// Writes down how a pull ended: as what, and by which secret, if it needed one.
+    /// Records the end of a pull: the image reference and the secret that was used, if any.
     pub async fn end(&self, image: &str, pulled: Option<(&str, Option<&SecretUse>)>) {
         let mut state = self.state.lock().await;
         if let Some((reference, by)) = pulled
             && let Err(error) = blocking::in_place(|| self.write(&state, image, reference, Some(by)))
         {
-            // What was begun stays on the disk: the image is not taken for one that was here before.
-            tracing::error!(%error, image, "it cannot be written down who pulled an image");
+            // The pull intent stays on disk, so that the image is not treated as preloaded.
+            tracing::error!(%error, image, "failed to write an image pull record");
             return;
         }
         let left = state.get(image).copied().unwrap_or_default().saturating_sub(1);
@@ -91,12 +91,13 @@ impl Pulls {
         }
         state.remove(image);
         if let Err(error) = blocking::in_place(|| remove(&self.intent(image))) {
-            tracing::error!(%error, image, "it cannot be written down that a pull is over");
+            tracing::error!(%error, image, "failed to remove an image pull intent");
         }
     }
 
-    /// Brings the files in line with the images that are there: what an earlier kubelet began to pull was pulled by
-    /// nobody who is known, and what is gone was pulled by nobody. `images` is asked while nothing else changes.
+    /// Reconciles the records with the images of the runtime. Pulls started by a previous kubelet are recorded without
+    /// credentials, and records of removed images are deleted. `images` is awaited under the lock, so no record changes
+    /// meanwhile.
     pub async fn settle<E>(&self, images: impl Future<Output = Result<Vec<v1::Image>, E>>) -> Result<(), E> {
         let state = self.state.lock().await;
         let images = images.await?;
@@ -105,7 +106,7 @@ impl Pulls {
     }
 
     fn settle_with(&self, state: &MutexGuard<'_, State>, images: &[v1::Image]) {
-        let failed = |error: io::Error| tracing::error!(%error, "files about pulls cannot be read");
+        let failed = |error: io::Error| tracing::error!(%error, "failed to reconcile the image pull records");
         for intent in self.list("pulling").map_err(failed).unwrap_or_default() {
             let image = intent.1.str_at(&["image"]).unwrap_or_default();
             let found =
@@ -127,7 +128,7 @@ impl Pulls {
         self.dir.join("pulling").join(file(image))
     }
 
-    /// Adds to what is known of an image: who pulled it, if that is known.
+    /// Adds a pull and its credentials, if known, to the record of an image.
     fn write(
         &self,
         _alone: &MutexGuard<'_, State>,
@@ -135,7 +136,7 @@ impl Pulls {
         reference: &str,
         by: Option<Option<&SecretUse>>,
     ) -> io::Result<()> {
-        // One that cannot be read is written anew: that allows less, never more.
+        // An unreadable record is replaced: the new one allows less, never more.
         let before = self.record(reference).ok().flatten();
         let mut record = before.clone().unwrap_or_default();
         let changed = by.is_some_and(|by| verification::add(&mut record, image, by));
@@ -155,7 +156,7 @@ impl Pulls {
         Ok(Some(read(&value)))
     }
 
-    /// All files of one kind that can be read, and what they say.
+    /// Reads all files of one kind; ignores unreadable ones.
     fn list(&self, kind: &str) -> io::Result<Vec<(PathBuf, Value)>> {
         let mut all = Vec::new();
         let entries = match fs::read_dir(self.dir.join(kind)) {
@@ -178,7 +179,7 @@ fn file(name: &str) -> String {
     format!("sha256-{}", sha256_hex(name))
 }
 
-/// Writes a file, whole or not at all, for no other eyes.
+/// Replaces a file atomically, readable by its owner only.
 fn put(path: &Path, value: &Value) -> io::Result<()> {
     sys::create_dirs(path.parent().expect("a file of ours is in a directory"), 0o700)?;
     sys::replace_file(path, json::to_string(value).as_bytes(), 0o600)
@@ -191,7 +192,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether two names mean one image; one without a tag means its latest.
+/// Whether two image names are equal; a name without a tag means `latest`.
 fn same(a: &str, b: &str) -> bool {
     let whole = |image: &str| {
         let repository = verification::repository(image);
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_pulled_an_image_is_known_to_the_next_kubelet() {
+    async fn pull_records_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let pulls = || Pulls::new(dir.path(), Verification::default());
         assert!(pulls().may_use(IMAGE, "id", &[]).await, "it was here before");
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_cut_off_is_nobodys_and_what_is_gone_is_forgotten() {
+    async fn interrupted_pulls_have_no_credentials_and_removed_images_no_record() {
         let dir = tempfile::tempdir().unwrap();
         let pulls = || Pulls::new(dir.path(), Verification::default());
         pulls().begin("busybox").await.unwrap();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_that_cannot_be_read_allows_nothing() {
+    async fn unreadable_record_allows_no_use() {
         let dir = tempfile::tempdir().unwrap();
         let pulls = Pulls::new(dir.path(), Verification::default());
         pulls.end(IMAGE, Some(("id", None))).await;

@@ -1,35 +1,35 @@
-//! Who may use an image that is there: whoever could have pulled it.
+//! Image pull credential verification: a pod may use a present image only with credentials that could have pulled it.
 
 use std::collections::BTreeMap;
 
-/// Past so many secrets of an image, another that fits is believed without being written down: namespaces come and go.
+/// Maximum number of recorded secrets per image. Further matching secrets are accepted without a record, since
+/// namespaces are created and deleted continuously.
 const SECRETS_MAX: usize = 100;
 
-/// Whose right to an image is looked at.
+/// `imagePullCredentialsVerificationPolicy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Verification {
-    /// Nobody's.
+    /// `NeverVerify`.
     Never,
-    /// That to images which this kubelet pulled.
+    /// `NeverVerifyPreloadedImages`: verifies images that this kubelet pulled.
     #[default]
     UnlessPreloaded,
-    /// That to images which are not on a list: repositories, or the beginnings of their names up to a `/`.
+    /// `NeverVerifyAllowlistedImages`: verifies images that match no entry of the allowlist.
     UnlessListed(Vec<Listed>),
-    /// Everybody's.
+    /// `AlwaysVerify`.
     Always,
 }
 
-/// An entry of the list.
+/// An entry of `preloadedImagesVerificationAllowlist`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// One repository.
     Repository(String),
-    /// All that begin so.
+    /// All repositories with this prefix, which ends with `/`.
     Prefix(String),
 }
 
 impl Listed {
-    /// Reads an entry, `registry/path` or `registry/path/*`.
+    /// Parses an entry: `registry/path` or `registry/path/*`.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (rest, is_prefix) = text.strip_suffix('*').map_or((text, false), |rest| (rest, true));
         if text != text.trim() {
@@ -58,16 +58,13 @@ impl Listed {
     }
 }
 
-/// A secret by which an image was pulled, or might be.
+/// A Secret that pulled an image, or that a pod offers for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecretUse {
-    /// Which one.
     pub uid: String,
-    /// Where it is.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// What it says, as a hash.
+    /// Hash of the credentials.
     pub hash: String,
 }
 
@@ -77,42 +74,40 @@ impl SecretUse {
     }
 }
 
-/// Who pulled an image under one name.
+/// The credentials that pulled an image under one repository name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// It needed no secret.
+    /// Whether the image was pulled without credentials.
     pub everybody: bool,
-    /// The secrets that it was pulled with.
     pub secrets: Vec<SecretUse>,
 }
 
-/// Who pulled an image, by the repository that it came from.
+/// Access to an image by repository.
 pub type Record = BTreeMap<String, Access>;
 
-/// What is known of how an image came here.
+/// Knowledge about the origin of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known<'a> {
-    /// Nothing: it was here before.
+    /// The kubelet has no record of the image.
     Preloaded,
-    /// It is being pulled, or its pull was cut off.
+    /// A pull is in progress or was interrupted.
     Pulling,
-    /// This.
     Pulled(&'a Record),
 }
 
-/// Whether somebody may use an image that is there.
+/// The decision about the use of a present image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// They may.
     Allowed,
-    /// They may, by a secret that is to be written down: it says what another one said, or says it anew.
+    /// Allowed by a secret that must be recorded: either another secret with the recorded credentials, or a recorded
+    /// secret with new credentials.
     AllowedBy(&'a SecretUse),
-    /// They have to show that they could pull it.
+    /// The pod must pull the image with its own credentials.
     MustPull,
 }
 
 impl Verification {
-    /// Decides by what is known of an image and the secrets of a pod that fit it.
+    /// Decides from the record of an image and the pod's matching secrets.
     pub fn verdict<'a>(&self, image: &str, known: Known<'_>, secrets: &'a [SecretUse]) -> Verdict<'a> {
         let repository = repository(image);
         let wanted = match self {
@@ -144,7 +139,7 @@ impl Verification {
     }
 }
 
-/// Adds to a record that an image of a repository was pulled, by a secret or by none; says whether that changed it.
+/// Adds a pull, with or without a secret, to a record. Returns whether the record changed.
 pub fn add(record: &mut Record, image: &str, by: Option<&SecretUse>) -> bool {
     let access = record.entry(repository(image)).or_default();
     let before = access.clone();
@@ -160,7 +155,7 @@ pub fn add(record: &mut Record, image: &str, by: Option<&SecretUse>) -> bool {
     *access != before
 }
 
-/// The whole name of an image's repository, without tag and digest.
+/// Returns the full repository name of an image, without tag and digest.
 pub fn repository(image: &str) -> String {
     let name = image.split_once('@').map_or(image, |(name, _)| name);
     let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
@@ -181,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn repositories_have_one_name() {
+    fn repository_names_are_normalized() {
         let check = |image: &str, expect: &str| assert_eq!(repository(image), expect, "{image}");
         check("busybox", "docker.io/library/busybox");
         check("busybox:1.36", "docker.io/library/busybox");
@@ -191,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_for_those_who_could_pull_it() {
+    fn image_is_usable_with_credentials_that_could_pull_it() {
         let mut record = Record::new();
         add(&mut record, "r.example/a:1", Some(&secret("one", "h1")));
         let rules = Verification::default();
@@ -219,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_says_whose_right_is_looked_at() {
+    fn verification_policies_are_applied() {
         let listed = |texts: &[&str]| -> Result<Vec<Listed>, &'static str> {
             texts.iter().map(|text| Listed::parse(text)).collect()
         };
@@ -236,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_says_something_new_replaces_itself() {
+    fn secret_with_new_credentials_replaces_its_record() {
         let mut record = Record::new();
         assert!(add(&mut record, "r.example/a", Some(&secret("one", "old"))));
         assert!(add(&mut record, "r.example/a:2", Some(&secret("one", "new"))));

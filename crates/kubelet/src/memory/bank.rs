@@ -1,4 +1,4 @@
-//! Which memory is whose: decided without asking anybody.
+//! Memory allocation: pure decisions about which container gets memory of which NUMA nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,56 +10,50 @@ use crate::pod::{Container, Pod, Role};
 use crate::resources;
 use crate::topology::{Hint, Hints, Nodes, Provider};
 
-/// Bytes.
+/// In bytes.
 pub type Amount = u64;
 
-/// Memory of one kind that a container has on some nodes together.
+/// Memory of one kind that is allocated to a container on a set of NUMA nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The nodes.
     pub nodes: Nodes,
     /// `memory`, or huge pages of a size.
     pub kind: String,
-    /// How much.
     pub bytes: Amount,
 }
 
-/// What a container has.
+/// The allocation of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// Its pod.
+    /// UID of the pod.
     pub uid: String,
-    /// Its name.
     pub container: String,
-    /// Whether it ends before others start, which then have what it had.
+    /// Whether the container is an init container, whose memory later containers reuse.
     pub ends_first: bool,
-    /// What it has.
     pub blocks: Vec<Block>,
 }
 
-/// How much of a kind a node has.
+/// Memory of one kind on a NUMA node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// In all.
     pub total: Amount,
-    /// For the system.
+    /// Reserved for the system.
     pub reserved: Amount,
-    /// For containers that have it.
+    /// Allocated to containers.
     pub given: Amount,
 }
 
-/// How a node is used.
+/// The allocations on a NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
-    /// Its memory by kind.
     pub kinds: BTreeMap<String, Room>,
-    /// How many blocks are on it.
+    /// Number of blocks on the node.
     pub assignments: usize,
-    /// The nodes that give memory together with it: itself if it gives alone.
+    /// The NUMA nodes that are allocated together with this one, itself included.
     pub group: Nodes,
 }
 
-/// All memory, and who has which.
+/// All memory of the node and its allocations.
 #[derive(Clone, Debug)]
 pub struct Bank {
     rooms: BTreeMap<u32, BTreeMap<String, Room>>,
@@ -67,7 +61,7 @@ pub struct Bank {
 }
 
 impl Bank {
-    /// Nobody has any yet; some of each node is the system's.
+    /// Creates a bank without allocations.
     pub fn new(
         nodes: BTreeMap<u32, BTreeMap<String, Amount>>,
         reserved: &BTreeMap<u32, BTreeMap<String, Amount>>,
@@ -83,36 +77,36 @@ impl Bank {
         Self { rooms: rooms.collect(), given: Vec::new() }
     }
 
-    /// Takes over who had what; nodes that are no longer there are not believed.
+    /// Restores allocations of a checkpoint; ignores those on NUMA nodes that no longer exist.
     pub fn restore(&mut self, given: Vec<(String, String, Vec<Block>)>) {
         let all = self.nodes();
         for (uid, container, blocks) in given {
             if blocks.iter().all(|block| block.nodes.count() > 0 && block.nodes.and(all) == block.nodes) {
-                // Whether it ended first is not written down: until its pod goes it counts as if it stayed.
+                // The checkpoint does not contain `ends_first`: until its pod is deleted, the container counts as
+                // running.
                 self.given.push(Given { uid, container, ends_first: false, blocks });
             }
         }
     }
 
-    /// Who has what.
     pub fn given(&self) -> &[Given] {
         &self.given
     }
 
-    /// What a container has.
+    /// Returns the blocks of a container.
     pub fn blocks(&self, uid: &str, container: &str) -> &[Block] {
         let own = self.given.iter().find(|given| given.uid == uid && given.container == container);
         own.map_or(&[], |given| &given.blocks)
     }
 
-    /// The nodes that a container's memory comes from; `None` if it may be anywhere.
+    /// Returns the NUMA nodes of a container; `None` if it is not restricted.
     pub fn nodes_of(&self, uid: &str, container: &str) -> Option<Nodes> {
         let blocks = self.blocks(uid, container);
         let nodes = Nodes::of(blocks.iter().flat_map(|block| block.nodes.iter()));
         (!blocks.is_empty()).then_some(nodes)
     }
 
-    /// What can be given out in all: node, kind, bytes.
+    /// Returns all memory that can be allocated: NUMA node, kind, bytes.
     pub fn allocatable(&self) -> Vec<(u32, String, Amount)> {
         let kinds = |(node, kinds): (&u32, &BTreeMap<String, Room>)| {
             let node = *node;
@@ -122,19 +116,20 @@ impl Bank {
         self.rooms.iter().flat_map(kinds).collect()
     }
 
-    /// Forgets pods that are gone; says whether there were any.
+    /// Releases the memory of deleted pods. Returns whether any was released.
     pub fn keep_only(&mut self, is_here: impl Fn(&str) -> bool) -> bool {
         let before = self.given.len();
         self.given.retain(|given| is_here(&given.uid));
         self.given.len() != before
     }
 
-    /// How each node is used: what blocks have of several nodes is taken of the first that have room.
+    /// Returns the state of each NUMA node. Blocks on several nodes are charged to the first nodes with free memory.
     pub fn state(&self) -> BTreeMap<u32, NodeState> {
         self.state_for("")
     }
 
-    /// The same for a pod of which more is to start: what has ended then is not in its way.
+    /// Returns the same without the init containers of the pod `starting`, which have exited when its other containers
+    /// start.
     fn state_for(&self, starting: &str) -> BTreeMap<u32, NodeState> {
         let alone = |node: u32, kinds: &BTreeMap<String, Room>| NodeState {
             kinds: kinds.clone(),
@@ -158,7 +153,8 @@ impl Bank {
         state
     }
 
-    /// What pods have of which nodes: nodes, kind, bytes, blocks. What ends first and what stays never count both.
+    /// Returns the charges of all pods: NUMA nodes, kind, bytes, blocks. A pod is charged for the larger of its init
+    /// containers and its other containers, not for both.
     fn charged(&self, starting: &str) -> Vec<(Nodes, String, Amount, usize)> {
         let pods: BTreeSet<&str> = self.given.iter().map(|given| given.uid.as_str()).collect();
         let mut charged = Vec::new();
@@ -190,7 +186,7 @@ impl Bank {
         Nodes::of(self.rooms.keys().copied())
     }
 
-    /// The sets of nodes that all of this can come from, and whether each is as small as it could be.
+    /// Returns the sets of NUMA nodes that can provide all requested memory, and whether each has the minimum size.
     fn fitting(&self, uid: &str, asked: &BTreeMap<String, Amount>) -> Vec<(Nodes, bool)> {
         let state = self.state_for(uid);
         let all = self.nodes();
@@ -205,7 +201,8 @@ impl Bank {
                 continue;
             }
             smallest = smallest.min(set.count());
-            // Nodes give alone or in the same company, never both: a group's memory is on any of its nodes.
+            // A NUMA node is allocated either alone or always in the same set: memory of a set may be on any of its
+            // nodes.
             let apart =
                 set.iter().filter_map(|node| state.get(&node)).any(|node| node.assignments > 0 && node.group != set);
             let free = |room: &Room| (room.total - room.reserved).saturating_sub(room.given);
@@ -263,7 +260,7 @@ impl Provider for Bank {
             return Ok(());
         }
         let fitting = self.fitting(pod.uid(), &asked);
-        // What is wanted may be too little: then it is the smallest set that has it.
+        // The preferred set may be too small; then the smallest fitting superset is used.
         let wanted = fitting.iter().find(|(set, _)| Some(*set) == near);
         let wider = |set: Nodes| near.is_none_or(|near| near.and(set) == near);
         let best = |is: &dyn Fn(Nodes) -> bool| fitting.iter().find(|(set, preferred)| *preferred && is(*set));
@@ -276,7 +273,7 @@ impl Provider for Bank {
     }
 }
 
-/// What a container is to have of its own: memory and huge pages of those in guaranteed pods.
+/// Returns the memory and huge pages to allocate to a container; empty unless its pod is Guaranteed.
 fn asked(pod: Pod<'_>, container: Container<'_>) -> BTreeMap<String, Amount> {
     if resources::qos_class(pod.spec()) != "Guaranteed" {
         return BTreeMap::new();
@@ -301,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// Two nodes of a hundred bytes, of which the first gives ten to the system.
+    /// Two NUMA nodes of 100 bytes; the first reserves 10 for the system.
     fn bank() -> Bank {
         let node = || BTreeMap::from([("memory".to_owned(), 100)]);
         let reserved = BTreeMap::from([(0, BTreeMap::from([("memory".to_owned(), 10)]))]);
@@ -327,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_from_as_few_nodes_as_possible_and_from_those_that_are_wanted() {
+    fn memory_is_allocated_from_the_fewest_and_preferred_numa_nodes() {
         let mut bank = bank();
         admit(&mut bank, &pod("a", 0, 50), None).unwrap();
         assert_eq!(nodes(&bank, "a"), [0]);
@@ -335,7 +332,7 @@ mod tests {
         assert_eq!(nodes(&bank, "b"), [1]);
         admit(&mut bank, &pod("c", 0, 30), Some(Nodes::of([1]))).unwrap();
         assert_eq!(nodes(&bank, "c"), [1]);
-        // Sixty are left in all, but together nodes cannot give what each gives alone.
+        // Sixty bytes are free in total, but nodes with separate allocations cannot be used together.
         let refused = admit(&mut bank, &pod("d", 0, 60), None).unwrap_err();
         assert!(refused.message.contains("no NUMA nodes with enough memory"), "{}", refused.message);
         assert!(bank.keep_only(|uid| uid == "none") && bank.given().is_empty());
@@ -347,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_init_container_had_is_used_again() {
+    fn memory_of_init_containers_is_reused() {
         let mut bank = bank();
         admit(&mut bank, &pod("a", 80, 60), None).unwrap();
         assert_eq!(bank.state()[&0].kinds["memory"], Room { total: 100, reserved: 10, given: 80 });
@@ -355,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn only_guaranteed_pods_have_memory_of_their_own() {
+    fn only_guaranteed_pods_get_numa_memory() {
         let mut bank = bank();
         let burstable = value!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"memory": "5"}}}]}});
         admit(&mut bank, &burstable, None).unwrap();
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_the_sets_that_have_enough() {
+    fn hints_are_the_numa_sets_with_enough_memory() {
         let mut bank = bank();
         let check = |bank: &Bank, bytes: i64, expect: &[(&[u32], bool)]| {
             let pod = pod("new", 0, bytes);
@@ -382,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_restored_counts_and_what_cannot_be_is_left_out() {
+    fn restored_allocations_count_and_invalid_ones_are_ignored() {
         let mut bank = bank();
         let block = |nodes: &[u32]| {
             vec![Block { nodes: Nodes::of(nodes.iter().copied()), kind: "memory".to_owned(), bytes: 60 }]

@@ -1,17 +1,17 @@
-//! The events of a node: its kubelet starts, its conditions change, the machine runs out of memory.
+//! Events of the node: kubelet start, condition changes and system OOM kills.
 
 use driver::events::Recorder;
 use machinery::{Key, Value};
 use reconcile::{EventType, Regarding};
 
-/// Records events of one node.
+/// Event recorder of one node.
 #[derive(Clone)]
 pub struct NodeEvents {
     recorder: Recorder,
     regarding: Regarding,
 }
 
-/// An event that follows from a change of a node.
+/// An event caused by a change of the Node object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NodeEvent {
     kind: EventType,
@@ -19,7 +19,7 @@ struct NodeEvent {
     message: String,
 }
 
-/// What is recorded when a condition of a node changes: its type, its status, the reason.
+/// Event reasons of condition changes: condition type, new status, reason.
 const CONDITIONS: &[(&str, &str, &str)] = &[
     ("MemoryPressure", "False", "NodeHasSufficientMemory"),
     ("MemoryPressure", "True", "NodeHasInsufficientMemory"),
@@ -32,9 +32,9 @@ const CONDITIONS: &[(&str, &str, &str)] = &[
 ];
 
 impl NodeEvents {
-    /// Events of the node of that name.
+    /// Creates an event recorder for a node.
     pub fn new(recorder: Recorder, node: &str) -> Self {
-        // As upstream's kubelets do, the name stands for the UID, which a kubelet does not know before its node is registered.
+        // As upstream's kubelet does, the name is used as UID, which is unknown before the node is registered.
         let regarding = Regarding {
             api_version: "v1".into(),
             kind: "Node".into(),
@@ -45,12 +45,12 @@ impl NodeEvents {
         Self { recorder, regarding }
     }
 
-    /// Records something that happened to the node.
+    /// Records an event of the node.
     pub fn record(&self, kind: EventType, reason: &str, message: &str) {
         self.recorder.record(&self.regarding, kind, reason, message);
     }
 
-    /// Records what is different between two states of the node object. A node that is new has no state before.
+    /// Records the events of a change of the Node object. A new node has no previous state.
     pub fn record_changes(&self, before: &Value, after: &Value) {
         for event in changes(&self.regarding.key.name, before, after) {
             self.record(event.kind, event.reason, &event.message);
@@ -94,7 +94,8 @@ mod tests {
 
     use super::*;
 
-    /// A node in short: its conditions (`M` for memory, `D` for disk, `R` for ready, small where they do not hold) and its boot.
+    /// Builds a node from its conditions (`M` MemoryPressure, `D` DiskPressure, `R` Ready; lower case for False) and
+    /// its boot ID.
     fn node(conditions: &str, boot: &str, unschedulable: bool) -> Value {
         let condition = |letter: char| {
             let kind = match letter.to_ascii_uppercase() {
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_a_condition_is_an_event_and_nothing_else_is() {
+    fn only_condition_changes_are_recorded_as_events() {
         let check = |before: &Value, after: &Value, expect: &[&str]| {
             let found = changes("n", before, after);
             let reasons: Vec<&str> = found.iter().map(|event| event.reason).collect();

@@ -1,4 +1,4 @@
-//! The heartbeat of a node: a lease renewed in a task of its own, so that nothing else can delay it.
+//! Node lease: the node's heartbeat, renewed in a separate task so that no other work delays it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use machinery::{Value, value};
 use reconcile::kinds;
 
 const NAMESPACE: &str = "kube-node-lease";
-/// After a failure the next attempt is not far.
+/// Delay after a failed renewal.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Renews the lease of a node for ever, four times in its duration.
+/// Renews the lease of a node forever, four times per lease duration.
 pub async fn keep(client: Client, node: String, seconds: i64) {
     let every = Duration::from_secs((seconds.max(4) / 4).unsigned_abs());
     let mut known: Option<Value> = None;
@@ -24,9 +24,9 @@ pub async fn keep(client: Client, node: String, seconds: i64) {
             }
             Err(error) => {
                 if error.is_not_found() {
-                    tracing::debug!(node, "the node has no lease before it is registered");
+                    tracing::debug!(node, "the lease is not created before the node is registered");
                 } else {
-                    tracing::warn!(node, error = %error, "the node's lease could not be renewed");
+                    tracing::warn!(node, error = %error, "failed to renew the node lease");
                 }
                 tokio::time::sleep(RETRY).await;
             }
@@ -51,9 +51,9 @@ async fn renew(client: &Client, node: &str, seconds: i64, known: Option<Value>) 
     if Meta::of(&lease).owner_references().next().is_none() {
         match client.get(&Target::named(&kinds::NODES, "", node)).await {
             Ok(owner) => set_owner(&mut lease, &owner),
-            // A lease that has no owner would outlive its node, so it is not created before the node is.
+            // A lease without an owner would outlive its node, so it is created after the node.
             Err(error) if is_new => return Err(error),
-            Err(error) => tracing::debug!(node, %error, "the lease stays without its owner"),
+            Err(error) => tracing::debug!(node, %error, "failed to get the node; the lease has no owner"),
         }
     }
     let spec = lease.as_object_mut().map(|lease| lease.get_or_insert_with("spec", Value::object));
@@ -68,7 +68,7 @@ async fn renew(client: &Client, node: &str, seconds: i64, known: Option<Value>) 
     }
 }
 
-/// Makes the garbage collector delete the lease with its node.
+/// Sets the Node as owner, so that the garbage collector deletes the lease with it.
 fn set_owner(lease: &mut Value, node: &Value) {
     let meta = Meta::of(node);
     let owner = value!([{"apiVersion": "v1", "kind": "Node", "name": (meta.name()), "uid": (meta.uid())}]);

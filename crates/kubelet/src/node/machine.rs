@@ -1,38 +1,35 @@
-//! The machine under a node: what the kernel says it is and has.
+//! Host properties: capacity, identity and versions, as reported by the kernel.
 
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
-/// What a machine is and has.
+/// The properties of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Processors.
     pub cpus: i64,
-    /// Memory.
     pub memory_bytes: i64,
-    /// Swap.
     pub swap_bytes: i64,
-    /// The disk that the kubelet's directory is on.
+    /// Size of the filesystem of the kubelet's directory.
     pub disk_bytes: i64,
-    /// Huge pages by size, in bytes.
+    /// Huge pages by page size, in bytes.
     pub hugepages: Vec<(String, i64)>,
-    /// `/etc/machine-id`.
+    /// From `/etc/machine-id`.
     pub machine_id: String,
-    /// What the board calls itself.
+    /// DMI product UUID.
     pub system_uuid: String,
-    /// This start of the kernel.
+    /// Changes at every boot.
     pub boot_id: String,
-    /// The kernel's version.
+    /// Kernel version.
     pub kernel: String,
-    /// The system's name for people.
+    /// Name of the distribution, for display.
     pub os: String,
-    /// Go's name for the processor's kind.
+    /// GOARCH name of the CPU architecture.
     pub architecture: &'static str,
 }
 
 impl Machine {
-    /// Reads it; what cannot be read is left empty.
+    /// Reads the host's properties; unreadable ones are empty.
     pub fn read(root_dir: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
         let memory = text("/proc/meminfo");
@@ -59,16 +56,16 @@ impl Machine {
     }
 }
 
-/// The machine's own name, as upstream makes a node's of it: in small letters.
+/// Returns the host name in lower case, which upstream uses as default node name.
 pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().trim().to_ascii_lowercase()
 }
 
-/// The address by which others reach this machine: the one its default route leaves from.
+/// Returns the source address of the default route.
 pub fn default_address() -> Option<IpAddr> {
     let from = |bind: &str, to: &str| {
         let socket = UdpSocket::bind(bind).ok()?;
-        // Nothing is sent: the kernel only chooses the way.
+        // Connecting a UDP socket sends nothing; the kernel only selects the route.
         socket.connect(to).ok()?;
         Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
     };
@@ -105,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_something_of_everything() {
+    fn properties_of_this_host_are_read() {
         let machine = Machine::read(Path::new("/"));
         assert!(machine.cpus > 0 && machine.memory_bytes > 1 << 20 && machine.disk_bytes > 1 << 20, "{machine:?}");
         assert!(!machine.kernel.is_empty() && !machine.boot_id.is_empty(), "{machine:?}");

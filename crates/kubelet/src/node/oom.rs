@@ -1,4 +1,4 @@
-//! Processes that the kernel killed because the machine ran out of memory, from the kernel's log.
+//! System OOM kills, read from the kernel log.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ use tokio::io::unix::AsyncFd;
 use super::NodeEvents;
 
 const LOG: &str = "/dev/kmsg";
-/// The kernel's longest record.
+/// Maximum size of a kernel log record.
 const RECORD_BYTES_MAX: usize = 8192;
 
-/// Records an event for each process that is killed because the machine has no memory left. Returns if the log cannot be read.
+/// Records an event for each process that a system-wide OOM kill terminates. Returns if the log cannot be read.
 pub async fn watch(events: NodeEvents) {
     let mut log = match open() {
         Ok(log) => log,
         Err(error) => {
-            tracing::info!(path = LOG, %error, "the kernel's log cannot be read: no SystemOOM events");
+            tracing::info!(path = LOG, %error, "failed to open the kernel log; SystemOOM events are disabled");
             return;
         }
     };
@@ -36,34 +36,35 @@ pub async fn watch(events: NodeEvents) {
                 }
             }
             Err(Errno::AGAIN) => ready.clear_ready(),
-            // Records were overwritten before they were read; the next read goes on with the oldest one.
+            // Records were overwritten before they were read; the next read continues with the oldest one.
             Err(Errno::PIPE | Errno::INTR) => {}
             Err(error) => {
-                tracing::warn!(path = LOG, %error, "the kernel's log cannot be read any more");
+                tracing::warn!(path = LOG, %error, "failed to read the kernel log; SystemOOM events are disabled");
                 return;
             }
         }
     }
 }
 
-/// Opens the log behind its last record.
+/// Opens the kernel log at its end.
 fn open() -> io::Result<AsyncFd<File>> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
     let file = File::options().read(true).custom_flags(flags).open(LOG)?;
     rustix::fs::seek(&file, SeekFrom::End(0))?;
-    // The file is owned by the value and never replaced, which is what the newer function asks its caller to promise.
+    // The file is owned by the value and never replaced, which is the safety condition of the newer function.
     #[expect(deprecated, reason = "the newer one is unsafe, and unsafe code lives in `sys`")]
     AsyncFd::new(file)
 }
 
-/// A process that was killed.
+/// A killed process.
 #[derive(Debug, PartialEq, Eq)]
 struct Victim {
     command: String,
     pid: u32,
 }
 
-/// The victim that a record names, if the whole machine was out of memory and not one cgroup. Records that programs wrote do not count.
+/// Parses the killed process from a record of a system-wide OOM kill. Ignores kills within a cgroup and records of user
+/// space.
 fn parse(record: &[u8]) -> Option<Victim> {
     let text = std::str::from_utf8(record).ok()?;
     let (header, message) = text.split_once(';')?;
@@ -74,7 +75,7 @@ fn parse(record: &[u8]) -> Option<Victim> {
     if !is_from_kernel || !before.starts_with("constraint=") {
         return None;
     }
-    // A command may hold commas, and stands between two names that are known.
+    // The command may contain commas; it is delimited by two known field names.
     let (_, rest) = after.split_once(",task=")?;
     let (command, rest) = rest.rsplit_once(",pid=")?;
     let (pid, _) = rest.split_once(",uid=")?;
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_kills_for_want_of_memory_on_the_whole_machine_count() {
+    fn only_system_wide_oom_kills_are_reported() {
         let check = |record: &str, expect: Option<(&str, u32)>| {
             let expect = expect.map(|(command, pid)| Victim { command: command.to_owned(), pid });
             assert_eq!(parse(record.as_bytes()), expect, "{record}");

@@ -1,4 +1,4 @@
-//! The node's object in the API: made if it is not there, and its status kept true.
+//! Node registration: creates the Node object and keeps its status up to date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,58 +21,51 @@ use crate::config::Config;
 use crate::devices::Counts;
 use crate::runtime::Runtime;
 
-/// After a failure the next attempt is not far.
+/// Delay after a failed update.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What a node is short of.
+/// The node's pressure conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Memory.
     pub memory: bool,
-    /// Room or names on a disk.
+    /// Disk space or inodes.
     pub disk: bool,
-    /// Numbers for processes.
     pub pids: bool,
 }
 
-/// How a node is, apart from what it has.
+/// Node state that other tasks of the kubelet determine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Situation {
-    /// What it is short of.
     pub pressure: Pressure,
-    /// The machine is about to be shut down.
+    /// The host is about to shut down.
     pub shutting_down: bool,
-    /// The devices of its plug-ins, by resource.
+    /// Device counts by resource.
     pub devices: BTreeMap<String, Counts>,
-    /// The volumes that it uses and that must stay attached to it, by their unique names.
+    /// Unique names of volumes in use, which must stay attached.
     pub volumes_in_use: BTreeSet<String>,
 }
 
-/// What keeping a node registered takes.
+/// The dependencies of node registration.
 pub struct Registration {
-    /// How the kubelet is set up.
     pub config: Config,
-    /// The API server.
     pub client: Client,
-    /// The node as the API server has it.
+    /// Cache of the Node object.
     pub node: Reader<Value>,
-    /// The runtime.
     pub runtime: Runtime,
-    /// The addresses of the node.
+    /// Addresses of the node.
     pub addresses: Vec<String>,
-    /// The port of the kubelet's server.
+    /// Port of the kubelet's server.
     pub port: u16,
-    /// How the node is.
     pub situation: watch::Receiver<Situation>,
-    /// Where what changes is recorded.
     pub events: NodeEvents,
-    /// Told when the runtime has been given the node's share of addresses: it may be ready now.
+    /// Notified when the runtime has received the pod CIDR and may be ready.
     pub connected: Arc<tokio::sync::Notify>,
-    /// Told when the node is registered.
+    /// Notified when the node is registered.
     pub registered: Arc<tokio::sync::Notify>,
 }
 
-/// Keeps a node registered for ever: looks at it at intervals and writes when something changed, or now and then.
+/// Keeps a node registered forever. Computes the status at intervals and after changes, and writes it if it changed or
+/// if the report interval has passed.
 pub async fn keep(mut it: Registration) {
     let mut written: Option<(Value, Instant)> = None;
     loop {
@@ -84,7 +77,7 @@ pub async fn keep(mut it: Registration) {
                 it.config.status_update
             }
             Err(error) => {
-                tracing::warn!(node = it.config.node_name, error = %error, "the node's status could not be written");
+                tracing::warn!(node = it.config.node_name, error = %error, "failed to update the node status");
                 RETRY
             }
         };
@@ -92,7 +85,7 @@ pub async fn keep(mut it: Registration) {
             () = tokio::time::sleep(wait) => {}
             () = it.connected.notified() => {}
             changed = it.situation.changed() => if changed.is_err() { tokio::time::sleep(wait).await },
-            // Others write to it as well, and some of what they write is wrong by now.
+            // Other clients also write to the Node and may have overwritten fields of this kubelet.
             advanced = it.node.advanced() => if advanced.is_err() { tokio::time::sleep(wait).await },
         }
     }
@@ -121,7 +114,7 @@ async fn once(it: &Registration, written: Option<(Value, Instant)>) -> Result<(V
     Ok((written, Instant::now()))
 }
 
-/// The node as it was seen or written last, whichever is later.
+/// Returns the more recent of the cached Node and the one written last.
 fn newest(it: &Registration, written: Value) -> Value {
     let revision = |node: &Value| Meta::of(node).resource_version().parse::<u64>().unwrap_or(0);
     let snapshot = it.node.snapshot();
@@ -143,7 +136,7 @@ fn wanted(it: &Registration, machine: &Machine, runtime: &RuntimeFacts, known: &
     })
 }
 
-/// The node as it is there, with the labels that are this kubelet's to set; made if it is not there.
+/// Returns the Node with the kubelet's own labels applied. Creates the Node if it does not exist.
 async fn find_or_create(it: &Registration, machine: &Machine, runtime: &RuntimeFacts) -> Result<Value, Error> {
     let target = Target::named(&kinds::NODES, "", it.config.node_name.as_str());
     match it.client.get(&target).await {
@@ -170,7 +163,7 @@ async fn relabel(it: &Registration, machine: &Machine, target: &Target<'_>, node
     it.client.patch(target, &Patch::Strategic(patch), &WriteOptions::default()).await
 }
 
-/// What the runtime says of itself; one that does not answer is not ready.
+/// Queries the runtime's properties; a runtime that does not respond is not ready.
 pub async fn ask_runtime(runtime: &Runtime) -> RuntimeFacts {
     let mut client = runtime.runtime.clone();
     let mut facts = RuntimeFacts::default();
@@ -214,7 +207,7 @@ fn handler(handler: &v1::RuntimeHandler) -> Value {
         "recursiveReadOnlyMounts": (features.recursive_read_only_mounts), "userNamespaces": (features.user_namespaces)}})
 }
 
-/// Tells the runtime which share of the pods' addresses the node has, as soon as somebody gives it one, and `connected` of it.
+/// Passes the node's pod CIDRs to the runtime once they are assigned, and notifies `connected`.
 pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime, connected: Arc<tokio::sync::Notify>) {
     let mut told = String::new();
     while node.advanced().await.is_ok() {
@@ -230,14 +223,14 @@ pub async fn keep_network(mut node: Reader<Value>, runtime: Runtime, connected: 
     std::future::pending::<()>().await;
 }
 
-/// A node's shares of the pods' addresses, one a family, as CRI has them.
+/// Returns the node's pod CIDRs, one per IP family, in CRI format.
 fn pod_cidrs(node: &Value) -> String {
     let all = node.at(&["spec", "podCIDRs"]).and_then(Value::as_array).unwrap_or_default();
     let all: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
     if all.is_empty() { node.str_at(&["spec", "podCIDR"]).unwrap_or_default().to_owned() } else { all.join(",") }
 }
 
-/// Tells the runtime its share of the pods' addresses; says whether it heard.
+/// Passes the pod CIDR to the runtime. Returns whether the runtime accepted it.
 async fn tell_cidr(runtime: &Runtime, cidr: &str) -> bool {
     let network_config = Some(v1::NetworkConfig { pod_cidr: cidr.to_owned() });
     let request = v1::UpdateRuntimeConfigRequest { runtime_config: Some(v1::RuntimeConfig { network_config }) };

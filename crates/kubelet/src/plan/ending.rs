@@ -1,4 +1,4 @@
-//! The end of a pod: its containers, then its sidecars from the last to the first, then its sandbox.
+//! Pod termination: containers, then sidecars from last to first, then the sandbox.
 
 use machinery::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Action, Ending, Observed, PodPlan};
 use crate::observed::Container;
 use crate::pod::Role;
 
-/// Decides for a pod that is to end.
+/// Returns the next step of a terminating pod.
 pub fn plan(observed: &Observed<'_>, ending: &Ending) -> PodPlan {
     let Observed { pod, runtime, local, .. } = *observed;
     let mut plan = PodPlan::default();
@@ -24,7 +24,7 @@ pub fn plan(observed: &Observed<'_>, ending: &Ending) -> PodPlan {
         kill(observed, ending, container, &mut plan);
         return plan;
     }
-    // A sandbox or a container that is just being made shows up in the next observation.
+    // A sandbox or container that is being created appears in the next observation.
     if local.starting {
         return plan;
     }
@@ -35,13 +35,13 @@ pub fn plan(observed: &Observed<'_>, ending: &Ending) -> PodPlan {
     plan
 }
 
-/// Kills a container by the time that the pod has; again if that time became shorter.
+/// Kills a container within the pod's remaining grace period; again if that period became shorter.
 fn kill(observed: &Observed<'_>, ending: &Ending, container: &Container, plan: &mut PodPlan) {
     let over = ending.since.plus(Duration::from_seconds(ending.grace_seconds));
     if observed.local.killing.get(&container.id).is_some_and(|known| *known <= over) {
         return;
     }
-    // Whoever comes late, as sidecars do, still gets a moment.
+    // Containers that are killed late, such as sidecars, still get two seconds.
     let left = over.since(observed.now).whole_seconds().clamp(ending.grace_seconds.min(2), ending.grace_seconds);
     plan.actions.push(Action::Kill {
         id: container.id.clone(),

@@ -1,4 +1,4 @@
-//! What is done next, in a notation: containers as `name:state@sandbox`, actions as they print.
+//! Tests of pod planning in a compact notation: containers as `name:state@sandbox`, actions as they print.
 
 use machinery::time::Time;
 use machinery::{Value, value};
@@ -23,7 +23,7 @@ fn pod(policy: &str, init: &[&str], sidecars: &[&str], apps: &[&str]) -> Value {
             "containers": (list(apps, None))}})
 }
 
-/// `ready` or `lost`, then `name:run`, `name:made`, `name:0` for an exit code.
+/// Parses `ready` or `lost`, then `name:run`, `name:made`, or `name:0` for an exit code.
 fn runtime(text: &str) -> RuntimePod {
     let mut all = RuntimePod::default();
     for (n, word) in text.split_whitespace().enumerate() {
@@ -106,7 +106,7 @@ fn containers_follow_their_sandbox_and_their_init_containers() {
 }
 
 #[test]
-fn what_ended_for_good_does_not_run_again_when_the_runtime_has_lost_it() {
+fn completed_container_lost_by_the_runtime_does_not_run_again() {
     let check = |policy: &str, code: i64, have: &str, expect: &str| {
         let mut pod = pod(policy, &[], &[], &["a", "b"]);
         let known = value!({"containerStatuses": [{"name": "a", "state": {"terminated": {"exitCode": code}}}]});
@@ -125,7 +125,7 @@ fn what_ended_for_good_does_not_run_again_when_the_runtime_has_lost_it() {
 }
 
 #[test]
-fn what_failed_lately_is_left_alone_and_said_when_to_look_again() {
+fn failed_container_waits_for_its_backoff() {
     let pod = pod("Always", &[], &[], &["a"]);
     let mut local = Local::default();
     local.backoffs.tried("a", NOW, NOW);
@@ -139,7 +139,7 @@ fn what_failed_lately_is_left_alone_and_said_when_to_look_again() {
 }
 
 #[test]
-fn a_container_that_a_probe_condemns_is_killed_once_and_started_again_however_it_ends() {
+fn container_failing_a_probe_is_killed_once_and_restarted() {
     let pod = pod("OnFailure", &[], &[], &["a"]);
     let mut local = Local::default();
     let failed = Verdicts { failed: Some("liveness"), ..Verdicts::default() };
@@ -153,7 +153,7 @@ fn a_container_that_a_probe_condemns_is_killed_once_and_started_again_however_it
     assert_eq!(planned(&pod, &runtime("ready a:0"), &local).1, "start a 1");
 }
 
-/// A pod whose container `a` takes all others with it when it ends with 42.
+/// A pod whose container `a` requests RestartAllContainers with exit code 42.
 fn taking_all() -> Value {
     let mut pod = pod("Never", &["i"], &["s"], &["a", "b"]);
     let containers = pod.get_mut("spec").unwrap().get_mut("containers").unwrap().as_array_mut().unwrap();
@@ -163,11 +163,11 @@ fn taking_all() -> Value {
 }
 
 #[test]
-fn a_container_that_takes_all_with_it_has_them_end_and_start_from_the_beginning() {
+fn restart_all_containers_kills_all_and_restarts_from_init() {
     let now = NOW.since(Time::from_unix(0, 0)).nanos();
     let check = |have: &str, later: usize, expect: &str| {
         let mut runtime = runtime(have);
-        // The newest so many were made after the end.
+        // The `later` newest containers were created after the exit.
         for container in runtime.containers.iter_mut().take(later) {
             container.created_at += now;
         }
@@ -187,7 +187,7 @@ fn a_container_that_takes_all_with_it_has_them_end_and_start_from_the_beginning(
 }
 
 #[test]
-fn a_pod_ends_with_its_containers_then_its_sidecars_then_its_sandbox() {
+fn termination_kills_containers_then_sidecars_then_stops_sandbox() {
     let pod = pod("Always", &[], &["s", "t"], &["a", "b"]);
     let ending = Ending { cause: Cause::Deleted, since: NOW, grace_seconds: 5 };
     let mut local = Local { ending: Some(ending.clone()), ..Local::default() };
@@ -213,7 +213,7 @@ fn a_pod_ends_with_its_containers_then_its_sidecars_then_its_sandbox() {
 }
 
 #[test]
-fn a_pod_whose_time_is_over_ends() {
+fn pod_terminates_at_its_active_deadline() {
     let mut pod = pod("Always", &[], &[], &["a"]);
     let spec = pod.get_mut("spec").unwrap().as_object_mut().unwrap();
     spec.insert("activeDeadlineSeconds", 10);

@@ -1,4 +1,4 @@
-//! The standard health check of gRPC servers: one field each way, so that it needs no description of its own.
+//! gRPC health checks (`grpc.health.v1`): request and response have one field each, encoded without generated code.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 /// `SERVING` of `grpc.health.v1.HealthCheckResponse`.
 const SERVING: u8 = 1;
 
-/// Asks a server whether a service of it works.
+/// Checks the health of a service. The error is the probe's message.
 pub async fn check(host: &str, port: u16, service: &str, timeout: Duration) -> Result<(), String> {
     let asked = tokio::time::timeout(timeout, ask(host, port, service)).await;
     asked.map_err(|_| format!("timeout: health rpc did not complete within {}s", timeout.as_secs()))?
@@ -47,7 +47,7 @@ async fn ask(host: &str, port: u16, service: &str) -> Result<(), String> {
     }
 }
 
-/// What the health check calls a status.
+/// Returns the name of a serving status.
 fn name(status: u8) -> &'static str {
     match status {
         1 => "SERVING",
@@ -57,7 +57,7 @@ fn name(status: u8) -> &'static str {
     }
 }
 
-/// A message with the service's name in its first field.
+/// Encodes a HealthCheckRequest; truncates the service name to 127 bytes.
 fn frame(service: &str) -> Bytes {
     let name = &service.as_bytes()[..service.len().min(127)];
     let mut message = Vec::new();
@@ -71,7 +71,7 @@ fn frame(service: &str) -> Bytes {
     framed.into()
 }
 
-/// The first field of the answer, zero if it is not said.
+/// Decodes the serving status of a HealthCheckResponse; zero if the field is absent.
 fn serving(body: &[u8]) -> Option<u8> {
     let message = body.get(5..)?;
     match message {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_framed_and_read() {
+    fn health_check_messages_are_encoded_and_decoded() {
         assert_eq!(frame("").as_ref(), [0, 0, 0, 0, 0]);
         assert_eq!(frame("ab").as_ref(), [0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
         assert_eq!(serving(&[0, 0, 0, 0, 2, 8, 1]), Some(SERVING));

@@ -1,4 +1,4 @@
-//! What a pod was given, in a file of its directory: a kubelet that starts again must not take a wish for a gift.
+//! Checkpoint of a pod's allocated resources: a restarted kubelet must not treat desired resources as allocated.
 
 use std::fs;
 use std::io;
@@ -11,19 +11,19 @@ use crate::checkpoint;
 
 const FILE: &str = "allocated.json";
 
-/// What was written down last for a pod; nothing if nothing was.
+/// Reads the checkpoint of a pod; `None` if it is missing or unreadable.
 pub fn read(pod_dir: &Path) -> Option<Allocation> {
     let text = fs::read(pod_dir.join(FILE)).ok()?;
     match json::parse(&text) {
         Ok(Value::Object(all)) => Some(Allocation(all)),
         _ => {
-            tracing::error!(dir = %pod_dir.display(), "it is not known what a pod was given");
+            tracing::error!(dir = %pod_dir.display(), "failed to parse the resource checkpoint of a pod");
             None
         }
     }
 }
 
-/// Writes it down, whole or not at all.
+/// Replaces the checkpoint atomically.
 pub fn write(pod_dir: &Path, allocation: &Allocation) -> io::Result<()> {
     checkpoint::write(pod_dir, FILE, &Value::Object(allocation.0.clone()))
 }
@@ -36,7 +36,7 @@ mod tests {
     use crate::pod::Pod;
 
     #[test]
-    fn what_was_given_is_read_again_and_nonsense_is_nothing() {
+    fn checkpoint_round_trips_and_a_corrupt_one_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let pod = value!({"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}});
         let given = Allocation::of(Pod(&pod));

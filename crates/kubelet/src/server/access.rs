@@ -1,4 +1,4 @@
-//! Who asks the server and whether they may: the API server decides.
+//! Delegated authentication and authorization of the kubelet server: TokenReview and SubjectAccessReview.
 
 use auth::User;
 use client::Client;
@@ -8,15 +8,14 @@ use machinery::value;
 
 use crate::config::Config;
 
-/// Who somebody is.
+/// The result of authentication.
 pub enum Who {
-    /// This user.
     User(User),
-    /// Nobody who may ask.
+    /// The request is rejected.
     Nobody,
 }
 
-/// Decides who may ask.
+/// Authenticates and authorizes requests.
 pub struct Access {
     reviews: Reviews,
     node: String,
@@ -25,9 +24,10 @@ pub struct Access {
     authorize: bool,
 }
 
-/// The verb of a request. Whatever runs something in a pod, or reaches into it, is `create`, also when a WebSocket client asks
-/// for it by GET: who may read from a node may not run commands on it.
-// DEVIATION: exec, attach and port-forward by GET need the verb `create` of nodes/proxy; upstream's kubelet takes `get` for them.
+/// Returns the verb of a request. Exec, attach, port-forward and run are `create`, also for WebSocket requests, which
+/// use GET: permission to read from a node must not allow running commands on it.
+// DEVIATION: exec, attach and port-forward by GET need the verb `create` of nodes/proxy; upstream's kubelet accepts
+// `get` for them.
 pub fn verb(method: &Method, parts: &[String]) -> &'static str {
     let first = parts.first().map_or("", String::as_str);
     if matches!(first, "exec" | "attach" | "run" | "portForward") {
@@ -42,7 +42,7 @@ pub fn verb(method: &Method, parts: &[String]) -> &'static str {
     }
 }
 
-/// The parts of a node that a path belongs to: who may use one of them may ask.
+/// Returns the node subresources of a path; permission for one of them suffices.
 pub fn subresources(parts: &[String]) -> Vec<&'static str> {
     let first = parts.first().map_or("", String::as_str);
     match first {
@@ -58,7 +58,7 @@ pub fn subresources(parts: &[String]) -> Vec<&'static str> {
 }
 
 impl Access {
-    /// Decides as a kubelet is set up to.
+    /// Creates the authenticator and authorizer of a configuration.
     pub fn new(config: &Config, client: Client) -> Self {
         Self {
             reviews: Reviews::new(client),
@@ -69,7 +69,7 @@ impl Access {
         }
     }
 
-    /// Who sent a request: by certificate, by token, or nobody in particular.
+    /// Authenticates a request by certificate, by token, or as anonymous.
     pub async fn authenticate(&self, headers: &HeaderMap, by_certificate: Option<User>) -> Who {
         if let Some(user) = by_certificate {
             return Who::User(user);
@@ -83,7 +83,7 @@ impl Access {
         }
     }
 
-    /// Whether a user may do something with one of these parts of the node.
+    /// Fails unless the user may apply the verb to one of the node's subresources.
     pub async fn authorize(&self, user: &User, verb: &str, subresources: Vec<&'static str>) -> Result<(), String> {
         if !self.authorize {
             return Ok(());
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn running_something_in_a_pod_needs_create_by_whatever_method() {
+    fn exec_needs_the_create_verb_for_every_method() {
         let check = |method: Method, path: &str, expect: &str| {
             let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
             assert_eq!(verb(&method, &parts), expect, "{method} {path}");

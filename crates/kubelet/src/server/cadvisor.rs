@@ -1,4 +1,4 @@
-//! The main series of cAdvisor: what each container, pod and the node uses, may use and did.
+//! `/metrics/cadvisor`: the main cAdvisor metrics of containers, pods and the node.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,26 +16,26 @@ use crate::observed::labels;
 use crate::pod::Pod;
 use crate::pods::Known;
 
-/// A group of which something is told. Those of pods have no name and no image, that of the node nothing but a path.
+/// A measured cgroup. Pod cgroups have no name and no image; the node's cgroup has only a path.
 #[derive(Default)]
 struct Row {
     container: String,
-    /// The path of its group.
+    /// Path of the cgroup.
     id: String,
     image: String,
-    /// What the runtime calls it.
+    /// ID in the runtime.
     name: String,
     namespace: String,
     pod: String,
     usage: Usage,
     oom_kills: u64,
-    /// When it was made, in nanoseconds; zero if nobody knows.
+    /// Creation time in Unix nanoseconds; zero if unknown.
     created_at: i64,
     layer: Option<v1::FilesystemUsage>,
     interfaces: Vec<v1::NetworkInterfaceUsage>,
 }
 
-/// What a series says of a row: labels besides its own, and numbers.
+/// Additional labels and value of each sample.
 type Values = Vec<(String, f64)>;
 type Read = fn(&Row) -> Values;
 
@@ -139,7 +139,7 @@ const SERIES: &[(&str, &str, &str, Read)] = &[
     ),
 ];
 
-/// Answers with all series of everything that runs.
+/// Returns all metrics of running pods.
 pub async fn cadvisor(context: &Context, known: &Known) -> Response<Body> {
     let collected = match Collected::of(&context.runtime).await {
         Ok(collected) => collected,
@@ -177,7 +177,7 @@ fn rows(collected: &Collected, group_of: impl Fn(&str) -> Option<Cgroup>) -> Vec
         let of_pod = || Row { namespace: namespace.clone(), pod: pod.clone(), ..Row::default() };
         let Some(group) = group_of(&metadata.uid) else { continue };
         rows.push(Row { created_at: collected.sandbox_at(&attributes.id), ..of_pod().measured(&group) });
-        // What belongs to the network belongs to the sandbox, which has it.
+        // Network metrics belong to the sandbox, which owns the network namespace.
         let network = linux.network.unwrap_or_default();
         let sandbox_id = &attributes.id;
         let mut sandbox = of_pod().measured(&below(&group, sandbox_id, sandbox_id));
@@ -221,7 +221,8 @@ impl Row {
     }
 }
 
-/// The cgroup of a container or sandbox. With systemd, containerd has a scope for each, and our runtime one for all of a sandbox.
+/// Returns the cgroup of a container or sandbox. With systemd, containerd uses one scope for each, and the built-in
+/// runtime one scope per sandbox.
 fn below(pod: &Cgroup, sandbox: &str, id: &str) -> Cgroup {
     let at = |name: String| Cgroup::at(&pod.path().join(name).display().to_string());
     let in_scope = [at(format!("cri-containerd-{id}.scope")), at(format!("{}/{id}", systemd::scope_of(sandbox)))];
@@ -245,7 +246,7 @@ fn seconds(nanos: Option<u64>) -> Option<f64> {
     nanos.map(|nanos| nanos as f64 / 1e9)
 }
 
-/// Periods are counted everywhere and mean something only where there is a quota.
+/// Returns CFS period counters only for cgroups with a quota, where they are meaningful.
 fn limited(row: &Row, value: Option<u64>) -> Option<f64> {
     row.usage.cpu_quota_micros.and(number(value))
 }
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_its_labels_in_every_series_and_what_is_not_known_is_not_told() {
+    fn samples_have_all_labels_and_unknown_values_are_omitted() {
         let limited = Row {
             container: "c".into(),
             id: "/kubepods/podu/1".into(),

@@ -1,4 +1,4 @@
-//! What the runtime tells of everything that runs, asked once for one answer.
+//! Runtime statistics of all pods, collected once per request.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,19 @@ use tonic::Status;
 
 use crate::runtime::Runtime;
 
-/// Everything that runs: what it uses, and since when it is there.
+/// Statistics and creation times of all sandboxes and containers.
 #[derive(Default)]
 pub struct Collected {
-    /// What sandboxes and their containers use.
+    /// Statistics of sandboxes and their containers.
     pub stats: Vec<v1::PodSandboxStats>,
-    /// Containers by id.
+    /// Containers by ID.
     pub containers: HashMap<String, v1::Container>,
-    /// When sandboxes were made, by id.
+    /// Creation times of sandboxes by ID.
     pub sandboxes: HashMap<String, i64>,
 }
 
 impl Collected {
-    /// Asks for it.
+    /// Queries the runtime.
     pub async fn of(runtime: &Runtime) -> Result<Self, Status> {
         let mut runtime = runtime.runtime.clone();
         let stats = runtime.list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest::default()).await?.into_inner().stats;
@@ -32,18 +32,18 @@ impl Collected {
         })
     }
 
-    /// When a sandbox was made, in nanoseconds; zero if it has gone meanwhile.
+    /// Returns the creation time of a sandbox in Unix nanoseconds; zero if it was removed meanwhile.
     pub fn sandbox_at(&self, id: &str) -> i64 {
         self.sandboxes.get(id).copied().unwrap_or_default()
     }
 
-    /// When a container was made.
+    /// Returns the creation time of a container in Unix nanoseconds; zero if it was removed meanwhile.
     pub fn container_at(&self, id: &str) -> i64 {
         self.containers.get(id).map_or(0, |container| container.created_at)
     }
 }
 
-/// A number that may not be known, zero then.
+/// Returns a value; zero if it is unknown.
 pub fn amount(value: Option<&v1::UInt64Value>) -> i64 {
     value.map_or(0, |value| i64::try_from(value.value).unwrap_or(i64::MAX))
 }

@@ -1,4 +1,4 @@
-//! What containers printed: from the end, since a time, with times, and followed as it comes.
+//! `/containerLogs`: container logs with tailLines, sinceTime, timestamps and follow.
 
 use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,17 @@ use crate::changes::Changes;
 use crate::pod::Pod;
 use crate::runtime::Runtime;
 
-/// A line longer than this is told in pieces.
+/// Maximum line length; longer lines are split.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Pieces on their way to the reader.
+/// Maximum number of buffered chunks per response.
 const PIECES_MAX: usize = 16;
-/// How much is read at once.
+/// Bytes per read.
 const BLOCK: usize = 64 << 10;
-/// How often a runtime is asked whether a silent container still runs: some close its log before they know that it ended.
+/// Interval for checking whether a silent container still runs: some runtimes close the log before they report the
+/// exit.
 const STATE_PERIOD: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What is wanted of a log.
+/// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wanted {
     follow: bool,
@@ -133,13 +134,13 @@ struct Reader {
 impl Reader {
     async fn run(mut self) {
         if let Err(error) = self.read().await {
-            // Whoever read it may have gone.
+            // The client may have disconnected.
             let _ = self.sender.send(Err(error)).await;
         }
     }
 
     async fn read(&mut self) -> std::io::Result<()> {
-        // Watched before it is read, so that nothing falls between.
+        // The watch starts before the first read, so that no change is missed.
         let changes = self.wanted.follow.then(|| Changes::of(&self.path)).transpose()?;
         let mut file = open(&self.path).await?;
         if let Some(lines) = self.wanted.tail_lines {
@@ -153,7 +154,7 @@ impl Reader {
             }
             let Some(changes) = &changes else { return Ok(()) };
             let running = self.is_running().await;
-            // What it wrote last may have come between the two looks.
+            // The container may have written between the first read and the state check.
             if !self.drain(&mut file, &mut rest).await? || !running {
                 return Ok(());
             }
@@ -169,7 +170,7 @@ impl Reader {
         }
     }
 
-    /// Sends everything up to the end of the file; false if nobody wants more.
+    /// Sends everything up to the end of the file. Returns false if the client wants no more.
     async fn drain(&mut self, file: &mut File, rest: &mut Vec<u8>) -> std::io::Result<bool> {
         let mut block = vec![0; BLOCK];
         loop {
@@ -204,14 +205,14 @@ impl Reader {
     }
 }
 
-/// What was shown last: whether it left a line without its end.
+/// Whether the last output left a line unfinished.
 #[derive(Default)]
 struct Shown {
     within_line: bool,
 }
 
 impl Shown {
-    /// Adds what is to be seen of a line of a CRI log: `time stream tag text`.
+    /// Appends the requested parts of a CRI log line: `time stream tag text`.
     fn add(&mut self, wanted: &Wanted, line: &[u8], out: &mut Vec<u8>) {
         let mut parts = line.splitn(4, |byte| *byte == b' ');
         let (Some(time), Some(stream), Some(tag), Some(text)) =
@@ -228,19 +229,19 @@ impl Shown {
                 return;
             }
         }
-        // Parts of one line have one time.
+        // Parts of a line share one timestamp.
         if wanted.timestamps && !self.within_line {
             out.extend_from_slice(time);
             out.push(b' ');
         }
-        // A part of a line has its end elsewhere.
+        // A partial record does not end its line.
         let text = if tag == b"P" { text.strip_suffix(b"\n").unwrap_or(text) } else { text };
         out.extend_from_slice(text);
         self.within_line = !text.is_empty() && !text.ends_with(b"\n");
     }
 }
 
-/// Where the last lines of a file begin.
+/// Returns the offset of the last `lines` lines.
 async fn tail_start(file: &mut File, lines: u64) -> std::io::Result<u64> {
     let mut at = file.seek(SeekFrom::End(0)).await?;
     let end = at;
@@ -254,7 +255,7 @@ async fn tail_start(file: &mut File, lines: u64) -> std::io::Result<u64> {
         file.read_exact(part).await?;
         for (offset, _) in part.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
             let next = at + offset as u64 + 1;
-            // The end of the last line begins none.
+            // The newline of the last line does not start another one.
             if next == end {
                 continue;
             }
@@ -267,7 +268,7 @@ async fn tail_start(file: &mut File, lines: u64) -> std::io::Result<u64> {
     Ok(if lines == 0 { end } else { 0 })
 }
 
-/// The file that took the place of the one that is read, if one did.
+/// Opens the file that replaced the one being read, if any.
 async fn reopened(file: &File, path: &Path) -> Option<File> {
     use std::os::unix::fs::MetadataExt;
     let (old, new) = (file.metadata().await.ok()?, tokio::fs::symlink_metadata(path).await.ok()?);
@@ -277,8 +278,8 @@ async fn reopened(file: &File, path: &Path) -> Option<File> {
     open(path).await.ok()
 }
 
-/// Opens a log. A pod that has the node's directory of logs mounted can put anything in its place.
-// DEVIATION: logs that are symbolic links are not followed; upstream follows them for the sake of runtimes that keep logs elsewhere.
+/// Opens a log. A pod that mounts the node's log directory can replace a log by anything.
+// DEVIATION: symlinks in place of logs are not followed; upstream follows them for runtimes that keep logs elsewhere.
 async fn open(path: &Path) -> std::io::Result<File> {
     let path = path.to_owned();
     let opened = blocking::within_deadline(move || sys::open_container_file(&path, sys::Access::Read)).await;
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_shown_as_they_are_wanted() {
+    fn log_options_select_and_format_lines() {
         let check = |wanted: Wanted, expect: &str| assert_eq!(shown(&wanted), expect, "{wanted:?}");
         check(Wanted::default(), "one\ntwo\nthree\n");
         check(Wanted { stream: Some("stderr"), ..Wanted::default() }, "two\n");
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_lines_are_found_from_the_end() {
+    async fn tail_lines_are_found_from_the_end() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), LOG).unwrap();
         for (lines, expect) in [(0, 4), (1, 3), (2, 2), (9, 0)] {

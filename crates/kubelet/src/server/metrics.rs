@@ -1,4 +1,4 @@
-//! What monitoring asks for, as text.
+//! Kubelet metrics in Prometheus format.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::observed::labels;
 use crate::pods::Known;
 use crate::usage::NodeUsage;
 
-/// The kubelet's own numbers.
+/// Serves `/metrics`: the kubelet's own metrics.
 pub async fn own(context: &Context, known: &Known) -> Response<Body> {
     let mut out = String::new();
     family(&mut out, "kubelet_running_pods", "gauge", "Number of pods that have a running pod sandbox");
@@ -45,7 +45,7 @@ pub async fn own(context: &Context, known: &Known) -> Response<Body> {
     answer(out)
 }
 
-/// Processor and memory of the node, its pods and their containers.
+/// Serves `/metrics/resource`: CPU and memory of the node, its pods and their containers.
 pub async fn resource(context: &Context) -> Response<Body> {
     match Collected::of(&context.runtime).await {
         Ok(collected) => answer(resources(&collected, &NodeUsage::read())),
@@ -129,7 +129,7 @@ fn resources(collected: &Collected, usage: &NodeUsage) -> String {
     out
 }
 
-/// How often probes said what.
+/// Serves `/metrics/probes`: probe result counters.
 pub fn probes(probes: &Probes) -> Response<Body> {
     let mut out = String::new();
     family(
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_is_told_with_when_it_started_and_what_it_swapped() {
+    fn container_metrics_include_start_time_and_swap() {
         let number = |value| Some(v1::UInt64Value { value });
         let container = v1::ContainerStats {
             attributes: Some(v1::ContainerAttributes {

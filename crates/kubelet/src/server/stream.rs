@@ -1,4 +1,4 @@
-//! Commands, attachments and forwarded ports: the runtime streams them, and the server passes the connection on.
+//! Exec, attach and port-forward: the runtime serves the streams, and the server proxies the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use tokio::net::TcpStream;
 use super::{Asked, Body, Server, plain, text};
 use crate::pod::Pod;
 
-/// A command whose end is waited for may take this long.
+/// Timeout of `/run` commands.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// How long a stream may be idle that may be idle for ever.
+/// Idle timeout that stands for none.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
-/// Headers that are about one connection only and are said anew on the next.
+/// Headers that apply to one connection only and are not forwarded.
 const OF_A_CONNECTION: &[&str] = &["host", "authorization", "content-length", "transfer-encoding"];
 
 impl Server {
-    /// Runs a command in a container, or attaches to what runs there.
+    /// Runs a command in a container, or attaches to its main process.
     pub(super) async fn process(
         &self,
         verb: &str,
@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Runs a command in a container to its end, and gives what it printed if it succeeded.
+    /// Runs a command in a container to completion. Returns its output if it succeeded.
     pub(super) async fn run(
         &self,
         (namespace, pod, container): (&str, &str, &str),
@@ -71,7 +71,7 @@ impl Server {
             Ok(found) => found,
             Err(answer) => return answer,
         };
-        // Unlike others, this command is one parameter.
+        // Unlike exec, `/run` takes the command as one parameter.
         let command = asked.value("cmd");
         let words = command.split(' ').map(str::to_owned).collect();
         match self.context.runtime.exec(&found.id, words, RUN_MAX).await {
@@ -113,8 +113,8 @@ impl Server {
     }
 }
 
-/// Sends a request on to the runtime, and if it switches protocols, every byte after it, both ways, until nothing was sent for
-/// `idle_max`; zero is no limit.
+/// Forwards a request to the runtime. If the runtime switches protocols, copies bytes in both directions until the
+/// stream is idle for `idle_max`; zero disables the timeout.
 async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) -> Response<Body> {
     let failed = |why: String| text(StatusCode::BAD_GATEWAY, &format!("the runtime's stream cannot be reached: {why}"));
     let Ok(uri) = url.parse::<Uri>() else { return failed(format!("{url:?} is no URL")) };
@@ -123,7 +123,7 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
         Ok(tcp) => tcp,
         Err(error) => return failed(error.to_string()),
     };
-    // Latency matters more than packets to those who type.
+    // Interactive streams need low latency.
     let _ = tcp.set_nodelay(true);
     let (mut sender, connection) = match hyper::client::conn::http1::handshake(TokioIo::new(tcp)).await {
         Ok(pair) => pair,
@@ -157,7 +157,7 @@ async fn pass_on(url: &str, mut request: Request<Incoming>, idle_max: Duration) 
         let (Ok(near), Ok(far)) = (near.await, far.await) else { return };
         let (near, mut far) = (TokioIo::new(near), TokioIo::new(far));
         let idle_max = if idle_max.is_zero() { FOREVER } else { idle_max };
-        // Whoever hangs up first ends it for both; that is how these streams end.
+        // Either side ends the stream by closing it.
         let _ = tokio::io::copy_bidirectional(&mut serving::Idle::new(near, idle_max), &mut far).await;
     });
     let empty = Empty::new().map_err(|never| match never {}).boxed_unsync();
@@ -176,7 +176,7 @@ mod tests {
 
     const SWITCHES: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
 
-    /// A runtime that switches protocols and then says nothing.
+    /// A runtime that switches protocols and then sends nothing.
     async fn silent_runtime() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/exec/token", listener.local_addr().unwrap());
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// A client's connection through [`pass_on`], after protocols were switched.
+    /// A client's connection through [`pass_on`], after the protocol switch.
     async fn connect(idle_max: Duration) -> TcpStream {
         let runtime = silent_runtime().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! What the node and its pods use, as `/stats/summary` tells it.
+//! `/stats/summary`: resource usage of the node and its pods.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,14 +18,14 @@ use crate::pod::Pod;
 use crate::pods::Known;
 use crate::usage::{Disk, NodeUsage, Taken, disk_taken};
 
-/// Answers with everything that is known now.
+/// Returns the current usage of the node and its pods.
 pub async fn summary(context: &Arc<Context>, known: &Known) -> Response<Body> {
     let collected = match Collected::of(&context.runtime).await {
         Ok(collected) => collected,
         Err(status) => return text(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
     };
     let (context, known) = (Arc::clone(context), known.all());
-    // Files are counted one by one.
+    // Disk usage is measured by walking all files.
     let summed = tokio::task::spawn_blocking(move || {
         let disk = Disk::of(&context.config.root_dir);
         let node = node(&context, &NodeUsage::read(), disk);
@@ -42,11 +42,11 @@ pub async fn summary(context: &Arc<Context>, known: &Known) -> Response<Body> {
     answer_json(&summed.await.expect("counting does not panic"))
 }
 
-/// What a pod has on disks of the node.
+/// Disk usage of a pod.
 #[derive(Default)]
 struct Files {
     volumes: Vec<Volume>,
-    /// By container.
+    /// Logs by container.
     logs: HashMap<String, Taken>,
     /// The hosts file and the termination logs.
     own: Taken,
@@ -55,7 +55,7 @@ struct Files {
 struct Volume {
     name: String,
     claim: Option<(String, String)>,
-    /// Counted against what the pod may use of the node's own disk.
+    /// Whether the volume counts as ephemeral storage.
     local: bool,
     taken: Taken,
     disk: Disk,
@@ -73,7 +73,7 @@ impl Files {
     }
 }
 
-/// Volumes are two levels below their directory: what kind they are of, and their names.
+/// Measures a pod's volumes, whose directories are `<plugin>/<name>`.
 fn volumes(dir: &Path, pod: Pod<'_>) -> Vec<Volume> {
     let below = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let of_node = fs::metadata(dir).map(|found| std::os::unix::fs::MetadataExt::dev(&found)).ok();
@@ -117,7 +117,7 @@ fn disk_of(disk: Disk, now: &str) -> Value {
         "inodes": (number(disk.inodes)), "inodesUsed": (number(disk.inodes - disk.inodes_free))})
 }
 
-/// A disk of which something takes only this much.
+/// Returns filesystem statistics with the usage of one part of the disk.
 fn part_of(disk: Disk, taken: Taken, now: &str) -> Value {
     let mut part = disk_of(disk, now);
     if let Some(part) = part.as_object_mut() {
@@ -171,7 +171,7 @@ fn volume_of(volume: &Volume, now: &str) -> Value {
     told
 }
 
-/// What a pod takes of the node's own disk: its containers' files, their logs, its local volumes.
+/// Returns the ephemeral storage of a pod: writable layers, logs and local volumes.
 fn ephemeral(containers: &[v1::ContainerStats], files: &Files) -> Taken {
     let layers = containers.iter().filter_map(|container| container.writable_layer.as_ref());
     let layers = layers.map(|layer| {
@@ -204,7 +204,7 @@ fn container_of(stats: &v1::ContainerStats, collected: &Collected, files: &Files
     told
 }
 
-/// The swap of containers together, if any of it is known.
+/// Returns the sum of swap usage, if any is known.
 fn swap<'s>(all: impl Iterator<Item = &'s v1::SwapUsage>, now: &str) -> Option<Value> {
     let used: Vec<i64> = all.filter_map(|one| one.swap_usage_bytes.as_ref()).map(|value| amount(Some(value))).collect();
     (!used.is_empty()).then(|| value!({"time": now, "swapUsageBytes": (used.iter().sum::<i64>())}))

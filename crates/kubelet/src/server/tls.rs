@@ -1,4 +1,4 @@
-//! The certificate of the server, and whom its clients' certificates name.
+//! TLS of the kubelet server: its serving certificate and client certificate verification.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,27 +12,24 @@ use serving::{Reloaded, TlsSettings, read_certificate, read_certificates};
 use crate::bootstrap::Purpose;
 use crate::config::Config;
 
-/// Why TLS cannot be offered.
+/// TLS could not be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read or written.
-    #[error("{0} cannot be used")]
+    #[error("failed to read or write {0}")]
     File(PathBuf, #[source] std::io::Error),
-    /// A certificate could not be made.
-    #[error("a certificate cannot be made")]
+    #[error("failed to generate a certificate")]
     Make(#[from] rcgen::Error),
-    /// Certificate and key do not fit, or the settings are unknown.
+    /// Certificate and key do not match, or a TLS setting is unknown.
     #[error(transparent)]
     Settings(#[from] serving::TlsError),
-    /// The CA of clients cannot be used.
-    #[error("the CA of clients cannot be used")]
+    #[error("failed to load the client CA")]
     Clients(#[from] rustls::Error),
-    /// The CA of clients is none.
-    #[error("the CA of clients cannot be used")]
+    /// The client CA file contains no usable certificate.
+    #[error("failed to load the client CA")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// TLS as it is offered now: files are read again when they change. Clones share it.
+/// The current TLS configuration; files are read again when they change. Clones share it.
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
@@ -43,13 +40,14 @@ struct Shared {
 }
 
 impl Tls {
-    /// Shows what is given, what was signed for it before, or what it makes for itself.
+    /// Uses the configured certificate, the one signed earlier, or a self-signed one, in this order.
     pub fn new(config: &Config, addresses: &[String]) -> Result<Self, TlsError> {
         let signed = Purpose::Serving(Vec::new()).file(&config.cert_dir);
         let (certificate, key) = match &config.serving {
             Some(given) => given.clone(),
             None if config.server_tls_bootstrap && signed.is_file() => (signed.clone(), signed),
-            // DEVIATION: until its certificate is signed, a kubelet that asks for one shows one of its own; upstream shows none.
+            // DEVIATION: with serverTLSBootstrap, a self-signed certificate is used until the requested one is signed;
+            // upstream has no certificate until then.
             None => own(&config.cert_dir, &config.node_name, addresses)?,
         };
         let (settings, client_ca) = (config.tls.clone(), config.client_ca.clone());
@@ -57,12 +55,12 @@ impl Tls {
         Ok(Self(Arc::new(Shared { settings, client_ca, offered })))
     }
 
-    /// What is offered to a connection that begins now.
+    /// Returns the configuration for a new connection.
     pub fn current(&self) -> Arc<ServerConfig> {
         self.0.offered.lock().unwrap_or_else(PoisonError::into_inner).current()
     }
 
-    /// Shows what is in a file from now on.
+    /// Uses the certificate and key in a file from now on.
     pub fn replace(&self, file: &Path) -> Result<(), TlsError> {
         let shared = &self.0;
         let fresh = followed(&shared.settings, shared.client_ca.clone(), file.to_owned(), file.to_owned())?;
@@ -71,7 +69,7 @@ impl Tls {
     }
 }
 
-/// What is offered with these files, and is read again whenever one of them changes.
+/// Builds a configuration that is rebuilt when one of its files changes.
 fn followed(
     settings: &TlsSettings,
     client_ca: Option<PathBuf>,
@@ -83,7 +81,7 @@ fn followed(
     Reloaded::new(files, move || offer(&settings, client_ca.as_deref(), &certificate, &key))
 }
 
-/// What the server shows, and asks of its clients.
+/// Builds a configuration from the server's certificate and the client CA.
 fn offer(
     settings: &TlsSettings,
     client_ca: Option<&Path>,
@@ -101,22 +99,22 @@ fn offer(
                 roots.add(certificate)?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            // Others may prove who they are by a token.
+            // Clients without a certificate may authenticate with a token.
             builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
         }
     };
     let mut server = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
-    // Streams are upgraded connections, which only the older protocol has.
+    // HTTP/1.1 is offered in addition, since only its connections can be upgraded to streams.
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(server)
 }
 
-/// Whom a verified certificate names.
+/// Returns the user of a verified client certificate.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<auth::User> {
     auth::x509::Subject::read(certificate, driver::clock::now()).ok()?.user()
 }
 
-/// The certificate that the kubelet made for itself, made now if it is the first time.
+/// Returns the kubelet's self-signed certificate and key; creates them if they do not exist.
 fn own(dir: &Path, node: &str, addresses: &[String]) -> Result<(PathBuf, PathBuf), TlsError> {
     let (certificate, key) = (dir.join("kubelet.crt"), dir.join("kubelet.key"));
     if certificate.is_file() && key.is_file() {
@@ -142,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// The names in the certificate that a client is shown now, if a client of this version is served.
+    /// Returns the server certificate that a client of this TLS version receives; `None` if the handshake fails.
     fn shown(tls: &Tls, version: &'static rustls::SupportedProtocolVersion) -> Option<Vec<u8>> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let client = rustls::ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version]);
@@ -164,7 +162,7 @@ mod tests {
         Some(client.peer_certificates().unwrap()[0].to_vec())
     }
 
-    /// A client that wants to see any certificate.
+    /// A verifier that accepts any server certificate.
     mod trust {
         use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
         use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_certificate_is_shown_without_a_restart() {
+    fn renewed_certificate_is_used_without_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
         let old = write_pair(&certificate, &key, "old");
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_version_is_the_one_that_is_configured() {
+    fn minimum_tls_version_is_enforced() {
         let dir = tempfile::tempdir().unwrap();
         let check = |min_version: MinVersion, expect: bool| {
             let tls = TlsSettings { min_version, ..TlsSettings::default() };
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_cipher_suites_that_are_configured_are_offered() {
+    fn only_configured_cipher_suites_are_offered() {
         let dir = tempfile::tempdir().unwrap();
         let offered = |names: &[&str]| {
             let cipher_suites = names.iter().map(ToString::to_string).collect();
@@ -257,7 +255,7 @@ mod tests {
             Tls::new(&config, &[]).map(|tls| shown(&tls, &rustls::version::TLS12).is_some()).map_err(|e| e.to_string())
         };
         assert_eq!(offered(&["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]), Ok(true));
-        // The kubelet's own key is not of this kind.
+        // The self-signed key is ECDSA, so an RSA suite cannot be negotiated.
         assert_eq!(offered(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), Ok(false));
         assert!(offered(&["TLS_NONSENSE"]).unwrap_err().contains("TLS_NONSENSE"));
     }

@@ -1,4 +1,4 @@
-//! Pods that a web server names: asked for again and again, since it cannot be watched.
+//! Static pods from a URL, which is polled since it cannot be watched.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use tokio::sync::watch;
 
 use super::{MANIFEST_BYTES_MAX, StaticPods, completed, hash, tell};
 
-/// How long the web server may take.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where manifests are.
+/// The source of manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifests {
-    /// One pod, or a list of them.
+    /// Serves one pod or a list of pods.
     pub url: Uri,
-    /// What is said to the web server besides.
+    /// Additional request headers.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// How often they are asked for.
+    /// Polling interval.
     pub every: Duration,
 }
 
-/// Follows what a web server names. Whatever it names last counts for as long as it does not answer.
+/// Polls the URL. While requests fail, the last pods stay.
 pub fn follow(manifests: Manifests, node: String) -> (StaticPods, impl Future<Output = ()> + Send) {
     let (sender, receiver) = watch::channel(Vec::new());
     let work = async move {
         loop {
             let asked = tokio::time::timeout(PATIENCE, fetch(&manifests)).await;
-            let asked = asked.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")));
+            let asked = asked.unwrap_or_else(|_| Err(format!("no response within {PATIENCE:?}")));
             match asked.and_then(|text| pods(&text, &node)) {
                 Ok(pods) => tell(&sender, pods),
-                Err(problem) => tracing::warn!(url = %manifests.url, problem, "manifests cannot be used"),
+                Err(problem) => tracing::warn!(url = %manifests.url, problem, "failed to load static pods"),
             }
             tokio::time::sleep(manifests.every).await;
         }
@@ -73,7 +73,7 @@ async fn fetch(manifests: &Manifests) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| text(&error))
 }
 
-/// The pods of a document, each once.
+/// Parses the pods of a document, without duplicates.
 fn pods(text: &str, node: &str) -> Result<Vec<Arc<Value>>, String> {
     let document = yaml::parse(text).map_err(|error| error.to_string())?;
     let all = match document.str_at(&["kind"]) {
@@ -81,7 +81,7 @@ fn pods(text: &str, node: &str) -> Result<Vec<Arc<Value>>, String> {
         _ => vec![document],
     };
     let one = |mut pod: Value| {
-        // Items of a list do not say what the list says of them.
+        // Items of a PodList lack apiVersion and kind.
         if let Some(pod) = pod.as_object_mut() {
             pod.get_or_insert_with("kind", || "Pod".into());
             pod.get_or_insert_with("apiVersion", || "v1".into());
@@ -101,7 +101,7 @@ mod tests {
     use crate::pod::Pod;
 
     #[test]
-    fn one_pod_or_a_list_is_read() {
+    fn single_pod_or_pod_list_is_read() {
         let check = |text: &str, expect: Result<&str, &str>| {
             let found = pods(text, "n")
                 .map(|pods| pods.iter().map(|pod| Key::of(pod).to_string()).collect::<Vec<_>>().join(" "));

@@ -1,4 +1,4 @@
-//! The conditions of a pod: what it has reached, since when, and what is missing.
+//! Pod conditions.
 
 use machinery::time::Time;
 use machinery::{Object, Value};
@@ -8,10 +8,10 @@ use crate::plan::{Cause, Observed};
 use crate::pod::{Container, Role};
 use crate::resize;
 
-/// Conditions that are the kubelet's and go when they no longer hold.
+/// Conditions of the kubelet that are removed when they no longer hold.
 const PASSING: &[&str] = &["PodResizePending", "PodResizeInProgress"];
 
-/// A condition before it is known since when it holds.
+/// A condition without its transition time.
 struct Condition {
     kind: &'static str,
     holds: bool,
@@ -19,7 +19,7 @@ struct Condition {
     message: String,
 }
 
-/// The kubelet's conditions, then those of others.
+/// Returns the kubelet's conditions, then those of other writers.
 pub fn all(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Vec<Value> {
     let pod = observed.pod;
     let known = pod.0["status"]["conditions"].as_array().unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn all(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -> Vec<Val
     let generation = pod.meta().generation();
     let mut list: Vec<Value> = own
         .iter()
-        // Who else placed the pod has said so.
+        // The scheduler has already set PodScheduled.
         .filter(|condition| condition.kind != "PodScheduled" || find(known, "PodScheduled").is_none())
         .map(|condition| shown(condition, known, generation, observed.now))
         .collect();
@@ -122,7 +122,7 @@ fn containers_ready(observed: &Observed<'_>, phase: &str, statuses: &Statuses) -
     Condition { kind, holds: false, reason: "ContainersNotReady", message }
 }
 
-/// Ready are the containers and whatever else the pod waits for.
+/// Combines container readiness with the pod's readiness gates.
 fn ready(observed: &Observed<'_>, known: &[Value], containers: &Condition) -> Condition {
     let kind = "Ready";
     if !containers.holds {
@@ -142,7 +142,7 @@ fn ready(observed: &Observed<'_>, known: &[Value], containers: &Condition) -> Co
     Condition { kind, holds: false, reason: "ReadinessGatesNotReady", message: missing.join(", ") }
 }
 
-/// A pod that the node itself put out says so, for those who count disruptions.
+/// Returns DisruptionTarget for a pod that the node itself terminates.
 fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
     let ending = observed.local.ending.as_ref()?;
     let Cause::Failed { reason, message } = &ending.cause else { return None };
@@ -154,7 +154,7 @@ fn disruption(observed: &Observed<'_>, known: &[Value]) -> Option<Value> {
     Some(shown(&condition, known, observed.pod.meta().generation(), observed.now))
 }
 
-/// A pod whose containers may all have to make way for new ones says whether they do.
+/// Returns the condition that reports whether RestartAllContainers is in progress, for pods that may use it.
 fn restarting(observed: &Observed<'_>, phase: &str) -> Option<Condition> {
     let pod = observed.pod;
     let kind = "AllContainersRestarting";
@@ -170,7 +170,7 @@ fn restarting(observed: &Observed<'_>, phase: &str) -> Option<Condition> {
     containers.any(Container::may_restart_all).then_some(condition)
 }
 
-/// A change of what containers may use that the node has no room for, and one that is on its way.
+/// Returns PodResizePending and PodResizeInProgress.
 fn resizing(observed: &Observed<'_>) -> Vec<Condition> {
     let Observed { pod, runtime, local, .. } = *observed;
     let pending = local.resize.as_ref().map(|pending| Condition {
@@ -197,7 +197,7 @@ fn find<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(kind))
 }
 
-/// Names as Go prints a list of them.
+/// Formats names as Go prints a list.
 fn listed(names: &[&str]) -> String {
     format!("[{}]", names.join(" "))
 }

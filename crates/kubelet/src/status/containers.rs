@@ -1,4 +1,4 @@
-//! What is said of each container.
+//! Container statuses.
 
 use machinery::{Object, Value, value};
 
@@ -7,24 +7,24 @@ use crate::observed::{self, Exit, State, UNKNOWN_EXIT};
 use crate::plan::Observed;
 use crate::pod::{Container, Pod, Role};
 
-/// What is said of a pod's containers.
+/// The container statuses of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Statuses {
-    /// In the order of the specification.
+    /// In the order of the spec.
     pub init: Vec<Value>,
-    /// By name, as upstream sorts them.
+    /// Sorted by name, as upstream.
     pub app: Vec<Value>,
-    /// By name.
+    /// Sorted by name.
     pub ephemeral: Vec<Value>,
 }
 
 impl Statuses {
-    /// What is said of one of the main containers.
+    /// Returns the status of an app container.
     pub fn app_of(&self, name: &str) -> &Value {
         find(&self.app, name)
     }
 
-    /// What is said of an init container or a sidecar.
+    /// Returns the status of an init container or sidecar.
     pub fn init_of(&self, name: &str) -> &Value {
         find(&self.init, name)
     }
@@ -34,7 +34,7 @@ fn find<'a>(list: &'a [Value], name: &str) -> &'a Value {
     list.iter().find(|status| status.str_at(&["name"]) == Some(name)).unwrap_or(&Value::Null)
 }
 
-/// What is said of all of them.
+/// Returns the statuses of all containers.
 pub fn all(observed: &Observed<'_>, facts: &Facts) -> Statuses {
     let one = |container| status(observed, facts, container);
     let mut statuses = Statuses {
@@ -66,7 +66,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
         .filter(|exit| restarts(exit))
         .filter(|exit| !local.backoffs.was_tried(container.name(), exit.finished_at))
         .and_then(|exit| local.backoffs.waiting(container.name(), exit.finished_at, now));
-    // One that failed to start and may not try again has ended.
+    // A container that failed to start and must not retry is terminated, not waiting.
     let waiting = local.waiting.get(container.name()).filter(|_| exit.is_none_or(restarts));
     let why = waiting.map(|waiting| (waiting.reason.clone(), waiting.message.clone()));
     let why = why.or_else(|| {
@@ -74,7 +74,8 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
         let (name, pod) = (container.name(), pod.described());
         Some(("CrashLoopBackOff".to_owned(), format!("back-off {wait} restarting failed container={name} pod={pod}")))
     });
-    // One that starts again in any case has not ended as far as others are concerned: what has ended may not run again.
+    // A container that restarts in any case is reported as waiting, since a terminated container may not be allowed to
+    // run again.
     let starts_again = observed.starts_again(container) && local.ending.is_none();
     let why = why.or_else(|| starts_again.then(|| (default_waiting_reason(pod).to_owned(), String::new())));
     if let (Some((reason, message)), false) = (why, latest.is_some_and(observed::Container::is_running)) {
@@ -109,7 +110,7 @@ fn status(observed: &Observed<'_>, facts: &Facts, container: Container<'_>) -> V
     Value::Object(status)
 }
 
-/// What only a container that was made has: its resources, its mounts, its user.
+/// Adds the fields of a created container: resources, mounts, user.
 fn details(container: Container<'_>, latest: Option<&observed::Container>, status: &mut Object) {
     let mounts = container.spec["volumeMounts"].as_array().unwrap_or_default();
     let shown: Vec<Value> = mounts
@@ -148,14 +149,14 @@ fn details(container: Container<'_>, latest: Option<&observed::Container>, statu
     }
 }
 
-/// A container that the runtime does not have: not yet, or no longer.
+/// Returns the state and last state of a container that the runtime does not have: not yet, or no longer.
 fn missing(pod: Pod<'_>, known: &Value) -> (Value, Option<Value>) {
     let last = known["lastState"].get("terminated").map(|ended| value!({"terminated": (ended.clone())}));
     if known["state"].get("terminated").is_some() {
         return (known["state"].clone(), last);
     }
     if known["state"].get("running").is_some() {
-        // It ran, and nobody can say what became of it.
+        // The container ran, and its exit code is unknown.
         let started = known["state"]["running"]["startedAt"].clone();
         let ended = value!({"terminated": {"exitCode": UNKNOWN_EXIT, "reason": "ContainerStatusUnknown", "startedAt": started,
             "message": "The container could not be located when the pod was terminated"}});
@@ -165,8 +166,7 @@ fn missing(pod: Pod<'_>, known: &Value) -> (Value, Option<Value>) {
     (value!({"waiting": {"reason": (default_waiting_reason(pod))}}), last)
 }
 
-/// Why a container that has not started waits, unless a failure says more. As upstream, one reason for every container of a pod: the
-/// init containers of a pod are part of its initialization.
+/// Returns the default waiting reason. As upstream, it is the same for every container of a pod.
 fn default_waiting_reason(pod: Pod<'_>) -> &'static str {
     if pod.init_containers().len() > 0 { "PodInitializing" } else { "ContainerCreating" }
 }
@@ -202,7 +202,7 @@ fn terminated(container: &observed::Container, exit: &Exit, facts: &Facts) -> Ob
     ended
 }
 
-/// What probes say, where there are any; otherwise what runs has started and is ready.
+/// Returns `started` and `ready` from probes; a running container without probes is both.
 fn started_and_ready(
     observed: &Observed<'_>,
     container: Container<'_>,
@@ -213,7 +213,7 @@ fn started_and_ready(
         State::Running { .. } => {
             let verdicts = observed.local.probes.get(&latest.id).cloned().unwrap_or_default();
             let probed = |field: &str| container.spec.get(field).is_some_and(|probe| !probe.is_null());
-            // The hook after the start is part of starting.
+            // A container has not started before its postStart hook completes.
             let hooked = container.spec["lifecycle"].get("postStart").is_some() && observed.local.starting;
             let started = !hooked && (!probed("startupProbe") || verdicts.started == Some(true));
             let ready = started

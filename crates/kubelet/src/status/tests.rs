@@ -1,4 +1,4 @@
-//! Phases and conditions by what the runtime has, as upstream reports them.
+//! Tests of pod phases and conditions, which match upstream's.
 
 use machinery::time::Time;
 use machinery::{Value, value};
@@ -83,7 +83,7 @@ fn the_phase_follows_the_containers_and_the_restart_policy() {
 }
 
 #[test]
-fn nobody_hears_that_a_pod_is_over_while_something_of_it_runs() {
+fn terminal_phase_is_reported_after_all_containers_exited() {
     let put_out = || {
         let cause = Cause::Failed { reason: "Evicted".into(), message: "why".into() };
         Local { ending: Some(Ending { cause, since: NOW, grace_seconds: 5 }), ..Local::default() }
@@ -115,7 +115,7 @@ fn nobody_hears_that_a_pod_is_over_while_something_of_it_runs() {
 }
 
 #[test]
-fn a_container_that_was_killed_to_start_again_waits_and_has_not_ended() {
+fn container_killed_for_restart_is_waiting_not_terminated() {
     let check = |policy: &str, have: &str, forced: &str, phase: &str, state: &str, last: Option<i64>| {
         let local = Local { forced: [forced.to_owned()].into(), ..Local::default() };
         let status = of(&pod(policy, false), &runtime(have), &local);
@@ -133,7 +133,7 @@ fn a_container_that_was_killed_to_start_again_waits_and_has_not_ended() {
 }
 
 #[test]
-fn an_init_container_that_may_try_again_by_its_own_rules_has_not_failed() {
+fn init_container_with_matching_restart_rule_has_not_failed() {
     let check = |own: Value, have: &str, expect: &str| {
         let mut pod = pod("Never", true);
         pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert("initContainers", value!([(own.clone())]));
@@ -148,7 +148,7 @@ fn an_init_container_that_may_try_again_by_its_own_rules_has_not_failed() {
 }
 
 #[test]
-fn a_change_of_resources_is_told_while_it_waits_and_while_it_is_made() {
+fn resize_conditions_are_set_while_pending_and_in_progress() {
     let mut pod = pod("Always", false);
     let known =
         value!([{"type": "PodResizePending", "status": "True"}, {"type": "PodResizeInProgress", "status": "True"}]);
@@ -235,7 +235,7 @@ fn containers_that_have_not_started_wait_for_the_initialization_of_a_pod_with_in
 }
 
 #[test]
-fn what_waits_says_why_and_keeps_its_last_end() {
+fn waiting_container_has_reason_and_last_state() {
     let mut local = Local::default();
     local.backoffs.tried("a", NOW, NOW);
     let status = of(&pod("Always", false), &runtime("a:1"), &local);
@@ -256,7 +256,7 @@ fn what_waits_says_why_and_keeps_its_last_end() {
 }
 
 #[test]
-fn what_was_told_to_have_ended_and_may_not_run_again_stays_so() {
+fn container_reported_as_terminated_stays_terminated() {
     let check = |policy: &str, code: i64, have: &str, expect: &str| {
         let pod = pod(policy, true);
         let ended = |name: &str, code: i64| value!({"name": name, "state": {"terminated": {"exitCode": code}}});
@@ -275,7 +275,7 @@ fn what_was_told_to_have_ended_and_may_not_run_again_stays_so() {
 }
 
 #[test]
-fn a_pod_whose_containers_all_start_again_runs_and_says_so() {
+fn pod_restarting_all_containers_is_running_with_condition() {
     let rule = value!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}});
     let plain = pod("Never", false);
     let mut pod = pod("Never", true);
@@ -301,7 +301,7 @@ fn a_pod_whose_containers_all_start_again_runs_and_says_so() {
 }
 
 #[test]
-fn conditions_of_others_and_times_of_transitions_stay() {
+fn foreign_conditions_and_transition_times_are_kept() {
     let mut pod = pod("Always", false);
     let long_ago = "1970-01-01T00:00:01Z";
     let known = value!({"startTime": long_ago, "nominatedNodeName": "x", "conditions": [
@@ -327,7 +327,7 @@ fn conditions_of_others_and_times_of_transitions_stay() {
 }
 
 #[test]
-fn what_was_told_and_did_not_change_keeps_its_time() {
+fn unchanged_conditions_keep_their_reported_transition_time() {
     let (pod, local) = (pod("Always", false), Local::default());
     let told = of(&pod, &runtime(""), &local);
     let facts = Facts::default();
@@ -345,7 +345,7 @@ fn what_was_told_and_did_not_change_keeps_its_time() {
 }
 
 #[test]
-fn a_pod_that_the_node_put_out_failed_for_that_reason() {
+fn evicted_pod_fails_with_reason() {
     let cause = Cause::Failed { reason: "Evicted".into(), message: "The node was low on resource: memory.".into() };
     let local = Local { ending: Some(Ending { cause, since: NOW, grace_seconds: 0 }), ..Local::default() };
     let status = of(&pod("Always", false), &runtime("a:137"), &local);

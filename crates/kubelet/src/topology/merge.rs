@@ -1,50 +1,48 @@
-//! From hints of several to one: which NUMA nodes everything can come from.
+//! Merges topology hints: the NUMA nodes from which all resources can be allocated.
 
 use super::{Hints, Policy};
 
-/// A set of NUMA nodes, numbered up to 63.
+/// A set of NUMA nodes with IDs up to 63.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nodes(u64);
 
-/// A set of nodes that would do, and whether it is as small as it could be.
+/// A set of NUMA nodes that suffices for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// The nodes; `None` for any.
+    /// `None` for any.
     pub nodes: Option<Nodes>,
-    /// Whether no smaller set would do.
+    /// Whether no smaller set suffices.
     pub preferred: bool,
 }
 
-/// More ways to combine hints than this are not looked at: a machine has few nodes, a container few resources.
+/// Maximum number of hint combinations that are evaluated; hosts have few NUMA nodes and containers few resources.
 const COMBINATIONS_MAX: usize = 1 << 20;
 
 impl Nodes {
-    /// These; those that are numbered too high are left out.
+    /// Creates a set; ignores IDs above 63.
     pub fn of(nodes: impl IntoIterator<Item = u32>) -> Self {
         Self(nodes.into_iter().filter(|node| *node < 64).fold(0, |set, node| set | 1 << node))
     }
 
-    /// Whether it has a node.
     pub const fn has(self, node: u32) -> bool {
         node < 64 && self.0 & (1 << node) != 0
     }
 
-    /// How many there are.
     pub const fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Those that are in both.
+    /// Returns the intersection.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Each of them, in order.
+    /// Returns the IDs in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         (0..64).filter(move |node| self.has(*node))
     }
 
-    /// Every set of these nodes that is not empty, smaller ones first. Of more than 16 nodes only the first 16 count.
+    /// Returns all subsets that are not empty, smaller ones first. Considers only the first 16 nodes.
     pub fn subsets(self) -> Vec<Self> {
         let nodes: Vec<u32> = self.iter().take(16).collect();
         let of = |choice: u32| {
@@ -55,13 +53,13 @@ impl Nodes {
         all
     }
 
-    /// Whether it is the better of two: fewer nodes, or lower ones.
+    /// Whether the set is better: fewer nodes, or lower IDs.
     const fn is_narrower_than(self, other: Self) -> bool {
         if self.count() == other.count() { self.0 < other.0 } else { self.count() < other.count() }
     }
 }
 
-/// The best hint for all providers together, and whether the policy admits it.
+/// Returns the best hint for all providers together, and whether the policy admits it.
 pub fn merge(policy: Policy, nodes: Nodes, providers: &[Hints]) -> (Hint, bool) {
     if policy == Policy::None {
         return (Hint { nodes: None, preferred: true }, true);
@@ -74,13 +72,13 @@ pub fn merge(policy: Policy, nodes: Nodes, providers: &[Hints]) -> (Hint, bool) 
     }
     let mut best = best(nodes, &lists);
     if policy == Policy::SingleNode && best.nodes == Some(nodes) {
-        // Nobody cares where: then nothing is bound to all nodes.
+        // No provider has a preference, so the container is not bound to all nodes.
         best.nodes = None;
     }
     (best, policy == Policy::BestEffort || best.preferred)
 }
 
-/// One list of hints for each resource.
+/// Returns one list of hints per resource.
 fn lists(providers: &[Hints]) -> Vec<Vec<Hint>> {
     let anywhere = || vec![Hint { nodes: None, preferred: true }];
     let mut lists = Vec::new();
@@ -99,7 +97,7 @@ fn lists(providers: &[Hints]) -> Vec<Vec<Hint>> {
     lists
 }
 
-/// Looks at every way to take one hint of each list.
+/// Evaluates all combinations of one hint per list, up to [`COMBINATIONS_MAX`].
 fn best(all: Nodes, lists: &[Vec<Hint>]) -> Hint {
     let combinations = lists.iter().try_fold(1_usize, |product, list| product.checked_mul(list.len()));
     let mut best: Option<Hint> = None;
@@ -121,7 +119,7 @@ fn best(all: Nodes, lists: &[Vec<Hint>]) -> Hint {
     best.unwrap_or(Hint { nodes: Some(all), preferred: false })
 }
 
-/// What is in all hints; preferred if all are, and name the same nodes.
+/// Intersects hints; the result is preferred if all are preferred and have the same nodes.
 fn together(all: Nodes, hints: impl Iterator<Item = Hint>) -> Hint {
     let (mut nodes, mut preferred, mut first) = (all, true, None);
     for hint in hints {
@@ -134,7 +132,8 @@ fn together(all: Nodes, hints: impl Iterator<Item = Hint>) -> Hint {
     Hint { nodes: Some(nodes), preferred }
 }
 
-/// The better of two. What is not preferred should have as many nodes as the resource that needs most of them.
+/// Returns the better of two hints. A hint that is not preferred should have as many nodes as the resource that needs
+/// most of them.
 fn better(current: Hint, candidate: Hint, widest: u32) -> Hint {
     let (Some(have), Some(offered)) = (current.nodes, candidate.nodes) else { return current };
     let narrower = if offered.is_narrower_than(have) { candidate } else { current };
@@ -160,7 +159,7 @@ fn better(current: Hint, candidate: Hint, widest: u32) -> Hint {
 mod tests {
     use super::*;
 
-    /// Hints as text: `0+1!` are nodes 0 and 1, preferred; `*` is anywhere; `-` is none.
+    /// Parses hints: `0+1!` are nodes 0 and 1, preferred; `*` is any; `-` is none.
     fn list(text: &str) -> Option<Vec<Hint>> {
         let hint = |word: &str| {
             let nodes = Nodes::of(word.trim_end_matches('!').split('+').map(|node| node.parse().unwrap()));
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn best_effort_takes_the_best_there_is() {
+    fn best_effort_policy_admits_the_best_hint() {
         use Policy::BestEffort as P;
         check(P, &["0! 1! 0+1", "1! 0+1"], "1!");
         check(P, &["0! 1!", "*"], "0!");
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn restricted_refuses_what_could_have_been_nearer() {
+    fn restricted_policy_rejects_hints_that_are_not_preferred() {
         use Policy::Restricted as P;
         check(P, &["0! 1! 0+1", "1! 0+1"], "1!");
         check(P, &["0! 0+1", "1! 0+1"], "0 refused");
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_node_is_one_or_nothing() {
+    fn single_numa_node_policy_requires_one_node() {
         use Policy::SingleNode as P;
         check(P, &["0! 1! 0+1", "1! 0+1"], "1!");
         check(P, &["0+1!", "0+1!"], "* refused");
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_policy_nothing_matters() {
+    fn none_policy_ignores_hints() {
         check(Policy::None, &["-", "0!"], "*!");
         assert_eq!(
             merge(Policy::Restricted, Nodes::of([0]), &[]),
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn subsets_are_all_and_the_small_ones_come_first() {
+    fn subsets_are_complete_and_ordered_by_size() {
         let shown: Vec<Vec<u32>> = Nodes::of([0, 2, 5]).subsets().into_iter().map(|set| set.iter().collect()).collect();
         assert_eq!(shown, [vec![0], vec![2], vec![5], vec![0, 2], vec![0, 5], vec![2, 5], vec![0, 2, 5]]);
         assert!(Nodes::default().subsets().is_empty() && Nodes::of([64, 99]).count() == 0);

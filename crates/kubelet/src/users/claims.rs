@@ -1,6 +1,6 @@
-//! Ranges of user IDs that the nodes of one machine have taken: a file per range that names the pod's directory.
+//! Claims of user ID ranges by the nodes of one host: a file per range contains the path of the pod's directory.
 //!
-//! A claim counts as long as that directory says that the pod has the range, so nothing has to be released.
+//! A claim is valid while that directory records the range, so claims need not be released.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-/// The claims of a machine.
+/// The claims of a host.
 pub struct Claims {
     dir: PathBuf,
 }
 
-/// The claims while no other node changes them.
+/// The claims while locked against other nodes.
 pub struct Locked<'a> {
     dir: &'a Path,
     _lock: File,
 }
 
 impl Claims {
-    /// Claims in a directory, which is created when the first one is made.
+    /// Uses claims in a directory, which is created with the first claim.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
-    /// Waits until no other node changes the claims.
+    /// Locks the claims; blocks while another node holds the lock.
     pub fn lock(&self) -> io::Result<Locked<'_>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let file =
@@ -50,13 +50,13 @@ impl Locked<'_> {
         }
     }
 
-    /// The ranges that other pods have.
+    /// Returns the ranges of other pods.
     pub fn taken(&self, pod_dir: &Path) -> io::Result<Vec<u32>> {
         let names = fs::read_dir(self.dir)?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         Ok(names.filter(|first| self.owner(*first).is_some_and(|owner| owner != pod_dir)).collect())
     }
 
-    /// The directory of the pod that has a range.
+    /// Returns the directory of the pod that owns a range.
     fn owner(&self, first: u32) -> Option<PathBuf> {
         let owner = PathBuf::from(fs::read_to_string(self.dir.join(first.to_string())).ok()?);
         (super::read(&owner) == Some(first)).then_some(owner)

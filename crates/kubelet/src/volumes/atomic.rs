@@ -1,4 +1,4 @@
-//! Files that change all at once: a link leads to the directory that holds the newest state.
+//! Atomic volume updates, as upstream's AtomicWriter: a symlink points to the directory of the newest files.
 //!
 //! ```text
 //!   volume/key        -> ..data/key
@@ -18,7 +18,7 @@ use super::payload::{File, Files};
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Makes a directory show exactly these files; nobody sees a mix of old and new. Says whether anything changed.
+/// Replaces the files of a volume; readers never see a mix of old and new files. Returns whether anything changed.
 pub fn write(dir: &Path, files: &Files, group: Option<i64>) -> io::Result<bool> {
     let old = fs::read_link(dir.join(DATA)).ok();
     if old.as_ref().is_some_and(|old| is_current(&dir.join(old), files)) {
@@ -33,7 +33,7 @@ pub fn write(dir: &Path, files: &Files, group: Option<i64>) -> io::Result<bool> 
     for (path, file) in files {
         write_file(&fresh, path, file, group)?;
     }
-    // A killed predecessor may have left one behind.
+    // A killed predecessor may have left the temporary link behind.
     let _ = fs::remove_file(dir.join(NEW_DATA));
     symlink(&name, dir.join(NEW_DATA))?;
     fs::rename(dir.join(NEW_DATA), dir.join(DATA))?;
@@ -55,7 +55,7 @@ fn write_file(root: &Path, path: &str, file: &File, group: Option<u32>) -> io::R
         }
     }
     fs::write(&target, &file.bytes)?;
-    // The group of the pod reads what its owner reads.
+    // The pod's group gets the owner's read permission.
     let shared = if group.is_some() { (file.mode & 0o400) >> 3 } else { 0 };
     fs::set_permissions(&target, fs::Permissions::from_mode(file.mode | shared))?;
     if file.owner.is_some() || group.is_some() {
@@ -74,7 +74,7 @@ fn count(dir: &Path) -> usize {
     entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
 }
 
-/// What people see at the top: a link for each first name, and none for what is gone.
+/// Creates a symlink for each top-level name and removes those of deleted files.
 fn link_names(dir: &Path, files: &Files) -> io::Result<()> {
     let wanted: BTreeSet<&str> = files.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
     for name in &wanted {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn files_change_all_at_once_and_what_is_gone_goes() {
+    fn files_change_atomically_and_stale_ones_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let read = |path: &str| fs::read_to_string(dir.path().join(path)).ok();
         assert!(write(dir.path(), &files(&[("a", "1"), ("d/b", "2")]), None).unwrap());

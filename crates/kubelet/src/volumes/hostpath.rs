@@ -1,4 +1,4 @@
-//! Paths of the node that pods ask for: what they must be, and what is made if they are not there.
+//! hostPath volumes: type checks, and creation of missing paths.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -8,7 +8,7 @@ use machinery::Value;
 
 use super::VolumeError;
 
-/// Checks a path by its type, makes it if the type says so, and gives it back.
+/// Checks a path against its type, creates it if the type requires that, and returns it.
 pub fn check(source: &Value) -> Result<PathBuf, VolumeError> {
     let path = PathBuf::from(source.str_at(&["path"]).unwrap_or_default());
     let kind = source.str_at(&["type"]).unwrap_or_default();
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_must_be_what_its_type_says() {
+    fn host_path_must_match_its_type() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         let tried = |path: &Path, kind: &str| {

@@ -1,4 +1,4 @@
-//! What is mounted in a container: volumes, parts of volumes, its hosts file and the file for its last word.
+//! Container mounts: volumes, subPaths, the hosts file and the termination message file.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,22 +16,21 @@ use super::{Place, VolumeError, make_dir};
 use crate::environment::expand;
 use crate::pod::Container;
 
-/// The largest file that variables are taken from.
+/// Maximum size of a `fileKeyRef` file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What mounts depend on.
+/// The inputs of a container's mounts.
 pub struct Inputs<'a> {
-    /// The directory of the pod.
     pub pod_dir: &'a Path,
-    /// Where its volumes are.
+    /// Locations of the pod's volumes.
     pub places: &'a BTreeMap<String, Place>,
-    /// The container's variables, for `subPathExpr`.
+    /// Environment variables for `subPathExpr`.
     pub environment: &'a [(String, String)],
-    /// How many came before it.
+    /// Number of previous containers with this name.
     pub attempt: u32,
 }
 
-/// All mounts of a container; makes what they need.
+/// Returns all mounts of a container and creates the files they need.
 pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Mount>, VolumeError> {
     let mut mounts = Vec::new();
     for (n, mount) in container.spec["volumeMounts"].as_array().unwrap_or_default().iter().enumerate() {
@@ -47,7 +46,7 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
         let dir = inputs.pod_dir.join("containers").join(container.name());
         make_dir(&dir, 0o750)?;
         let file = dir.join(format!("{:08x}", inputs.attempt));
-        // Whoever the container runs as writes it.
+        // The container's user is unknown here, so every user may write the file.
         let made = sys::write_container_file(&file, b"", 0o666);
         made.map_err(VolumeError::io(format!("make {}", file.display())))?;
         mounts.push(bind(path, &file, false));
@@ -55,7 +54,7 @@ pub fn all(container: Container<'_>, inputs: &Inputs<'_>) -> Result<Vec<v1::Moun
     Ok(mounts)
 }
 
-/// The volumes that a container gets as devices.
+/// Returns the block devices of a container.
 pub fn devices(container: Container<'_>, places: &BTreeMap<String, Place>) -> Result<Vec<v1::Device>, VolumeError> {
     let list = container.spec["volumeDevices"].as_array().unwrap_or_default().iter();
     let one = |wanted: &Value| {
@@ -74,7 +73,7 @@ pub fn devices(container: Container<'_>, places: &BTreeMap<String, Place>) -> Re
     list.map(one).collect()
 }
 
-/// The text of a file of a volume, wherever links in the volume lead, but never out of it; nothing if it cannot be read.
+/// Reads a file of a volume. Symlinks are followed within the volume only. Returns `None` if the file cannot be read.
 pub fn text_of(places: &BTreeMap<String, Place>, volume: &str, path: &str) -> Option<String> {
     let Place::Path { path: volume, .. } = places.get(volume)? else { return None };
     let file = sys::open_container_file_in(volume, Path::new(path)).ok()?;
@@ -134,7 +133,8 @@ fn one(container: Container<'_>, n: usize, mount: &Value, inputs: &Inputs<'_>) -
     Ok(made)
 }
 
-/// The part that an expression names. One with a hole in it would name another part, or all of the volume.
+/// Expands a `subPathExpr`. Fails if a variable is missing, since the result would name another path or the entire
+/// volume.
 fn expanded(expression: &str, environment: &[(String, String)]) -> Result<String, VolumeError> {
     let missing = RefCell::new(BTreeSet::new());
     let part = expand(expression, |name| {
@@ -152,8 +152,7 @@ fn expanded(expression: &str, environment: &[(String, String)]) -> Result<String
     }
 }
 
-/// A part of a volume, bound to a place of its own: whatever a container does to the links in its volume afterwards, the
-/// mount shows what was checked.
+/// Bind-mounts a subPath to a separate path, so that later changes of symlinks by containers do not affect the mount.
 fn part_of(
     volume: &Path,
     part: &str,
@@ -189,8 +188,8 @@ fn part_of(
     Ok(target)
 }
 
-/// Makes directories one by one, each below the one before, never through a link. The last one, which the container sees, has
-/// exactly the mode of its volume, so that whoever may write there may write here.
+/// Creates nested directories, each relative to its parent and never through a symlink. The last directory gets exactly
+/// the mode of the volume, so that the same users can write to it.
 fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str], mode: u32) -> std::io::Result<()> {
     let mut at = rustix::io::dup(root)?;
     let mut made = false;
@@ -211,7 +210,7 @@ fn make_below(root: &rustix::fd::OwnedFd, parts: &[&str], mode: u32) -> std::io:
 }
 
 fn prepare_target(target: &Path, directory: bool) -> std::io::Result<()> {
-    // What was bound for the container before this one.
+    // Removes the bind mount of the previous container.
     sys::unmount_below(target)?;
     if let Some(parent) = target.parent() {
         sys::create_dirs(parent, 0o750)?;
@@ -235,7 +234,7 @@ mod tests {
     use super::*;
     use crate::pod::Role;
 
-    /// The mount of a container's one volume.
+    /// Returns the mount of a container with one volume.
     fn mounted(mount: &Value, volume: &Path, read_only: bool) -> Result<v1::Mount, String> {
         let spec = value!({"name": "c", "terminationMessagePath": "", "volumeMounts": [(mount.clone())]});
         let places = BTreeMap::from([("v".to_owned(), Place::Path { path: volume.to_owned(), read_only })]);
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_can_only_be_read_is_mounted_so_whatever_its_mount_says() {
+    fn read_only_volume_is_always_mounted_read_only() {
         let check = |said: bool, must: bool, expect: bool| {
             let mount = value!({"name": "v", "mountPath": "/v", "readOnly": said});
             assert_eq!(mounted(&mount, Path::new("/v"), must).unwrap().readonly, expect, "{said} {must}");
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_volume_is_read_and_nothing_outside_of_it() {
+    fn files_are_read_within_the_volume_only() {
         let top = tempfile::tempdir().unwrap();
         let volume = top.path().join("v");
         fs::create_dir(&volume).unwrap();
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_a_device_or_a_mount_as_its_mode_says() {
+    fn volume_mode_decides_between_device_and_mount() {
         let path = PathBuf::from("/dev/disk");
         let places = BTreeMap::from([
             ("disk".to_owned(), Place::Device { path: path.clone(), read_only: false }),
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_with_a_hole_names_no_part() {
+    fn sub_path_expr_with_missing_variable_is_rejected() {
         let check = |expression: &str, expect: Result<&str, &str>| {
             let environment = [("A".to_owned(), "a".to_owned()), ("EMPTY".to_owned(), String::new())];
             let found = expanded(expression, &environment).map_err(|error| error.to_string());
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sub_path_that_leads_out_of_its_volume_is_refused() {
+    fn sub_path_outside_the_volume_is_rejected() {
         let top = tempfile::tempdir().unwrap();
         let volume = top.path().join("v");
         fs::create_dir_all(volume.join("dir")).unwrap();
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_made_has_its_volumes_mode() {
+    fn created_sub_path_has_the_mode_of_its_volume() {
         let volume = tempfile::tempdir().unwrap();
         let mode = |path: &str| fs::metadata(volume.path().join(path)).unwrap().permissions().mode() & 0o7777;
         let root = rustix::fs::openat(CWD, volume.path(), OFlags::PATH, Mode::empty()).unwrap();

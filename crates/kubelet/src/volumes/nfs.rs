@@ -1,4 +1,4 @@
-//! Volumes of NFS servers, mounted by the kernel itself: no program of the machine is needed.
+//! NFS volumes, mounted with the kernel's own client: no mount helper is needed.
 
 use std::ffi::CString;
 use std::io;
@@ -8,10 +8,9 @@ use std::path::Path;
 use machinery::Value;
 use rustix::mount::MountFlags;
 
-/// Where NFS servers listen.
 const PORT: u16 = 2049;
 
-/// What is to be mounted.
+/// An NFS export and its mount options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     server: String,
@@ -21,7 +20,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Reads an `nfs` source, and a PersistentVolume's options if there is one.
+    /// Reads an `nfs` source and the mount options of its PersistentVolume, if any.
     pub fn read(source: &Value, persistent: Option<&Value>) -> Self {
         let text = |field: &str| source.str_at(&[field]).unwrap_or_default().to_owned();
         let options = persistent.and_then(|spec| spec["mountOptions"].as_array()).unwrap_or_default();
@@ -33,8 +32,9 @@ impl Export {
         }
     }
 
-    /// Mounts it; blocks until the server answers or the kernel gives up.
-    // DEVIATION: NFS volumes are of version 4 unless their mount options say otherwise; there is no retry with version 3.
+    /// Mounts the export; blocks until the server responds or the kernel times out.
+    // DEVIATION: NFS volumes use version 4 unless their mount options specify another; there is no retry with version
+    // 3.
     pub fn mount(&self, target: &Path) -> io::Result<()> {
         let mut addresses = (self.server.as_str(), PORT).to_socket_addrs()?;
         let address = addresses.next().ok_or_else(|| io::Error::other("the server has no address"))?;
@@ -59,7 +59,7 @@ impl Export {
         if self.read_only || said("ro") { flags | MountFlags::RDONLY } else { flags }
     }
 
-    /// The kernel's own options: what the mount program would have found out, and what is asked for.
+    /// Returns the mount data: the options that mount.nfs would determine, and the requested ones.
     fn data(&self, address: &str) -> String {
         let general = ["ro", "rw", "noatime", "nodev", "noexec", "nosuid", "defaults"];
         let mut options: Vec<&str> =
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_export_is_mounted_as_its_volume_says() {
+    fn nfs_mount_data_follows_the_volume() {
         let check = |source: Value, options: Value, data: &str, read_only: bool| {
             let export = Export::read(&source, Some(&value!({"mountOptions": options})));
             assert_eq!(export.data("192.0.2.1"), data);

@@ -1,4 +1,4 @@
-//! A volume given to the group of its pod.
+//! fsGroup: changes the group and modes of a volume.
 
 use std::fs;
 use std::io;
@@ -7,30 +7,29 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
-/// When files that are there already change hands.
+/// `fsGroupChangePolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Each time.
     Always,
-    /// If the directory itself is not the group's yet.
+    /// Only if the root directory does not have the group yet.
     OnRootMismatch,
 }
 
-/// Bits of a directory that a group shares: all for the group, and new files belong to it.
+/// Mode bits added to directories: full access for the group, and setgid.
 const DIRECTORY: u32 = 0o2770;
-/// Bits of a file that a group shares.
+/// Mode bits added to files.
 const FILE: u32 = 0o660;
-/// Deeper trees are not a volume but an attack.
+/// Maximum depth of a tree; deeper ones are considered an attack.
 const DEPTH_MAX: usize = 256;
 
-/// Gives everything below a path to a group.
+/// Applies a group to everything below a path.
 pub fn give(path: &Path, group: i64, policy: Policy) -> io::Result<()> {
     let group = u32::try_from(group).map_err(|_| io::Error::other("fsGroup is out of range"))?;
     let root = fs::symlink_metadata(path)?;
     if policy == Policy::OnRootMismatch && root.gid() == group && root.mode() & DIRECTORY == DIRECTORY {
         return Ok(());
     }
-    // Whoever has the volume too may move things while this goes on: each file is changed by its descriptor.
+    // Other pods with the volume may move files concurrently, so each file is changed through its descriptor.
     sys::walk_container_tree(path, |found| {
         if found.depth > DEPTH_MAX {
             return Err(io::Error::other("the volume nests too deeply"));
@@ -52,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_given_to_its_group_and_links_lead_nowhere() {
+    fn fs_group_is_applied_and_symlinks_are_not_followed() {
         let top = tempfile::tempdir().unwrap();
         let (volume, outside) = (top.path().join("volume"), top.path().join("outside"));
         fs::create_dir_all(volume.join("d")).unwrap();

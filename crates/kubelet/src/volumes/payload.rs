@@ -1,4 +1,4 @@
-//! What goes into a volume that is made of objects: files by path, with their modes.
+//! Content of configMap, secret, downwardAPI and projected volumes: files by path, with their modes.
 
 use std::collections::BTreeMap;
 
@@ -13,59 +13,46 @@ use crate::pod::Pod;
 /// Files by their path in the volume.
 pub type Files = BTreeMap<String, File>;
 
-/// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// What is in it.
     pub bytes: Vec<u8>,
-    /// Who may read it.
     pub mode: u32,
-    /// Whose it is, if not root's.
+    /// UID of the owner; `None` for root.
     pub owner: Option<u32>,
 }
 
-/// Why a volume cannot be filled.
+/// The content of a volume could not be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
-    /// What it is made of is not there.
     #[error("{kind} \"{name}\" not found")]
     Missing {
         /// `configmap` or `secret`.
         kind: &'static str,
-        /// Which one.
         name: String,
     },
-    /// What it is made of does not have the key.
     #[error("references non-existent {kind} key: {key}")]
     Key {
         /// `config` or `secret`.
         kind: &'static str,
-        /// The key.
         key: String,
     },
-    /// A path that would leave the volume.
     #[error("path {0:?} leads out of the volume")]
     Path(String),
-    /// A field or resource of the pod.
     #[error(transparent)]
     Field(#[from] EnvironmentError),
-    /// A token that could not be had.
     #[error("no token for {0:?} yet")]
     Token(String),
-    /// No trust bundle is meant by what selects them.
     #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
     NoBundles,
-    /// What selects trust bundles makes no sense.
     #[error("labelSelector of a clusterTrustBundle cannot be read")]
     Selector,
-    /// A kind of source that this node does not know.
     #[error("projected source {0} is not supported by this node")]
     Unsupported(String),
 }
 
 const MODE: u32 = 0o644;
 
-/// The files of a volume.
+/// Returns the files of a volume.
 pub fn of_volume(pod: Pod<'_>, volume: &Value, sources: &Sources<'_>, tokens: &Tokens) -> Result<Files, PayloadError> {
     let mut files = Files::new();
     let name = volume.str_at(&["name"]).unwrap_or_default();
@@ -103,7 +90,7 @@ fn project(
                 let path = source.str_at(&["path"]).unwrap_or_default();
                 let token = tokens.token(volume, path).ok_or_else(|| PayloadError::Token(path.to_owned()))?;
                 let (owner, group) = (single_user(pod), pod.spec()["securityContext"]["fsGroup"].as_int());
-                // Whoever is named is the only one to read it; otherwise everybody in the pod may.
+                // With a single user or an fsGroup only these may read the token; otherwise every user of the pod may.
                 let mode = if owner.is_some() || group.is_some() { 0o600 } else { mode };
                 let file = File { bytes: token.as_bytes().to_vec(), mode, owner };
                 add(path, file, files)?;
@@ -118,7 +105,7 @@ fn project(
     Ok(())
 }
 
-/// The user that all containers of a pod run as, if it is one and named.
+/// Returns the UID that all containers of a pod run as, if they specify the same one.
 fn single_user(pod: Pod<'_>) -> Option<u32> {
     let of_pod = pod.spec()["securityContext"]["runAsUser"].as_int();
     let mut users =
@@ -166,7 +153,7 @@ fn missing(kind: &'static str, name: &str, source: &Value) -> Result<(), Payload
     if optional { Ok(()) } else { Err(PayloadError::Missing { kind, name: name.to_owned() }) }
 }
 
-/// All entries, or those that the source names, where it wants them.
+/// Selects all entries, or the source's `items` with their paths.
 fn select(
     kind: &'static str,
     source: &Value,
@@ -217,7 +204,7 @@ fn downward(
     Ok(())
 }
 
-/// Adds a file whose path stays within the volume; one that comes later replaces one before.
+/// Adds a file; rejects paths that leave the volume. Later files replace earlier ones.
 fn add(path: &str, file: File, files: &mut Files) -> Result<(), PayloadError> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let bad = path.starts_with('/') || parts.is_empty() || parts.contains(&"..");
@@ -256,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_hold_what_their_sources_say() {
+    fn volumes_contain_the_files_of_their_sources() {
         let check = |volume: Value, expect: &[&str]| assert_eq!(files(&volume).unwrap(), expect, "{volume:?}");
         check(value!({"configMap": {"name": "c"}}), &["b 644 \\0\\u{1}", "k 644 v", "l 644 w"]);
         check(
@@ -280,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_leads_out_is_refused() {
+    fn missing_keys_and_paths_outside_the_volume_are_rejected() {
         let check = |volume: Value, expect: &str| assert_eq!(files(&volume).unwrap_err().to_string(), expect);
         check(value!({"configMap": {"name": "no"}}), "configmap \"no\" not found");
         check(

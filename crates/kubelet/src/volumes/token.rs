@@ -1,4 +1,4 @@
-//! Tokens of a pod's service account: asked for, kept while they last, renewed before they end.
+//! Service account tokens of projected volumes: requested, cached and renewed before they expire.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use reconcile::kinds;
 use super::VolumeError;
 use crate::pod::Pod;
 
-/// A token is renewed when this part of its life is over, in percent, or after a day.
+/// Share of its lifetime after which a token is renewed, in percent; at most a day.
 const RENEW_PERCENT: i64 = 80;
 const RENEW_MAX: Duration = Duration::from_seconds(24 * 3600);
-/// However little is left of its life by the clock of this machine, it is not asked for all the time.
+/// Minimum interval between renewals, against clock differences between this host and the server.
 const RENEW_MIN: Duration = Duration::from_seconds(60);
 
 /// The tokens of one pod, by volume and path.
@@ -27,17 +27,17 @@ struct Token {
 }
 
 impl Tokens {
-    /// The token for a file of a volume.
+    /// Returns the token for a file of a volume.
     pub fn token(&self, volume: &str, path: &str) -> Option<&str> {
         self.0.get(&(volume.to_owned(), path.to_owned())).map(|token| token.text.as_str())
     }
 
-    /// When the first of them must be renewed.
+    /// Returns the time of the next renewal.
     pub fn refresh_at(&self) -> Option<Time> {
         self.0.values().map(|token| token.renew_at).min()
     }
 
-    /// Asks for what a volume needs and has not, or not for long.
+    /// Requests the tokens of a volume that are missing or due for renewal.
     pub async fn renew(&mut self, client: &Client, pod: Pod<'_>, volume: &Value, now: Time) -> Result<(), VolumeError> {
         let name = volume.str_at(&["name"]).unwrap_or_default();
         for source in volume["projected"]["sources"].as_array().unwrap_or_default() {
@@ -48,9 +48,9 @@ impl Tokens {
             }
             match request(client, pod, source, now).await {
                 Ok(token) => drop(self.0.insert(key, token)),
-                // The old one still does for a while.
+                // The previous token is still valid for some time.
                 Err(error) if self.0.contains_key(&key) => {
-                    tracing::warn!(pod = pod.described(), error = %error, "a token could not be renewed");
+                    tracing::warn!(pod = pod.described(), error = %error, "failed to renew a service account token");
                     if let Some(token) = self.0.get_mut(&key) {
                         token.renew_at = now.plus(RENEW_MIN);
                     }
@@ -81,8 +81,8 @@ async fn request(client: &Client, pod: Pod<'_>, source: &Value, now: Time) -> Re
     Ok(Token { text, renew_at: now.plus(renew_after(asked.max(Duration::from_seconds(seconds)), left)) })
 }
 
-/// How long a token is used that lasts so long and was asked for so long. The server may give a longer life than was asked for;
-/// it is renewed as if it had not.
+/// Returns the time until renewal from the requested and the remaining lifetime. The server may grant a longer lifetime
+/// than requested, which is ignored.
 fn renew_after(asked: Duration, left: Duration) -> Duration {
     Duration::from_nanos(left.min(asked).nanos() / 100 * RENEW_PERCENT).min(RENEW_MAX).max(RENEW_MIN)
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_used_for_four_fifths_of_its_life_and_for_a_day_at_most() {
+    fn token_is_renewed_after_80_percent_of_its_lifetime_or_a_day() {
         let check = |asked: i64, left: i64, expect: i64| {
             let wait = renew_after(Duration::from_seconds(asked), Duration::from_seconds(left));
             assert_eq!(wait, Duration::from_seconds(expect), "{asked} {left}");
@@ -102,7 +102,7 @@ mod tests {
         check(3600, 365 * 24 * 3600, 2880);
         check(48 * 3600, 48 * 3600, 24 * 3600);
         check(365 * 24 * 3600, 365 * 24 * 3600, 24 * 3600);
-        // The clock of this machine is ahead of the server's, a little or by more than the token lasts.
+        // This host's clock is ahead of the server's, by less or by more than the token's lifetime.
         check(600, 300, 240);
         check(600, 10, 60);
         check(600, -50, 60);

@@ -1,4 +1,4 @@
-//! The certificates of trust bundles as one file: those of one bundle, or of all that a signer and labels single out.
+//! ClusterTrustBundle projections: the certificates of one bundle, or of all bundles that match a signer and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use machinery::{Value, labels};
 
 use super::payload::PayloadError;
 
-/// The file that a projected `clusterTrustBundle` asks for. Bundles are by name, `None` where there is none.
+/// Returns the content of a projected `clusterTrustBundle`. `bundles` are by name, `None` for absent ones.
 pub fn anchors(source: &Value, bundles: &BTreeMap<String, Option<Value>>) -> Result<Vec<u8>, PayloadError> {
     let text = |field: &str| source.str_at(&[field]).filter(|text| !text.is_empty());
     let optional = source["optional"].as_bool() == Some(true);
@@ -21,7 +21,7 @@ pub fn anchors(source: &Value, bundles: &BTreeMap<String, Option<Value>>) -> Res
         }
         (None, Some(signer)) => {
             let of_signer = |bundle: &&Value| bundle.str_at(&["spec", "signerName"]) == Some(signer);
-            // No selector selects nothing, an empty one everything.
+            // An absent selector selects nothing, an empty one everything.
             let selector = source.get("labelSelector").filter(|selector| !selector.is_null());
             let selector = labels::from_object(selector).map_err(|_| PayloadError::Selector)?;
             let all = bundles.values().flatten().filter(of_signer);
@@ -32,7 +32,7 @@ pub fn anchors(source: &Value, bundles: &BTreeMap<String, Option<Value>>) -> Res
     if chosen.is_empty() && !optional {
         return Err(PayloadError::NoBundles);
     }
-    // DEVIATION: certificates of trust bundles are in the order of their text; upstream's order is another each time.
+    // DEVIATION: certificates of trust bundles are sorted by their text; upstream's order is random.
     let certificates: BTreeSet<&str> = chosen
         .into_iter()
         .flat_map(|bundle| certificates(bundle.str_at(&["spec", "trustBundle"]).unwrap_or_default()))
@@ -40,7 +40,7 @@ pub fn anchors(source: &Value, bundles: &BTreeMap<String, Option<Value>>) -> Res
     Ok(certificates.into_iter().flat_map(|one| [one.as_bytes(), b"\n"].concat()).collect())
 }
 
-/// The certificates in a text, without what stands between them.
+/// Returns the PEM certificates of a text, without the text between them.
 fn certificates(text: &str) -> Vec<&str> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_found_by_name_or_by_signer_and_labels() {
+    fn bundle_is_selected_by_name_or_by_signer_and_labels() {
         let bundles = BTreeMap::from([
             ("one".to_owned(), bundle("", "x", &["b", "a"])),
             ("s:1".to_owned(), bundle("s", "x", &["c", "a"])),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_certificates_is_left_out() {
+    fn text_between_certificates_is_omitted() {
         assert_eq!(certificates("-----BEGIN CERTIFICATE-----\nx"), Vec::<&str>::new());
         assert_eq!(certificates("text"), Vec::<&str>::new());
         assert_eq!(certificates(&format!("a{}b{}c", certificate("1"), certificate("2"))).len(), 2);

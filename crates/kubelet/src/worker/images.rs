@@ -1,4 +1,4 @@
-//! Images whose pulls failed: reported, and noticed when they arrive in another way.
+//! Failed image pulls: reported as ImagePullBackOff, and detection of images that become present otherwise.
 
 use driver::clock;
 use machinery::time::{Duration, Time};
@@ -8,18 +8,19 @@ use super::{Worker, earliest};
 use crate::plan::Waiting;
 use crate::pod::Pod;
 
-/// A pull that failed is reported as one that is waited for after this long.
+/// Delay before ErrImagePull is reported as ImagePullBackOff.
 const PULL_TOLD: Duration = Duration::from_seconds(2);
-/// How often the runtime is asked for an image whose pull failed: it may have been imported, or pulled for another pod.
+/// Interval at which the runtime is queried for an image whose pull failed: it may be imported, or pulled for another
+/// pod.
 const IMAGE_POLL: Duration = Duration::from_seconds(5);
 
 impl Worker {
-    /// A container whose image has arrived since its pull failed need not wait for the end of the back-off. Returns when to look again.
+    /// Ends the backoff of containers whose image is now present. Returns the time of the next query.
     pub(super) async fn notice_images(&mut self) -> Option<Time> {
         let waits = |waiting: &Waiting| ["ErrImagePull", "ImagePullBackOff"].contains(&waiting.reason.as_str());
         let pod = Pod(&self.pod);
         let missing = self.local.waiting.iter().filter(|(_, waiting)| waits(waiting)).filter_map(|(name, _)| {
-            // A pull that was asked for by policy is not replaced by what is there.
+            // With pull policy Always, a present image does not replace the pull.
             pod.container(name).filter(|container| container.spec.str_at(&["imagePullPolicy"]) != Some("Always"))
         });
         let missing: Vec<(String, String)> =
@@ -44,7 +45,7 @@ impl Worker {
         Some(next)
     }
 
-    /// A pull that failed is first told as such, then as something that is waited for.
+    /// Changes ErrImagePull to ImagePullBackOff after a delay. Returns the time of the next change.
     pub(super) fn tell_of_waiting_images(&mut self) -> Option<Time> {
         let now = clock::now();
         let mut wake_at = None;

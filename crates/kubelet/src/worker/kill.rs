@@ -1,4 +1,4 @@
-//! The end of one container: its hook, its signal, and force when its time is over.
+//! Termination of one container: preStop hook, signal, and kill after the grace period.
 
 use std::sync::Arc;
 
@@ -9,19 +9,18 @@ use super::{Done, Worker};
 use crate::hooks;
 use crate::pod::Pod;
 
-/// How a container is ended.
+/// The parameters of a container's termination.
 #[derive(Clone, Copy)]
 pub(super) struct Manner<'a> {
-    /// How long it may take.
     pub grace_seconds: i64,
-    /// What people are told.
+    /// Message of the event.
     pub message: &'a str,
-    /// Whether its hook runs before.
+    /// Whether the preStop hook runs first.
     pub hook: bool,
 }
 
 impl Worker {
-    /// Begins to end a container; once more if its time became shorter.
+    /// Starts the termination of a container; again if its grace period became shorter.
     pub(super) fn kill(&mut self, id: &str, name: &str, manner: Manner<'_>) {
         let Manner { grace_seconds, message, hook } = manner;
         let over = clock::now().plus(machinery::time::Duration::from_seconds(grace_seconds));
@@ -45,7 +44,7 @@ impl Worker {
                 context.teller(Pod(&pod)).container(container, EventType::Warning, "FailedPreStopHook", &message);
             }
             if let Err(status) = ended.stopped {
-                tracing::warn!(id, status = status.message(), "a container does not end");
+                tracing::warn!(id, status = status.message(), "failed to stop a container");
             }
             Done::Killed(id)
         });

@@ -1,4 +1,4 @@
-//! The writer of a pod's status: the newest one wins, each once, however long the API server is away.
+//! Status writer of a pod: writes the newest status, retrying while the API server is unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +13,28 @@ use tokio::sync::watch;
 
 use crate::status;
 
-/// Waits between attempts.
+/// Delays between attempts.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(30) };
 
-/// What is to be said of a pod.
+/// A status to report.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The pod as last seen.
+    /// The pod as last observed.
     pub pod: Arc<Value>,
-    /// Its status.
     pub status: Value,
-    /// The pod is over and is to disappear once this is said.
+    /// Whether the pod is deleted after this report.
     pub delete: bool,
 }
 
 impl Report {
-    /// Whether another report says something that this one does not.
+    /// Whether the other report differs from this one.
     pub fn is_older_than(&self, other: &Self) -> bool {
         let version = |report: &Self| Meta::of(&report.pod).resource_version().to_owned();
         status::is_news(&self.status, &other.status) || version(self) != version(other)
     }
 }
 
-/// Writes reports until nobody makes any more.
+/// Writes reports until the sender is dropped.
 pub async fn write_all(client: Client, mut reports: watch::Receiver<Option<Report>>) {
     let mut waits = BACKOFF.waits();
     let mut written: Option<Value> = None;
@@ -47,11 +46,11 @@ pub async fn write_all(client: Client, mut reports: watch::Receiver<Option<Repor
                     waits.reset();
                     break;
                 }
-                // Whoever deleted it or changed it will be heard of.
+                // The watch will deliver the deletion or the concurrent change.
                 Err(error) if error.is_not_found() || error.is_conflict() => break,
                 Err(error) => {
                     let pod = Key::of(&report.pod).to_string();
-                    tracing::warn!(pod, error = %error, "a status could not be written");
+                    tracing::warn!(pod, error = %error, "failed to update the pod status");
                     tokio::select! {
                         () = tokio::time::sleep(waits.next_wait()) => {}
                         changed = reports.changed() => if changed.is_err() { return },
@@ -64,7 +63,7 @@ pub async fn write_all(client: Client, mut reports: watch::Receiver<Option<Repor
 
 async fn write(client: &Client, report: &Report, written: &mut Option<Value>) -> Result<(), Error> {
     let revision = |pod: &Value| Meta::of(pod).resource_version().parse::<u64>().unwrap_or(0);
-    // What was written last may not have come back yet.
+    // The watch may not have returned the last write yet.
     let known = written.as_ref().filter(|written| revision(written) >= revision(&report.pod)).unwrap_or(&report.pod);
     let target = Target::object(&kinds::PODS, &Key::of(known));
     if let Some(patch) = patch(known, &report.status) {
@@ -78,7 +77,7 @@ async fn write(client: &Client, report: &Report, written: &mut Option<Value>) ->
     Ok(())
 }
 
-/// The patch that makes a status out of the one that is known; nothing if it is the same.
+/// Returns the patch from the known to the wanted status; `None` if they are equal.
 fn patch(known: &Value, wanted: &Value) -> Option<Patch> {
     if !status::is_news(&known["status"], wanted) {
         return None;
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_changed_is_written_and_only_to_this_very_pod() {
+    fn patch_contains_only_changes_and_the_uid() {
         let pod = value!({"metadata": {"uid": "u"}, "status": {"phase": "Pending", "qosClass": "BestEffort",
             "conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}});
         let wanted = value!({"phase": "Running", "qosClass": "BestEffort",

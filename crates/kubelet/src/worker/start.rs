@@ -1,4 +1,4 @@
-//! The making of a sandbox and of the containers in it, each step told to people.
+//! Creation of a sandbox and its containers, with an event for each step.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,26 +24,26 @@ use crate::tell::Teller;
 use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
 use crate::{container, dns, hooks, resources, sandbox, security, users};
 
-/// How long it usually takes at most until a pod's network policies are enforced.
+/// Usual time until a pod's network policies are enforced.
 const GATE_USUAL: Duration = Duration::from_secs(2);
-/// A hook after the start may take long, but not for ever.
+/// Timeout of a postStart hook.
 const POST_START_MAX: Duration = Duration::from_secs(3600);
 
-/// How much of the node's hosts file is shown to pods of its network.
+/// Maximum bytes of the node's hosts file that host-network pods get.
 const HOSTS_BYTES_MAX: u64 = 1 << 20;
 
-/// How long the first list of services is waited for.
+/// Timeout for the initial list of services.
 const SERVICES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a container does not start: a word for machines, a sentence for people.
+/// The waiting reason and message of a container that failed to start.
 struct Failure {
     reason: String,
     message: String,
-    /// The image, if it is the image that is missing.
+    /// Set if the image is missing.
     image: Option<String>,
 }
 
-/// What it takes to start containers of a pod.
+/// The inputs of starting a pod's containers.
 struct Making {
     context: Arc<Context>,
     pod: Arc<Value>,
@@ -51,9 +51,9 @@ struct Making {
     messages: mpsc::Sender<Message>,
     sandbox: String,
     pod_ips: Vec<String>,
-    /// The runtime's names of what runs already, by the pod's.
+    /// Container names and IDs of running containers.
     running: Vec<(String, String)>,
-    /// Whether the pod is to end.
+    /// Whether the pod must terminate.
     ending: watch::Receiver<bool>,
 }
 
@@ -76,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// Begins to make a sandbox.
+    /// Starts the creation of a sandbox.
     pub(super) fn create_sandbox(&mut self, attempt: u32) {
         self.local.starting = true;
         let making = self.making();
@@ -93,14 +93,14 @@ impl Worker {
         });
     }
 
-    /// Begins to start containers, one after the other.
+    /// Starts containers sequentially in a task.
     pub(super) fn start(&mut self, names: Vec<(String, u32)>) {
         self.local.starting = true;
         let making = self.making();
         self.tasks.spawn(async move {
             for (name, attempt) in names {
                 let outcome = making.container(&name, attempt).await;
-                // Why a container of a pod that ends did not start is of no interest, and the others are not to start.
+                // In a terminating pod a failed start is not reported, and further containers do not start.
                 if *making.ending.borrow() {
                     break;
                 }
@@ -116,11 +116,11 @@ impl Worker {
         });
     }
 
-    /// Begins to change what a running container may use, and with it its pod.
+    /// Starts the resize of a running container and of its pod's cgroup.
     pub(super) fn resize(&mut self, id: &str, name: &str) {
         let (context, pod, id, name) =
             (Arc::clone(&self.context), Arc::clone(&self.pod), id.to_owned(), name.to_owned());
-        // Nothing else is begun for it meanwhile.
+        // The entry prevents another resize meanwhile.
         let known = self.local.resizing.remove(&id).and_then(|known| known.problem);
         let resizing = Resizing { retry_at: clock::now().plus(RETRY), problem: known.clone() };
         self.local.resizing.insert(id.clone(), resizing);
@@ -131,7 +131,7 @@ impl Worker {
             let teller = context.teller(pod);
             match &outcome {
                 Ok(()) => teller.container(container, EventType::Normal, "ResizeCompleted", "Pod resize completed"),
-                // A failure is told once, however often it is tried again.
+                // A repeated failure is reported once.
                 Err(problem) if known.as_ref() == Some(problem) => {}
                 Err(problem) => teller.container(container, EventType::Warning, "ResizeError", problem),
             }
@@ -139,7 +139,7 @@ impl Worker {
         });
     }
 
-    /// Brings volumes up to date if it is time; says when it is otherwise.
+    /// Starts an update of the volumes if one is due. Otherwise returns its time.
     pub(super) fn refresh(&mut self) -> Option<Time> {
         let at = self.refresh_at.filter(|_| self.local.ending.is_none() && !self.refreshing && !self.local.starting)?;
         if clock::now() < at {
@@ -156,7 +156,7 @@ impl Worker {
                     tracing::warn!(
                         pod = Pod(&making.pod).described(),
                         error = error.describe(),
-                        "volumes are not up to date"
+                        "failed to update the pod's volumes"
                     );
                     Done::Refreshed(Some(clock::now().plus(RETRY)))
                 }
@@ -166,14 +166,14 @@ impl Worker {
     }
 }
 
-/// Changes what a running container may use. More for the pod comes before more for its container, less after; each is refused
-/// where it is out of order.
+/// Applies a container's resources. The pod's cgroup grows before its container and shrinks after it; the kernel
+/// rejects the opposite order.
 async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &str) -> Result<(), String> {
     let mut linux = resources::of_container(pod, container, context.memory_capacity);
     context.swap.add(pod, container, &mut linux);
     context.groups.keep_enforced(&mut linux);
     let (limit, used) = (linux.memory_limit_in_bytes, context.runtime.memory_used(id).await);
-    // The kernel would end the container rather than have it use more than it may.
+    // The kernel would kill the container instead of letting it exceed the limit.
     if limit > 0 && used > limit.unsigned_abs() {
         let name = container.name();
         return Err(format!(
@@ -187,7 +187,7 @@ async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &
     if let Some(Err(_)) = grown
         && let Err(error) = blocking::in_place(|| context.groups.update(pod))
     {
-        tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+        tracing::warn!(pod = pod.described(), %error, "failed to update the pod's cgroup");
     }
     outcome.map(drop).map_err(|status| status.message().to_owned())
 }
@@ -244,7 +244,7 @@ impl Making {
         }
     }
 
-    /// The handler that the pod's RuntimeClass names.
+    /// Returns the handler of the pod's RuntimeClass.
     async fn runtime_handler(&self) -> Result<String, String> {
         static RUNTIME_CLASSES: machinery::Resource =
             machinery::Resource::cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
@@ -257,14 +257,14 @@ impl Making {
         }
     }
 
-    /// What the pod refers to, asked once for all its containers.
+    /// Collects the objects that the pod refers to, once for all its containers.
     async fn with_sources<R>(&self, then: impl AsyncFnOnce(&Sources<'_>) -> R) -> R {
         let objects = self.context.objects.of(self.pod()).await;
         let none = std::collections::BTreeMap::new();
         let namespace = self.pod().namespace();
         let wanted =
             |key: &machinery::Key| key.namespace == namespace || key.namespace == "default" && key.name == "kubernetes";
-        // Without an API server, pods run without its services.
+        // Without an API server, pods run without service variables.
         let _ = tokio::time::timeout(SERVICES_TIMEOUT, self.context.services.synced()).await;
         let snapshot = self.context.services.snapshot();
         let services: Vec<Value> =
@@ -290,7 +290,7 @@ impl Making {
                 self.context.volumes.prepare(self.pod(), sources, &mut tokens, clock::now()).await
             })
             .await?;
-        // The worker may be on its way out; then nobody needs to know.
+        // The worker may have stopped; then no receiver is left.
         let _ = self.messages.send(Message::VolumesAt(prepared.refresh_at)).await;
         Ok(prepared)
     }
@@ -329,12 +329,12 @@ impl Making {
             config: Some(config),
             sandbox_config: Some(sandbox::config(pod, &sandbox_inputs)),
         };
-        // One that starts again may get more or less than the one before it.
+        // A restarted container may have other resources than the previous one.
         if attempt > 0
             && self.context.config.cgroups_per_qos
             && let Err(error) = blocking::in_place(|| self.context.groups.update(pod))
         {
-            tracing::warn!(pod = pod.described(), %error, "the pod's group cannot be changed");
+            tracing::warn!(pod = pod.described(), %error, "failed to update the pod's cgroup");
         }
         let id = match runtime.create_container(request).await {
             Ok(answer) => answer.into_inner().container_id,
@@ -350,14 +350,14 @@ impl Making {
             return Err(Failure::new("RunContainerError", status.message()));
         }
         if let Err(error) = blocking::in_place(|| self.context.logs.link(pod, name, attempt, &id)) {
-            tracing::warn!(pod = pod.described(), container = name, %error, "a log cannot be linked");
+            tracing::warn!(pod = pod.described(), container = name, %error, "failed to create the symlink to a container log");
         }
         tell(EventType::Normal, "Started", &format!("Started container {name}"));
         self.post_start(container, &id, &tell).await
     }
 
-    /// Waits until network policies are enforced for the pod's addresses. Without them no container runs, so a wait that takes
-    /// longer than usual is reported as an event.
+    /// Waits until network policies are enforced for the pod's addresses. No container runs before, so an unusually
+    /// long wait is reported as an event.
     async fn gate(&self, teller: &Teller) {
         if let Some(gate) = &self.context.gate
             && !self.pod().flag("hostNetwork")
@@ -389,17 +389,17 @@ impl Making {
         tell(EventType::Warning, "FailedPostStartHook", &message);
         tell(EventType::Normal, "Killing", "FailedPostStartHook");
         if let Err(status) = self.context.runtime.stop_container(id, self.pod().grace_seconds()).await {
-            tracing::warn!(id, status = status.message(), "a container does not end");
+            tracing::warn!(id, status = status.message(), "failed to stop a container");
         }
         Err(Failure::new("PostStartHookError", message))
     }
 
-    /// Waits for what may take long, but no longer than the pod is wanted.
+    /// Awaits long-running work, and aborts it if the pod must terminate.
     async fn unless_ending<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
         let mut ending = self.ending.clone();
         tokio::select! {
             done = work => Ok(done),
-            // A worker that has gone has nothing to start either.
+            // A stopped worker has nothing to start either.
             _ = ending.wait_for(|ending| *ending) => Err(Failure::new("ContainerCreating", "the pod is to end")),
         }
     }
@@ -497,7 +497,7 @@ impl Making {
     }
 }
 
-/// Makes the hosts file of a pod say this. Its containers can write it, so no more of it is read than must be the same.
+/// Updates the hosts file of a pod. Containers can write it, so only as many bytes as expected are compared.
 fn write_hosts_file(file: &Path, text: &str) -> std::io::Result<()> {
     if sys::read_container_file(file, text.len() as u64).is_ok_and(|have| have == text.as_bytes()) {
         return Ok(());
@@ -515,14 +515,14 @@ impl Failure {
 mod tests {
     use super::*;
 
-    /// How many bytes this thread has read from files.
+    /// Returns the bytes that this thread has read from files.
     fn bytes_read() -> u64 {
         let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
         io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
     }
 
     #[test]
-    fn a_hosts_file_that_its_pod_made_huge_is_not_read_whole() {
+    fn huge_hosts_file_is_not_read_entirely() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("etc-hosts");
         write_hosts_file(&file, "127.0.0.1 localhost\n").unwrap();

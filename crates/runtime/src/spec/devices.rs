@@ -1,4 +1,4 @@
-//! Devices of the machine in a container.
+//! Host devices in containers.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::rootfs::Node;
 
-/// Parts of /dev that every container has its own of.
+/// Entries of `/dev` that every container has separately.
 const OWN: &[&str] = &[
     "pts",
     "shm",
@@ -29,24 +29,22 @@ const OWN: &[&str] = &[
     "urandom",
     "tty",
 ];
-/// A directory of devices is shallow.
+/// Maximum depth of a directory of devices.
 const DEPTH_MAX: usize = 8;
 
-/// Why a device cannot be given to a container.
+/// A device could not be added.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// It is not there, or no device.
+    /// The path does not exist or is not a device.
     #[error("device {path} cannot be used")]
     Unusable {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// The devices to make and the rules that allow their use.
+/// Returns the devices to create and the cgroup rules that allow their use.
 pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Value>), DeviceError> {
     let (mut devices, mut rules) = (Vec::new(), Vec::new());
     if privileged {
@@ -70,8 +68,8 @@ pub fn all(given: &[v1::Device], privileged: bool) -> Result<(Vec<Value>, Vec<Va
     Ok((devices, rules))
 }
 
-/// Removes the devices that a specification places outside of `/dev`, and gives their paths and nodes. They have to be mounted: the
-/// container's root has no working device nodes.
+/// Removes the devices that a specification places outside of `/dev`, and returns their paths and nodes. They must be
+/// mounted, since device nodes of the container's root do not work.
 pub fn take_outside(spec: &mut Value) -> Vec<(PathBuf, Node)> {
     let Some(devices) = spec["linux"]["devices"].as_array_mut() else { return Vec::new() };
     let is_inside = |device: &Value| device["path"].as_str().is_none_or(|path| Path::new(path).starts_with("/dev"));
@@ -100,7 +98,7 @@ fn collect(host: &Path, inside: &Path, access: &str, depth: usize, devices: &mut
         let name = entry.file_name();
         let is_own = depth == 0 && host == Path::new("/dev") && OWN.iter().any(|own| name == *own);
         let (path, inside) = (entry.path(), inside.join(&name));
-        // Links are not followed: what they lead to is listed itself.
+        // Symlinks are not followed: their targets are listed themselves.
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         if is_own {
             continue;
@@ -134,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_is_described_by_its_numbers_and_a_file_is_none() {
+    fn devices_are_described_by_number_and_files_are_rejected() {
         let device = |host: &str| v1::Device {
             host_path: host.into(),
             container_path: "/dev/x".into(),

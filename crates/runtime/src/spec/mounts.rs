@@ -1,4 +1,4 @@
-//! What is mounted in a container.
+//! Container mounts in the OCI specification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,51 +10,44 @@ use serde_json::{Value, json};
 
 use super::Inputs;
 
-/// Where a container finds its control groups.
+/// Mount point of cgroups in a container.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Why something cannot be mounted.
+/// A mount is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// Its source cannot be used.
     #[error("cannot mount {path}")]
     Source {
-        /// Which one.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Mounts cannot propagate to or from its source.
+    /// The mount of the source does not allow the requested propagation.
     #[error("path {path:?} is mounted on {point:?} but it is not {needs} mount: make it one with `mount --make-rshared {}`", point.display())]
     Propagation {
-        /// Its source.
         path: PathBuf,
-        /// The mount that its source is on.
+        /// The mount point of the source.
         point: PathBuf,
-        /// What that would have to be.
+        /// The required propagation of that mount.
         needs: &'static str,
     },
-    /// A destination that is none.
     #[error("mount destination {0:?} is not an absolute path")]
     Destination(String),
-    /// Recursive read-only needs more than that.
     #[error("mount {path}: recursive_read_only needs {needs}")]
     Recursive {
-        /// Which mount.
         path: String,
-        /// What is missing.
+        /// The missing requirement.
         needs: &'static str,
     },
 }
 
-/// The mounts, in order, and how the root passes them on.
+/// The mounts, in order, and the propagation of the root mount.
 pub struct Prepared {
     pub list: Vec<Value>,
     pub root_propagation: Option<&'static str>,
 }
 
-/// Everything that is mounted, shorter paths first.
+/// Returns all mounts, shorter paths first.
 pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
     let given: BTreeSet<&str> = inputs.config.mounts.iter().map(|mount| mount.container_path.as_str()).collect();
     let privileged = inputs.security().privileged;
@@ -77,7 +70,8 @@ pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
         list.push(one(mount, inputs.prepared.get(&n))?);
     }
     let root_propagation = match (strongest(&inputs.config.mounts), inputs.foreign) {
-        // Another runtime sees to each mount; what it does for the root by itself lets nothing out.
+        // Other OCI runtimes apply the propagation of each mount, and their default for the root propagates nothing to
+        // the host.
         (v1::MountPropagation::PropagationPrivate, true) => None,
         (v1::MountPropagation::PropagationHostToContainer, true) => Some("rslave"),
         (v1::MountPropagation::PropagationBidirectional, true) => Some("rshared"),
@@ -88,16 +82,16 @@ pub fn all(inputs: &Inputs<'_>) -> Result<Prepared, MountError> {
     Ok(Prepared { list, root_propagation })
 }
 
-/// The mounts that let less through than another of the same container, and how much: the runtime inside knows one
-/// propagation for a container, which is the strongest, so that these are bound elsewhere first and have their own there.
+/// Returns the mounts with a weaker propagation than another mount of the container. The built-in runtime knows one
+/// propagation per container, the strongest, so these mounts are bound elsewhere first with their own.
 pub fn weaker(mounts: &[v1::Mount]) -> BTreeMap<usize, v1::MountPropagation> {
     let strongest = strongest(mounts);
     let all = mounts.iter().enumerate().map(|(n, mount)| (n, mount.propagation()));
     all.filter(|(_, propagation)| *propagation != strongest).collect()
 }
 
-/// Checks that mounts can propagate as a mount asks for: without that, what the container or the node mounts later would silently not
-/// be seen by the other.
+/// Checks that the source's mount allows the requested propagation. Otherwise later mounts of the container or of the
+/// node would silently be invisible to the other.
 pub fn check_propagation(mount: &v1::Mount) -> Result<(), MountError> {
     let propagation = mount.propagation();
     if propagation == v1::MountPropagation::PropagationPrivate || mount.image.is_some() {
@@ -114,7 +108,7 @@ pub fn check_propagation(mount: &v1::Mount) -> Result<(), MountError> {
 
 fn strongest(mounts: &[v1::Mount]) -> v1::MountPropagation {
     let all = mounts.iter().map(v1::Mount::propagation);
-    // CRI counts them by strength.
+    // CRI's enum values are ordered by strength.
     all.max_by_key(|propagation| *propagation as i32).unwrap_or(v1::MountPropagation::PropagationPrivate)
 }
 
@@ -153,7 +147,8 @@ fn one(mount: &v1::Mount, prepared: Option<&PathBuf>) -> Result<Value, MountErro
     Ok(bind(destination, &source, &options))
 }
 
-/// A source that is missing becomes a directory, as other runtimes do; links are followed now, not in the container.
+/// Resolves a host path; a missing one is created as a directory, as in other runtimes. Symlinks are followed now, not
+/// in the container.
 pub fn host_source(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Source { path: path.to_owned(), source };
     if !path.is_absolute() {
@@ -168,14 +163,14 @@ pub fn host_source(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// A bind mount as the OCI specification has it.
+/// Returns an OCI bind mount.
 pub fn bind(destination: &Path, source: &Path, options: &[&str]) -> Value {
     json!({"destination": destination, "type": "bind", "source": source, "options": options})
 }
 
-/// The container's own groups, one hierarchy beside the other. The runtime inside could mount them by itself, but looks for the
-/// machine's processes by the numbers that they have in the container, which are others where it shares its processes, and
-/// lets everybody write there.
+/// Mounts the container's own cgroups (v1), one hierarchy beside the other. The built-in runtime could mount them, but
+/// it looks up host PIDs in the container's PID namespace, which fails with a shared namespace, and it mounts them
+/// writable.
 fn groups(places: &BTreeMap<String, PathBuf>, privileged: bool) -> Vec<Value> {
     if places.is_empty() {
         return Vec::new();

@@ -1,10 +1,10 @@
-//! CRI's resources in the OCI specification's words.
+//! CRI resources as OCI resources.
 
 use container::cgroup::Cgroup;
 use cri::v1;
 use serde_json::{Value, json};
 
-/// Limits and shares; zero in CRI means "not said".
+/// Converts limits and shares; zero in CRI means unset.
 pub fn resources(given: &v1::LinuxContainerResources) -> Value {
     let mut cpu = json!({});
     for (name, value) in [("period", given.cpu_period), ("quota", given.cpu_quota), ("shares", given.cpu_shares)] {
@@ -20,7 +20,7 @@ pub fn resources(given: &v1::LinuxContainerResources) -> Value {
     let mut all = json!({ "cpu": cpu });
     if given.memory_limit_in_bytes != 0 {
         let mut memory = json!({"limit": given.memory_limit_in_bytes});
-        // On version 1 the limit with swap cannot be set where the kernel does not account swap.
+        // cgroup v1 rejects a limit with swap if the kernel does not account swap.
         if given.memory_swap_limit_in_bytes != 0 && swap_is_accounted() {
             memory["swap"] = json!(given.memory_swap_limit_in_bytes);
         }
@@ -31,7 +31,7 @@ pub fn resources(given: &v1::LinuxContainerResources) -> Value {
             let limit = |limit: &v1::HugepageLimit| json!({"pageSize": limit.page_size, "limit": limit.limit});
             all["hugepageLimits"] = given.hugepage_limits.iter().map(limit).collect();
         } else if given.hugepage_limits.iter().any(|limit| limit.limit > 0) {
-            tracing::warn!("hugepage limits cannot be set: the hugetlb controller is not with the others");
+            tracing::warn!("ignoring huge page limits: the hugetlb controller is not available");
         }
     }
     if !given.unified.is_empty() && Cgroup::is_unified() {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_not_set() {
+    fn unset_resources_are_omitted() {
         assert_eq!(resources(&v1::LinuxContainerResources::default()), json!({"cpu": {}}));
         let given = v1::LinuxContainerResources {
             cpu_shares: 102,

@@ -1,4 +1,4 @@
-//! What a container may do: capabilities, system calls, AppArmor.
+//! Container security: capabilities, seccomp, AppArmor.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,10 @@ use cri::v1;
 use cri::v1::security_profile::ProfileType;
 use serde_json::{Value, json};
 
-/// A profile is a few kilobytes.
+/// Maximum size of a profile; common ones have a few kilobytes.
 const PROFILE_BYTES_MAX: u64 = 4 << 20;
 
-/// What containers have unless told otherwise: what runtimes agree on.
+/// Default capabilities, as in other runtimes.
 const DEFAULT: &[&str] = &[
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -31,7 +31,7 @@ const DEFAULT: &[&str] = &[
     "CAP_SYS_CHROOT",
 ];
 
-/// Every capability by its number.
+/// All capabilities by number.
 const ALL: &[&str] = &[
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -76,27 +76,23 @@ const ALL: &[&str] = &[
     "CAP_CHECKPOINT_RESTORE",
 ];
 
-/// Why a container's rights cannot be set.
+/// A security setting cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
-    /// A seccomp profile cannot be used.
     #[error("cannot read seccomp profile {path}")]
     Profile {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A reference to a profile that is none.
+    /// The profile reference has an invalid form.
     #[error("seccomp profile {0:?} is neither runtime/default, unconfined nor localhost/<path>")]
     Reference(String),
-    /// AppArmor is asked for where the kernel has none.
     #[error("AppArmor profile {0:?} is asked for, but this kernel has no AppArmor")]
     NoAppArmor(String),
 }
 
-/// The five sets, as the OCI specification has them.
+/// Returns the five capability sets of the OCI specification.
 pub fn capabilities(security: &v1::LinuxContainerSecurityContext) -> Value {
     let list = wanted(security);
     let changes = security.capabilities.clone().unwrap_or_default();
@@ -118,7 +114,7 @@ fn wanted(security: &v1::LinuxContainerSecurityContext) -> BTreeSet<&'static str
     let has = |names: &[String], name: &str| names.iter().any(|one| full_name(one) == name);
     let has_all = |names: &[String]| names.iter().any(|one| one.eq_ignore_ascii_case("ALL"));
     let (add, drop) = (&changes.add_capabilities, &changes.drop_capabilities);
-    // Adding all and dropping some, or dropping all and adding some, does what it says: the single names come last.
+    // `ALL` applies first and single names afterwards, so that all can be added and some dropped, or the reverse.
     let base: Vec<&str> = match (has_all(add), has_all(drop)) {
         (true, false) => ALL.to_vec(),
         (_, true) => Vec::new(),
@@ -134,7 +130,7 @@ fn full_name(name: &str) -> String {
     if upper.starts_with("CAP_") { upper } else { format!("CAP_{upper}") }
 }
 
-/// What this process may give away at all; the rest is left out rather than failing every container.
+/// Returns the capabilities of this process. Others are omitted, since they would make every container fail.
 fn held() -> &'static BTreeSet<&'static str> {
     static HELD: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
     HELD.get_or_init(|| {
@@ -145,7 +141,7 @@ fn held() -> &'static BTreeSet<&'static str> {
     })
 }
 
-/// The filter for a container, if it has one.
+/// Returns the seccomp filter of a container, if it has one.
 pub fn seccomp(security: &v1::LinuxContainerSecurityContext) -> Result<Option<Value>, SecurityError> {
     if security.privileged {
         return Ok(None);
@@ -179,11 +175,11 @@ fn local(path: &Path) -> Result<Value, SecurityError> {
     serde_json::from_slice(&text).map_err(|error| failed(error.into()))
 }
 
-/// The AppArmor profile to run under, if any.
+/// Returns the AppArmor profile of a container, if any.
 pub fn apparmor(security: &v1::LinuxContainerSecurityContext) -> Result<Option<String>, SecurityError> {
     let name = match &security.apparmor {
         Some(profile) if profile.profile_type() == ProfileType::Localhost => profile.localhost_ref.clone(),
-        // DEVIATION: the AppArmor profile `RuntimeDefault` is what the kernel gives a program that nobody confines: the runtime inside loads no profile of its own.
+        // DEVIATION: the AppArmor profile `RuntimeDefault` is unconfined: the built-in runtime loads no profile.
         Some(_) | None => return Ok(None),
     };
     let name = name.strip_prefix("localhost/").unwrap_or(&name).to_owned();
@@ -214,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_cannot_be_read_is_told() {
+    fn unreadable_seccomp_profile_is_an_error() {
         let profile = v1::SecurityProfile {
             profile_type: ProfileType::Localhost.into(),
             localhost_ref: "/no/such/profile.json".into(),

@@ -1,4 +1,4 @@
-//! What CRI says, and what the OCI runtime is told.
+//! Tests of OCI specifications from CRI configurations.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn commands_and_arguments_combine_as_kubernetes_documents() {
 }
 
 #[test]
-fn variables_of_the_container_win_over_the_images() {
+fn container_variables_override_image_variables() {
     let image = image::Config { env: words(&["A=1", "B=2"]), cmd: words(&["x"]), ..Default::default() };
     let pair = |key: &str, value: &str| v1::KeyValue { key: key.into(), value: value.into() };
     let config = v1::ContainerConfig { envs: vec![pair("B", "3"), pair("C", "4=5")], ..Default::default() };
@@ -81,7 +81,7 @@ fn the_sandboxs_namespaces_are_joined() {
 }
 
 #[test]
-fn groups_of_several_hierarchies_are_mounted_one_by_one_and_only_the_privileged_write_there() {
+fn cgroup_v1_hierarchies_are_mounted_and_writable_only_if_privileged() {
     let place = |name: &str| Path::new("/sys/fs/cgroup").join(name);
     let groups = ["cpu", "memory"].map(|name| (name.to_owned(), place(name).join("pod/c")));
     let shown = |groups: &BTreeMap<String, PathBuf>, privileged: bool| -> Vec<String> {
@@ -144,7 +144,7 @@ fn recursive_read_only_mounts_must_be_read_only_and_private() {
 }
 
 #[test]
-fn a_container_lets_through_what_its_most_open_mount_does_and_others_are_bound_apart() {
+fn strongest_propagation_applies_and_weaker_mounts_are_bound_separately() {
     let image = image::Config { cmd: words(&["x"]), ..Default::default() };
     let (none, down, both) = (
         v1::MountPropagation::PropagationPrivate,

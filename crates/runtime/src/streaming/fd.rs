@@ -1,4 +1,4 @@
-//! Pipes and terminals, read and written without blocking a thread.
+//! Asynchronous reads and writes of pipes and terminals.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,21 +7,20 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor of ours.
 pub struct Fd(AsyncFd<OwnedFd>);
 
 impl Fd {
-    /// A terminal.
+    /// Registers a terminal.
     pub fn new(fd: OwnedFd) -> io::Result<Fd> {
         Fd::register(fd, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// A pipe's reading end: the other direction cannot be waited for.
+    /// Registers the read end of a pipe, which cannot wait for writability.
     pub fn reader(fd: OwnedFd) -> io::Result<Fd> {
         Fd::register(fd, Interest::READABLE)
     }
 
-    /// A pipe's writing end.
+    /// Registers the write end of a pipe.
     pub fn writer(fd: OwnedFd) -> io::Result<Fd> {
         Fd::register(fd, Interest::WRITABLE)
     }
@@ -32,7 +31,7 @@ impl Fd {
         Ok(Fd(AsyncFd::with_interest(fd, interest)?))
     }
 
-    /// Reads something; nothing is the end, also for a terminal whose other side has gone.
+    /// Reads bytes; zero at the end, also for a terminal whose other side is closed.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut ready = self.0.readable().await?;
@@ -45,7 +44,7 @@ impl Fd {
         }
     }
 
-    /// Writes everything.
+    /// Writes all bytes.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut ready = self.0.writable().await?;

@@ -1,4 +1,4 @@
-//! Ports of a sandbox, reached from outside: connections made inside its network namespace.
+//! Port-forward: connections inside the network namespace of a sandbox.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,16 +17,17 @@ use tokio::sync::mpsc;
 
 use crate::runtime::Runtime;
 
-/// Halves of pairs that wait for the other; more is a client that makes no pairs.
+/// Maximum number of streams that wait for the other stream of their pair; a client that exceeds it does not open
+/// pairs.
 const WAITING_MAX: usize = 64;
 
-/// Serves a SPDY session: pairs of streams, one for data and one for errors, each pair a connection.
+/// Serves a SPDY session: each pair of a data stream and an error stream is a connection.
 pub async fn session(mut session: Session, runtime: &Arc<Runtime>, sandbox: &str) {
     let mut waiting: BTreeMap<String, Stream> = BTreeMap::new();
     while let Some(stream) = session.accept().await {
         let key = match (stream.headers.get("requestid"), stream.headers.get("port")) {
             (Some(request), Some(port)) => format!("{request} {port}"),
-            // Older clients open the error stream first and the data stream right after it.
+            // Older clients omit the request ID; they open the error stream first and the data stream right after it.
             (None, Some(port)) => format!("port {port}"),
             _ => return,
         };
@@ -81,12 +82,12 @@ async fn pair(runtime: Arc<Runtime>, sandbox: String, mut data: Stream, error: S
     let _ = error.sender.finish().await;
 }
 
-/// Serves channels of a WebSocket: the first of each two for data, the second for errors, each beginning with the port.
+/// Serves WebSocket channels: per port one for data and one for errors, each of which starts with the port number.
 pub async fn channels(socket: WebSocket, runtime: &Runtime, sandbox: &str, ports: &[u16]) {
     let (mut to, mut from) = socket.split();
     let (send, mut outgoing) = mpsc::channel::<Vec<u8>>(super::wire::PIECES);
     let mut writers: BTreeMap<u8, OwnedWriteHalf> = BTreeMap::new();
-    // A channel's number is one byte.
+    // A channel number is one byte.
     for (n, port) in (0u8..=126).zip(ports) {
         let (data, error) = (2 * n, 2 * n + 1);
         for channel in [data, error] {
@@ -168,7 +169,7 @@ async fn connect_to_loopback(port: u16) -> io::Result<TcpStream> {
     }
 }
 
-/// A thread of its own enters the namespace and ends there: a thread that came back could not be trusted to be back.
+/// Connects in a dedicated thread that enters the namespace and exits there, so that no thread has to switch back.
 fn connect_inside(netns: &Path, port: u16) -> io::Result<std::net::TcpStream> {
     let netns = std::fs::File::open(netns)?;
     let inside = std::thread::spawn(move || {

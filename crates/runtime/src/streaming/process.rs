@@ -1,4 +1,4 @@
-//! A process's streams on a wire: exec and attach.
+//! Exec and attach: a process's streams on a wire.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub async fn exec(runtime: &Runtime, request: v1::ExecRequest, wire: Wire) {
         Ok(code) => End::Exited { command: format!("{:?}", request.cmd), code },
         Err(error) => End::Failed(error.describe()),
     };
-    // A client that has gone need not be told.
+    // A disconnected client needs no result.
     let _ = out.send(Out::End(end)).await;
 }
 
@@ -67,7 +67,7 @@ async fn try_exec(runtime: &Runtime, request: &v1::ExecRequest, wire: Wire) -> R
     code
 }
 
-/// Waits for the end and for the last output; a client that has gone ends the command, for nobody sees it.
+/// Waits for the exit and the remaining output. If the client disconnects, returns an error and the command is killed.
 async fn watched(
     end: impl Future<Output = Result<i32, container::ClientError>>,
     mut output: tokio::task::JoinHandle<bool>,
@@ -76,7 +76,7 @@ async fn watched(
     tokio::select! {
         code = &mut end => {
             let code = code?;
-            // What a background process keeps open is not waited for.
+            // Output that a background process keeps open is not waited for.
             let _ = tokio::time::timeout(std::time::Duration::from_secs(2), output).await;
             Ok(code)
         }
@@ -128,7 +128,7 @@ async fn try_attach(runtime: &Runtime, request: &v1::AttachRequest, wire: Wire) 
             tasks.push(tokio::spawn(async move {
                 type_into(stdin, target).await;
                 if once {
-                    // A container that has ended has no input to close.
+                    // An exited container has no stdin to close.
                     let _ = shim.close_stdin(&id).await;
                 }
             }));
@@ -143,7 +143,7 @@ async fn try_attach(runtime: &Runtime, request: &v1::AttachRequest, wire: Wire) 
     Ok(())
 }
 
-/// What the client types goes to the process; the end closes the descriptor.
+/// Copies the client's input to the process; closes the descriptor at the end.
 async fn type_into(mut stdin: mpsc::Receiver<Bytes>, to: Arc<Fd>) {
     while let Some(bytes) = stdin.recv().await {
         if to.write_all(&bytes).await.is_err() {
@@ -152,7 +152,7 @@ async fn type_into(mut stdin: mpsc::Receiver<Bytes>, to: Arc<Fd>) {
     }
 }
 
-/// What the process prints goes to the client; says whether the client saw all of it.
+/// Copies the process's output to the client. Returns whether the client received all of it.
 async fn show(from: Arc<Fd>, out: mpsc::Sender<Out>, kind: fn(Bytes) -> Out) -> bool {
     let mut buffer = vec![0; READ_BYTES];
     loop {

@@ -1,4 +1,4 @@
-//! The port where tickets are taken.
+//! The HTTP server of CRI streaming.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ use super::{forward, process, websocket};
 use crate::runtime::Runtime;
 
 const VERSION_HEADER: &str = "x-stream-protocol-version";
-/// A message of a client's is typing or a file in pieces.
+/// Maximum size of a client's message.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// Listens on the loopback interface; the kubelet is on the same machine and passes streams on.
+/// Listens on the loopback interface; the kubelet runs on the same host and proxies streams.
 pub async fn start(runtime: Arc<Runtime>) -> std::io::Result<JoinHandle<()>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     runtime.tickets.set_address(listener.local_addr()?);
     let app = Router::new().route("/{verb}/{token}", any(take)).with_state(runtime);
     Ok(tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, app).await {
-            tracing::error!(%error, "streams are served no more");
+            tracing::error!(%error, "the streaming server failed");
         }
     }))
 }
@@ -115,7 +115,7 @@ async fn run(runtime: Arc<Runtime>, ticket: Ticket, wire: super::wire::Wire) {
     }
 }
 
-/// The client has gone or has everything: what still runs for it ends.
+/// Waits briefly for the process after the connection has ended, then aborts it.
 async fn finish(mut run: JoinHandle<()>) {
     let grace = std::time::Duration::from_secs(1);
     if tokio::time::timeout(grace, &mut run).await.is_err() {
@@ -123,7 +123,7 @@ async fn finish(mut run: JoinHandle<()>) {
     }
 }
 
-/// The streams that a client opens for a request; with a terminal, one for its size.
+/// Returns the streams that a client opens for a request; with a terminal, one for its size.
 fn expected(ticket: &Ticket) -> Expected {
     match ticket {
         Ticket::Exec(r) => Expected { stdin: r.stdin, stdout: r.stdout, stderr: r.stderr && !r.tty, resize: r.tty },
@@ -132,7 +132,7 @@ fn expected(ticket: &Ticket) -> Expected {
     }
 }
 
-/// The best version that both know; a client that offers none speaks the first one.
+/// Returns the best common protocol version; a client that offers none uses the first version.
 fn negotiate(headers: &HeaderMap, known: &[&'static str]) -> Option<&'static str> {
     let offers: Vec<&str> = headers
         .get_all(VERSION_HEADER)
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_common_version_is_chosen() {
+    fn best_common_protocol_version_is_chosen() {
         let check = |offers: &[&str], expect: Option<&str>| {
             let mut headers = HeaderMap::new();
             for offer in offers {

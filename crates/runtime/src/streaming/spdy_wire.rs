@@ -1,4 +1,4 @@
-//! The wire over SPDY: a stream for each of a process's streams.
+//! The wire over SPDY: one SPDY stream for each stream of a process.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use tokio::sync::mpsc;
 
 use super::wire::{Ends, Out};
 
-/// A client that does not open its streams for so long never will.
+/// Timeout for a client to open its streams.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Protocols for processes, best first.
 pub const PROCESS: &[&str] = &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
-/// The protocol for ports.
+/// The protocol for port-forward.
 pub const FORWARD: &[&str] = &["portforward.k8s.io"];
 
-/// The streams a client has to open.
+/// The streams that a client has to open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expected {
     pub stdin: bool,
@@ -43,7 +43,7 @@ impl Streams {
     }
 }
 
-/// Passes data between a session's streams and a wire until either ends.
+/// Copies data between a session's streams and a wire until either ends.
 pub async fn process(mut session: Session, ends: Ends, expected: Expected, version: &str) {
     let Ok(Some(streams)) = tokio::time::timeout(OPEN_TIMEOUT, collect(&mut session, expected)).await else { return };
     let Ends { stdin, resize, mut out } = ends;
@@ -55,7 +55,7 @@ pub async fn process(mut session: Session, ends: Ends, expected: Expected, versi
             let mut text = Vec::new();
             while let Some(piece) = sizes.data.recv().await {
                 text.extend_from_slice(&piece);
-                // Sizes follow one another without anything between them.
+                // Terminal sizes are consecutive JSON values without separators.
                 let mut values = serde_json::Deserializer::from_slice(&text).into_iter();
                 while let Some(Ok(size)) = values.next() {
                     let _ = resize.try_send(size);
@@ -94,7 +94,7 @@ pub async fn process(mut session: Session, ends: Ends, expected: Expected, versi
     tokio::select! {
         () = &mut gone => {}
         () = show => {
-            // The client hangs up when it has read everything; one that does not is not waited for.
+            // The client closes the connection when it has read everything; this wait is bounded.
             let _ = tokio::time::timeout(OPEN_TIMEOUT, gone).await;
         }
     }

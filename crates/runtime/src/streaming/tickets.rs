@@ -1,4 +1,4 @@
-//! Tickets: what a client may do by a URL that nobody can guess.
+//! Tickets: single-use URLs with unguessable tokens for CRI streams.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use cri::v1;
 use crate::error::Error;
 use crate::runtime::new_id;
 
-/// A ticket that is not used in time is void.
+/// Validity of an unused ticket.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// More at once is somebody who asks and never comes.
+/// Maximum number of unused tickets.
 const TICKETS_MAX: usize = 1000;
 
-/// What its holder may do.
+/// The request that a ticket allows.
 #[derive(Clone, Debug)]
 pub enum Ticket {
     Exec(v1::ExecRequest),
@@ -23,7 +23,7 @@ pub enum Ticket {
     PortForward(v1::PortForwardRequest),
 }
 
-/// Tickets that were given out.
+/// The issued tickets.
 #[derive(Debug, Default)]
 pub struct Tickets {
     address: OnceLock<SocketAddr>,
@@ -31,13 +31,13 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// Where tickets are taken.
+    /// Sets the address of the streaming server.
     pub fn set_address(&self, address: SocketAddr) {
-        // Set once, before the first request can come.
+        // The address is set once, before the first request.
         let _ = self.address.set(address);
     }
 
-    /// The URL of a new ticket.
+    /// Issues a ticket and returns its URL.
     pub fn issue(&self, path: &str, ticket: Ticket) -> Result<String, Error> {
         let address = self.address.get().ok_or_else(|| Error::State("streams are not served".to_owned()))?;
         let mut valid = self.valid.lock().expect("no holder of the tickets panics");
@@ -51,7 +51,7 @@ impl Tickets {
         Ok(format!("http://{address}/{path}/{token}"))
     }
 
-    /// Takes a ticket: it is good once.
+    /// Redeems a ticket, which is valid once.
     pub fn take(&self, token: &str) -> Option<Ticket> {
         let (issued, ticket) = self.valid.lock().expect("no holder of the tickets panics").remove(token)?;
         (issued.elapsed() < LIFETIME).then_some(ticket)
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_good_once() {
+    fn ticket_is_valid_once() {
         let tickets = Tickets::default();
         let ticket = || Ticket::PortForward(v1::PortForwardRequest::default());
         assert!(tickets.issue("portforward", ticket()).is_err());

@@ -1,4 +1,4 @@
-//! The wire over WebSocket: each message begins with the number of its channel.
+//! The wire over WebSocket: the first byte of a message is its channel.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// Version 5's way to say that a channel is over.
+/// Channel of version 5 that signals the end of another channel.
 const CLOSE: u8 = 255;
-/// The normal end of a connection.
+/// WebSocket close code of a normal end.
 const NORMAL: u16 = 1000;
 
-/// Protocols for processes, best first; those without a version say nothing of a success.
+/// Protocols for processes, best first; those without a version do not report success.
 pub const PROCESS: &[&str] =
     &["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
-/// Protocols for ports, best first: SPDY inside WebSocket, or channels.
+/// Protocols for port-forward, best first: SPDY inside WebSocket, or channels.
 pub const FORWARD: &[&str] = &[TUNNEL, "v4.channel.k8s.io"];
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// Passes messages between a socket and a wire until either ends.
+/// Copies messages between a socket and a wire until either ends.
 pub async fn process(socket: WebSocket, mut ends: Ends) {
     let protocol = socket.protocol().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned();
     let base64 = protocol.contains("base64");
@@ -64,7 +64,7 @@ pub async fn process(socket: WebSocket, mut ends: Ends) {
     let _ = to.send(Message::Close(Some(CloseFrame { code: NORMAL, reason: "".into() }))).await;
 }
 
-/// What a protocol says of an end: a Status since its fourth version, before that words for a failure only.
+/// Returns the final message: a Status since version 4, before that an error text only.
 fn last_word(protocol: &str, end: &End) -> Option<String> {
     if protocol.starts_with('v') { Some(end.status()) } else { end.text() }
 }
@@ -76,7 +76,7 @@ async fn take(bytes: &[u8], ends: &mut Ends) {
         (STDIN, []) => {}
         (STDIN, rest) => {
             if let Some(stdin) = &ends.stdin {
-                // A process that reads no more drops what is typed.
+                // Input for a process that no longer reads is dropped.
                 let _ = stdin.send(Bytes::copy_from_slice(rest)).await;
             }
         }
@@ -99,8 +99,8 @@ fn message(channel: u8, bytes: &[u8], base64: bool) -> Message {
     Message::Binary(whole.into())
 }
 
-/// What a message says: the channel and its bytes as they are, or as a digit and base64. The protocol decides which, not the type of the
-/// message: clients send text messages by either.
+/// Decodes a message: a channel byte and raw bytes, or a channel digit and base64. The protocol decides, not the
+/// message type, since clients send text messages with either.
 fn payload(bytes: &[u8], base64: bool) -> Cow<'_, [u8]> {
     if !base64 {
         return Cow::Borrowed(bytes);
@@ -113,7 +113,7 @@ fn payload(bytes: &[u8], base64: bool) -> Cow<'_, [u8]> {
     Cow::Owned(whole)
 }
 
-/// Ports over a socket: tunnelled SPDY, or two channels a port.
+/// Forwards ports over a socket: tunnelled SPDY, or two channels per port.
 pub async fn forward(socket: WebSocket, runtime: Arc<Runtime>, sandbox: String, ports: Vec<u16>) {
     let tunnel = socket.protocol().and_then(|name| name.to_str().ok()) == Some(TUNNEL);
     if !tunnel {
@@ -126,7 +126,7 @@ pub async fn forward(socket: WebSocket, runtime: Arc<Runtime>, sandbox: String, 
     let _ = carry.await;
 }
 
-/// Bytes in messages, messages as bytes.
+/// Copies bytes between WebSocket messages and a byte stream.
 async fn carry(socket: WebSocket, far: tokio::io::DuplexStream) {
     let (mut to, mut from) = socket.split();
     let (mut reader, mut writer) = tokio::io::split(far);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn channels_are_told_apart() {
+    async fn channels_are_distinguished() {
         let (mut ends, mut process) = wire();
         take(b"\x00hello", &mut ends).await;
         take(b"\x04{\"Width\":80,\"Height\":24}", &mut ends).await;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_protocols_say_nothing_of_a_success() {
+    fn unversioned_protocols_do_not_report_success() {
         let exited = |code| End::Exited { command: "[\"false\"]".to_owned(), code };
         for protocol in PROCESS {
             let is_first = matches!(*protocol, "channel.k8s.io" | "base64.channel.k8s.io");

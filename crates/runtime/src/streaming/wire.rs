@@ -1,45 +1,44 @@
-//! What a process's client sends and gets, whatever the protocol.
+//! The streams of a process's client, independent of the protocol.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-/// Pieces on their way: a slow side makes the other wait.
+/// Channel capacity; a slow side applies backpressure to the other.
 pub const PIECES: usize = 16;
 
-/// A client's end as the process sees it.
+/// The client's streams as seen by the process.
 pub struct Wire {
-    /// What it types; closed when it has typed everything.
+    /// Closed at the end of the client's input.
     pub stdin: mpsc::Receiver<Bytes>,
-    /// Sizes of its window.
+    /// Terminal sizes.
     pub resize: mpsc::Receiver<Size>,
-    /// What it gets to see.
     pub out: mpsc::Sender<Out>,
 }
 
-/// Something for the client.
+/// A message to the client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Out {
     Stdout(Bytes),
     Stderr(Bytes),
-    /// The end, said once.
+    /// Sent once, as the last message.
     End(End),
 }
 
-/// How it ended.
+/// The end of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Exited {
         command: String,
         code: i32,
     },
-    /// An attached stream is over.
+    /// The end of an attached stream.
     Over,
     Failed(String),
 }
 
-/// A window's size.
+/// A terminal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Size {
@@ -48,7 +47,7 @@ pub struct Size {
 }
 
 impl End {
-    /// As the fourth and later versions of the protocol say it: a Status.
+    /// Returns the Status of protocol version 4 and later.
     pub fn status(&self) -> String {
         let status = match self {
             End::Over | End::Exited { code: 0, .. } => json!({"metadata": {}, "status": "Success"}),
@@ -69,7 +68,7 @@ impl End {
         status.to_string()
     }
 
-    /// As earlier versions say it: words, and nothing for success.
+    /// Returns the error text of earlier versions; `None` for success.
     pub fn text(&self) -> Option<String> {
         match self {
             End::Over | End::Exited { code: 0, .. } => None,
@@ -79,7 +78,7 @@ impl End {
     }
 }
 
-/// Both ends of a wire: the protocol's and the process's.
+/// Creates both ends of a wire: the protocol's and the process's.
 pub fn wire() -> (Ends, Wire) {
     let (stdin_in, stdin) = mpsc::channel(PIECES);
     let (resize_in, resize) = mpsc::channel(PIECES);
@@ -87,9 +86,9 @@ pub fn wire() -> (Ends, Wire) {
     (Ends { stdin: Some(stdin_in), resize: resize_in, out: out_of }, Wire { stdin, resize, out })
 }
 
-/// A wire as the protocol sees it.
+/// The streams as seen by the protocol.
 pub struct Ends {
-    /// None once the client has typed everything.
+    /// `None` after the end of the client's input.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub resize: mpsc::Sender<Size>,
     pub out: mpsc::Receiver<Out>,
