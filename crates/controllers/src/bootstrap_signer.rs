@@ -1,5 +1,6 @@
-//! Bootstrap signer: signs the kubeconfig in kube-public/cluster-info with every bootstrap token that has
-//! usage-bootstrap-signing.
+//! Bootstrap signer: signs cluster-info for joining nodes.
+//!
+//! The kubeconfig in kube-public/cluster-info is signed with every bootstrap token that has usage-bootstrap-signing.
 
 use auth::bootstrap_token;
 use base64::Engine;

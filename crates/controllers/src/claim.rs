@@ -1,5 +1,4 @@
-//! Controller ownership: a controller owns objects it controls and selects, adopts orphans and releases objects that no
-//! longer match.
+//! Controller ownership: claims matching objects, adopts orphans, and releases objects that no longer match.
 
 use machinery::labels::Selector;
 use machinery::meta::Meta;

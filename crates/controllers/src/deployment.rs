@@ -1,5 +1,4 @@
-//! Deployment controller: one ReplicaSet per template; rollouts scale the new one up and the old ones down within
-//! bounds.
+//! Deployment controller: one ReplicaSet per template; rollouts scale the ReplicaSets within the bounds.
 //!
 //! ```text
 //!   adopt and release ─> paused, or replicas changed? ──yes──> scale all proportionally ─────────────────────┐

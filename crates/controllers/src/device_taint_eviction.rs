@@ -1,5 +1,4 @@
-//! Device taint eviction: deletes pods whose DRA devices have a NoExecute taint that their claims do not tolerate, or
-//! no longer tolerate.
+//! Device taint eviction: deletes pods that do not, or no longer, tolerate a NoExecute taint of their DRA devices.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};

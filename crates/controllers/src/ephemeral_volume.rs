@@ -1,5 +1,4 @@
-//! Ephemeral volume controller: creates the PersistentVolumeClaims of a pod's generic ephemeral volumes, owned by the
-//! pod.
+//! Ephemeral volume controller: creates the claims of generic ephemeral volumes, owned by the pod.
 
 use machinery::meta::Meta;
 use machinery::time::Time;

@@ -1,5 +1,4 @@
-//! Garbage collector: deletes objects without owners and applies the propagation policy of deleted owners to their
-//! dependents.
+//! Garbage collector: deletes objects without owners and applies the propagation policy of deleted owners.
 //!
 //! A key is the UID of an object, existing or deleted:
 //!

@@ -1,5 +1,4 @@
-//! Local path provisioner: provisions volumes as directories of one node, for the default StorageClass of small
-//! clusters.
+//! Local path provisioner: volumes as directories of one node, the default StorageClass of small clusters.
 //!
 //! The controller runs on every node and manages only that node's volumes. A key with a namespace is a claim, one
 //! without is a volume.

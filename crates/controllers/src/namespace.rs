@@ -1,5 +1,4 @@
-//! Namespace controller: deletes the contents of a terminating namespace, pods first, reports what remains, and
-//! finalizes it.
+//! Namespace controller: deletes the contents of a terminating namespace, pods first, then finalizes it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Node TTL controller: annotates nodes with the kubelet's cache TTL for Secrets and ConfigMaps, which grows with the
-//! cluster.
+//! Node TTL controller: sets the cache TTL of kubelets for Secrets and ConfigMaps by cluster size.
 
 use machinery::meta::Meta;
 use machinery::time::Time;

@@ -1,5 +1,4 @@
-//! Pod garbage collector: deletes pods of deleted nodes, unscheduled terminating pods, and the oldest of too many
-//! terminated pods.
+//! Pod garbage collector: deletes orphaned, unscheduled terminating, and surplus terminated pods.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};

@@ -1,5 +1,4 @@
-//! ReplicaSet controller: adopts, releases, creates and deletes pods to match `spec.replicas`, and maintains the
-//! status.
+//! ReplicaSet controller: adopts, releases, creates and deletes pods to match `spec.replicas`.
 
 mod status;
 

@@ -1,5 +1,4 @@
-//! ServiceCIDR controller: maintains the Ready condition and keeps a deleted ServiceCIDR while its addresses are
-//! allocated.
+//! ServiceCIDR controller: sets the Ready condition and keeps a deleted ServiceCIDR while its addresses are in use.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::time::Time;

@@ -1,5 +1,4 @@
-//! Service load balancer: assigns addresses of a pool, or else the nodes' addresses, to Services of type
-//! `LoadBalancer`.
+//! Service load balancer: assigns pool or node addresses to Services of type `LoadBalancer`.
 //!
 //! The nodes announce pool addresses on their network, as listed in the Service's status. With node addresses, a port
 //! can belong to one Service only: the oldest one gets it.

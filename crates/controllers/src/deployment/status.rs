@@ -1,5 +1,4 @@
-//! Deployment status, computed from its ReplicaSets: counts and the conditions Available, Progressing and
-//! ReplicaFailure.
+//! Deployment status: counts and conditions (Available, Progressing, ReplicaFailure) from its ReplicaSets.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::time::{Duration, Time};

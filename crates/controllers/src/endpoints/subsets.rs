@@ -1,5 +1,6 @@
-//! Canonical form of Endpoints subsets: each port occurs once with all its addresses; ports with equal addresses share
-//! a subset.
+//! Canonical form of Endpoints subsets.
+//!
+//! Each port occurs once with all its addresses. Ports with equal addresses share a subset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
