@@ -4,7 +4,7 @@
 //! then the counter is incremented:
 //!
 //! ```text
-//!   terminated, with finalizer ──> uid in uncountedTerminatedPods ──> finalizer removed ──> uid removed, counter incremented
+//!   terminated, with finalizer ──> uid in uncountedTerminatedPods ──> finalizer removed ──> uid removed, pod counted
 //! ```
 //!
 //! A Job finishes in two steps. First it gets an interim condition (`SuccessCriteriaMet` or `FailureTarget`). When no

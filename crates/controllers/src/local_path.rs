@@ -4,7 +4,8 @@
 //! without is a volume.
 //!
 //! ```text
-//!   claim, its node selected ──> directory and volume created ──> bound … released ──> volume deleted, directory removed, finalizer removed
+//!   claim, its node selected ──> directory and volume created ──> bound … released
+//!     ──> volume deleted ──> directory removed ──> finalizer removed
 //! ```
 //!
 //! The volume's finalizer is removed only after the directory, so that no directory outlives its volume, however the
