@@ -75,7 +75,7 @@ pub struct Progress {
 
 /// The reflector was dropped, so the cache is no longer updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cache is no longer kept up to date")]
+#[error("the cache is no longer updated")]
 pub struct Ended;
 
 /// A change of one object.

@@ -406,7 +406,7 @@ impl List {
     fn read(mut answer: Value, resource: &Resource) -> Result<Self, Error> {
         let kind = answer.str_at(&["kind"]).unwrap_or_default();
         let Some(item_kind) = kind.strip_suffix("List").map(str::to_owned) else {
-            return Err(AnswerError::Unexpected(format!("a list of {resource} came as kind {kind:?}")).into());
+            return Err(AnswerError::Unexpected(format!("the list of {resource} has kind {kind:?}")).into());
         };
         let meta = |field| answer.str_at(&["metadata", field]).unwrap_or_default().to_owned();
         let (resource_version, continue_token) = (meta("resourceVersion"), meta("continue"));

@@ -147,14 +147,14 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 pub enum InClusterError {
     /// Host and port are not a valid address.
-    #[error("{server:?} is no address of a server")]
+    #[error("{server:?} is not a valid server address")]
     Server {
         /// The resulting URL.
         server: String,
         source: http::uri::InvalidUri,
     },
     /// The token file does not exist, so the process is not in a pod with a service account.
-    #[error("there is no service account token at {0}")]
+    #[error("no service account token at {0}")]
     NoToken(PathBuf),
 }
 

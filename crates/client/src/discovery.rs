@@ -43,11 +43,11 @@ pub async fn discover(client: &Client) -> Result<Discovered, Error> {
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(AGGREGATED));
         let response = client.raw(request).await?;
         if !response.status().is_success() {
-            return Err(AnswerError::Unexpected(format!("discovery was answered with {}", response.status())).into());
+            return Err(AnswerError::Unexpected(format!("discovery failed with status {}", response.status())).into());
         }
         let answer = json::parse(&collect(response.into_body()).await?).map_err(AnswerError::from)?;
         if answer.str_at(&["kind"]) != Some("APIGroupDiscoveryList") {
-            return Err(AnswerError::Unexpected("the server has no aggregated discovery".to_owned()).into());
+            return Err(AnswerError::Unexpected("the server does not support aggregated discovery".to_owned()).into());
         }
         discovered.read(&answer);
     }

@@ -14,17 +14,17 @@ pub enum Error {
     #[error(transparent)]
     Status(Box<Status>),
     /// The target has no valid path.
-    #[error("the request has no path")]
+    #[error("the request target is invalid")]
     Target(#[from] TargetError),
     /// The request is not valid HTTP.
-    #[error("the request cannot be written")]
+    #[error("the request is not valid HTTP")]
     Request(#[from] http::Error),
     #[error("the API server cannot be reached")]
     Transport(#[from] TransportError),
     /// No response arrived in time. The request may have had an effect.
-    #[error("the API server did not answer within {0:?}")]
+    #[error("the API server did not respond within {0:?}")]
     Timeout(Duration),
-    #[error("the answer of the API server cannot be read")]
+    #[error("failed to parse the response of the API server")]
     Answer(#[from] AnswerError),
 }
 

@@ -24,26 +24,26 @@ pub struct Target<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// A segment would change the path.
-    #[error("{field} {value:?} cannot stand in a path")]
+    #[error("{field} {value:?} is not a valid path segment")]
     Segment {
         /// The part of the target.
         field: &'static str,
         value: String,
     },
-    #[error("{resource} {name:?} is addressed without its namespace")]
+    #[error("{resource} {name:?} requires a namespace")]
     NamespaceMissing {
         /// The plural name of the resource.
         resource: String,
         name: String,
     },
-    #[error("{resource} are not in namespaces, yet {namespace:?} is given")]
+    #[error("{resource} are cluster-scoped, but namespace {namespace:?} is given")]
     NamespaceGiven {
         /// The plural name of the resource.
         resource: String,
         namespace: String,
     },
     /// The verb requires a name.
-    #[error("the name of one of {0} is missing")]
+    #[error("a name is required for {0}")]
     NameMissing(String),
 }
 
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn names_cannot_change_the_path() {
         let check = |target: Target<'_>, why: &str| assert_eq!(target.path().unwrap_err().to_string(), why);
-        check(Target::named(&PODS, "a", ".."), "name \"..\" cannot stand in a path");
-        check(Target::named(&PODS, "a/b", "c"), "namespace \"a/b\" cannot stand in a path");
-        check(Target::named(&PODS, "a", "b%2Fc"), "name \"b%2Fc\" cannot stand in a path");
-        check(Target::named(&PODS, "", "b"), "pods \"b\" is addressed without its namespace");
+        check(Target::named(&PODS, "a", ".."), "name \"..\" is not a valid path segment");
+        check(Target::named(&PODS, "a/b", "c"), "namespace \"a/b\" is not a valid path segment");
+        check(Target::named(&PODS, "a", "b%2Fc"), "name \"b%2Fc\" is not a valid path segment");
+        check(Target::named(&PODS, "", "b"), "pods \"b\" requires a namespace");
         check(
             Target::within(&ROLES, "a"),
-            "clusterroles.rbac.authorization.k8s.io are not in namespaces, yet \"a\" is given",
+            "clusterroles.rbac.authorization.k8s.io are cluster-scoped, but namespace \"a\" is given",
         );
     }
 }

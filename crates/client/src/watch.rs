@@ -129,10 +129,10 @@ fn read(frame: &[u8]) -> Result<Event, Error> {
             }
         }
         "ERROR" => {
-            let unreadable = || AnswerError::Unexpected("a watch ended with an error that is no Status".to_owned());
+            let unreadable = || AnswerError::Unexpected("the error event of a watch is not a Status".to_owned());
             return Err(Status::from_value(&object).ok_or_else(unreadable)?.into());
         }
-        other => return Err(AnswerError::Unexpected(format!("a watch told an event of type {other:?}")).into()),
+        other => return Err(AnswerError::Unexpected(format!("unexpected watch event type {other:?}")).into()),
     };
     Ok(event)
 }
@@ -167,7 +167,7 @@ impl Frames {
             let blank = self.bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
             self.bytes.advance(blank);
             if self.bytes.first().is_some_and(|byte| *byte != b'{') {
-                return Err(AnswerError::Unexpected("a watch told something that is no event".to_owned()));
+                return Err(AnswerError::Unexpected("unexpected data between watch events".to_owned()));
             }
         }
         while let Some(ahead) = self.marked() {

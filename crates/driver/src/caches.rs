@@ -23,7 +23,7 @@ pub struct Caches {
 
 /// A controller declares an unknown kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no kind {0:?}")]
+#[error("unknown kind {0:?}")]
 pub struct UnknownKind(pub String);
 
 impl Caches {

@@ -84,7 +84,7 @@ impl Census {
             for look in LOOKS {
                 tokio::time::sleep(look).await;
                 while let Err(error) = self.look(&mut watches).await {
-                    tracing::warn!(error = %error, "what the server has could not be found out");
+                    tracing::warn!(error = %error, "discovery failed; retrying");
                     tokio::time::sleep(waits.next_wait()).await;
                 }
                 waits.reset();

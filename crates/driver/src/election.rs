@@ -123,7 +123,7 @@ impl Election {
             () = self.acquire() => {}
             _ = &mut stop => return Ended::Released,
         }
-        tracing::info!(lease = %self.settings.lease, identity = self.settings.identity, "elected");
+        tracing::info!(lease = %self.settings.lease, identity = self.settings.identity, "became leader");
         let released = {
             let work = work();
             tokio::pin!(work);
@@ -138,7 +138,7 @@ impl Election {
             self.release().await;
             return Ended::Released;
         }
-        tracing::error!(lease = %self.settings.lease, identity = self.settings.identity, "leadership is lost");
+        tracing::error!(lease = %self.settings.lease, identity = self.settings.identity, "lost leadership");
         Ended::Lost
     }
 
@@ -176,8 +176,8 @@ impl Election {
         let lease = record.into_lease(lease.clone());
         match tokio::time::timeout(RELEASE_TIMEOUT, self.write(&lease)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the lease could not be released; it expires by itself"),
-            Err(_) => tracing::warn!("the API server does not answer; the lease is not released and expires by itself"),
+            Ok(Err(error)) => tracing::warn!(%error, "failed to release the lease; it will expire"),
+            Err(_) => tracing::warn!("the API server does not respond; the lease is not released and will expire"),
         }
     }
 
@@ -196,7 +196,7 @@ impl Election {
             }
             Err(error) => {
                 if !error.is_conflict() && !error.is_already_exists() {
-                    tracing::warn!(lease = %self.settings.lease, error = %error, "the lease cannot be read or written");
+                    tracing::warn!(lease = %self.settings.lease, error = %error, "failed to read or write the lease");
                 }
                 // The observed lease may be outdated: read it for the next attempt.
                 if self.holder().as_deref() == Some(&self.settings.identity) && error.is_conflict() {

@@ -47,7 +47,7 @@ pub async fn perform(driver: &Driver, action: &Action) -> Result<Option<Effect>,
 /// Performs a side effect on a blocking thread, because it reads files and computes.
 async fn run(driver: &Driver, errand: &Errand) -> Result<Value, String> {
     let Some(errands) = driver.caches.configs().of::<Arc<dyn Errands>>() else {
-        return Err("nobody runs errands here".to_owned());
+        return Err("this process cannot perform side effects".to_owned());
     };
     let (errands, errand) = (Arc::clone(errands), errand.clone());
     match tokio::task::spawn_blocking(move || errands.run(&errand)).await {

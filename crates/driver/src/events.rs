@@ -36,7 +36,7 @@ impl Recorder {
             at: clock::now(),
         };
         if self.occurrences.try_send(occurrence).is_err() {
-            tracing::debug!(regarding = %regarding.key, reason, "an event was dropped");
+            tracing::debug!(regarding = %regarding.key, reason, "dropped an event: the queue is full");
         }
     }
 }
@@ -45,7 +45,7 @@ async fn send_all(client: Client, mut correlator: Correlator, mut waiting: mpsc:
     while let Some(occurrence) = waiting.recv().await {
         let verdict = correlator.correlate(&occurrence);
         if let Err(error) = send(&client, &mut correlator, verdict).await {
-            tracing::debug!(error = %error, reason = occurrence.reason, "an event could not be sent");
+            tracing::debug!(error = %error, reason = occurrence.reason, "failed to send an event");
         }
     }
 }

@@ -57,8 +57,7 @@ impl Reviews {
         let review =
             value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let answer = self.tokens_by.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
-        let answer =
-            answer.inspect_err(|error| tracing::warn!(error = %error, "a token could not be reviewed")).ok()?;
+        let answer = answer.inspect_err(|error| tracing::warn!(error = %error, "TokenReview failed")).ok()?;
         let is_valid = answer["status"]["authenticated"].as_bool() == Some(true);
         let user = is_valid.then(|| User::from_user_info(&answer["status"]["user"]));
         self.tokens.put(token, user.clone(), TOKEN_TTL);

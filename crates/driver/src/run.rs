@@ -171,7 +171,7 @@ impl Loop {
             Ok((id, finished)) => (id, finished),
             // Panics of decisions are caught earlier: this is a bug of the driver, and affects one key only.
             Err(error) => {
-                tracing::error!(controller = self.name, error = %error, "a key was dropped in the middle");
+                tracing::error!(controller = self.name, error = %error, "the task of a key failed; retrying");
                 let nothing = Finished {
                     outcome: Outcome::Failed,
                     took: Duration::ZERO,
@@ -218,7 +218,7 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
             let before = keys.len();
             if catch_unwind(AssertUnwindSafe(|| C::concerns(&view, kind, object, keys))).is_err() {
                 keys.truncate(before);
-                tracing::error!(controller = C::NAME, kind, key = %change.key, "a change was not understood");
+                tracing::error!(controller = C::NAME, kind, key = %change.key, "the controller panicked; a change is ignored");
             }
         }
     });
@@ -239,7 +239,7 @@ async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key,
     }));
     drop(worker);
     let Ok(plan) = decided else {
-        tracing::error!(controller = C::NAME, key = %key, "the decision panicked; the key is tried again later");
+        tracing::error!(controller = C::NAME, key = %key, "the controller panicked; retrying the key later");
         return Finished { outcome: Outcome::Failed, took: Duration::ZERO, effects: Vec::new(), refusal, remember };
     };
     // A plan with work is not throttled. Only repeated decisions without work are.
@@ -335,7 +335,7 @@ pub(crate) async fn carry_out(
                 at_once_max = (at_once_max + 1).min(ACTIONS_MAX);
             }
             Ok((action, Err(error))) => {
-                tracing::info!(controller = name, key = %key, action = %action, error = %error, "refused");
+                tracing::info!(controller = name, key = %key, action = %action, error = %error, "action failed");
                 let words = error.refused();
                 silent |= words.is_none_or(|error| error.status().is_none());
                 refused.insert(action.writes());

@@ -75,7 +75,7 @@ async fn look<S: Sweeper>(
                 continue;
             }
             Err(_) => {
-                tracing::error!(controller = S::NAME, key = %key, "the decision panicked; the key is tried again later");
+                tracing::error!(controller = S::NAME, key = %key, "the controller panicked; retrying the key later");
                 return failed();
             }
         };
@@ -90,7 +90,7 @@ async fn look<S: Sweeper>(
             if failure.is_some() || unsure { Outcome::Failed } else { Outcome::Done(plan.wake_at.map(clock::instant)) };
         return Finished { outcome, took: Duration::ZERO, effects, refusal: None, remember: None };
     }
-    tracing::warn!(controller = S::NAME, key = %key, "too many questions; the key is tried again later");
+    tracing::warn!(controller = S::NAME, key = %key, "too many rounds of queries; retrying the key later");
     failed()
 }
 
@@ -103,7 +103,7 @@ async fn ask<S: Sweeper>(driver: &Arc<Driver>, census: &Census, questions: Vec<Q
             under_way.spawn(async move {
                 let answer = census.ask(&driver.client, &question).await;
                 if let Answer::Failed(why) = &answer {
-                    tracing::info!(controller = S::NAME, ?question, why, "the server does not say");
+                    tracing::info!(controller = S::NAME, ?question, why, "query failed");
                 }
                 (question, answer)
             });

@@ -98,7 +98,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     fn failed(&self, error: &Error) {
         let why = chain(error);
-        tracing::warn!(resource = %self.source.resource, error = why, "the watch failed and is tried again");
+        tracing::warn!(resource = %self.source.resource, error = why, "watch failed; retrying");
         self.progress.send_modify(|progress| progress.failure = Some(why.into()));
     }
 

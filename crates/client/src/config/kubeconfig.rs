@@ -162,7 +162,7 @@ fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<Named>, Kubeco
     for item in root.list(list)? {
         let name = item.text("name")?.ok_or_else(|| item.missing("name"))?;
         if find(&out, &name).is_some() {
-            return Err(item.wrong("name", format!("{name:?} stands here for the second time")));
+            return Err(item.wrong("name", format!("duplicate name {name:?}")));
         }
         let value = item.child(inner);
         let path = item.path_of(inner);
@@ -262,7 +262,7 @@ fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigEr
         None if v1 => return Err(exec.missing("interactiveMode")),
         Some("IfAvailable") | None => Interactive::IfAvailable,
         Some(other) => {
-            let problem = format!("{other:?} is none of \"Never\", \"IfAvailable\" and \"Always\"");
+            let problem = format!("{other:?} is not one of \"Never\", \"IfAvailable\" and \"Always\"");
             return Err(exec.wrong("interactiveMode", problem));
         }
     };
@@ -287,7 +287,7 @@ fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigEr
 
 /// Parses a URL and checks its scheme.
 fn parse_uri(text: &str, schemes: &[&str]) -> Result<Uri, String> {
-    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no address: {error}"))?;
+    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is not a valid URL: {error}"))?;
     match uri.scheme_str() {
         Some(scheme) if schemes.contains(&scheme) && uri.host().is_some() => Ok(uri),
         _ => Err(format!("{text:?} does not start with {}://", schemes.join(":// or "))),

@@ -33,12 +33,12 @@ pub enum ConnectError {
     #[error("the address of the server has no host")]
     NoHost,
     /// The host is not a valid name in a certificate.
-    #[error("{0:?} is no server name")]
+    #[error("{0:?} is not a valid server name")]
     ServerName(String),
-    #[error("no connection within {CONNECT_TIMEOUT:?}")]
+    #[error("no connection was established within {CONNECT_TIMEOUT:?}")]
     Timeout,
     /// The proxy rejected the tunnel.
-    #[error("the proxy {proxy} answered {answer:?}")]
+    #[error("the proxy {proxy} rejected the tunnel with {answer:?}")]
     Proxy {
         proxy: String,
         /// The first line of the proxy's response.

@@ -23,10 +23,10 @@ pub enum CredentialError {
     #[error("the token file {0} is empty")]
     Empty(PathBuf),
     /// The credential is not valid in a header.
-    #[error("the {0} cannot stand in a header")]
+    #[error("the {0} is not valid in an HTTP header")]
     Header(&'static str),
     /// The credential plugin failed.
-    #[error("the credential plug-in failed")]
+    #[error("the credential plugin failed")]
     Exec(#[from] ExecError),
 }
 

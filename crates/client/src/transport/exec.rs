@@ -33,13 +33,13 @@ pub enum ExecError {
         source: std::io::Error,
     },
     /// The plugin exited with an error.
-    #[error("{command} ended with {status}")]
+    #[error("{command} failed with {status}")]
     Failed {
         /// The path of the executable.
         command: String,
         status: std::process::ExitStatus,
     },
-    #[error("{0} did not end within {RUN_TIMEOUT:?}")]
+    #[error("{0} did not exit within {RUN_TIMEOUT:?}")]
     Timeout(String),
     #[error("{command} did not print JSON")]
     Syntax {

@@ -74,7 +74,7 @@ impl Https {
                 Ok(connections) => *current = Some(connections),
                 // Certificate and key are replaced one after the other. The next request retries.
                 Err(error) if current.is_some() => {
-                    tracing::warn!(error = %error, "changed certificates cannot be used, keeping the old ones");
+                    tracing::warn!(error = %error, "failed to load the changed certificates; keeping the old ones");
                 }
                 Err(error) => return Err(error),
             }

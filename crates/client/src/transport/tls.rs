@@ -32,18 +32,18 @@ pub enum TlsError {
         source: std::io::Error,
     },
     /// The PEM data is invalid.
-    #[error("{what} holds no PEM that can be read")]
+    #[error("{what} contains no valid PEM")]
     Pem {
         /// The file or the purpose of the data.
         what: String,
         source: rustls::pki_types::pem::Error,
     },
-    #[error("{0} holds no certificate")]
+    #[error("{0} contains no certificate")]
     Empty(String),
-    #[error("no certificate authority is given, and the system has none")]
+    #[error("no CA is configured, and the system has no CA bundle")]
     NoRoots,
     /// Certificate and key are not usable or do not match.
-    #[error("{what} cannot be used")]
+    #[error("{what} is not usable")]
     Rustls {
         /// The certificate or the key.
         what: &'static str,

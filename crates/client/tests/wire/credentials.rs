@@ -201,7 +201,7 @@ async fn errors_name_a_failed_or_missing_plugin() {
         while let Some(error) = cause {
             text = error.to_string();
             cause = error.source();
-            if text.contains("plugin") || text.contains("nothing-here") {
+            if text.contains("/plugin") || text.contains("nothing-here") {
                 break;
             }
         }
@@ -209,7 +209,7 @@ async fn errors_name_a_failed_or_missing_plugin() {
     };
     config.credential = Credential::Exec(exec.clone());
     let shown = exec.command.display().to_string();
-    assert_eq!(words(&config).await, format!("{shown} ended with exit status: 1"), "there is no answer to print");
+    assert_eq!(words(&config).await, format!("{shown} failed with exit status: 1"), "there is no answer to print");
     std::fs::write(directory.path().join("answer"), "hello").unwrap();
     assert_eq!(words(&config).await, format!("{shown} did not print JSON"));
     exec.command = "nothing-here".into();

@@ -107,7 +107,7 @@ fn errors_name_file_and_field() {
     check("[]", "/f: : must be a mapping, is a array");
     check("clusters: 3", "/f: clusters: must be a list, is a number");
     check("clusters: [{}]", "/f: clusters[0].name: is missing");
-    check("users: [{name: a}, {name: a}]", "/f: users[1].name: \"a\" stands here for the second time");
+    check("users: [{name: a}, {name: a}]", "/f: users[1].name: duplicate name \"a\"");
     check("{}", "context \"c\" does not exist");
     check("contexts: [{name: c, context: {cluster: k}}]", "cluster \"k\" does not exist");
     check(&with_cluster("{}"), "/f: clusters[0].cluster.server: is missing");
