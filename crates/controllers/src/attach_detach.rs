@@ -177,7 +177,7 @@ fn detach(observed: &Observed<'_>, now: Time, plan: &mut Plan) {
             if let Some(until) = patience {
                 plan.wake(until);
             }
-            plan.waiting = Some("the node still uses a volume that nobody wants".to_owned());
+            plan.waiting = Some("the node still uses an unwanted volume".to_owned());
         } else {
             plan.push(Action::delete(&kinds::VOLUME_ATTACHMENTS, attachment));
         }

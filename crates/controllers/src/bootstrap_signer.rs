@@ -49,7 +49,7 @@ impl Controller for BootstrapSigner {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let Some(content) = observed.map.str_at(&["data", CONTENT]) else {
-            return Plan::waiting("there is nothing to sign");
+            return Plan::waiting("cluster-info has no kubeconfig");
         };
         let before = observed.map.get("data").and_then(Value::as_object).cloned().unwrap_or_else(Object::new);
         let mut data = before.clone();

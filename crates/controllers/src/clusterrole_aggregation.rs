@@ -39,7 +39,7 @@ impl Controller for ClusterRoleAggregation {
         let mut rules: Vec<Value> = Vec::new();
         for selector in list(observed.role, &["aggregationRule", "clusterRoleSelectors"]) {
             let Ok(selector) = labels::from_object(Some(selector)) else {
-                return Plan::waiting("a selector cannot be read");
+                return Plan::waiting("a selector is invalid");
             };
             let parts =
                 observed.all.iter().filter(|role| Meta::of(role).name() != name && selector.matches_object(role));

@@ -102,7 +102,7 @@ fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
     let active: Vec<&Value> = jobs.iter().copied().filter(|job| !job::is_finished(job)).collect();
     match cron.str_at(&["spec", "concurrencyPolicy"]) {
         Some("Forbid") if !active.is_empty() => {
-            plan.waiting = Some("the Job before it still runs".to_owned());
+            plan.waiting = Some("the previous Job is still running".to_owned());
             if plan.actions.is_empty() {
                 let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
                 plan.push(event(cron, EventType::Normal, "JobAlreadyActive", message.to_owned()));
@@ -111,7 +111,7 @@ fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
         Some("Replace") if !active.is_empty() => {
             let alive = active.iter().filter(|job| !Meta::of(job).is_deleting());
             plan.actions.extend(alive.map(|job| delete(cron, job)));
-            plan.waiting = Some("the Jobs that are replaced are being deleted".to_owned());
+            plan.waiting = Some("the replaced Jobs are being deleted".to_owned());
         }
         _ => plan.push(create(cron, &name, due, at)),
     }

@@ -112,7 +112,7 @@ impl Controller for CsrApprover {
             return Plan {
                 wake_at: Some(now.plus(Duration::from_nanos(wait))),
                 remember: Some((observed.refusals + 1).into()),
-                ..Plan::waiting("the requester may not have it approved by itself")
+                ..Plan::waiting("the requester is not authorized for automatic approval")
             };
         };
         let mut object = observed.request.clone();

@@ -52,7 +52,7 @@ impl Controller for CsrSigner {
         let request = observed.request;
         // Validation rejects unparseable requests, so this one comes from a newer API server. Another signer may sign
         // it.
-        let Some(asked) = parse(request) else { return Plan::waiting("the request cannot be read") };
+        let Some(asked) = parse(request) else { return Plan::waiting("the certificate request cannot be parsed") };
         let signer = text(request, &["spec", "signerName"]);
         if let Err(objection) = check(&asked, signer, &usages(request)) {
             return Plan::of(failed(request, &objection.to_string(), now));

@@ -302,7 +302,7 @@ fn node_concerns(cache: &Cache, node: &Value) -> Vec<Key> {
 
 /// Reports a selector that matches all pods. Old API versions allowed it; the DaemonSet is not reconciled.
 fn selects_all(set: &Value) -> Plan {
-    let mut plan = Plan::waiting("the selector selects everything");
+    let mut plan = Plan::waiting("the selector is empty or invalid");
     let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
     if seen < Meta::of(set).generation() {
         let message = "This daemon set is selecting all pods. A non-empty selector is required.".to_owned();

@@ -112,7 +112,7 @@ fn selects_all(deployment: &Value) -> Plan {
     let message = "This deployment is selecting all pods. A non-empty selector is required.".to_owned();
     let regarding = Regarding::object(deployment);
     let event = Action::Event { regarding, kind: EventType::Warning, reason: "SelectingAll", message };
-    let mut plan = Plan::waiting("the selector selects everything");
+    let mut plan = Plan::waiting("the selector is empty or invalid");
     if let Some(update) = status::seen(deployment) {
         plan.actions = vec![event, update];
     }

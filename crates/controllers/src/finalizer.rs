@@ -9,7 +9,7 @@ pub fn guard(resource: &Resource, object: &Value, finalizer: &str, in_use: bool)
     let meta = Meta::of(object);
     let has = meta.finalizers().any(|have| have == finalizer);
     if meta.is_deleting() && has && in_use {
-        return Plan::waiting("it is still in use");
+        return Plan::waiting("the object is still in use");
     }
     if meta.is_deleting() != has {
         return Plan::default();

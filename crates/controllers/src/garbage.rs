@@ -100,7 +100,7 @@ impl Sweep<'_> {
         if everything.dependents(uid).any(blocks) {
             everything.dependents(uid).for_each(|dependent| self.see_to(dependent));
             if self.plan.actions.is_empty() {
-                self.plan.waiting = Some("dependents are going".to_owned());
+                self.plan.waiting = Some("dependents are being deleted".to_owned());
             }
         } else {
             self.release(item, FOREGROUND);
@@ -110,7 +110,7 @@ impl Sweep<'_> {
     /// Removes a finalizer, unless dependents of kinds that are not cached may exist.
     fn release(&mut self, item: &Entry<Item>, finalizer: &str) {
         if !self.everything.whole {
-            self.plan.waiting = Some("not all kinds are known".to_owned());
+            self.plan.waiting = Some("not all kinds are cached".to_owned());
             return;
         }
         let left: Vec<Value> =

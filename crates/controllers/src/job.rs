@@ -85,12 +85,12 @@ impl Controller for Job {
         }
         let Some(job) = observed.job else { return let_go(&observed.pods) };
         if job.str_at(&["spec", "managedBy"]).is_some_and(|by| by != MANAGED_BY) {
-            return Plan::waiting("another controller runs it");
+            return Plan::waiting("another controller manages the Job");
         }
         if is_finished(job) {
             return let_go(&observed.pods);
         }
-        let Some(selector) = claim::selector(job) else { return Plan::waiting("the selector selects everything") };
+        let Some(selector) = claim::selector(job) else { return Plan::waiting("the selector is empty or invalid") };
         let (pods, orphans) = (observed.pods.iter().copied(), observed.orphans.iter().copied());
         let claims = claim::claim_with_finalizer(job, &selector, &kinds::PODS, pods, orphans, Some(FINALIZER));
         if !claims.actions.is_empty() {
@@ -114,7 +114,7 @@ fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
     let tally = Tally::of(job, owned);
     let finish = Finish::of(job, owned, &tally, now);
     if let Some(until) = finish.as_ref().and_then(|finish| finish.settles_at(job, owned)).filter(|until| *until > now) {
-        let mut plan = Plan::waiting("pods that end at about the same time count as well");
+        let mut plan = Plan::waiting("waiting for pods that terminate at about the same time");
         plan.actions = status::of(job, owned, &tally, None, now);
         plan.wake(until);
         return plan;

@@ -81,20 +81,20 @@ impl Controller for LegacyTokenCleaner {
         let secret = observed.secret;
         let meta = Meta::of(secret);
         let Some(tracked_since) = observed.tracked_since else {
-            return Plan::waiting("nobody writes down when tokens are used");
+            return Plan::waiting("the API server does not track the use of tokens");
         };
         let created = meta.creation_timestamp().unwrap_or(now);
         let last_used = match meta.label(LAST_USED).map(day) {
             None => created,
             Some(Some(last)) => last.plus(DAY),
-            Some(None) => return Plan::waiting("when it was last used is not understood"),
+            Some(None) => return Plan::waiting("the last-used label is invalid"),
         };
         let unused_at = created.max(last_used).max(tracked_since).plus(observed.period);
         if now < unused_at {
             return Plan { wake_at: Some(unused_at), ..Plan::default() };
         }
         if observed.in_use {
-            return Plan { wake_at: Some(now.plus(DAY)), ..Plan::waiting("a pod uses it") };
+            return Plan { wake_at: Some(now.plus(DAY)), ..Plan::waiting("a pod uses the Secret") };
         }
         let Some(invalid_since) = meta.label(INVALID_SINCE).and_then(day) else {
             let today = now.to_string()[..10].to_owned();

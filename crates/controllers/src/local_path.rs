@@ -203,7 +203,7 @@ fn reclaim(volume: &Value, claimed: bool) -> Plan {
         return Plan::default();
     }
     if claimed || phase == "Bound" {
-        return Plan::waiting("its claim is still there");
+        return Plan::waiting("the claim still exists");
     }
     let mut object = volume.clone();
     if let Some(mut meta) = MetaMut::of(&mut object) {

@@ -48,7 +48,7 @@ impl Sweeper for Namespace {
             None => return Step::Ask(vec![itself]),
             Some(Answer::Object(namespace)) => namespace,
             Some(Answer::Absent) => return Step::Act(Plan::default()),
-            Some(_) => return Step::Act(Plan::waiting("the namespace cannot be read")),
+            Some(_) => return Step::Act(Plan::waiting("failed to read the namespace")),
         };
         if !Meta::of(namespace).is_deleting() || !finalizers(namespace).any(|finalizer| finalizer == FINALIZER) {
             return Step::Act(Plan::default());
@@ -57,7 +57,7 @@ impl Sweeper for Namespace {
         let discovery = match answers.get(&Question::Kinds) {
             None => return Step::Ask(vec![Question::Kinds]),
             Some(Answer::Kinds(discovery)) => discovery,
-            Some(_) => return Step::Act(Plan::waiting("what kinds there are cannot be found out")),
+            Some(_) => return Step::Act(Plan::waiting("discovery failed")),
         };
         // Pods are deleted first, so that the objects they need exist for as long as they run.
         let (pods, others): (Vec<&Kind>, Vec<&Kind>) = discovery
@@ -126,7 +126,7 @@ fn plan(discovery: &Discovery, namespace: &Value, contents: &Contents<'_>, now: 
         plan.actions.extend(status(namespace, contents, stale, now));
     }
     plan.wake(now.plus(AGAIN));
-    plan.waiting = Some("not everything in it is gone".to_owned());
+    plan.waiting = Some("the namespace still has contents".to_owned());
     plan
 }
 

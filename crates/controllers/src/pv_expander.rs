@@ -44,7 +44,7 @@ impl Controller for Expander {
             reason: "ExternalExpanding",
             message: "waiting for an external controller to expand this PVC".to_owned(),
         };
-        Plan { actions: vec![told], ..Plan::waiting("whoever made the volume makes it larger") }
+        Plan { actions: vec![told], ..Plan::waiting("the external resizer expands the volume") }
     }
 }
 

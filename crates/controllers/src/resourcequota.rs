@@ -149,7 +149,7 @@ impl Controller for ResourceQuota {
             return plan;
         }
         if !late.is_empty() {
-            plan.waiting = Some(format!("{} are not known as of the quota's version", late.join(", ")));
+            plan.waiting = Some(format!("{} are cached at an older version than the quota's", late.join(", ")));
             plan.wake(now.plus(LATER));
             return plan;
         }

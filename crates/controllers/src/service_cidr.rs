@@ -58,7 +58,10 @@ impl Controller for ServiceCidr {
         if meta.is_deleting() && observed.is_needed {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
             let said = said(cidr, "False", "Terminating", message, now);
-            return Plan { actions: said.into_iter().collect(), ..Plan::waiting("addresses of it are taken") };
+            return Plan {
+                actions: said.into_iter().collect(),
+                ..Plan::waiting("addresses of the ServiceCIDR are allocated")
+            };
         }
         if meta.is_deleting() != has_finalizer {
             let message = "Kubernetes Service CIDR is ready";

@@ -74,7 +74,7 @@ impl Controller for ServiceAccountToken {
             None => {
                 let until = meta.creation_timestamp().unwrap_or(now).plus(PATIENCE);
                 if meta.annotation(UID).is_none() && until > now {
-                    return Plan { wake_at: Some(until), ..Plan::waiting("its account is not there") };
+                    return Plan { wake_at: Some(until), ..Plan::waiting("the ServiceAccount does not exist") };
                 }
                 Plan::of(Action::delete(&kinds::SECRETS, secret))
             }
@@ -96,7 +96,7 @@ fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
     data.insert("namespace", BASE64.encode(of_secret.namespace()));
     if data.get("token").and_then(Value::as_str).is_none_or(str::is_empty) {
         let signed = (config.sign)(of_secret.namespace(), of_account.name(), of_account.uid(), of_secret.name());
-        let Some(token) = signed else { return Plan::waiting("the token cannot be signed") };
+        let Some(token) = signed else { return Plan::waiting("failed to sign the token") };
         data.insert("token", BASE64.encode(token));
     }
     if data == before && of_secret.annotation(UID) == Some(of_account.uid()) {

@@ -157,7 +157,7 @@ impl<'a> Slots<'a> {
     fn fill(&self, slot: Slot<'a>, observed: &Observed<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
         let name = slot.name(self.set);
         let Some(have) = slot.pod else {
-            let mut plan = Plan::waiting(format!("{name} is being made"));
+            let mut plan = Plan::waiting(format!("{name} is being created"));
             plan.actions = claims::missing(self.set, slot.ordinal, &observed.claims);
             if plan.actions.is_empty() {
                 plan.push(self.create(slot, revisions));
@@ -165,7 +165,7 @@ impl<'a> Slots<'a> {
             return plan;
         };
         if pod::is_ended(have) {
-            let mut plan = Plan::waiting(format!("{name} ended and is being replaced"));
+            let mut plan = Plan::waiting(format!("{name} terminated and is being replaced"));
             if !Meta::of(have).is_deleting() {
                 plan.actions = vec![self.replaces(have), self.delete(have)];
             }
@@ -192,7 +192,7 @@ impl<'a> Slots<'a> {
             return Some("is not ready");
         }
         let available = pod::available_at(have, min_ready_seconds(self.set));
-        (available.is_none_or(|at| at > now)).then_some("is not ready for long enough")
+        (available.is_none_or(|at| at > now)).then_some("has not been ready for minReadySeconds")
     }
 
     /// Deletes pods with ordinals out of range.
@@ -246,7 +246,7 @@ impl<'a> Slots<'a> {
         for pod in outdated.filter(|pod| !Meta::of(pod).is_deleting()) {
             let counted_already = self.not_available(pod, now).is_some();
             if !counted_already && budget <= 0 {
-                plan.waiting = Some("as many pods as may be are unavailable".to_owned());
+                plan.waiting = Some("maxUnavailable pods are unavailable".to_owned());
                 return;
             }
             budget -= i64::from(!counted_already);
@@ -309,7 +309,7 @@ fn revision_of(pod: &Value) -> &str {
 /// Reports a selector that matches all pods. Old API versions allowed it; the StatefulSet is not reconciled.
 fn selects_all(set: &Value) -> Plan {
     let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
-    let mut plan = Plan::waiting("the selector selects everything");
+    let mut plan = Plan::waiting("the selector is empty or invalid");
     if seen < Meta::of(set).generation() {
         let message = "This StatefulSet is selecting all pods. A non-empty selector is required.".to_owned();
         let regarding = Regarding::object(set);

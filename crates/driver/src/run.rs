@@ -218,7 +218,7 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
             let before = keys.len();
             if catch_unwind(AssertUnwindSafe(|| C::concerns(&view, kind, object, keys))).is_err() {
                 keys.truncate(before);
-                tracing::error!(controller = C::NAME, kind, key = %change.key, "the controller panicked; a change is ignored");
+                tracing::error!(controller = C::NAME, kind, key = %change.key, "the controller panicked on a change");
             }
         }
     });

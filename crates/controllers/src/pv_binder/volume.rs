@@ -23,7 +23,7 @@ pub fn plan(volume: &Value, claim: Option<&Value>) -> Plan {
         None if text(volume, &["spec", "claimRef", "uid"]).is_empty() => "Available",
         None => "Released",
         Some(claim) => match text(claim, &["spec", "volumeName"]) {
-            "" => return Plan::waiting("its claim does not name it yet"),
+            "" => return Plan::waiting("the claim does not refer to the volume yet"),
             named if named == name => "Bound",
             _ => return Plan::of(unbound(volume)),
         },

@@ -11,7 +11,7 @@ use crate::read::list;
 // DEVIATION: a deallocated claim keeps its finalizer until it is deleted, so that a concurrent allocation by the
 // scheduler stays protected.
 pub fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value>) -> Plan {
-    let Some(users) = users else { return Plan::waiting("which of its pods are there is not known") };
+    let Some(users) = users else { return Plan::waiting("the state of its pods is unknown") };
     let meta = Meta::of(claim);
     let has_finalizer = meta.finalizers().any(|finalizer| finalizer == FINALIZER);
     let reserved = list(claim, &["status", "reservedFor"]).len();

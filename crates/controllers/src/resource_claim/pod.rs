@@ -33,7 +33,7 @@ pub fn plan(pod: &Value, wishes: &[Wish<'_>], _: Time) -> Plan {
             (None, Some(_), Some(template)) => plan.push(create(pod, wish, template)),
             (None, Some(template), None) => {
                 plan.push(missing(pod, wish, template));
-                plan.waiting = Some(format!("there is no template {template}"));
+                plan.waiting = Some(format!("template {template} does not exist"));
             }
             (None, None, _) => {}
         }

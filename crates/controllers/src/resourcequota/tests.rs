@@ -75,7 +75,7 @@ fn recalculation_waits_for_a_cache_as_new_as_the_quota() {
     let view = world.cache::<ResourceQuota>();
     let asks = ResourceQuota::asks(&view, &Key::new("a", "q"), world.now);
     assert_eq!(asks, [Ask { as_of: Some(world.revision()), ..Ask::all(&kinds::PODS, "a") }]);
-    let expect = "wake at 2023-11-14T22:13:21Z\nwaiting: pods are not known as of the quota's version\n";
+    let expect = "wake at 2023-11-14T22:13:21Z\nwaiting: pods are cached at an older version than the quota's\n";
     assert_eq!(look(&world, &view).to_string(), expect);
     drop(view);
     let plan = look(&world, &world.cache_for::<ResourceQuota>(&Key::new("a", "q"), None));
