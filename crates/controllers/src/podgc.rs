@@ -65,8 +65,7 @@ impl Controller for PodGc {
         }
     }
 
-    /// Node changes matter only if the node is created, deleted, or gets the out-of-service taint or another Ready
-    /// status.
+    /// Updates of a node matter only if its spec, which has the taints, or its Ready status changes.
     fn matters(kind: &str, old: &Value, new: &Value) -> bool {
         let ready = |node| condition::find(node, "Ready").and_then(|have| have.str_at(&["status"]));
         kind != "nodes" || old.get("spec") != new.get("spec") || ready(old) != ready(new)

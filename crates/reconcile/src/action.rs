@@ -342,6 +342,6 @@ mod tests {
             into: &[],
             then: Box::new(Action::delete(&kinds::REPLICA_SETS, &set)),
         };
-        check(&after, "remove folder /data/x, then delete replicasets.apps a/web");
+        check(&after, "remove directory /data/x, then delete replicasets.apps a/web");
     }
 }

@@ -39,8 +39,8 @@ impl fmt::Display for Errand {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sign(order) => write!(out, "sign as {} for {}", order.signer, order.usages.join(", ")),
-            Self::MakeFolder(path) => write!(out, "make folder {path}"),
-            Self::RemoveFolder(path) => write!(out, "remove folder {path}"),
+            Self::MakeFolder(path) => write!(out, "create directory {path}"),
+            Self::RemoveFolder(path) => write!(out, "remove directory {path}"),
         }
     }
 }

@@ -23,7 +23,7 @@ use super::BoxError;
 
 /// Timeout of TCP connect, proxy and TLS handshake together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// TCP keep-alive time and interval, which detect a vanished peer on an idle connection.
+/// Idle time before TCP keep-alive probes, which detect a vanished peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Maximum size of the proxy's response header.
 const PROXY_ANSWER_MAX: usize = 8 << 10;

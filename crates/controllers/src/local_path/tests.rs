@@ -34,7 +34,7 @@ fn binder(world: &mut World) -> bool {
 }
 
 fn did(world: &World) -> Vec<&str> {
-    let ours = |line: &&str| line.contains("folder") || line.contains("ProvisioningFailed");
+    let ours = |line: &&str| line.contains(" directory ") || line.contains("ProvisioningFailed");
     world.log.iter().map(String::as_str).filter(ours).collect()
 }
 
@@ -45,14 +45,14 @@ fn a_claim_gets_a_directory_that_is_removed_with_it() {
     claim(&mut world, "elsewhere", "other", value!({}));
     obeys_laws::<LocalPath>(&world, binder);
     settle::<LocalPath>(&mut world, binder);
-    assert_eq!(did(&world), ["make folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c"]);
     let volumes = world.of("persistentvolumes");
     let volume = &volumes.iter().next().unwrap().value;
     assert_eq!((volumes.len(), text(volume, &["status", "phase"])), (1, "Bound"));
     world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
     obeys_laws::<LocalPath>(&world, binder);
     settle::<LocalPath>(&mut world, binder);
-    assert_eq!(did(&world), ["make folder /data/pvc-uid-2_a_c", "remove folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c", "remove directory /data/pvc-uid-2_a_c"]);
     assert!(world.of("persistentvolumes").is_empty());
 }
 
@@ -67,7 +67,7 @@ fn a_retained_volume_keeps_its_directory() {
     world.delete(&kinds::PERSISTENT_VOLUMES, &Key::cluster("pvc-uid-2"), None, None);
     settle::<LocalPath>(&mut world, binder);
     assert!(world.of("persistentvolumes").is_empty());
-    assert_eq!(did(&world), ["make folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c"]);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn deletion_of_a_bound_volume_waits_for_its_claim() {
     assert_eq!(did(&world).len(), 1, "the folder is in use");
     world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
     settle::<LocalPath>(&mut world, binder);
-    assert_eq!(did(&world)[1..], ["remove folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world)[1..], ["remove directory /data/pvc-uid-2_a_c"]);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Slot<'_> {
         pod
     }
 
-    /// Restores the pod's identity labels and volumes if they differ.
+    /// Restores the pod's name and index labels if they differ.
     pub fn identity(self, set: &Value) -> Option<Action> {
         let pod = self.pod?;
         let wrong: Object = self
