@@ -1,4 +1,4 @@
-//! Attribute-based access control: a file with one policy a line.
+//! ABAC authorizer: a policy file with one JSON policy per line.
 
 use machinery::{Str, Value, json};
 
@@ -6,21 +6,17 @@ use crate::{Attributes, Authorizer, Decision, Target, User};
 
 const API_VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 
-/// Why a policy file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A line is not JSON.
     #[error("line {line} of the policy file is not JSON")]
     Syntax {
-        /// Counted from one.
+        /// The line number, starting at 1.
         line: usize,
-        /// What is wrong with it.
         source: json::Error,
     },
-    /// A line holds another kind of object.
     #[error("line {line} of the policy file is not a Policy of {API_VERSION}")]
     Kind {
-        /// Counted from one.
+        /// The line number, starting at 1.
         line: usize,
     },
 }
@@ -41,7 +37,7 @@ struct Policy {
 }
 
 impl Policies {
-    /// Reads a policy file. Empty lines and lines that start with `#` say nothing.
+    /// Parses a policy file. Empty lines and lines that start with `#` are ignored.
     pub fn parse(file: &str) -> Result<Self, Error> {
         let lines = file.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         let said = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -92,7 +88,8 @@ impl Policy {
             }
     }
 
-    /// A policy that names neither a user nor a group is for nobody; one that names both is for whoever is both.
+    /// Whether the policy applies to the user. A policy without user and group applies to no user. A policy with both
+    /// requires both.
     fn is_for(&self, user: &User) -> bool {
         let user_fits = self.user.is_empty() || is(&self.user, &user.name);
         let group_fits = self.group.is_empty() || self.group == "*" || user.is_in(&self.group);
@@ -115,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_permit_what_they_name() {
+    fn policies_allow_matching_requests() {
         let pods = Target::Resource(Resource { resource: "pods", namespace: "a", ..Resource::default() });
         let check = |spec: &str, verb: &str, target: Target<'_>, expect: bool| {
             let user = User::authenticated("eve", ["devs".into()]);
@@ -136,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_told_by_its_number() {
+    fn an_invalid_line_is_reported_with_its_number() {
         assert_eq!(Policies::parse("# x\n\nnope").unwrap_err().to_string(), "line 3 of the policy file is not JSON");
         let other = Policies::parse(r#"{"kind":"Pod"}"#).unwrap_err();
         assert!(matches!(other, Error::Kind { line: 1 }));

@@ -1,4 +1,4 @@
-//! Access reviews: "may they?" asked as an object, and the answer in its status.
+//! SubjectAccessReview, LocalSubjectAccessReview and SelfSubjectAccessReview: parsing, validation and status.
 
 mod selectors;
 pub mod webhook;
@@ -11,32 +11,31 @@ use machinery::{Object, Path, Str, Value};
 use crate::attributes::{About, OwnedResource, Question};
 use crate::{Decision, User};
 
-/// Which of the reviews it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// May somebody?
+    /// SubjectAccessReview.
     Subject,
-    /// May somebody, in one namespace?
+    /// LocalSubjectAccessReview, limited to one namespace.
     LocalSubject,
-    /// May I?
+    /// SelfSubjectAccessReview.
     SelfSubject,
 }
 
-/// A review as a question, and what of it could not be understood.
+/// A parsed review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Review {
-    /// What the authorizers are to be asked.
+    /// The attributes for the authorizers.
     pub question: Question,
-    /// What is left out of the question: the answer says so.
+    /// The parts that could not be interpreted. The status reports them.
     pub ignored: Vec<&'static str>,
 }
 
-/// Reads a review that `requester` sent, or says what is wrong with it. In the metadata of a local one stands the
-/// namespace of its path.
+/// Parses a review sent by `requester`, or returns the validation error. For a local review the metadata holds the
+/// namespace of the request path.
 pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Status> {
     let errors = validate(kind, review);
     if !errors.is_empty() {
-        // Upstream leaves out the kind here, and clients see it.
+        // Upstream omits the kind in this error, which is visible to clients.
         return Err(Status::invalid(GroupName::new("authorization.k8s.io", ""), "", &errors));
     }
     let spec = &review["spec"];
@@ -58,7 +57,7 @@ pub fn read(kind: Kind, review: &Value, requester: &User) -> Result<Review, Stat
     })
 }
 
-/// The status that answers a review.
+/// Returns the status of a review for a decision.
 pub fn status(review: &Review, decision: &Decision) -> Value {
     let mut status = Object::new();
     let (allowed, denied, reason) = match decision {
@@ -79,7 +78,7 @@ pub fn status(review: &Review, decision: &Decision) -> Value {
     Value::Object(status)
 }
 
-/// Everything wrong with a review.
+/// Returns all validation errors of a review.
 pub fn validate(kind: Kind, review: &Value) -> Errors {
     let (spec, at) = (&review["spec"], Path::of("spec"));
     let mut errors = Errors::new();
@@ -109,7 +108,7 @@ pub fn validate(kind: Kind, review: &Value) -> Errors {
     errors
 }
 
-/// A review is not stored, so that nothing in its metadata could mean anything.
+/// Rejects metadata: a review is not stored, so metadata has no meaning.
 fn validate_metadata(kind: Kind, review: &Value, errors: &mut Errors) {
     let Some(metadata) = review.get("metadata").and_then(Value::as_object) else { return };
     let allowed = |key: &str| key == "managedFields" || kind == Kind::LocalSubject && key == "namespace";

@@ -1,4 +1,4 @@
-//! What a request asks for, as far as authorization cares.
+//! Authorization attributes of a request.
 
 mod question;
 
@@ -9,54 +9,50 @@ pub use question::{About, OwnedResource, Question};
 
 use crate::User;
 
-/// A request as an authorizer sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// Who asks.
+    /// The requester.
     pub user: &'a User,
-    /// What they want to do: an API verb, or the HTTP method in lower case for a path.
+    /// The API verb, or the HTTP method in lower case for a non-resource path.
     pub verb: &'a str,
-    /// What they want to do it to.
     pub target: Target<'a>,
 }
 
-/// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// An API resource.
     Resource(Resource<'a>),
-    /// A path that is no resource, such as `/healthz`.
+    /// A non-resource path, such as `/healthz`.
     Path(&'a str),
 }
 
-/// An API resource; empty strings are "all" or "none", as in a SubjectAccessReview.
+/// An API resource. Empty strings mean "all" or "none", as in a SubjectAccessReview.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resource<'a> {
-    /// Its API group, empty for the core group.
+    /// The API group, empty for the core group.
     pub group: &'a str,
-    /// The version of the group that was asked for.
+    /// The requested version of the group.
     pub version: &'a str,
-    /// Its plural name.
+    /// The plural name.
     pub resource: &'a str,
-    /// The part of it that is meant.
     pub subresource: &'a str,
-    /// The namespace, empty for all of them and for what has none.
+    /// The namespace, empty for all namespaces and for cluster-scoped resources.
     pub namespace: &'a str,
-    /// The one object that is meant.
+    /// The object name, empty for requests on collections.
     pub name: &'a str,
-    /// What the fields of objects that are listed, watched or deleted together must be, as far as it could be read.
+    /// The interpretable requirements of the field selector of list, watch and deletecollection requests.
     pub field_selector: &'a [fields::Requirement],
-    /// What their labels must be, as far as it could be read.
+    /// The interpretable requirements of the label selector.
     pub label_selector: &'a [labels::Requirement],
 }
 
 impl Attributes<'_> {
-    /// Whether the verb changes nothing.
+    /// Whether the verb is get, list or watch.
     pub fn is_read_only(&self) -> bool {
         matches!(self.verb, "get" | "list" | "watch")
     }
 
-    /// The sentence that refuses the request: `User "a" cannot list resource "pods" in API group "" in the namespace "b"`.
+    /// Returns the message of a denied request: `User "a" cannot list resource "pods" in API group "" in the namespace
+    /// "b"`.
     pub fn refusal(&self) -> String {
         let (user, verb) = (&self.user.name, self.verb);
         let resource = match self.target {
@@ -74,7 +70,7 @@ impl Attributes<'_> {
         format!("User {user:?} cannot {verb} resource {what:?} in API group {:?} {place}", resource.group)
     }
 
-    /// The answer to a request that is refused for `reason`, which may be empty.
+    /// Returns the Forbidden status with `reason`, which may be empty.
     pub fn forbidden(&self, reason: &str) -> Status {
         let cause = if reason.is_empty() { self.refusal() } else { format!("{}: {reason}", self.refusal()) };
         match self.target {
@@ -86,8 +82,8 @@ impl Attributes<'_> {
     }
 }
 
-/// The selectors of a request as authorizers see them: only requests for many objects have any, and what cannot be read
-/// is left out. That asks for more than the client wants, which is the safe side.
+/// Parses the selectors of a request for the authorizers. Only list, watch and deletecollection requests have them.
+/// Uninterpretable requirements are omitted, which requests broader access and is safe.
 pub fn selectors(verb: &str, fields: &str, labels: &str) -> (Vec<fields::Requirement>, Vec<labels::Requirement>) {
     if !matches!(verb, "list" | "watch" | "deletecollection") {
         return (Vec::new(), Vec::new());
@@ -103,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_requests_for_many_objects_have_selectors() {
+    fn only_collection_requests_have_selectors() {
         let check = |verb: &str, fields: &str, labels: &str, expect: (usize, usize)| {
             let (of_fields, of_labels) = selectors(verb, fields, labels);
             assert_eq!((of_fields.len(), of_labels.len()), expect, "{verb} {fields} {labels}");
@@ -115,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reads_as_kubernetes_words_it() {
+    fn denial_messages_equal_upstreams() {
         let user = User::authenticated("eve", []);
         let check = |verb, target, expect: &str| {
             assert_eq!(Attributes { user: &user, verb, target }.refusal(), expect);

@@ -1,4 +1,4 @@
-//! `AuthorizationConfiguration`: which authorizers are asked, in which order, and which requests a webhook sees.
+//! `AuthorizationConfiguration`: the authorizers, their order, and the match conditions of webhooks.
 
 mod validate;
 
@@ -16,79 +16,70 @@ use crate::expression::Expression;
 
 pub use crate::config_file::Error as FileError;
 
-/// The authorizers in the order they are asked.
+/// The authorizers in their order.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// At least one.
+    /// At least one authorizer.
     pub authorizers: Vec<Configured>,
 }
 
-/// One authorizer.
 #[derive(Debug)]
 pub struct Configured {
-    /// Its name in metrics and logs.
+    /// The name in metrics and logs.
     pub name: Str,
-    /// What it is.
     pub kind: Kind,
 }
 
-/// What an authorizer is.
 #[derive(Debug)]
 pub enum Kind {
-    /// Everything is allowed.
+    /// Allows all requests.
     AlwaysAllow,
-    /// Nothing is allowed.
+    /// Denies all requests.
     AlwaysDeny,
-    /// Policies of a file.
+    /// The policy file of `--authorization-policy-file`.
     Abac,
-    /// What kubelets need for their pods.
+    /// The Node authorizer for kubelets.
     Node,
-    /// Roles and bindings.
     Rbac,
-    /// Another server.
     Webhook(Box<Webhook>),
 }
 
-/// Another server that is asked, and when.
+/// A webhook authorizer and its match conditions.
 #[derive(Debug)]
 pub struct Webhook {
-    /// How long a permission is remembered; none for not at all.
+    /// Cache TTL of allowed requests; `None` disables caching.
     pub authorized_ttl: Option<Duration>,
-    /// How long a refusal is remembered; none for not at all.
+    /// Cache TTL of denied requests; `None` disables caching.
     pub unauthorized_ttl: Option<Duration>,
-    /// How long to wait for an answer.
+    /// Request timeout.
     pub timeout: Duration,
-    /// The version of the review that is sent.
+    /// The SubjectAccessReview version.
     pub version: Version,
-    /// What to decide without an answer.
+    /// The decision if the webhook fails.
     pub failure_policy: FailurePolicy,
-    /// How the server is reached.
     pub connection: Connection,
     conditions: Vec<Expression>,
 }
 
-/// How another server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// As a pod of this cluster reaches its API server.
+    /// The in-cluster configuration of a pod.
     InCluster,
-    /// By a kubeconfig at this absolute path.
+    /// A kubeconfig file at this absolute path.
     KubeConfigFile(Str),
 }
 
-/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What it says makes no sense.
+    /// The file has validation errors.
     #[error("{}", field::aggregate(.0).unwrap_or_default())]
     Invalid(Errors),
 }
 
 impl Config {
-    /// Reads a configuration file.
+    /// Parses and validates a configuration file.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut file = File::parse(text, "AuthorizationConfiguration", &["v1", "v1beta1", "v1alpha1"])?;
         let (fields, problems) = file.open(&["authorizers"]);
@@ -105,7 +96,7 @@ impl Config {
 }
 
 impl Webhook {
-    /// A webhook as flags describe one: it sees every request, and if it cannot be asked, others decide.
+    /// Returns a webhook configured by flags: without match conditions and with failure policy NoOpinion.
     pub fn unconditional(kubeconfig: &str, version: Version) -> Self {
         Self {
             authorized_ttl: Some(Duration::from_seconds(300)),
@@ -118,10 +109,10 @@ impl Webhook {
         }
     }
 
-    /// Whether a request is the webhook's business: if not, it has no opinion.
+    /// Whether the match conditions select the request. If not, the webhook has no opinion.
     ///
     /// # Errors
-    /// What went wrong with conditions, if none of them said no.
+    /// Evaluation errors of the conditions, if none of them is false.
     pub fn matches(&self, attributes: &Attributes<'_>) -> Result<bool, String> {
         if self.conditions.is_empty() {
             return Ok(true);

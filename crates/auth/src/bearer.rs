@@ -1,37 +1,35 @@
-//! Where a token is in a request: in the header that is made for it, or where a browser can put one.
+//! Bearer tokens in a request: the Authorization header, or a WebSocket subprotocol for browsers.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// What a protocol of a WebSocket starts with that is a token.
+/// Prefix of the WebSocket subprotocol that carries a token.
 const PROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Said to a client whose header has a space too many: its token is not seen.
+/// Warning for a header with an extra space before the token, which is ignored.
 pub const EXTRA_SPACE: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-/// Why the protocols of a WebSocket hold no token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// More than one is a token.
     #[error("multiple base64.bearer.authorization tokens specified")]
     Several,
-    /// The token is not text in base64.
+    /// The token is not UTF-8 text in base64url.
     #[error("invalid base64.bearer.authorization token encoding")]
     Encoding,
-    /// Nothing is left to speak.
+    /// The token is the only subprotocol.
     #[error("missing additional subprotocol")]
     Alone,
 }
 
-/// The token of an `Authorization` header.
+/// Returns the token of an `Authorization` header.
 pub fn from_header(authorization: &str) -> Option<&str> {
     let mut words = authorization.trim().splitn(3, ' ');
     let is_bearer = words.next()?.eq_ignore_ascii_case("bearer");
     words.next().filter(|token| is_bearer && !token.is_empty())
 }
 
-/// Whether a header would hold a token were it not for a space.
+/// Whether the header is ignored because of an extra space before the token.
 pub fn has_extra_space(authorization: &str) -> bool {
     let mut words = authorization.trim().splitn(3, ' ');
     words.next().is_some_and(|word| word.eq_ignore_ascii_case("bearer"))
@@ -39,7 +37,7 @@ pub fn has_extra_space(authorization: &str) -> bool {
         && words.next().is_some()
 }
 
-/// The token among the protocols of a WebSocket, and the protocols that are left. `None` if none is a token.
+/// Returns the token among the WebSocket subprotocols, and the other subprotocols. `None` if there is no token.
 pub fn from_protocols(protocols: &str) -> Result<Option<(String, Vec<&str>)>, Error> {
     let is_token = |protocol: &&str| protocol.starts_with(PROTOCOL_PREFIX);
     let (tokens, others): (Vec<&str>, Vec<&str>) = protocols.split(',').map(str::trim).partition(is_token);
@@ -50,7 +48,7 @@ pub fn from_protocols(protocols: &str) -> Result<Option<(String, Vec<&str>)>, Er
     };
     let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let token = token.ok_or(Error::Encoding)?;
-    // A client that offers only its token would get it back as the protocol that was chosen.
+    // If the token were the only subprotocol, the response would echo it as the selected one.
     if others.is_empty() { Err(Error::Alone) } else { Ok(Some((token, others))) }
 }
 
@@ -59,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_follows_its_scheme() {
+    fn the_authorization_header_is_parsed() {
         let check = |header: &str, expect: Option<&str>| assert_eq!(from_header(header), expect, "{header:?}");
         check("Bearer abc", Some("abc"));
         check("bearer abc rest", Some("abc"));
@@ -72,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_puts_its_token_among_the_protocols() {
+    fn a_websocket_subprotocol_carries_the_token() {
         let token = format!("{PROTOCOL_PREFIX}{}", URL_SAFE_NO_PAD.encode("abc"));
         let both = format!("v5.channel.k8s.io, {token}");
         assert_eq!(from_protocols(&both), Ok(Some(("abc".to_owned(), vec!["v5.channel.k8s.io"]))));

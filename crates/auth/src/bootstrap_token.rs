@@ -1,4 +1,4 @@
-//! Bootstrap tokens: secrets by which a machine that has no certificate yet may ask for one.
+//! Bootstrap tokens: Secrets that authenticate a joining node until it has a certificate.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
@@ -10,49 +10,47 @@ use machinery::{Str, Value, json};
 
 use crate::User;
 
-/// The namespace that the secrets are in.
+/// The namespace of the Secrets.
 pub const NAMESPACE: &str = "kube-system";
-/// The type of the secrets.
+/// The type of the Secrets.
 pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
-/// The group that all their bearers are in.
+/// The group of all bootstrap token users.
 pub const GROUP: &str = "system:bootstrappers";
 
 const SECRET_PREFIX: &str = "bootstrap-token-";
 const USER_PREFIX: &str = "system:bootstrap:";
 
-/// A token taken apart. It is shown without its secret half.
+/// A parsed token. Its Debug output omits the secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// The half that names the secret.
+    /// The public token ID, which is part of the Secret's name.
     pub id: &'a str,
     secret: &'a str,
 }
 
-/// Why a secret of the right name does not confirm a token. For the log: the client learns only that it is not known.
+/// The reason why a Secret does not confirm a token. Only for logs: the client learns only that the token is unknown.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// The secret is on its way out.
+    /// The Secret is being deleted.
     #[error("is deleted and awaiting removal")]
     Deleted,
-    /// The secret is of another type.
     #[error("has invalid type, expected {SECRET_TYPE}")]
     Type,
-    /// The secret holds another value.
+    /// The Secret has another value for this key.
     #[error("has invalid value for key {0}")]
     Mismatch(&'static str),
-    /// The token's time is over, or nobody can say when it would be.
+    /// The token has expired, or its expiration cannot be parsed.
     #[error("has expired")]
     Expired,
-    /// The token is not for this.
     #[error("not marked usage-bootstrap-authentication=true")]
     Usage,
-    /// The secret names a group that such tokens may not give.
+    /// The Secret names a group without the required prefix.
     #[error("has invalid value for key auth-extra-groups: invalid group {0:?}")]
     Group(String),
 }
 
 impl<'a> Token<'a> {
-    /// Takes a token apart: `abcdef.0123456789abcdef`. `None` for anything else.
+    /// Parses a token such as `abcdef.0123456789abcdef`; `None` if the format is invalid.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (id, secret) = text.split_once('.')?;
         let is =
@@ -60,12 +58,12 @@ impl<'a> Token<'a> {
         (is(id, 6) && is(secret, 16)).then_some(Self { id, secret })
     }
 
-    /// The name of the secret that would confirm it.
+    /// Returns the name of the token's Secret.
     pub fn secret_name(&self) -> String {
         format!("{SECRET_PREFIX}{}", self.id)
     }
 
-    /// Whether a detached JWS, as [`signature`] makes it, signs the content with this token.
+    /// Verifies a detached JWS as returned by [`signature`].
     pub fn verifies(&self, content: &str, jws: &str) -> bool {
         let Some((header, signature)) = jws.split_once("..") else { return false };
         let decoded = URL_SAFE_NO_PAD.decode(header).ok().and_then(|header| json::parse(&header).ok());
@@ -77,7 +75,7 @@ impl<'a> Token<'a> {
         is_ours && URL_SAFE_NO_PAD.decode(signature).is_ok_and(verified)
     }
 
-    /// The user that the token makes, if the secret of its name confirms it.
+    /// Returns the token's user if the Secret confirms the token.
     pub fn user(&self, secret: &Value, now: Time) -> Result<User, Rejection> {
         let data = |key: &str| {
             let text = secret.str_at(&["data", key]).unwrap_or_default();
@@ -105,7 +103,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The signature of a text by a token: a JWS without its content, which whoever checks it has already.
+/// Signs a content with a token. Returns a detached JWS, without the content.
 pub fn signature(content: &str, id: &str, secret: &str) -> String {
     let header = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#));
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
@@ -113,7 +111,7 @@ pub fn signature(content: &str, id: &str, secret: &str) -> String {
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes())))
 }
 
-/// The group of all, and the extra ones that the secret lists, sorted.
+/// Returns the default group and the Secret's extra groups, sorted.
 fn groups(extra: &str) -> Result<Vec<Str>, Rejection> {
     let mut groups = vec![Str::from(GROUP)];
     if !extra.is_empty() {
@@ -129,7 +127,8 @@ fn groups(extra: &str) -> Result<Vec<Str>, Rejection> {
     Ok(groups)
 }
 
-/// `system:bootstrappers:` and up to 256 letters, digits, colons and dashes, of which the last is a letter or a digit.
+/// Whether the group is `system:bootstrappers:` and up to 256 letters, digits, colons and dashes, ending with a letter
+/// or digit.
 fn is_extra_group(group: &str) -> bool {
     let is_end = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let rest = group.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(':')).map(str::as_bytes);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_verifies_with_its_own_token_and_content_only() {
+    fn a_signature_verifies_only_with_its_token_and_content() {
         let token = Token::parse(TOKEN).unwrap();
         let jws = signature("content", "abcdef", "0123456789abcdef");
         assert!(token.verifies("content", &jws));
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_a_name_and_a_secret() {
+    fn a_token_has_an_id_and_a_secret() {
         assert_eq!(Token::parse(TOKEN).unwrap().secret_name(), "bootstrap-token-abcdef");
         for other in
             ["", "abcdef", "abcdef.", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde", "abcdef.0123456789abcdef0"]
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_says_otherwise_does_not() {
+    fn an_invalid_secret_does_not_confirm_a_token() {
         let check = |changes: &[(&str, &str)], expect: Rejection| {
             assert_eq!(Token::parse(TOKEN).unwrap().user(&secret(changes), NOW), Err(expect));
         };
@@ -224,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_the_one_that_joining_machines_expect() {
-        // The one in the tests of upstream's library.
+    fn signatures_equal_upstreams() {
+        // From the tests of upstream's library.
         let expect = "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8";
         let content = "Hello from the other side. I must have called a thousand times.";
         assert_eq!(signature(content, "joshua", "my voice is my passcode"), expect);

@@ -1,4 +1,4 @@
-//! What a token was found to be, remembered for a few seconds: the same token comes with every request of a client.
+//! Token authentication cache: results are kept for a few seconds, because a client sends its token with every request.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,17 +7,16 @@ use aws_lc_rs::hmac;
 use machinery::Str;
 use machinery::time::{Duration, Time};
 
-/// How long an answer is good, either way.
+/// Time for which a result is valid, positive or negative.
 pub const TTL: Duration = Duration::from_seconds(10);
 
-/// A bounded memory of answers by token and audiences.
+/// A bounded cache of results by token and audiences.
 ///
-/// Tokens are not kept: the key is a hash that only this process can compute, so that a dump of memory gives nothing
-/// away.
+/// Tokens are not stored. The key is an HMAC with a secret of this process, so that a memory dump reveals no token.
 pub struct Cache<T> {
     secret: hmac::Key,
     entries: HashMap<[u8; 32], Entry<T>>,
-    /// The keys by when their entries end, so that the oldest is found without a search.
+    /// The keys by expiration, to find the oldest entry without a scan.
     by_end: BTreeMap<(Time, u64), [u8; 32]>,
     made: u64,
     entries_max: usize,
@@ -29,29 +28,29 @@ struct Entry<T> {
 }
 
 impl<T> Cache<T> {
-    /// An empty memory for at most `entries_max` answers. `secret` are random bytes.
+    /// Returns an empty cache for at most `entries_max` results. `secret` must be random.
     pub fn new(secret: &[u8; 32], entries_max: usize) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
         Self { secret, entries: HashMap::new(), by_end: BTreeMap::new(), made: 0, entries_max }
     }
 
-    /// An empty memory for at most `entries_max` answers, with a secret that nobody else knows.
+    /// Returns an empty cache for at most `entries_max` results with a random secret.
     ///
     /// # Panics
-    /// If the kernel gives no random bytes.
+    /// If the kernel returns no random bytes.
     pub fn with_random_secret(entries_max: usize) -> Self {
         let mut secret = [0; 32];
         aws_lc_rs::rand::fill(&mut secret).expect("the kernel gives random bytes");
         Self::new(&secret, entries_max)
     }
 
-    /// What was answered of this token for these audiences, if that was not long ago.
+    /// Returns the unexpired result for the token and audiences.
     pub fn get(&self, token: &str, audiences: &[Str], now: Time) -> Option<&T> {
         let entry = self.entries.get(&self.key(token, audiences))?;
         (now < entry.end.0).then_some(&entry.answer)
     }
 
-    /// Remembers an answer for `ttl`. What is over goes first, then what ends soonest.
+    /// Stores a result for `ttl`. Expired entries are evicted first, then those that expire next.
     pub fn insert(&mut self, token: &str, audiences: &[Str], answer: T, now: Time, ttl: Duration) {
         let key = self.key(token, audiences);
         self.forget(&key);
@@ -71,12 +70,11 @@ impl<T> Cache<T> {
         self.entries.insert(key, Entry { answer, end });
     }
 
-    /// How many answers are kept, those that are over but not yet dropped included.
+    /// Returns the number of entries, including expired ones that were not evicted yet.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether none is kept.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -87,7 +85,7 @@ impl<T> Cache<T> {
         }
     }
 
-    /// Lengths go in as well as bytes, so that no two questions read alike.
+    /// Computes the key. Lengths are hashed too, so that different inputs never have the same encoding.
     fn key(&self, token: &str, audiences: &[Str]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.secret);
         for part in std::iter::once(token).chain(audiences.iter().map(Str::as_str)) {
@@ -111,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_good_for_ten_seconds_and_for_its_audiences() {
+    fn a_result_is_valid_for_ten_seconds_and_its_audiences() {
         let mut cache = Cache::new(&[7; 32], 10);
         cache.insert("t", &["a".into()], 1, at(0), TTL);
         assert_eq!(cache.get("t", &["a".into()], at(9)), Some(&1));
@@ -124,16 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn no_room_means_no_memory() {
+    fn a_cache_of_size_zero_stores_nothing() {
         let mut cache = Cache::new(&[7; 32], 0);
         cache.insert("t", &[], 1, at(0), TTL);
         assert!(cache.is_empty());
     }
 
     proptest! {
-        /// Whatever is asked and remembered, there is a bound, and an answer is the last one given and not too old.
+        /// For any sequence of operations the cache is bounded and returns the last stored, unexpired result.
         #[test]
-        fn memory_is_bounded_and_never_stale(steps in prop::collection::vec((0u8..8, 0i64..4), 0..200)) {
+        fn the_cache_is_bounded_and_never_stale(steps in prop::collection::vec((0u8..8, 0i64..4), 0..200)) {
             let mut cache = Cache::new(&[7; 32], 4);
             let mut model: BTreeMap<u8, (usize, i64)> = BTreeMap::new();
             let mut now = 0;

@@ -1,25 +1,23 @@
-//! Authorizers asked in order: the first that has an opinion decides.
+//! Authorizer chain: the first authorizer with an opinion decides.
 
 use crate::Attributes;
 
-/// What an authorizer says of a request.
+/// The decision of an authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It may, and this is why.
+    /// The request is allowed, with the reason.
     Allow(String),
-    /// It may not, whatever others say.
+    /// The request is denied, regardless of later authorizers.
     Deny(String),
-    /// Others may decide; if nobody does, the request is refused with this reason among them.
+    /// The next authorizer decides. If none does, the request is denied with the collected reasons.
     NoOpinion(String),
 }
 
-/// Decides over requests from rules it holds.
 pub trait Authorizer: Send + Sync {
-    /// Says whether `attributes` describes something permitted.
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
 }
 
-/// Asks authorizers in the order they were configured.
+/// Authorizers in their configured order.
 pub struct Chain(pub Vec<Box<dyn Authorizer>>);
 
 impl Authorizer for Chain {
@@ -40,7 +38,7 @@ impl Authorizer for Chain {
     }
 }
 
-/// Permits everything (`AlwaysAllow`).
+/// Allows all requests (`AlwaysAllow`).
 pub struct AlwaysAllow;
 
 impl Authorizer for AlwaysAllow {
@@ -49,7 +47,7 @@ impl Authorizer for AlwaysAllow {
     }
 }
 
-/// Permits nothing (`AlwaysDeny`).
+/// Denies all requests (`AlwaysDeny`).
 pub struct AlwaysDeny;
 
 impl Authorizer for AlwaysDeny {
@@ -58,7 +56,7 @@ impl Authorizer for AlwaysDeny {
     }
 }
 
-/// Permits everything to members of one group, ahead of all rules: `system:masters` cannot lock itself out.
+/// Allows all requests of one group before any other authorizer, so that `system:masters` cannot be locked out.
 pub struct Privileged(pub &'static str);
 
 impl Authorizer for Privileged {
@@ -81,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_opinion_counts_and_refusals_gather_reasons() {
+    fn the_first_opinion_decides_and_denial_reasons_are_joined() {
         let check = |said: &[Decision], expect: Decision| {
             let chain = Chain(said.iter().map(|said| Box::new(Says(said.clone())) as Box<dyn Authorizer>).collect());
             let user = User::anonymous();

@@ -1,34 +1,31 @@
-//! Configuration files: YAML of a known kind, read strictly, so that a mistyped field is told and not ignored.
+//! Configuration files: YAML of a known kind with strict decoding, so that mistyped fields are rejected.
 
 use machinery::time::Duration;
 use machinery::{Object, Str, Value, yaml};
 
-/// The group of the server's own configuration files.
+/// The API group of the server's configuration files.
 const GROUP: &str = "apiserver.config.k8s.io";
 
-/// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not YAML.
     #[error("the file is not YAML")]
     Syntax(#[source] yaml::Error),
-    /// It is something else.
+    /// The file has another kind or version.
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     Kind {
-        /// What it says it is.
+        /// The kind in the file.
         kind: String,
-        /// In which version.
         api_version: String,
     },
-    /// Fields are unknown, repeated or of the wrong type.
+    /// Fields are unknown, duplicate or of the wrong type.
     #[error("strict decoding error: {}", .0.join(", "))]
     Strict(Vec<String>),
 }
 
-/// A file of one kind, whose fields are being read.
+/// A file of one kind during decoding.
 pub(crate) struct File {
     root: Value,
-    /// What was found wrong so far.
+    /// The strict decoding errors so far.
     pub problems: Vec<String>,
 }
 
@@ -39,7 +36,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl File {
-    /// Reads a file of `kind` in one of the versions.
+    /// Parses a file of `kind` in one of the versions.
     pub fn parse(text: &str, kind: &str, versions: &[&str]) -> Result<Self, Error> {
         let (root, repeated) = yaml::parse_strict(text).map_err(Error::Syntax)?;
         let said = |key: &str| root.str_at(&[key]).unwrap_or_default().to_owned();
@@ -51,7 +48,7 @@ impl File {
         Ok(Self { root, problems })
     }
 
-    /// The whole file and the list that problems go to.
+    /// Returns the root object and the list of problems.
     pub fn open(&mut self, known: &[&str]) -> (Fields<'_>, &mut Vec<String>) {
         let known: Vec<&str> = known.iter().chain(&["apiVersion", "kind"]).copied().collect();
         (Fields::new(&self.root, String::new(), &known, &mut self.problems), &mut self.problems)
@@ -71,17 +68,16 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    /// Whether the field is there.
     pub fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
-    /// A text; empty if it is absent.
+    /// Returns a string; empty if it is absent.
     pub fn text(&self, key: &str, problems: &mut Vec<String>) -> Str {
         self.optional_text(key, problems).unwrap_or_default()
     }
 
-    /// A text, if it is there.
+    /// Returns a string; `None` if it is absent.
     pub fn optional_text(&self, key: &str, problems: &mut Vec<String>) -> Option<Str> {
         let value = self.value(key)?;
         let text = value.as_str().map(Str::from);
@@ -89,14 +85,14 @@ impl<'a> Fields<'a> {
         text
     }
 
-    /// A boolean, if it is there.
+    /// Returns a boolean; `None` if it is absent.
     pub fn optional_bool(&self, key: &str, problems: &mut Vec<String>) -> Option<bool> {
         let value = self.value(key)?;
         self.expect(key, "a boolean", value.as_bool().is_some(), problems);
         value.as_bool()
     }
 
-    /// A duration; zero if it is absent.
+    /// Returns a duration; zero if it is absent.
     pub fn duration(&self, key: &str, problems: &mut Vec<String>) -> Duration {
         let Some(text) = self.optional_text(key, problems) else { return Duration::default() };
         text.parse().unwrap_or_else(|wrong| {
@@ -105,19 +101,17 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A list of texts.
     pub fn texts(&self, key: &str, problems: &mut Vec<String>) -> Vec<Str> {
         let items = self.items(key, problems);
         self.expect(key, "a list of strings", items.iter().all(|item| item.as_str().is_some()), problems);
         items.iter().filter_map(Value::as_str).map(Str::from).collect()
     }
 
-    /// An object inside; an absent one has no fields.
+    /// Returns a nested object; an absent one has no fields.
     pub fn object(&self, key: &str, known: &[&str], problems: &mut Vec<String>) -> Fields<'a> {
         Fields::new(self.value(key).unwrap_or(&Value::Null), self.path_of(key), known, problems)
     }
 
-    /// The objects of a list.
     pub fn objects(&self, key: &str, known: &[&str], problems: &mut Vec<String>) -> Vec<Fields<'a>> {
         let path = self.path_of(key);
         let items = self.items(key, problems).iter().enumerate();
@@ -164,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mistyped_is_told_with_its_place() {
+    fn mistyped_fields_are_reported_with_their_path() {
         assert_eq!(problems("text: a\nlist: [{wait: 5m, flag: true, names: [a]}]\ninner: {}"), [""; 0]);
         assert_eq!(problems("texts: a"), ["unknown field \"texts\""]);
         assert_eq!(problems("text: 1"), ["\"text\" must be a string"]);
@@ -180,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_it_is() {
+    fn kind_and_version_of_a_file_are_checked() {
         let check = |text: &str, expect: &str| {
             let said = File::parse(text, "K", &["v1"]).err().map(|error| error.to_string()).unwrap_or_default();
             assert_eq!(said, expect);

@@ -1,6 +1,6 @@
-//! Keys that travel in the names of headers, where not every character may stand.
+//! Percent-encoded keys in header names.
 
-/// Takes the percent escapes out of a key. One that is malformed stays as it came: it is told rather than lost.
+/// Decodes the percent escapes of a key. A malformed key is returned unchanged instead of being lost.
 pub(crate) fn unescape(key: &str) -> String {
     let mut out = Vec::with_capacity(key.len());
     let mut bytes = key.bytes();
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_taken_out_unless_one_is_malformed() {
+    fn escapes_are_decoded_unless_one_is_malformed() {
         let check = |key: &str, expect: &str| assert_eq!(unescape(key), expect, "{key}");
         check("example.com%2fscopes", "example.com/scopes");
         check("a%C3%A9b", "aéb");

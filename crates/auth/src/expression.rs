@@ -1,22 +1,19 @@
-//! Expressions in the server's configuration: compiled when it is read, so that a wrong one is told at once.
+//! CEL expressions in configuration files, compiled on load so that errors are reported immediately.
 
 use cel::{Compiled, Failure, Host, Type, Val};
 use machinery::{Path, Str, Value, field};
 
-/// A compiled expression and its text.
 #[derive(Debug)]
 pub(crate) struct Expression {
-    /// As it was written.
     pub source: Str,
     compiled: Compiled,
 }
 
-/// What an expression must give.
+/// The required result type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gives {
-    /// True or false.
     Bool,
-    /// Whatever whoever uses it makes of it.
+    /// Any type. The caller converts the result.
     Anything,
 }
 
@@ -24,7 +21,7 @@ impl Expression {
     /// Compiles an expression of `host`.
     pub fn compile(host: Host, source: &str, gives: Gives, path: &Path<'_>) -> Result<Self, field::Error> {
         let invalid = |detail: String| field::Error::invalid(path, source, detail);
-        // What stands in a file was there before: a newer server's functions may be used.
+        // The stored environment is used: a file may have been written for a newer server.
         let compiled =
             host.env_set().stored.compile(source).map_err(|wrong| invalid(format!("compilation failed: {wrong}")))?;
         if gives == Gives::Bool && *compiled.program.result_type() != Type::Bool {
@@ -33,12 +30,12 @@ impl Expression {
         Ok(Self { source: source.into(), compiled })
     }
 
-    /// Whether it holds with one variable; `None` if it gives something else than true or false.
+    /// Evaluates the expression with one variable; `None` if the result is not a boolean.
     pub fn holds(&self, host: Host, variable: &str, value: &Value) -> Result<Option<bool>, Failure> {
         self.evaluate(host, variable, value, |value| if let Val::Bool(holds) = value { Some(*holds) } else { None })
     }
 
-    /// Evaluates it with one variable, and gives what `take` makes of the value.
+    /// Evaluates the expression with one variable and converts the result with `take`.
     pub fn evaluate<T>(
         &self,
         host: Host,

@@ -1,9 +1,9 @@
-//! Keys of a user's extras: a domain, a slash, and a path, so that no two who add extras collide.
+//! Keys of a user's extra fields: a domain-prefixed path, which avoids collisions.
 
 use machinery::field::{Error, Errors};
 use machinery::{Path, names};
 
-/// Everything wrong with a key.
+/// Returns all validation errors of a key.
 pub(crate) fn validate(key: &str, path: &Path<'_>) -> Errors {
     if key.is_empty() {
         return vec![Error::required(path, "")];
@@ -18,7 +18,7 @@ pub(crate) fn validate(key: &str, path: &Path<'_>) -> Errors {
     errors
 }
 
-/// Whether a key belongs to Kubernetes itself.
+/// Whether the key has a domain reserved for Kubernetes.
 pub(crate) fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     ["kubernetes.io", "k8s.io"]
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_a_domain_and_a_path() {
+    fn extra_keys_are_domain_prefixed_paths() {
         let check = |key: &str, expect: &str| {
             let said: Vec<_> = validate(key, &Path::of("key")).iter().map(|error| error.body().to_string()).collect();
             assert!(said.join("; ").starts_with(expect) && said.is_empty() == expect.is_empty(), "{key}: {said:?}");
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_keeps_its_domains() {
+    fn kubernetes_domains_are_reserved() {
         for (key, expect) in
             [("k8s.io/a", true), ("a.kubernetes.io/b", true), ("notk8s.io/a", false), ("k8s.io", false)]
         {

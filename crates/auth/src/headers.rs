@@ -1,17 +1,17 @@
-//! Header values as text. HTTP allows bytes that are not; a header that says who a request is for must not get lost over them.
+//! HTTP header values as UTF-8. An identity header with another encoding must not be dropped silently.
 
-/// A header that says who a request is for, and cannot be read.
+/// An identity header that is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value of header {0:?} is not UTF-8")]
 pub struct Unreadable(String);
 
-/// Headers as names and values. Values are UTF-8, as Go takes them; others are left out, which [`check`] makes safe.
+/// Returns headers as names and values. Values that are not UTF-8 are dropped, which is safe after [`check`].
 pub fn pairs<'h>(headers: impl IntoIterator<Item = (&'h str, &'h [u8])>) -> Vec<(&'h str, &'h str)> {
     headers.into_iter().filter_map(|(name, value)| Some((name, std::str::from_utf8(value).ok()?))).collect()
 }
 
-/// Refuses a request with a header that `says_who` and cannot be read. Without that header the request would run as whoever sent
-/// it, which for a proxy is somebody with more rights.
+/// Rejects a request with an identity header (`says_who`) that is not UTF-8. Without that header the request would run
+/// as its sender, and a front proxy has more permissions than the user.
 pub fn check<'h>(
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     says_who: impl Fn(&str) -> bool,

@@ -1,8 +1,8 @@
-//! Acting as somebody else: what the headers ask for, which checks allow it, and who the request then comes from.
+//! Impersonation: the headers, the authorization checks, and the resulting user.
 //!
-//! There are several ways to be allowed, tried in order; each is a list of questions to the authorizers. Constrained
-//! ways (the gate `ConstrainedImpersonation`, on by default) also ask whether the requester may make *this* request
-//! while acting so; the last way is the one that has always been: `impersonate` on users, groups, uids and extras.
+//! There are several modes, tried in order. Each mode is a list of authorization checks. Constrained modes (feature
+//! gate `ConstrainedImpersonation`, on by default) also check whether the requester may make this request while
+//! impersonating. The last mode is legacy impersonation: `impersonate` on users, groups, uids and userextras.
 
 mod modes;
 
@@ -23,16 +23,17 @@ const UID: &str = "Impersonate-Uid";
 const GROUP: &str = "Impersonate-Group";
 const EXTRA_PREFIX: &str = "Impersonate-Extra-";
 
-/// Whom a request comes from once the impersonation is allowed.
+/// The result of an allowed impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impersonated {
-    /// The one it is to be taken for.
+    /// The impersonated user.
     pub user: User,
-    /// The verb that allowed it, for the audit log; empty for the way that has always been.
+    /// The verb that allowed it, for the audit log; empty for legacy impersonation.
     pub constraint: &'static str,
 }
 
-/// An impersonation on its way through the checks: ask, answer, until there is an outcome.
+/// The state of an impersonation check. The caller alternates [`Trial::needs`] and [`Trial::answer`] until there is an
+/// outcome.
 #[derive(Clone, Debug)]
 pub struct Trial {
     modes: Vec<Mode>,
@@ -41,14 +42,14 @@ pub struct Trial {
     first_refusal: Option<Status>,
 }
 
-/// One way to be allowed.
+/// One impersonation mode.
 #[derive(Clone, Debug)]
 struct Mode {
     steps: Vec<Step>,
     outcome: Impersonated,
 }
 
-/// A question, and what its answer means.
+/// An authorization check, and the effect of its decision.
 #[derive(Clone, Debug)]
 struct Step {
     question: Question,
@@ -57,27 +58,27 @@ struct Step {
 
 #[derive(Clone, Debug)]
 enum Weight {
-    /// It must be allowed.
+    /// The check must be allowed.
     Must,
-    /// If it is allowed, the next so many need not be asked.
+    /// If the check is allowed, the next checks of this number are skipped.
     Spares(usize),
-    /// Whatever the authorizers would say, it is refused for this reason.
+    /// The check is always denied, with this reason.
     Never(String),
 }
 
-/// What a trial needs next.
+/// The next step of a trial.
 #[derive(Clone, Debug)]
 pub enum Next<'a> {
-    /// An answer to this, given by [`Trial::answer`].
+    /// The caller must authorize these attributes and call [`Trial::answer`].
     Ask(Attributes<'a>),
-    /// Nothing: this is the outcome.
+    /// The outcome.
     Done(Result<Impersonated, Box<Status>>),
 }
 
-/// Whom the headers ask to act as. `None` if they ask nothing.
+/// Returns the user requested by impersonation headers; `None` without such headers.
 ///
 /// # Errors
-/// The answer to a request that names something of a user, but not the user.
+/// The status for a request that has impersonation headers without a user.
 pub fn wanted(headers: &[(&str, &str)]) -> Result<Option<User>, Box<Status>> {
     let is = |have: &str, name: &str| have.eq_ignore_ascii_case(name);
     let groups = headers.iter().filter(|(name, _)| is(name, GROUP)).map(|(_, value)| Str::from(*value)).collect();
@@ -99,19 +100,19 @@ pub fn wanted(headers: &[(&str, &str)]) -> Result<Option<User>, Box<Status>> {
     Err(Box::new(Status::bad_request(message)))
 }
 
-/// Whether a header is one of those that ask for impersonation: once read, nobody behind may see it.
+/// Whether a header is an impersonation header, which must be removed before the request is forwarded.
 pub fn owns(header: &str) -> bool {
     [USER, UID, GROUP].iter().any(|name| name.eq_ignore_ascii_case(header))
         || strip_prefix(header, EXTRA_PREFIX).is_some()
 }
 
 impl Trial {
-    /// The trial of `attributes.user` who wants to make that request as `wanted`.
+    /// Starts the checks whether `attributes.user` may make the request as `wanted`.
     pub fn new(wanted: &User, attributes: &Attributes<'_>, gate: Gate) -> Self {
         Self { modes: modes::all(wanted, attributes, gate), mode: 0, step: 0, first_refusal: None }
     }
 
-    /// What is needed next.
+    /// Returns the next step.
     pub fn needs(&mut self) -> Next<'_> {
         while let Some(Step { question, weight: Weight::Never(reason) }) = self.current() {
             let refusal = question.attributes().forbidden(reason);
@@ -128,7 +129,7 @@ impl Trial {
         }
     }
 
-    /// What the authorizers said to the question that [`Trial::needs`] gave.
+    /// Records the decision for the attributes returned by [`Trial::needs`].
     pub fn answer(&mut self, decision: &Decision) {
         let Some(Step { question, weight }) = self.current() else { return };
         match (weight, decision) {
@@ -142,7 +143,7 @@ impl Trial {
         }
     }
 
-    /// The outcome, if the authorizers can be asked at once.
+    /// Runs all checks with a synchronous authorizer.
     pub fn run(mut self, mut ask: impl FnMut(&Attributes<'_>) -> Decision) -> Result<Impersonated, Box<Status>> {
         loop {
             let decision = match self.needs() {
@@ -163,7 +164,7 @@ impl Trial {
     }
 }
 
-/// A user as Go's `%#v` shows it, which clients get to see.
+/// Formats a user as Go's `%#v`, which is visible to clients.
 fn go_syntax(user: &User) -> String {
     let list = |items: &[Str]| {
         let items: Vec<_> = items.iter().map(|item| go::quote(item)).collect();

@@ -1,4 +1,4 @@
-//! JSON Web Tokens in their compact form: made, taken apart, checked against a key.
+//! JSON Web Tokens in compact form: signing, parsing and verification.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,45 +7,43 @@ use machinery::{Str, Value, json, value};
 
 use crate::keys::{self, Algorithm, PrivateKey, PublicKey};
 
-/// How far clocks of issuer and server may be apart, in seconds.
+/// Tolerated clock difference between issuer and server, in seconds.
 pub const LEEWAY_SECONDS: i64 = 60;
 
-/// Why a text is not a token. The text itself is never part of a message.
+/// A text is not a token. The text itself is never part of a message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is not three parts of base64.
+    /// The text is not three parts of base64url.
     #[error("the token is not in compact form")]
     Form,
-    /// A part does not hold a JSON object.
     #[error("the token's {0} is not a JSON object")]
     Part(&'static str),
-    /// It is signed in a way that is not accepted.
+    /// The algorithm is not accepted.
     #[error("unexpected signature algorithm {0:?}")]
     Algorithm(String),
 }
 
-/// A token whose signature nobody has checked yet.
+/// A token whose signature is not verified yet.
 #[derive(Clone, Debug)]
 pub struct Token<'a> {
-    /// How it claims to be signed.
+    /// The algorithm in the header.
     pub algorithm: Algorithm,
-    /// Which key it claims to be signed with; may be empty.
+    /// The key ID in the header; may be empty.
     pub key_id: Str,
-    /// What it claims. Not to be trusted before [`Token::verify`].
+    /// The claims, which are untrusted before [`Token::verify`].
     pub claims: Value,
     signed: &'a str,
     signature: Vec<u8>,
 }
 
 impl<'a> Token<'a> {
-    /// Takes a token apart.
     pub fn parse(text: &'a str) -> Result<Self, Error> {
         let (signed, signature) = text.rsplit_once('.').ok_or(Error::Form)?;
         let (header, payload) = signed.split_once('.').ok_or(Error::Form)?;
         let header = object(header, "header")?;
         let name = header.str_at(&["alg"]).unwrap_or_default();
         let algorithm = Algorithm::named(name).ok_or_else(|| Error::Algorithm(name.to_owned()))?;
-        // Whoever marks a header critical asks that it be understood, and none of those is here.
+        // A critical header must be understood, and none is supported.
         if header.get("crit").is_some() {
             return Err(Error::Part("header"));
         }
@@ -58,22 +56,22 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Checks that `key` signed it.
+    /// Verifies the signature with `key`.
     pub fn verify(&self, key: &PublicKey) -> Result<(), keys::Error> {
         key.verify(self.algorithm, self.signed.as_bytes(), &self.signature)
     }
 
-    /// Whether one of the keys signed it.
+    /// Whether one of the keys verifies the signature.
     pub fn is_signed_by_any<'k>(&self, keys: impl IntoIterator<Item = &'k PublicKey>) -> bool {
         keys.into_iter().any(|key| self.verify(key).is_ok())
     }
 
-    /// A claim that is text; empty if it is absent or something else.
+    /// Returns a string claim; empty if it is absent or of another type.
     pub fn text(&self, claim: &str) -> &str {
         self.claims.str_at(&[claim]).unwrap_or_default()
     }
 
-    /// Whom the token is for: one name or several.
+    /// Returns the audiences: a string or a list.
     pub fn audiences(&self) -> Vec<Str> {
         match self.claims.get("aud") {
             Some(Value::String(one)) => vec![one.clone()],
@@ -82,13 +80,13 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// A point in time that the token claims, in seconds since 1970.
+    /// Returns a NumericDate claim in Unix seconds.
     pub fn seconds(&self, claim: &str) -> Option<i64> {
         numeric_date(self.claims.get(claim)?)
     }
 }
 
-/// A date as tokens carry it: seconds since 1970, of which a fraction is dropped.
+/// Returns a NumericDate in Unix seconds, truncated.
 pub fn numeric_date(value: &Value) -> Option<i64> {
     match value {
         Value::Int(seconds) => Some(*seconds),
@@ -97,8 +95,8 @@ pub fn numeric_date(value: &Value) -> Option<i64> {
     }
 }
 
-/// What the payload of `text` claims as its issuer, if `text` looks like a token at all. Costs no cryptography, so that
-/// a token is checked only by whoever issued it.
+/// Returns the unverified `iss` claim if `text` looks like a token. No cryptography is needed, so that only the
+/// authenticator of the issuer verifies a token.
 pub fn claimed_issuer(text: &str) -> Option<Str> {
     let mut parts = text.split('.');
     let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
@@ -117,21 +115,20 @@ pub fn sign(key: &PrivateKey, claims: &Value) -> Result<String, keys::Error> {
     Ok(format!("{signed}.{signature}"))
 }
 
-/// Where `now` stands to the token's `nbf` and `exp`.
+/// The validity of a token at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// It may be used.
     Valid,
-    /// It was made for later.
+    /// `nbf` is in the future.
     NotYet,
-    /// Its time is over.
+    /// `exp` is in the past.
     Expired,
-    /// It says that it was made later than now.
+    /// `iat` is in the future.
     Future,
 }
 
 impl Token<'_> {
-    /// Where `now` stands to the token's `nbf`, `iat` and `exp`, with the leeway that clocks need.
+    /// Compares `now` with `nbf`, `iat` and `exp`, with the leeway.
     pub fn age(&self, now: Time) -> Age {
         let now = now.unix_seconds();
         let after = |claim| self.seconds(claim).is_some_and(|at: i64| now.saturating_add(LEEWAY_SECONDS) < at);
@@ -155,7 +152,7 @@ mod tests {
     use crate::keys::tests::{p256_pem, rsa_pem};
 
     #[test]
-    fn what_is_signed_is_read_back_and_only_its_key_confirms_it() {
+    fn a_signed_token_is_parsed_and_verified_only_by_its_key() {
         let key = PrivateKey::from_pem(rsa_pem()).unwrap();
         let other = PrivateKey::from_pem(&p256_pem()).unwrap();
         let claims = value!({"iss": "me", "aud": ["a", "b"], "exp": 10, "nbf": 5.9});
@@ -171,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_token_is_not_confirmed() {
+    fn a_modified_token_is_not_verified() {
         let key = PrivateKey::from_pem(&p256_pem()).unwrap();
         let text = sign(&key, &value!({"sub": "a"})).unwrap();
         let changed = URL_SAFE_NO_PAD.encode(br#"{"sub":"b"}"#);
@@ -181,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_told_apart() {
+    fn invalid_tokens_are_rejected() {
         let part = |json: &str| URL_SAFE_NO_PAD.encode(json);
         let check = |text: &str, expect: Error| assert_eq!(Token::parse(text).unwrap_err(), expect, "{text}");
         check("", Error::Form);
@@ -197,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_differ_by_a_minute() {
+    fn a_clock_skew_of_a_minute_is_tolerated() {
         let key = PrivateKey::from_pem(&p256_pem()).unwrap();
         let text = sign(&key, &value!({"nbf": 1000, "iat": 1000, "exp": 2000})).unwrap();
         let token = Token::parse(&text).unwrap();

@@ -1,7 +1,7 @@
-//! Keys that sign and check tokens: read from PEM, written as JSON Web Keys, named as Kubernetes names them.
+//! Keys that sign and verify tokens: PEM, JSON Web Keys, and Kubernetes' key IDs.
 //!
-//! A public key is kept as its numbers, so that one read from a certificate, from a key file or from a key set is the
-//! same key and has the same name.
+//! A public key is stored as its numbers, so that a key from a certificate, a key file or a key set is equal and has
+//! the same ID.
 
 mod der;
 mod jwk;
@@ -19,37 +19,32 @@ use machinery::Str;
 pub use jwk::{KeySet, jwk, jwks};
 pub use pem::{Block, blocks, certificates};
 
-/// Why keys cannot be used. No message shows a part of a key.
+/// A key cannot be used. No message contains a part of a key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No block of a PEM file is a private key.
     #[error("data does not contain a valid RSA or ECDSA private key")]
     NoPrivateKey,
-    /// No block of a PEM file is or holds a public key.
     #[error("data does not contain any valid RSA or ECDSA public keys")]
     NoPublicKey,
-    /// The key is of a kind that tokens are not signed with.
     #[error("unknown private key curve, must be 256, 384, or 521")]
     Curve,
-    /// A key set is not what it should be.
     #[error("the key set is not a JSON Web Key Set")]
     KeySet,
-    /// The signature could not be made.
     #[error("the key cannot sign")]
     Sign,
-    /// The signature is not this key's signature of the message.
+    /// The signature is not valid for this key and message.
     #[error("error in cryptographic primitive")]
     Signature,
 }
 
-/// How a signature is made.
+/// A signature algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// RSA as in PKCS #1 with SHA-256.
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
     Rs256,
-    /// RSA as in PKCS #1 with SHA-384.
+    /// RSASSA-PKCS1-v1_5 with SHA-384.
     Rs384,
-    /// RSA as in PKCS #1 with SHA-512.
+    /// RSASSA-PKCS1-v1_5 with SHA-512.
     Rs512,
     /// RSA-PSS with SHA-256.
     Ps256,
@@ -57,45 +52,38 @@ pub enum Algorithm {
     Ps384,
     /// RSA-PSS with SHA-512.
     Ps512,
-    /// The curve P-256 with SHA-256.
+    /// ECDSA on P-256 with SHA-256.
     Es256,
-    /// The curve P-384 with SHA-384.
+    /// ECDSA on P-384 with SHA-384.
     Es384,
-    /// The curve P-521 with SHA-512.
+    /// ECDSA on P-521 with SHA-512.
     Es512,
 }
 
-/// An elliptic curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
-    /// NIST's P-256.
     P256,
-    /// NIST's P-384.
     P384,
-    /// NIST's P-521.
     P521,
 }
 
-/// A public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublicKey {
-    /// Numbers in big-endian bytes without leading zeros.
     Rsa {
-        /// The modulus.
+        /// Big-endian bytes without leading zeros.
         modulus: Vec<u8>,
-        /// The exponent.
+        /// Big-endian bytes without leading zeros.
         exponent: Vec<u8>,
     },
-    /// A point of a curve, uncompressed.
+    /// An elliptic curve key.
     Elliptic {
-        /// The curve.
         curve: Curve,
-        /// `04`, then both coordinates in full length.
+        /// The uncompressed point: `04`, then both coordinates in full length.
         point: Vec<u8>,
     },
 }
 
-/// A private key, with the public one that belongs to it.
+/// A private key with its public key.
 pub struct PrivateKey {
     pair: Pair,
     public: PublicKey,
@@ -107,7 +95,7 @@ enum Pair {
 }
 
 impl Algorithm {
-    /// The name that a token's header has for it.
+    /// Returns the `alg` header.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -122,8 +110,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of a name. `none` and shared secrets have no place here: whoever checks would also be able to
-    /// sign.
+    /// Returns the algorithm of an `alg` header. `none` and HMAC are not supported: a verifier could also sign.
     pub fn named(name: &str) -> Option<Self> {
         const ALL: [Algorithm; 9] = [
             Algorithm::Rs256,
@@ -141,7 +128,7 @@ impl Algorithm {
 }
 
 impl Curve {
-    /// The name that a JSON Web Key has for it.
+    /// Returns the `crv` parameter of a JSON Web Key.
     pub const fn name(self) -> &'static str {
         match self {
             Self::P256 => "P-256",
@@ -150,7 +137,7 @@ impl Curve {
         }
     }
 
-    /// How long a coordinate is, in bytes.
+    /// Returns the length of a coordinate in bytes.
     pub const fn coordinate_len(self) -> usize {
         match self {
             Self::P256 => 32,
@@ -161,28 +148,28 @@ impl Curve {
 }
 
 impl PublicKey {
-    /// Reads every public key of a PEM file: public keys, certificates, and the public half of private keys.
+    /// Reads every public key of a PEM file: public keys, certificates, and the public part of private keys.
     pub fn all_from_pem(text: &str) -> Result<Vec<Self>, Error> {
         let keys: Vec<Self> = blocks(text).filter_map(|block| Self::from_block(&block)).collect();
         if keys.is_empty() { Err(Error::NoPublicKey) } else { Ok(keys) }
     }
 
-    /// Reads a `SubjectPublicKeyInfo`, the form that certificates and `PUBLIC KEY` blocks hold.
+    /// Reads a `SubjectPublicKeyInfo`, as in certificates and `PUBLIC KEY` blocks.
     pub fn from_spki(spki: &[u8]) -> Option<Self> {
         der::read_spki(spki)
     }
 
-    /// The `SubjectPublicKeyInfo` of this key.
+    /// Returns the `SubjectPublicKeyInfo` of this key.
     pub fn to_spki(&self) -> Vec<u8> {
         der::write_spki(self)
     }
 
-    /// The name that tokens and key sets have for this key: a hash, from which the key cannot be had.
+    /// Returns the key ID in tokens and key sets: the SHA-256 hash of the key.
     pub fn id(&self) -> Str {
         URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &self.to_spki())).into()
     }
 
-    /// The algorithm that service account tokens of this key are signed with. RSA has one, whatever its size.
+    /// Returns the algorithm for service account tokens: RS256 for every RSA key.
     pub const fn algorithm(&self) -> Algorithm {
         match self {
             Self::Rsa { .. } => Algorithm::Rs256,
@@ -192,8 +179,8 @@ impl PublicKey {
         }
     }
 
-    /// Checks that `signature` is this key's signature of `message`. An algorithm of another kind of key is refused.
-    // DEVIATION: RSA keys under 2,048 bits are refused; upstream takes them from 1,024 bits on.
+    /// Verifies a signature. An algorithm of another key type is rejected.
+    // DEVIATION: RSA keys below 2,048 bits are rejected; upstream accepts them from 1,024 bits.
     pub fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> Result<(), Error> {
         match self {
             Self::Rsa { modulus, exponent } => {
@@ -242,14 +229,13 @@ impl PrivateKey {
         blocks(text).find_map(|block| Self::from_block(&block)).ok_or(Error::NoPrivateKey)
     }
 
-    /// The public key that belongs to it.
     pub const fn public(&self) -> &PublicKey {
         &self.public
     }
 
-    /// Signs by the key's own algorithm.
+    /// Signs with the key's own algorithm.
     ///
-    /// A signature on a curve contains a number that the primitive draws itself; nothing is decided by it.
+    /// An ECDSA signature contains a random nonce drawn by the library. No decision depends on it.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -282,7 +268,7 @@ impl PrivateKey {
         Some(Self { pair: Pair::Rsa(pair), public })
     }
 
-    /// Which curve it is, the key knows: only one of them reads it.
+    /// Reads an EC key by trying each curve: only the key's own curve accepts it.
     fn elliptic(bytes: &[u8]) -> Option<Self> {
         let curves = [
             (Curve::P256, &signature::ECDSA_P256_SHA256_FIXED_SIGNING),
@@ -297,7 +283,7 @@ impl PrivateKey {
     }
 }
 
-/// Shows which key it is and nothing of it.
+/// Prints the key ID and no part of the private key.
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "PrivateKey({})", self.public.id())

@@ -1,7 +1,7 @@
-//! Who asks and whether they may: identities, and authorizers as pure functions of rules and attributes.
+//! Authentication and authorization as pure functions: identities, and authorizers of rules and attributes.
 //!
-//! The API server authenticates a connection into a [`User`], describes the request as [`Attributes`], and asks a
-//! [`Chain`] of authorizers for a [`Decision`]. Nothing here reads a socket, a file or a clock.
+//! The API server authenticates a connection into a [`User`], describes the request as [`Attributes`], and queries a
+//! [`Chain`] of authorizers for a [`Decision`]. No code in this crate reads a socket, a file or a clock.
 
 pub mod abac;
 pub mod access_review;

@@ -1,7 +1,7 @@
-//! The Node authorizer: a kubelet may have what its own pods need, and nothing of other nodes.
+//! Node authorizer: a kubelet may access the objects that its own pods need, and none of other nodes.
 //!
-//! Who needs what is kept by [`Graph`]; what may be done with it is decided here. What is not about single objects is
-//! allowed by the rules of the role `system:node`, the same for all nodes.
+//! [`Graph`] records the relations between nodes and objects; this module decides on requests. Requests that do not
+//! depend on single objects are allowed by the rules of the role `system:node`, which are the same for all nodes.
 
 pub mod audience;
 pub mod component;
@@ -16,19 +16,19 @@ use crate::rbac::{Rule, bootstrap};
 use crate::user::{NODE_PREFIX, NODES};
 use crate::{Authorizer, Decision, User};
 
-/// Said where rules of a kubelet are to be listed: what it may depends on its pods.
+/// The error for rule reviews of a kubelet: its permissions depend on its pods.
 pub const NO_RULES: &str = "node authorizer does not support user rule resolution";
 
-/// Decides over requests of kubelets.
+/// The Node authorizer.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What each node's pods need.
+    /// The objects that each node's pods need.
     pub graph: Graph,
     rules: Vec<Rule>,
 }
 
 impl Node {
-    /// With the rules that every cluster starts with, and no pods yet.
+    /// Returns an authorizer with the bootstrap rules and an empty graph.
     pub fn new() -> Self {
         let is_node = |object: &machinery::Value| {
             object["kind"].as_str() == Some("ClusterRole")
@@ -58,7 +58,8 @@ impl Node {
             ("coordination.k8s.io", "leases") => asked.lease(),
             ("storage.k8s.io", "csinodes") => asked.csi_node(),
             ("resource.k8s.io", "resourceslices") => asked.resource_slice(),
-            // Not in the role, which is upstream's without the feature; who does not serve the kind has nothing to show.
+            // The role has no rule for this kind, because upstream's feature gate is off by default. The kind is only
+            // readable if it is served.
             ("certificates.k8s.io", "clustertrustbundles") => asked.look(),
             ("certificates.k8s.io", "podcertificaterequests") => asked.pod_certificate_request(),
             ("", "nodes") => asked.node(),
@@ -96,7 +97,7 @@ impl Authorizer for Node {
     }
 }
 
-/// A kubelet's request about a resource. Its methods allow it, or say why not.
+/// A kubelet's request on a resource. Its methods return `Ok` if it is allowed, or else the reason.
 struct Asked<'a> {
     graph: &'a Graph,
     node: &'a str,
@@ -113,7 +114,7 @@ impl Asked<'_> {
         self.related(kind)
     }
 
-    /// Kubelets watch single secrets and config maps rather than asking again and again.
+    /// Allows reading one object. Kubelets watch single Secrets and ConfigMaps.
     fn read(&self, kind: Kind) -> Verdict {
         self.require(matches!(self.verb, "get" | "list" | "watch"), "can only read resources of this type")?;
         self.require(self.is_whole(), "cannot read subresource")?;
@@ -136,7 +137,7 @@ impl Asked<'_> {
         self.related(Kind::ServiceAccount)
     }
 
-    /// On create the name is not known yet: admission compares it.
+    /// Allows access to the node's Lease. The name is unknown on create and is checked by admission.
     fn lease(&self) -> Verdict {
         self.require(self.owns_by_name(), "can only get, create, update, patch, or delete a node lease")?;
         let place = "can only access leases in the \"kube-node-lease\" system namespace";
@@ -183,7 +184,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Its own name is compared rather than looked up, so that a kubelet can read its node before there is one.
+    /// Allows access to the node. The name is compared instead of looked up, so that a kubelet can read its node before
+    /// it exists.
     fn node(&self) -> Verdict {
         let node = self.node;
         match (self.resource.subresource, self.verb) {
@@ -197,7 +199,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What a kubelet writes of pods, admission holds against the pod itself.
+    /// Allows access to pods. Admission compares written pods with the kubelet's node.
     fn pod(&self) -> Verdict {
         match (self.resource.subresource, self.verb) {
             ("", "get") => self.get(Kind::Pod),

@@ -1,7 +1,7 @@
-//! Users that other issuers vouch for by JSON Web Tokens: `AuthenticationConfiguration`, or the `--oidc-*` flags.
+//! OIDC authentication: JSON Web Tokens of other issuers, by `AuthenticationConfiguration` or the `--oidc-*` flags.
 //!
-//! The server fetches what [`Authenticator::discovery_url`] and [`keys_url`] name; everything else is decided here.
-//! Tokens made so are for this server's own audiences alone.
+//! The server fetches the documents of [`Authenticator::discovery_url`] and [`keys_url`]. All decisions are made here.
+//! Such tokens are valid for the API server's own audiences only.
 
 mod config;
 mod email;
@@ -21,13 +21,12 @@ use crate::expression::Expression;
 use crate::jwt::{self, Token};
 use crate::keys::KeySet;
 
-/// How far ahead of ours an issuer's clock may be.
+/// Tolerated clock skew for `nbf`.
 const NOT_BEFORE_LEEWAY: Duration = Duration::from_seconds(5 * 60);
 
-/// One issuer, and how its tokens make users.
+/// An issuer, and the mapping of its claims to users.
 #[derive(Debug)]
 pub struct Authenticator {
-    /// The issuer.
     pub issuer: Issuer,
     rules: Vec<ClaimRule>,
     username: Mapping,
@@ -37,157 +36,144 @@ pub struct Authenticator {
     user_rules: Vec<Rule>,
 }
 
-/// Who issues tokens.
+/// A token issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Issuer {
-    /// What its tokens say in `iss`.
+    /// The `iss` claim of its tokens.
     pub url: Str,
-    /// Where its discovery document is; empty for the usual place below its URL.
+    /// The URL of the discovery document; empty for the default path below `url`.
     pub discovery_url: Str,
-    /// The CA of its servers in PEM; empty for the system's.
+    /// The CA certificates of its servers in PEM; empty for the system's.
     pub certificate_authority: Str,
-    /// The network that it is reached by: `controlplane`, `cluster`, or empty for directly.
+    /// The egress selector: `controlplane`, `cluster`, or empty for a direct connection.
     pub egress_selector_type: Str,
-    /// A token must be for one of these.
+    /// Accepted audiences; a token must have one of them.
     pub audiences: Vec<Str>,
 }
 
-/// Which requests may come from nobody.
+/// The configuration of anonymous requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anonymous {
-    /// Whether any may.
+    /// Whether anonymous requests are allowed.
     pub enabled: bool,
-    /// If there are any, only these paths.
+    /// If not empty, only these paths are allowed.
     pub paths: Vec<Str>,
 }
 
-/// Where a part of a user comes from.
+/// The source of a user attribute.
 #[derive(Debug)]
 enum Mapping {
     Claim { name: Str, prefix: Str },
     Expression(Expression),
 }
 
-/// What must hold of a token.
+/// A claim validation rule.
 #[derive(Debug)]
 enum ClaimRule {
     Required { claim: Str, value: Str },
     Expression(Rule),
 }
 
-/// An expression that must hold, and what is said if it does not.
+/// An expression that must be true, and the message if it is not.
 #[derive(Debug)]
 struct Rule {
     expression: Expression,
     message: Str,
 }
 
-/// Why a token of an issuer of ours makes no user.
+/// A token of a configured issuer does not yield a user.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It cannot be believed.
     #[error("oidc: verify token: {0}")]
     Verify(Verify),
-    /// A claim that a part of the user comes from is not there or not text.
+    /// A mapped claim is missing or not a string.
     #[error("oidc: parse {part} {name:?}: {why}")]
     Claim {
-        /// Which part.
+        /// The user attribute, such as `groups claim`.
         part: &'static str,
-        /// Which claim.
         name: Str,
-        /// What is wrong with it.
         why: String,
     },
-    /// The claim that says whether an address is verified is not a boolean.
+    /// The `email_verified` claim is not a boolean.
     #[error("oidc: parse 'email_verified' claim: {0}")]
     EmailVerified(String),
-    /// The address is not verified.
     #[error("oidc: email not verified")]
     EmailNotVerified,
-    /// A claim that must be there is not.
     #[error("oidc: required claim {0} not present in ID token")]
     RequiredMissing(Str),
-    /// A claim that must be text is not.
+    /// A required claim is not a string.
     #[error("oidc: parse claim {0}: {1}")]
     RequiredType(Str, String),
-    /// A claim has another value than it must.
+    /// A required claim has another value.
     #[error("oidc: required claim {claim} value does not match. Got = {found}, want = {wanted}")]
     RequiredValue {
-        /// Which claim.
         claim: Str,
-        /// What it is.
+        /// The value in the token.
         found: Str,
-        /// What it must be.
         wanted: Str,
     },
-    /// An expression failed, or gave what nobody can use.
+    /// An expression failed, or has an unusable result.
     #[error("oidc: error evaluating {what}: {why}")]
     Expression {
-        /// What it is for.
+        /// The purpose of the expression.
         what: &'static str,
-        /// What went wrong.
         why: String,
     },
 }
 
-/// Why a token cannot be believed.
+/// A token cannot be verified.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Verify {
-    /// It is not a token, or signed in a way that nobody accepts.
+    /// The text is not a token, or its algorithm is not accepted.
     #[error("oidc: malformed jwt: {0}")]
     Malformed(jwt::Error),
-    /// None of the issuer's keys signed it.
+    /// No key of the issuer verifies the signature.
     #[error("failed to verify signature: failed to verify id token signature")]
     Signature,
-    /// Its time is over.
     #[error("oidc: token is expired (Token Expiry: {0})")]
     Expired(Time),
-    /// It was made for later.
     #[error("oidc: current time {now} before the nbf (not before) time: {at}")]
     NotYet {
-        /// When it was used.
+        /// The time of verification.
         now: Time,
-        /// From when on it counts.
+        /// The `nbf` claim.
         at: Time,
     },
-    /// It is for others.
+    /// The token has none of the accepted audiences.
     #[error("oidc: expected audience in {} got {}", quoted(.wanted), quoted(.token))]
     Audience {
-        /// Whom it would have to be for.
+        /// The accepted audiences.
         wanted: Vec<Str>,
-        /// Whom it is for.
+        /// The `aud` claim.
         token: Vec<Str>,
     },
 }
 
-/// Why an issuer's documents cannot be used.
+/// The issuer's discovery document cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoveryError {
-    /// The document is not a JSON object.
     #[error("oidc: failed to decode provider discovery object")]
     Malformed,
-    /// The document is another issuer's.
     #[error("oidc: issuer did not match the issuer returned by provider, expected {expected:?} got {found:?}")]
     Issuer {
-        /// Whose it should be.
+        /// The configured issuer.
         expected: Str,
-        /// Whose it is.
+        /// The issuer in the document.
         found: Str,
     },
-    /// The document does not say where the keys are.
     #[error("oidc: the discovery document has no jwks_uri")]
     NoKeys,
 }
 
 impl Anonymous {
-    /// Whether nobody may ask for `path`.
+    /// Whether anonymous requests may access `path`.
     pub fn may_ask(&self, path: &str) -> bool {
         self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
     }
 }
 
 impl Authenticator {
-    /// Where the issuer's discovery document is.
+    /// Returns the URL of the discovery document.
     pub fn discovery_url(&self) -> String {
         match self.issuer.discovery_url.as_str() {
             "" => format!("{}/.well-known/openid-configuration", self.issuer.url.trim_end_matches('/')),
@@ -195,13 +181,13 @@ impl Authenticator {
         }
     }
 
-    /// Whether a token claims to be of this issuer. Costs no cryptography.
+    /// Whether the unverified `iss` claim is this issuer. No cryptography is needed.
     pub fn issued(&self, token: &str) -> bool {
         jwt::claimed_issuer(token).is_some_and(|issuer| issuer == self.issuer.url)
     }
 
-    /// Whose token it is. `None` if it is of another issuer.
-    // DEVIATION: claims that an issuer distributes over other servers (`_claim_sources`) are not fetched.
+    /// Verifies a token and returns its user; `None` if the token is of another issuer.
+    // DEVIATION: distributed claims (`_claim_sources`) are not fetched.
     pub fn check(&self, text: &str, keys: &KeySet, now: Time) -> Result<Option<User>, Error> {
         if !self.issued(text) {
             return Ok(None);
@@ -252,7 +238,7 @@ impl Authenticator {
         if self.user_rules.is_empty() {
             return Ok(());
         }
-        // Rules see every part, empty or not.
+        // User validation rules see every attribute, also empty ones.
         let mut info = user.to_user_info();
         let fields = info.as_object_mut().expect("a user is shown as an object");
         fields.get_or_insert_with("username", || "".into());
@@ -266,7 +252,7 @@ impl Authenticator {
     }
 }
 
-/// Where an issuer's keys are, by its discovery document.
+/// Returns the URL of the issuer's keys from its discovery document.
 pub fn keys_url(authenticator: &Authenticator, discovery: &[u8]) -> Result<String, DiscoveryError> {
     let document = json::parse(discovery).ok().filter(|document| document.as_object().is_some());
     let document = document.ok_or(DiscoveryError::Malformed)?;
@@ -298,7 +284,7 @@ fn check_rule(rule: &Rule, what: &'static str, host: Host, variable: &str, value
     Err(Error::Expression { what, why })
 }
 
-/// A list of strings as Go's `%q` shows it.
+/// Formats a list of strings as Go's `%q`.
 fn quoted(list: &[Str]) -> String {
     let items: Vec<_> = list.iter().map(|item| go::quote(item)).collect();
     format!("[{}]", items.join(" "))

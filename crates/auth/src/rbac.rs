@@ -1,4 +1,4 @@
-//! Role-based access control: roles, bindings, and the question whether they permit a request.
+//! RBAC authorizer: roles and bindings, and the evaluation of requests.
 
 pub mod bootstrap;
 mod escalation;
@@ -13,40 +13,36 @@ pub use rule::Rule;
 
 use crate::{Attributes, Authorizer, Decision, Target, User, service_account};
 
-/// All roles and bindings of a cluster, indexed by whom they are for.
+/// All roles and bindings of a cluster, indexed by subject.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// By namespace (empty: cluster roles) and name.
+    /// By namespace (empty: ClusterRoles) and name.
     roles: BTreeMap<(Str, Str), Vec<Rule>>,
-    /// By namespace (empty: cluster role bindings) and name.
+    /// By namespace (empty: ClusterRoleBindings) and name.
     bindings: BTreeMap<(Str, Str), Binding>,
-    /// The names of bindings, by namespace and subject: what a request looks up.
+    /// The names of bindings by namespace and subject, for the lookup of a request.
     by_subject: BTreeMap<(Str, Subject), Vec<Str>>,
 }
 
-/// A binding: who gets which role.
+/// A RoleBinding or ClusterRoleBinding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Whether the role is a ClusterRole, which a binding in a namespace may also give.
+    /// Whether the role is a ClusterRole, which a RoleBinding may also refer to.
     pub cluster_role: bool,
-    /// The name of the role.
     pub role: Str,
-    /// Who gets it.
     pub subjects: Vec<Subject>,
 }
 
-/// Someone a binding names.
+/// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// A user by name.
     User(Str),
-    /// A group by name.
     Group(Str),
     /// A service account by namespace and name.
     ServiceAccount(Str, Str),
 }
 
-/// A role that a binding of the user gives, whether or not there is such a role.
+/// A role granted to the user by a binding. The role may not exist.
 struct Grant<'a> {
     namespace: &'a str,
     name: &'a str,
@@ -55,17 +51,16 @@ struct Grant<'a> {
 }
 
 impl Policy {
-    /// Sets the rules of a role; an empty namespace makes it a ClusterRole.
+    /// Sets the rules of a Role; an empty namespace means a ClusterRole.
     pub fn set_role(&mut self, namespace: &str, name: &str, rules: Vec<Rule>) {
         self.roles.insert((namespace.into(), name.into()), rules);
     }
 
-    /// Forgets a role.
     pub fn remove_role(&mut self, namespace: &str, name: &str) {
         self.roles.remove(&(namespace.into(), name.into()));
     }
 
-    /// Sets a binding; an empty namespace makes it a ClusterRoleBinding.
+    /// Sets a binding; an empty namespace means a ClusterRoleBinding.
     pub fn set_binding(&mut self, namespace: &str, name: &str, binding: Binding) {
         self.remove_binding(namespace, name);
         for subject in &binding.subjects {
@@ -77,7 +72,6 @@ impl Policy {
         self.bindings.insert((namespace.into(), name.into()), binding);
     }
 
-    /// Forgets a binding.
     pub fn remove_binding(&mut self, namespace: &str, name: &str) {
         let Some(binding) = self.bindings.remove(&(namespace.into(), name.into())) else { return };
         for subject in binding.subjects {
@@ -91,7 +85,7 @@ impl Policy {
         }
     }
 
-    /// The rules that hold for `user` in `namespace` (empty: those that hold everywhere), and why some may be missing.
+    /// Returns the rules of `user` in `namespace` (empty: only cluster-wide rules), and errors about missing roles.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<&Rule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
         for grant in self.grants(user, namespace) {
@@ -152,8 +146,8 @@ impl Authorizer for Policy {
 }
 
 impl Binding {
-    /// Reads a RoleBinding or ClusterRoleBinding. A ServiceAccount without a namespace is in the namespace of its RoleBinding; in a
-    /// ClusterRoleBinding it grants nothing.
+    /// Parses a RoleBinding or ClusterRoleBinding. A ServiceAccount subject without a namespace is in the namespace of
+    /// its RoleBinding. In a ClusterRoleBinding it matches no account.
     pub fn from_object(object: &Value) -> Self {
         let own_namespace = object.str_at(&["metadata", "namespace"]).unwrap_or_default();
         let subjects = object.get("subjects").and_then(Value::as_array).unwrap_or_default();

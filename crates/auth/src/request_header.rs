@@ -1,38 +1,36 @@
-//! Users that a front proxy vouches for: it shows its own certificate, and headers say whom it speaks for.
+//! Request header authentication: a front proxy with a client certificate passes the user in headers.
 
 use machinery::Str;
 
 use crate::User;
 use crate::escape::unescape;
 
-/// Which proxies are trusted and which of their headers count (`--requestheader-*`).
+/// The trusted proxies and their headers (`--requestheader-*`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Common names that a proxy's certificate may have; empty for any that the proxies' CA signed.
+    /// Allowed common names of the proxy's certificate; empty for any certificate of the proxy CA.
     pub allowed_names: Vec<Str>,
-    /// Headers that may hold the name: the first one that does counts.
+    /// Headers with the user name. The first non-empty one is used.
     pub username_headers: Vec<Str>,
-    /// Headers that may hold the uid: the first one that does counts.
+    /// Headers with the UID. The first non-empty one is used.
     pub uid_headers: Vec<Str>,
-    /// Headers whose values are groups.
+    /// Headers with the groups.
     pub group_headers: Vec<Str>,
-    /// What the names of headers start with that hold extras; the rest of the name is the key.
+    /// Prefixes of headers with extra fields. The rest of the header name is the key.
     pub extra_header_prefixes: Vec<Str>,
 }
 
-/// Why a proxy is not trusted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Its certificate has another name.
+    /// The common name is not allowed.
     #[error("x509: subject with cn={0} is not in the allowed list")]
     Name(Str),
-    /// A header's name is empty.
     #[error("empty header {0:?}")]
     EmptyHeader(Str),
 }
 
 impl Config {
-    /// Trims the names of headers, and refuses empty ones: they would match every header.
+    /// Trims the header names and rejects empty ones, which would match every header.
     pub fn normalize(mut self) -> Result<Self, Error> {
         let lists = [
             &mut self.username_headers,
@@ -50,8 +48,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Whom a proxy speaks for, whose certificate has this common name and has been checked against the proxies' CA.
-    /// `None` if no header names anybody.
+    /// Returns the user in the headers; `None` if no header has a user name. The proxy's certificate with this common
+    /// name must already be verified against the proxy CA.
     pub fn authenticate(&self, common_name: &str, headers: &[(&str, &str)]) -> Result<Option<User>, Error> {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|allowed| allowed == common_name) {
             return Err(Error::Name(common_name.into()));
@@ -72,7 +70,7 @@ impl Config {
         Ok(Some(user))
     }
 
-    /// Whether a header is one of those that make up an identity: once read, nobody behind may see it.
+    /// Whether a header is an identity header, which must be removed before the request is forwarded.
     pub fn owns(&self, header: &str) -> bool {
         let named = [&self.username_headers, &self.uid_headers, &self.group_headers];
         named.into_iter().flatten().any(|name| name.eq_ignore_ascii_case(header))
@@ -80,7 +78,7 @@ impl Config {
     }
 }
 
-/// The first value of the first header that has one that is not empty.
+/// Returns the first non-empty value of the named headers, in the order of `names`.
 fn first<'h>(headers: &[(&str, &'h str)], names: &[Str]) -> Option<&'h str> {
     let of_header =
         |name: &Str| headers.iter().find(|(have, _)| name.eq_ignore_ascii_case(have)).map(|(_, value)| *value);
@@ -95,7 +93,7 @@ fn values<'h>(headers: &'h [(&str, &str)], name: &str) -> impl Iterator<Item = &
         .map(|(_, value)| *value)
 }
 
-/// What follows `prefix` in `name`, whichever case either is in.
+/// Strips a prefix case-insensitively.
 pub(crate) fn strip_prefix<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     let (head, rest) = name.split_at_checked(prefix.len())?;
     head.eq_ignore_ascii_case(prefix).then_some(rest)
@@ -117,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_speaks_for_whom_its_headers_name() {
+    fn a_proxy_authenticates_the_user_in_its_headers() {
         let headers = [
             ("x-remote-user", ""),
             ("x-other", "eve"),
@@ -139,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_names_nobody_vouches_for_nobody() {
+    fn a_proxy_without_a_user_header_authenticates_no_user() {
         assert_eq!(config().authenticate("front-proxy-client", &[("X-Remote-Group", "system:masters")]), Ok(None));
     }
 
     #[test]
-    fn other_names_are_not_trusted() {
+    fn other_common_names_are_not_trusted() {
         let said = config().authenticate("eve", &[("X-Remote-User", "root")]).unwrap_err().to_string();
         assert_eq!(said, "x509: subject with cn=eve is not in the allowed list");
         let any = Config { allowed_names: Vec::new(), ..config() };

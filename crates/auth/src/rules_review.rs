@@ -1,28 +1,27 @@
-//! What a user may do in a namespace, as a SelfSubjectRulesReview lists it.
+//! SelfSubjectRulesReview: the permissions of a user in a namespace.
 
 use machinery::status::Status;
 use machinery::{Object, Str, Value, value};
 
 use crate::rbac::Rule;
 
-/// What the authorizers know of a user's rules.
+/// The rules of a user.
 #[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
-    /// The rules that hold.
     pub rules: Vec<&'a Rule>,
-    /// Why some may be missing.
+    /// Errors because of which rules may be missing.
     pub errors: Vec<String>,
-    /// Whether an authorizer cannot list what it would allow.
+    /// Whether an authorizer cannot list its rules.
     pub incomplete: bool,
 }
 
-/// The namespace that a review asks about.
+/// Returns the namespace of a review.
 pub fn namespace(review: &Value) -> Result<&str, Status> {
     let namespace = review.str_at(&["spec", "namespace"]).unwrap_or_default();
     if namespace.is_empty() { Err(Status::bad_request("no namespace on request")) } else { Ok(namespace) }
 }
 
-/// The status that answers a review.
+/// Returns the status of a review.
 pub fn status(known: &Known<'_>) -> Value {
     let resources = known.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
         let parts =
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_listed_by_what_they_are_about() {
+    fn resource_and_non_resource_rules_are_listed_separately() {
         let (pods, health) = (rule(&["get"], &[""], &["pods"], &[]), rule(&["get"], &[], &[], &["/healthz"]));
         let known = Known { rules: vec![&pods, &health], errors: vec!["a".into(), "b".into()], incomplete: true };
         let expect = value!({
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_is_about_one_namespace() {
+    fn a_review_requires_a_namespace() {
         assert_eq!(namespace(&value!({"spec": {"namespace": "a"}})).ok(), Some("a"));
         assert_eq!(namespace(&value!({})).unwrap_err().message, "no namespace on request");
     }

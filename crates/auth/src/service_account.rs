@@ -1,7 +1,7 @@
-//! Service accounts as users: their names, their tokens, and what a token is bound to.
+//! Service accounts: user names, groups, and tokens with their bound objects.
 //!
-//! A token is checked in two steps, since the second needs a look at the cluster: [`token::Checker::check`] says who
-//! the bearer claims to be and which objects must still exist; [`bound::judge`] compares that with what was found.
+//! A token is checked in two steps, because the second needs objects of the cluster. [`token::Checker::check`] returns
+//! the claimed identity and the objects that must exist. [`bound::judge`] compares them with the objects found.
 
 pub mod bound;
 pub mod legacy;
@@ -13,35 +13,35 @@ use machinery::{Str, names};
 
 use crate::User;
 
-/// The extra that names the pod a token is bound to.
+/// The extra field with the name of the pod that a token is bound to.
 pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-/// The extra with the uid of the pod a token is bound to.
+/// The extra field with the UID of that pod.
 pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// The extra that names the node of the pod that a token is bound to, or the node it is bound to itself.
+/// The extra field with the node of the bound pod, or with the bound node itself.
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// The extra with the uid of that node.
+/// The extra field with the UID of that node.
 pub const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
 
 /// The group of all service accounts.
 pub const GROUP: &str = "system:serviceaccounts";
 const PREFIX: &str = "system:serviceaccount:";
 
-/// The user that a service account is.
+/// Returns the user of a service account.
 pub fn user(namespace: &str, name: &str, uid: &str) -> User {
     User { uid: uid.into(), ..User::authenticated(user_name(namespace, name), groups(namespace)) }
 }
 
-/// The name of the user that a service account is.
+/// Returns the user name of a service account.
 pub fn user_name(namespace: &str, name: &str) -> String {
     format!("{PREFIX}{namespace}:{name}")
 }
 
-/// The groups that every service account of a namespace is in.
+/// Returns the groups of all service accounts of a namespace.
 pub fn groups(namespace: &str) -> [Str; 2] {
     [GROUP.into(), format!("{GROUP}:{namespace}").into()]
 }
 
-/// The namespace and name of the service account that a user name stands for.
+/// Parses namespace and name of a service account from a user name.
 pub fn parse(user_name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user_name.strip_prefix(PREFIX)?.split_once(':')?;
     let sound = names::dns1123_label(namespace).is_empty() && names::dns1123_subdomain(name).is_empty();
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_account_is_read_back_from_its_user_name() {
+    fn a_service_account_is_parsed_from_its_user_name() {
         assert_eq!(parse(&user("kube-system", "a", "").name), Some(("kube-system", "a")));
         for other in [
             "a",
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_is_in_the_groups_of_all_and_of_its_namespace() {
+    fn a_service_account_has_the_common_and_namespace_groups() {
         let groups = user("ns", "a", "u").groups;
         assert_eq!(groups, [GROUP, "system:serviceaccounts:ns", "system:authenticated"]);
     }

@@ -1,4 +1,4 @@
-//! The file of static tokens: `token,user,uid,"group1,group2"` a line.
+//! Static token file: one `token,user,uid,"group1,group2"` per line.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,31 @@ use machinery::Str;
 
 use crate::User;
 
-/// Why a token file cannot be used. Tokens are never part of a message.
+/// A token file cannot be used. Tokens are never part of a message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A line lacks a column.
     #[error("line {line} of the token file must have at least 3 columns (token, user name, user uid), found {found}")]
     Columns {
-        /// Counted from one.
+        /// The line number, starting at 1.
         line: usize,
-        /// How many it has.
+        /// The number of columns.
         found: usize,
     },
-    /// A quote does not end, or stands where none may.
+    /// A quote is not closed or at an invalid position.
     #[error("line {line} of the token file has a stray quote")]
     Quote {
-        /// Counted from one.
+        /// The line number, starting at 1.
         line: usize,
     },
-    /// A line starts with no token: whoever sends none would be that user.
+    /// A token is empty: a request without a token would be authenticated as that user.
     #[error("line {line} of the token file has an empty token")]
     Empty {
-        /// Counted from one.
+        /// The line number, starting at 1.
         line: usize,
     },
 }
 
-/// Reads a token file into users by token. Of a token that stands there twice the last line counts.
+/// Parses a token file into users by token. Later lines override earlier ones with the same token.
 pub fn parse(file: &str) -> Result<BTreeMap<Str, User>, Error> {
     let mut users = BTreeMap::new();
     for (at, text) in file.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
@@ -51,7 +50,7 @@ pub fn parse(file: &str) -> Result<BTreeMap<Str, User>, Error> {
     Ok(users)
 }
 
-/// Splits at commas outside quotes; two quotes inside quotes are one.
+/// Splits at commas outside quotes. Two quotes inside quotes are one.
 fn columns(line: &str) -> Option<Vec<String>> {
     let mut columns = vec![String::new()];
     let mut quoted = false;
@@ -78,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_user() {
+    fn each_line_defines_a_user() {
         let users = parse("t1,admin,u1,\"system:masters, devs\"\n\nt2,bob,u2\r\n").unwrap();
         assert_eq!(users["t1"].groups, ["system:masters", "devs", "system:authenticated"]);
         assert_eq!((users["t2"].name.as_str(), users["t2"].uid.as_str()), ("bob", "u2"));
     }
 
     #[test]
-    fn a_bad_line_is_told_by_its_number_and_never_by_its_token() {
+    fn invalid_lines_are_reported_by_number_without_the_token() {
         let check = |file: &str, expect: Error| assert_eq!(parse(file).unwrap_err(), expect, "{file}");
         check("a,b,c\nsecret,x", Error::Columns { line: 2, found: 2 });
         check("secret,b,c,\"d", Error::Quote { line: 1 });

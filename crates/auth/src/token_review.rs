@@ -1,4 +1,4 @@
-//! Token reviews: "whose token is this?" as an object, asked of us or by us; and who the asker is, told as an object.
+//! TokenReview, served by this server and sent to webhooks, and SelfSubjectReview.
 
 use machinery::status::Status;
 use machinery::time::Time;
@@ -6,36 +6,33 @@ use machinery::{Object, Str, Value, value};
 
 use crate::User;
 
-/// What a review asks.
+/// A parsed TokenReview.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The token.
     pub token: String,
-    /// Whom it must be for; the server's own audiences if the review names none.
+    /// The requested audiences; the server's own if the review has none.
     pub audiences: Vec<Str>,
 }
 
-/// Whose token it is.
+/// A successful authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Who.
     pub user: User,
-    /// Which of the wanted audiences it is for.
+    /// The requested audiences that the token has.
     pub audiences: Vec<Str>,
 }
 
-/// Why a review by another server says nothing about a token.
+/// A webhook's TokenReview is unusable or has an error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The answer is not a review.
     #[error("the webhook's answer is not a TokenReview")]
     Kind,
-    /// The answer says why.
+    /// The error in the response's status.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Reads a review.
+/// Parses a TokenReview.
 pub fn read(review: &Value, own_audiences: &[Str]) -> Result<Asked, Status> {
     let token = review.str_at(&["spec", "token"]).unwrap_or_default();
     if token.is_empty() {
@@ -46,7 +43,7 @@ pub fn read(review: &Value, own_audiences: &[Str]) -> Result<Asked, Status> {
     Ok(Asked { token: token.to_owned(), audiences })
 }
 
-/// The status that answers a review: whose token it is, or why nobody's.
+/// Returns the status of a review for a result.
 pub fn status(asked: &Asked, found: Result<Option<Answer>, String>) -> Result<Value, Status> {
     let mut status = Object::new();
     status.insert("user", Value::object());
@@ -55,7 +52,7 @@ pub fn status(asked: &Asked, found: Result<Option<Answer>, String>) -> Result<Va
         Err(why) => drop(status.insert("error", why)),
         Ok(Some(answer)) => {
             let shared = asked.audiences.iter().any(|audience| answer.audiences.contains(audience));
-            // An authenticator that ignores audiences would make a token good for everybody.
+            // An authenticator that ignores audiences would make a token valid for every audience.
             if !asked.audiences.is_empty() && !shared {
                 return Err(Status::internal_error("error validating audiences"));
             }
@@ -69,7 +66,7 @@ pub fn status(asked: &Asked, found: Result<Option<Answer>, String>) -> Result<Va
     Ok(Value::Object(status))
 }
 
-/// The review to send to an authenticator outside.
+/// Returns the TokenReview for a webhook.
 pub fn request(api_version: &str, token: &str, audiences: &[Str]) -> Value {
     let mut spec: Object = [("token", token)].into_iter().collect();
     if !audiences.is_empty() {
@@ -78,7 +75,8 @@ pub fn request(api_version: &str, token: &str, audiences: &[Str]) -> Value {
     value!({"apiVersion": api_version, "kind": "TokenReview", "metadata": {}, "spec": spec, "status": {"user": {}}})
 }
 
-/// What an authenticator outside found. One that does not know of audiences vouches for the server's own.
+/// Parses a webhook's response. A webhook without audience support is taken to authenticate for the server's own
+/// audiences.
 pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<Option<Answer>, Error> {
     let is_review = review.str_at(&["kind"]) == Some("TokenReview");
     let status = review.get("status").filter(|_| is_review).ok_or(Error::Kind)?;
@@ -100,7 +98,7 @@ pub fn answer(review: &Value, wanted: &[Str], own_audiences: &[Str]) -> Result<O
     }
 }
 
-/// The answer to a SelfSubjectReview: who you are to this server.
+/// Returns the response to a SelfSubjectReview.
 pub fn self_subject_review(api_version: &str, user: &User, now: Time) -> Value {
     value!({
         "apiVersion": api_version,
@@ -114,7 +112,7 @@ fn texts(list: &Value) -> Vec<Str> {
     list.as_array().unwrap_or_default().iter().filter_map(Value::as_str).map(Str::from).collect()
 }
 
-/// Shows whom it is for and never the token.
+/// Prints the audiences and never the token.
 impl std::fmt::Debug for Asked {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Asked({:?})", self.audiences)
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_review_needs_a_token() {
+    fn a_review_requires_a_token() {
         let refused = read(&value!({"spec": {}}), &[]).unwrap_err();
         assert_eq!(
             (refused.code, refused.message.as_str()),
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_whose_token_it_is() {
+    fn the_status_has_the_authenticated_user() {
         let user = value!({"username": "jane", "groups": ["system:authenticated"]});
         let expect = value!({"authenticated": true, "user": user, "audiences": ["a"]});
         assert_eq!(status(&asked(&["a"]), Ok(Some(found(&["a"])))), Ok(expect));
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn another_servers_answer_is_read() {
+    fn a_webhook_response_is_parsed() {
         let check = |state: Value, wanted: &[Str], expect: Result<Option<Answer>, Error>| {
             let review = value!({"kind": "TokenReview", "status": state});
             assert_eq!(answer(&review, wanted, &["own".into()]), expect);
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_travels_in_the_specification_alone() {
+    fn the_token_is_only_in_the_spec() {
         let sent = request("authentication.k8s.io/v1", "t", &["a".into()]);
         assert_eq!(sent["spec"], value!({"token": "t", "audiences": ["a"]}));
         assert_eq!(format!("{:?}", asked(&["a"])), r#"Asked(["a"])"#);

@@ -1,70 +1,66 @@
-//! An authenticated identity, and the names Kubernetes reserves.
+//! Users: authenticated identities, and reserved user and group names.
 
 use std::collections::BTreeMap;
 
 use machinery::{Object, Str, Value};
 
-/// The group whose members may do anything.
+/// The group with unrestricted access.
 pub const MASTERS: &str = "system:masters";
-/// The group of everyone who proved who they are.
+/// The group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everyone who did not.
+/// The group of all unauthenticated requests.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of whoever did not prove who they are.
+/// The user name of unauthenticated requests.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of kubelets.
 pub const NODES: &str = "system:nodes";
-/// What the name of a kubelet starts with, before the name of its node.
+/// Prefix of a kubelet's user name. The node name follows.
 pub const NODE_PREFIX: &str = "system:node:";
-/// The extra that says which credential was used: a hash of a certificate, or the name of a token.
+/// The extra field with the credential's ID: a certificate hash or a token ID.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// The name that rules are written for.
     pub name: Str,
-    /// A mark that outlives a change of name; often empty.
+    /// An identifier that survives a rename; often empty.
     pub uid: Str,
-    /// The groups it is in.
     pub groups: Vec<Str>,
-    /// What else the authenticator knows.
+    /// Additional information from the authenticator.
     pub extra: BTreeMap<Str, Vec<Str>>,
 }
 
 impl User {
-    /// A user who proved their name, with these groups and the one of all such users.
+    /// Returns a user with these groups and `system:authenticated`.
     pub fn authenticated(name: impl Into<Str>, groups: impl IntoIterator<Item = Str>) -> Self {
         let mut user = Self { name: name.into(), groups: groups.into_iter().collect(), ..Self::default() };
         user.join(AUTHENTICATED);
         user
     }
 
-    /// Whoever did not say who they are.
+    /// Returns the user of an unauthenticated request.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
     }
 
-    /// Whether the user is in `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|have| have == group)
     }
 
-    /// Adds a group, once.
+    /// Adds a group if it is missing.
     pub fn join(&mut self, group: &str) {
         if !self.is_in(group) {
             self.groups.push(group.into());
         }
     }
 
-    /// The same user with one value more among its extras.
+    /// Returns the user with an additional extra value.
     #[must_use]
     pub fn with_extra(mut self, key: &str, value: impl Into<Str>) -> Self {
         self.extra.entry(key.into()).or_default().push(value.into());
         self
     }
 
-    /// The user as reviews and audit events show it: what is empty is left out.
+    /// Returns the `UserInfo` for reviews and audit events, without empty fields.
     pub fn to_user_info(&self) -> Value {
         let mut info = Object::new();
         let list = |items: &[Str]| Value::Array(items.iter().cloned().map(Value::String).collect());
@@ -83,12 +79,12 @@ impl User {
         Value::Object(info)
     }
 
-    /// Reads a `UserInfo`. What is absent or of another type is empty.
+    /// Parses a `UserInfo`. Fields that are absent or of another type are empty.
     pub fn from_user_info(info: &Value) -> Self {
         Self { name: text_of(info, "username"), ..Self::from_parts(info) }
     }
 
-    /// Reads what a `UserInfo` and the specification of a SubjectAccessReview have in common: all but the name.
+    /// Parses the fields shared by `UserInfo` and the spec of a SubjectAccessReview: all except the name.
     pub(crate) fn from_parts(info: &Value) -> Self {
         let list = |items: &Value| {
             items.as_array().unwrap_or_default().iter().filter_map(Value::as_str).map(Str::from).collect()
@@ -102,7 +98,7 @@ impl User {
         }
     }
 
-    /// The node whose kubelet this is.
+    /// Returns the node whose kubelet the user is.
     pub fn node(&self) -> Option<&str> {
         self.name.strip_prefix(NODE_PREFIX).filter(|node| !node.is_empty() && self.is_in(NODES))
     }
@@ -119,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_read_back_from_what_is_shown_of_it() {
+    fn a_user_round_trips_through_user_info() {
         let user = User { uid: "u".into(), ..User::authenticated("a", ["g".into()]) }
             .with_extra("k", "1")
             .with_extra("k", "2");
@@ -131,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_is_known_by_its_name_and_its_group_together() {
+    fn a_kubelet_requires_both_user_name_and_group() {
         let node = |name: &str, groups: &[&str]| {
             User::authenticated(name, groups.iter().map(|group| Str::from(*group))).node().map(str::to_owned)
         };
@@ -142,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_joined_once() {
+    fn a_group_is_added_once() {
         let user = User::authenticated("a", [AUTHENTICATED.into()]);
         assert_eq!(user.groups, [AUTHENTICATED]);
     }

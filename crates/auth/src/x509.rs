@@ -1,4 +1,4 @@
-//! Client certificates as users: the chain of trust is checked where TLS ends, here is what the certificate says.
+//! X.509 client certificate authentication: the subject as a user. The TLS layer verifies the chain.
 
 use aws_lc_rs::digest;
 use machinery::Str;
@@ -9,48 +9,42 @@ use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME
 use crate::User;
 use crate::user::CREDENTIAL_ID;
 
-/// Why a certificate does not make a user.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is not a certificate.
     #[error("x509: malformed certificate")]
     Malformed,
-    /// Its time has not come or is over.
     #[error("x509: certificate has expired or is not yet valid: current time {now} is {relation} {limit}")]
     Validity {
-        /// When it was used.
+        /// The time of the check.
         now: Time,
         /// `before` or `after`.
         relation: &'static str,
-        /// The end of its time that was passed.
+        /// The violated limit of the validity period.
         limit: Time,
     },
-    /// Its subject has an attribute for the uid more than once.
     #[error("expected at most one UID in the certificate's subject, found {0}")]
     SeveralUids(usize),
-    /// Its subject has an empty uid.
     #[error("UID cannot be an empty string")]
     EmptyUid,
 }
 
-/// 1.3.6.1.4.1.57683.2, the attribute of a subject that holds the user's uid.
+/// 1.3.6.1.4.1.57683.2, the subject attribute with the user's UID.
 const UID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
 
-/// What a certificate says of its subject.
+/// The subject of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The common name; empty if there is none.
+    /// The common name; empty if absent.
     pub common_name: Str,
-    /// The organizations.
     pub organizations: Vec<Str>,
-    /// The uid; empty if there is none.
+    /// The UID; empty if absent.
     pub uid: Str,
-    /// A name for the certificate itself, from a hash of it.
+    /// The credential ID, a hash of the certificate.
     pub credential_id: String,
 }
 
 impl Subject {
-    /// Reads a certificate in DER that is used at `now`.
+    /// Parses a DER certificate and checks its validity period at `now`.
     pub fn read(certificate: &[u8], now: Time) -> Result<Self, Error> {
         let (rest, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| Error::Malformed)?;
         if !rest.is_empty() {
@@ -68,7 +62,7 @@ impl Subject {
             several => return Err(Error::SeveralUids(several.len())),
         };
         Ok(Self {
-            // Of several names the last counts, as in Go.
+            // The last common name is used, as in Go.
             common_name: common_names.last().cloned().unwrap_or_default(),
             organizations,
             uid,
@@ -76,7 +70,7 @@ impl Subject {
         })
     }
 
-    /// The user that the subject is; none if it has no name.
+    /// Returns the user of the subject; `None` without a common name.
     pub fn user(self) -> Option<User> {
         let user = User { uid: self.uid, ..User::authenticated(self.common_name, self.organizations) };
         (!user.name.is_empty()).then(|| user.with_extra(CREDENTIAL_ID, self.credential_id))
@@ -94,8 +88,8 @@ fn check_validity(certificate: &X509Certificate<'_>, now: Time) -> Result<(), Er
     }
 }
 
-/// The values of an attribute of the subject. One that is not text fails the whole certificate: a parser that decodes more
-/// string types would see a user or group that is not seen here.
+/// Returns the values of a subject attribute. A value that is not text fails the certificate: a parser that decodes
+/// more string types would see a user or group that is not seen here.
 fn values(certificate: &X509Certificate<'_>, kind: &Oid<'_>) -> Result<Vec<Str>, Error> {
     let attributes = certificate.subject().iter_attributes().filter(|attribute| attribute.attr_type() == kind);
     attributes.map(|attribute| attribute.as_str().map(Str::from).map_err(|_| Error::Malformed)).collect()
@@ -141,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_without_a_name_is_nobody() {
+    fn a_subject_without_a_common_name_is_not_a_user() {
         let der = certificate(&[(DnType::OrganizationName, "system:masters")]);
         assert_eq!(Subject::read(&der, at("2026-06-01T00:00:00Z")).unwrap().user(), None);
     }
 
     #[test]
-    fn a_certificate_counts_in_its_time() {
+    fn the_validity_period_is_checked() {
         let der = certificate(&[(DnType::CommonName, "eve")]);
         let said = |time| Subject::read(&der, at(time)).err().map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(said("2026-01-01T00:00:00Z"), "");
@@ -159,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_with_an_undecodable_group_is_refused() {
+    fn a_subject_with_an_undecodable_group_is_rejected() {
         let mut params = CertificateParams::default();
         params.not_before = date_time_ymd(2026, 1, 1);
         params.not_after = date_time_ymd(2027, 1, 1);
@@ -172,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_refused() {
+    fn invalid_certificates_are_rejected() {
         let now = at("2026-06-01T00:00:00Z");
         assert_eq!(Subject::read(b"", now), Err(Error::Malformed));
         let mut der = certificate(&[(UID_TYPE, "")]);

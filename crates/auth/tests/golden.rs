@@ -1,4 +1,4 @@
-//! What the real Kubernetes answered to impersonation and reviews, answered again by the pure parts.
+//! Golden tests: recorded upstream responses to impersonation and reviews are reproduced.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,19 +18,19 @@ use machinery::{Str, Value, json};
 const NOW: Time = Time::from_unix(1_800_000_000, 0);
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// A server as far as it decides: who may do what, by the objects that were created so far.
+/// The authorization state of a server: the policy of the objects created so far.
 struct Server {
     policy: Policy,
 }
 
-/// What a request is about, from its method and path.
+/// The attributes of a request from its method and path.
 struct Request<'a> {
     verb: &'static str,
     target: Target<'a>,
 }
 
 #[test]
-fn recorded_decisions_are_made_again() {
+fn recorded_decisions_are_reproduced() {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden/errors.jsonl"));
     let Ok(recorded) = fs::read_to_string(&path) else {
         println!("skipped: {} is not there", path.display());
@@ -47,7 +47,7 @@ fn recorded_decisions_are_made_again() {
     for step in steps {
         let (asked, expect) = (&step["do"], &step["expect"]);
         match server.answer(asked) {
-            // What only a server with a store answers is not compared.
+            // Responses that need a store are not compared.
             None => assert!(expect["code"].as_int().is_some_and(|code| code < 300), "allowed here, not there: {asked}"),
             Some(answer) => {
                 compare(&answer, &expect["body"], asked);
@@ -58,7 +58,7 @@ fn recorded_decisions_are_made_again() {
     assert!(checked >= 18, "{checked} of {} steps were compared", steps.len());
 }
 
-/// Whatever the answer says must be what was recorded; what it leaves out is the store's.
+/// Asserts that every field of the response equals the recorded one. Missing fields need a store.
 fn compare(answer: &Value, recorded: &Value, asked: &Value) {
     for (key, value) in answer.as_object().expect("an answer is an object").iter() {
         match (key, value) {
@@ -97,7 +97,7 @@ impl Server {
         Chain(chain).authorize(attributes)
     }
 
-    /// The answer, as far as it is decided here.
+    /// Returns the response, if it can be computed without a store.
     fn answer(&mut self, asked: &Value) -> Option<Value> {
         let headers: Vec<(&str, &str)> = asked["headers"]
             .as_object()
@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-/// Nobody knows the recorded token.
+/// Reviews the recorded token, which is unknown here.
 fn review_token(body: &Value) -> Result<Value, Status> {
     let asked = token_review::read(body, &[ISSUER.into()])?;
     let status = token_review::status(&asked, Err("invalid bearer token".to_owned()))?;
@@ -169,7 +169,7 @@ fn request_token(body: &Value, resource: Resource<'_>) -> Result<Value, Status> 
     let account = machinery::value!({"metadata": {"name": "default", "namespace": (resource.namespace), "uid": "u"}});
     let audiences = [Str::from(ISSUER)];
     request::prepare(&mut body, &account, &audiences, NOW)?;
-    // The schema engine prints a null here.
+    // The schema engine serializes a null here.
     body.get_mut("spec").and_then(Value::as_object_mut).expect("prepared").insert("boundObjectRef", Value::Null);
     Ok(body)
 }

@@ -1,17 +1,15 @@
-//! How long to wait before trying again: twice as long each time up to a limit, with jitter.
+//! Exponential back-off with jitter.
 
 use std::time::Duration;
 
-/// How waits grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The first wait.
     pub first: Duration,
-    /// No wait is longer, before jitter.
+    /// Maximum wait before jitter.
     pub max: Duration,
 }
 
-/// The waits of one who tries again and again.
+/// The sequence of waits of one retrying caller.
 #[derive(Clone, Debug)]
 pub struct Waits {
     backoff: Backoff,
@@ -19,38 +17,37 @@ pub struct Waits {
 }
 
 impl Backoff {
-    /// Starts with the first wait.
     pub const fn waits(self) -> Waits {
         Waits { backoff: self, failures: 0 }
     }
 
-    /// The wait after so many failures in a row. `random` is from 0 to 1 and adds up to as much again, so that clients that
-    /// failed together do not come back together.
+    /// Returns the wait after a number of consecutive failures. `random` in 0..=1 adds up to 100 %, so that clients
+    /// that failed together do not retry together.
     pub fn after(self, failures: u32, random: f64) -> Duration {
-        // 2^20 times any wait worth its name is beyond every limit.
+        // 2^20 times any practical first wait exceeds every limit.
         let grown = self.first.saturating_mul(1 << failures.min(20));
         grown.min(self.max).mul_f64(1.0 + random.clamp(0.0, 1.0))
     }
 }
 
 impl Waits {
-    /// How long to wait now.
+    /// Returns the next wait and increases the failure count.
     pub fn next_wait(&mut self) -> Duration {
         let wait = self.backoff.after(self.failures, random());
         self.failures = self.failures.saturating_add(1);
         wait
     }
 
-    /// Something succeeded: start with the first wait again.
+    /// Restarts with the first wait after a success.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }
 }
 
-/// A number from 0 to 1.
+/// Returns a random number in 0..=1.
 pub fn random() -> f64 {
     let mut bytes = [0; 4];
-    // Without randomness there is no jitter, which is no reason to fail.
+    // A missing random source only removes the jitter and must not fail the caller.
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         return 0.5;
     }
@@ -62,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_their_limit_and_jitter_at_most_doubles_them() {
+    fn waits_double_to_the_limit_and_jitter_at_most_doubles_them() {
         let backoff = Backoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
         let waits: Vec<_> = (0..6).map(|failures| backoff.after(failures, 0.0).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1000, 1000]);

@@ -1,15 +1,15 @@
-//! A copy of the objects of a kind, kept true by one watch, for any number of readers.
+//! Shared cache of the objects of a kind, maintained by one watch, for any number of readers.
 //!
-//! [`new`] makes two halves. The [`Reflector`] is the only writer: it lists, watches, resumes and lists again when it must.
-//! A [`Reader`] takes snapshots, which are values that no longer change, waits for the cache to reach a revision, and
-//! has the keys that changes concern put into [`Notices`].
+//! [`new`] returns two halves. The [`Reflector`] is the only writer: it lists, watches, resumes, and relists if
+//! necessary. A [`Reader`] takes immutable snapshots, waits for the cache to reach a revision, and routes the keys of
+//! changes into [`Notices`].
 //!
 //! ```text
-//!            ┌────────────── 410: the version is no longer kept ──────────────┐
+//!            ┌──────────── 410: the resourceVersion was compacted ────────────┐
 //!            v                                                                │
-//!   initial events, or a list in pages ──> synced ──> watch from the version reached ──┐
+//!   initial events, or a paged list ──> synced ──> watch from the reached version ─────┐
 //!            ^                                              ^                          │
-//!            └── failed before it was whole: wait           └── ended or broke: wait ──┘
+//!            └── failed before it was complete: wait        └── closed or failed: wait ┘
 //! ```
 
 mod notices;
@@ -29,68 +29,65 @@ use crate::Client;
 use crate::backoff::Backoff;
 use crate::held::{Held, Lean};
 
-/// What to keep a copy of.
+/// The objects to cache.
 #[derive(Clone)]
 pub struct Source {
-    /// Asked for it.
     pub client: Client,
-    /// The kind.
     pub resource: Resource,
-    /// Only this namespace; empty for all.
+    /// The namespace; empty for all.
     pub namespace: Str,
-    /// Only what has such labels; empty for all.
+    /// The label selector; empty for all.
     pub label_selector: String,
-    /// Only what has such fields; empty for all.
+    /// The field selector; empty for all.
     pub field_selector: String,
 }
 
-/// How a cache is kept true.
+/// The parameters of a reflector.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Waits after a failure.
+    /// Back-off after a failure.
     pub backoff: Backoff,
-    /// Objects in one answer where a list is needed.
+    /// Objects per page if a list is needed.
     pub page_limit: u32,
-    /// A watch is asked to end after this long or up to twice as long, so that load spreads over servers.
+    /// Minimum timeout of a watch request. The actual timeout is random up to twice as long, which spreads the load
+    /// over servers.
     pub watch_timeout: Duration,
 }
 
-/// A state of a cache that no longer changes.
+/// An immutable state of a cache.
 #[derive(Debug)]
 pub struct Snapshot<T> {
-    /// The objects.
     pub objects: Collection<T>,
-    /// The version of the store up to which they are true.
+    /// The store revision that the objects reflect.
     pub revision: u64,
 }
 
-/// How far a cache is.
+/// The progress of a cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Whether it ever held everything. It still does, perhaps as it was a while ago.
+    /// Whether the cache was ever complete. A synced cache stays complete, but may be outdated.
     pub synced: bool,
-    /// The version of the store that it has reached.
+    /// The reached store revision.
     pub revision: u64,
-    /// Why it does not go on, if it does not.
+    /// The last error, if the reflector is failing.
     pub failure: Option<Arc<str>>,
 }
 
-/// The reflector has ended, so that the cache will not change any more.
+/// The reflector was dropped, so the cache is no longer updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cache is no longer kept up to date")]
+#[error("the cache is no longer updated")]
 pub struct Ended;
 
 /// A change of one object.
 pub struct Change<'a, T> {
-    /// The object.
     pub key: &'a Key,
-    /// What it was before; `None` if it is new.
+    /// The previous state; `None` if the object was created.
     pub old: Option<&'a T>,
-    /// What it is; `None` if it is gone.
+    /// The new state; `None` if the object was deleted.
     pub new: Option<&'a T>,
 }
 
-/// Reads a cache. Clones read the same one.
+/// A reader of a cache. Clones read the same cache.
 pub struct Reader<T> {
     shared: Arc<Shared<T>>,
     progress: watch::Receiver<Progress>,
@@ -101,14 +98,14 @@ struct Shared<T> {
     subscribers: Mutex<Vec<Subscriber<T>>>,
 }
 
-/// What a cache keeps of each object.
+/// The conversion of objects into cached values.
 struct Keep<T> {
-    /// Whether objects may be those that others hold.
+    /// Set if objects may be shared with other caches.
     lean: Option<Lean>,
     make: Box<dyn Fn(Held) -> Arc<Entry<T>> + Send + Sync>,
 }
 
-/// Says which keys a change concerns.
+/// Adds the keys that a change concerns.
 type Route<T> = Box<dyn Fn(&Change<'_, T>, &mut Vec<Key>) + Send + Sync>;
 
 struct Subscriber<T> {
@@ -127,14 +124,14 @@ impl Default for Settings {
 }
 
 impl Source {
-    /// All objects of a kind.
+    /// Selects all objects of a kind.
     pub fn all(client: Client, resource: Resource) -> Self {
         let (label_selector, field_selector) = (String::new(), String::new());
         Self { client, resource, namespace: Str::default(), label_selector, field_selector }
     }
 }
 
-/// Makes a cache that holds what `keep` makes of each object. It stays empty until the reflector runs.
+/// Creates a cache of the values that `keep` returns. The cache stays empty until the reflector runs.
 pub fn new<T: Send + Sync + 'static>(
     source: Source,
     settings: Settings,
@@ -148,14 +145,14 @@ pub fn new<T: Send + Sync + 'static>(
     halves(source, settings, index_by, Keep { lean: None, make: Box::new(keep) })
 }
 
-/// Makes a cache that holds objects without who manages their fields; with a server in this process, the same ones as every other such
-/// cache.
+/// Creates a cache of objects without managedFields. With a server in this process, all such caches share the same
+/// objects.
 pub fn lean(source: Source, settings: Settings, index_by: Vec<IndexBy<Value>>) -> (Reflector<Value>, Reader<Value>) {
     halves(source, settings, index_by, Keep { lean: Some(Lean), make: Box::new(|held| held) })
 }
 
-/// Makes a cache that holds what `digest` makes of each object; with a server in this process, of the same one that every other such
-/// cache is shown. A client that asks for metadata only may be shown more.
+/// Creates a cache of the values that `digest` returns. With a server in this process, `digest` gets the objects shared
+/// by all such caches, which may be complete even if the client requests metadata only.
 pub fn digest<T: Send + Sync + 'static>(
     source: Source,
     settings: Settings,
@@ -183,27 +180,26 @@ fn halves<T: Send + Sync + 'static>(
 }
 
 impl<T> Reader<T> {
-    /// The state now.
+    /// Returns the current state.
     pub fn snapshot(&self) -> Snapshot<T> {
         self.shared.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One object as it is now, which costs less than to take the state for it.
+    /// Returns the current state of one object, at less cost than a snapshot.
     pub fn get(&self, key: &Key) -> Option<Arc<Entry<T>>> {
         self.shared.state.read().unwrap_or_else(PoisonError::into_inner).objects.entry(key).cloned()
     }
 
-    /// How far the cache is now.
     pub fn progress(&self) -> Progress {
         self.progress.borrow().clone()
     }
 
-    /// Waits for the cache to hold everything for the first time.
+    /// Waits until the cache is complete for the first time.
     pub async fn synced(&self) -> Result<(), Ended> {
         self.wait_for(|progress| progress.synced).await
     }
 
-    /// Waits for the cache to show the store as of `revision` or later.
+    /// Waits until the cache reflects the store at `revision` or later.
     pub async fn reached(&self, revision: u64) -> Result<(), Ended> {
         self.wait_for(|progress| progress.synced && progress.revision >= revision).await
     }
@@ -213,12 +209,12 @@ impl<T> Reader<T> {
         self.progress.changed().await.map_err(|_| Ended)
     }
 
-    /// Has the keys that `route` gives for a change put into `notices`, from now on and for everything that is there already.
+    /// Adds the keys that `route` returns to `notices`, for all existing objects and for every later change.
     pub fn subscribe(&self, notices: &Notices, route: impl Fn(&Change<'_, T>, &mut Vec<Key>) + Send + Sync + 'static) {
         let notices = notices.clone();
         let route: Route<T> = Box::new(route);
         let mut subscribers = self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
-        // What changes from here on waits for the lock and is told then.
+        // Changes from here on wait for the lock and are notified afterwards.
         let mut keys = Vec::new();
         for entry in self.snapshot().objects.iter() {
             route(&Change { key: &entry.key, old: None, new: Some(&entry.value) }, &mut keys);

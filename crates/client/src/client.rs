@@ -1,4 +1,4 @@
-//! The verbs of the API: makes requests, retries what may be retried, and reads answers.
+//! API client: the verbs of the API, retries, and response parsing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,30 +22,29 @@ use crate::target::Target;
 use crate::transport::{Body, Https, LongLived, Transport, TransportError};
 use crate::watch::Watch;
 
-/// How a client behaves, whoever it speaks to.
+/// The settings of a client, independent of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What it calls itself.
     pub user_agent: String,
-    /// Requests a second; zero for no limit.
+    /// Requests per second; zero for no limit.
     pub qps: f32,
-    /// Requests at once before the rate counts.
+    /// Burst of requests above the rate.
     pub burst: u32,
-    /// How long an answer may take, watches excepted. The server gives up after a minute.
+    /// Request timeout, except for watches. The server's own timeout is a minute.
     pub request_timeout: Duration,
-    /// How often a request is sent at most, if the server asks to try again or cannot be reached.
+    /// Maximum attempts if the server sends Retry-After or cannot be reached.
     pub attempts_max: u32,
-    /// Waits between attempts, if the server does not say how long.
+    /// Back-off between attempts without Retry-After.
     pub backoff: Backoff,
-    /// The longest that the server may ask to wait; if it asks for longer, the caller is told.
+    /// Maximum Retry-After that is honoured. A longer one is returned as an error.
     pub retry_after_max: Duration,
-    /// The largest answer.
+    /// Maximum response size.
     pub answer_bytes_max: usize,
-    /// The largest event of a watch.
+    /// Maximum size of a watch event.
     pub event_bytes_max: usize,
 }
 
-/// A client of the API server. Clones share limits and connections.
+/// A client of the API server. Clones share rate limit and connections.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
@@ -57,7 +56,7 @@ struct Shared {
     form: Form,
 }
 
-/// What of an object the server sends.
+/// The requested representation of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Whole,
@@ -65,7 +64,7 @@ enum Form {
 }
 
 impl Form {
-    /// What is asked for where one object, or a list, is the answer.
+    /// Returns the Accept header for an object or a list.
     const fn accept(self, list: bool) -> Option<&'static str> {
         match (self, list) {
             (Self::Whole, _) => None,
@@ -78,17 +77,17 @@ impl Form {
 /// One page of objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct List {
-    /// The version of the store that the list shows.
+    /// The resourceVersion of the list.
     pub resource_version: String,
-    /// Where the next page starts; empty if this is the last.
+    /// The continue token of the next page; empty if this is the last.
     pub continue_token: String,
-    /// How many objects come after this page, if that is known.
+    /// The remaining item count, if known.
     pub remaining: Option<i64>,
-    /// The objects, each with its kind and version.
+    /// The objects, each with kind and apiVersion.
     pub items: Vec<Value>,
 }
 
-/// How long after the time-out that it was asked for a watch is still waited for.
+/// Grace period after the requested watch timeout.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 
 impl Default for Settings {
@@ -101,16 +100,16 @@ impl Default for Settings {
             attempts_max: 10,
             backoff: Backoff { first: Duration::from_millis(100), max: Duration::from_secs(5) },
             retry_after_max: Duration::from_secs(30),
-            // 41 MB are 7,200 pods; a hundred thousand of them in one answer is more than anyone should ask for.
+            // 41 MB hold 7,200 pods, so the limit allows lists of nearly a hundred thousand pods.
             answer_bytes_max: 512 << 20,
-            // A request is 3 MiB at most, and an object is not much more with what the server adds.
+            // A request body is limited to 3 MiB, and the server adds little to an object.
             event_bytes_max: 16 << 20,
         }
     }
 }
 
 impl Client {
-    /// A client that sends by `transport`.
+    /// Creates a client that sends through `transport`.
     pub fn new(transport: Arc<dyn Transport>, settings: Settings) -> Result<Self, Error> {
         let user_agent = HeaderValue::from_str(&settings.user_agent).map_err(http::Error::from)?;
         let limit = Limit::new(settings.qps, settings.burst);
@@ -118,7 +117,7 @@ impl Client {
         Ok(Self(Arc::new(Shared { transport, settings, limit, headers, form: Form::Whole })))
     }
 
-    /// A client of the server that a configuration names.
+    /// Creates a client of the server in a configuration.
     pub fn connect(config: &Config, settings: Settings) -> Result<Self, Error> {
         let client = Self::new(Arc::new(Https::new(config.clone())?), settings)?;
         match &config.impersonate {
@@ -127,7 +126,7 @@ impl Client {
         }
     }
 
-    /// The same client acting on behalf of someone else, with a limit of its own.
+    /// Returns a client that impersonates a user, with a separate rate limit.
     pub fn impersonating(&self, who: &Impersonate) -> Result<Self, Error> {
         let value = |text: &str| HeaderValue::from_str(text).map_err(http::Error::from);
         let mut headers: Vec<_> =
@@ -152,7 +151,7 @@ impl Client {
         Ok(Self(Arc::new(Shared { transport, settings, limit, headers, form: self.0.form })))
     }
 
-    /// The same client asking for metadata only where it reads, with a limit of its own.
+    /// Returns a client that reads metadata only (PartialObjectMetadata), with a separate rate limit.
     #[must_use]
     pub fn metadata_only(&self) -> Self {
         let (settings, headers) = (self.0.settings.clone(), self.0.headers.clone());
@@ -180,7 +179,7 @@ impl Client {
         List::read(answer, target.resource)
     }
 
-    /// Reads all objects, in pages of `limit` if that is not zero.
+    /// Reads all objects, in pages of `limit` if it is not zero.
     pub async fn list_all(&self, target: &Target<'_>, options: &ListOptions) -> Result<List, Error> {
         let mut options = options.clone();
         let mut all = List::default();
@@ -192,18 +191,17 @@ impl Client {
                 return Ok(all);
             }
             options.continue_token = page.continue_token;
-            // The token says which version it is about.
+            // The continue token contains the version.
             options.resource_version.clear();
             options.resource_version_match = None;
         }
     }
 
-    /// Starts a watch.
     pub async fn watch(&self, target: &Target<'_>, options: &WatchOptions) -> Result<Watch, Error> {
         self.watch_as(target, options, None).await
     }
 
-    /// Starts a watch whose objects may come as they are.
+    /// Starts a watch that may receive shared objects of a server in this process.
     pub(crate) async fn watch_as(
         &self,
         target: &Target<'_>,
@@ -232,25 +230,25 @@ impl Client {
         self.value(Method::POST, target, path, Some(("application/json", object))).await
     }
 
-    /// Replaces an object or a subresource. If the object states a version, only that one is replaced.
+    /// Replaces an object or a subresource. A resourceVersion in the object is a precondition.
     pub async fn update(&self, target: &Target<'_>, object: &Value, options: &WriteOptions) -> Result<Value, Error> {
         let path = options.query().after(target.object_path()?);
         self.value(Method::PUT, target, path, Some(("application/json", object))).await
     }
 
-    /// Changes an object or a subresource.
+    /// Patches an object or a subresource.
     pub async fn patch(&self, target: &Target<'_>, patch: &Patch, options: &WriteOptions) -> Result<Value, Error> {
         let path = options.query().after(target.object_path()?);
         self.value(Method::PATCH, target, path, Some((patch.content_type(), patch.value()))).await
     }
 
-    /// Deletes an object. The answer is the object if it is still there or was just now, or else a `Status`.
+    /// Deletes an object. The response is the object, or a `Status` if it no longer exists.
     pub async fn delete(&self, target: &Target<'_>, options: &DeleteOptions) -> Result<Value, Error> {
         let body = options.body();
         self.value(Method::DELETE, target, target.object_path()?, Some(("application/json", &body))).await
     }
 
-    /// Deletes all objects that a list would show.
+    /// Deletes all objects that a list would return.
     pub async fn delete_collection(
         &self,
         target: &Target<'_>,
@@ -261,7 +259,7 @@ impl Client {
         self.value(Method::DELETE, target, path, Some(("application/json", &options.body()))).await
     }
 
-    /// Sends a request as it is, with the client's headers where it has none of its own, and gives back whatever comes.
+    /// Sends a request unchanged, except for the client's default headers, and returns the response unchecked.
     pub async fn raw(&self, mut request: Request<Bytes>) -> Result<Response<Body>, Error> {
         let own = request.headers().clone();
         for (name, value) in self.0.headers.iter().filter(|(name, _)| !own.contains_key(name)) {
@@ -318,7 +316,7 @@ impl Client {
         Ok(request.body(bytes)?)
     }
 
-    /// Sends until there is an answer that does not ask to try again, or until it is enough.
+    /// Sends a request with retries until a response without Retry-After or the maximum attempts.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Error> {
         let settings = &self.0.settings;
         let mut waits = settings.backoff.waits();
@@ -330,7 +328,7 @@ impl Client {
             let sent = tokio::time::timeout(settings.request_timeout, sending).await;
             let answer = sent.map_err(|_| Error::Timeout(settings.request_timeout))?;
             let wait = match &answer {
-                // Nothing was sent, so that nothing can be done twice.
+                // No request was sent, so a retry cannot execute it twice.
                 Err(TransportError::Connect { .. }) => Some(waits.next_wait()),
                 Err(_) => None,
                 Ok(response) => asked_to_wait(response).filter(|wait| *wait <= settings.retry_after_max),
@@ -384,7 +382,7 @@ impl Client {
             if first.len() + rest.len() + bytes.len() > settings.answer_bytes_max {
                 return Err(AnswerError::TooLarge(settings.answer_bytes_max).into());
             }
-            // An answer in one piece, as it comes inside a process, is not copied.
+            // A body in one piece, as within a process, is not copied.
             if first.is_empty() && rest.is_empty() {
                 first = bytes;
             } else {
@@ -399,7 +397,7 @@ impl Client {
 }
 
 impl List {
-    /// The objects as a type.
+    /// Returns the objects as a type.
     pub fn items_as<T: DeserializeOwned>(&self) -> Result<Vec<T>, Error> {
         let items: Result<Vec<T>, _> = self.items.iter().map(bridge::from_value).collect();
         Ok(items.map_err(AnswerError::from)?)
@@ -408,7 +406,7 @@ impl List {
     fn read(mut answer: Value, resource: &Resource) -> Result<Self, Error> {
         let kind = answer.str_at(&["kind"]).unwrap_or_default();
         let Some(item_kind) = kind.strip_suffix("List").map(str::to_owned) else {
-            return Err(AnswerError::Unexpected(format!("a list of {resource} came as kind {kind:?}")).into());
+            return Err(AnswerError::Unexpected(format!("the list of {resource} has kind {kind:?}")).into());
         };
         let meta = |field| answer.str_at(&["metadata", field]).unwrap_or_default().to_owned();
         let (resource_version, continue_token) = (meta("resourceVersion"), meta("continue"));
@@ -418,7 +416,7 @@ impl List {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
         };
-        // The server leaves out of each item what the list says for all of them.
+        // The server omits kind and apiVersion of the items.
         for item in items.iter_mut().filter_map(Value::as_object_mut) {
             item.get_or_insert_with("apiVersion", || api_version.as_str().into());
             item.get_or_insert_with("kind", || item_kind.as_str().into());
@@ -427,7 +425,7 @@ impl List {
     }
 }
 
-/// What the server asks for, if it did nothing but ask.
+/// Returns Retry-After of a 429 or 5xx response.
 fn asked_to_wait(response: &Response<Body>) -> Option<Duration> {
     let busy = response.status() == StatusCode::TOO_MANY_REQUESTS || response.status().is_server_error();
     busy.then(|| retry_after(response)).flatten()

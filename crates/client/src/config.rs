@@ -1,4 +1,4 @@
-//! Where the API server is, how to trust it and who to be: as a value, from a kubeconfig, or as a pod finds it.
+//! Client configuration: server, TLS and credentials, from a kubeconfig or a pod's environment.
 
 mod kubeconfig;
 
@@ -13,119 +13,105 @@ use machinery::Value;
 pub use crate::transport::Secret;
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 
-/// How to reach an API server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `https://host:6443`, perhaps with a path.
+    /// `https://host:6443`, with an optional path.
     pub server: Uri,
-    /// The namespace of those who name none.
+    /// The default namespace.
     pub namespace: String,
-    /// Whom to trust, and the certificate to show.
+    /// The CA and the client certificate.
     pub tls: Tls,
-    /// Who to be, apart from the certificate.
+    /// The credential in addition to the client certificate.
     pub credential: Credential,
-    /// An HTTP proxy to go through.
+    /// The URL of an HTTP proxy.
     pub proxy: Option<Uri>,
-    /// On whose behalf to act.
     pub impersonate: Option<Impersonate>,
 }
 
-/// How to make connections secret and sure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who vouches for the server; whom the system trusts if absent.
+    /// The CA certificates; the system's if `None`.
     pub certificate_authority: Option<Pem>,
-    /// Take any server for the right one.
+    /// Accept any server certificate.
     pub insecure_skip_verify: bool,
-    /// The name that the server's certificate must have, if it is not the host in the address.
+    /// The expected name in the server's certificate, if it is not the host of the URL.
     pub server_name: Option<String>,
-    /// The certificate to show, and its key.
+    /// The client certificate and its key.
     pub client: Option<(Pem, Pem)>,
 }
 
-/// Certificates or a key in PEM. A file is read again when it was written again.
+/// Certificates or a key in PEM. A file is reloaded when it changes.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Pem {
-    /// The text itself.
     Inline(Bytes),
-    /// A file that holds it.
     File(PathBuf),
 }
 
-/// How to show who we are.
 #[derive(Clone, Debug, Default)]
 pub enum Credential {
-    /// Not at all, or by certificate.
+    /// No credential, or the client certificate only.
     #[default]
     None,
-    /// By a token.
+    /// A bearer token.
     Token(Secret),
-    /// By a token that a file holds, read again when the file was written again.
+    /// A bearer token from a file, which is reloaded when it changes.
     TokenFile {
-        /// The file.
         path: PathBuf,
-        /// What to show if there is no file.
+        /// The token if the file does not exist.
         fallback: Option<Secret>,
     },
-    /// By name and password, for proxies that want them.
+    /// Basic authentication, for proxies that require it.
     Basic {
-        /// The name.
         username: String,
-        /// The password.
+        /// Never part of a log or message.
         password: Secret,
     },
-    /// By what a program prints.
+    /// A credential plugin.
     Exec(Exec),
 }
 
-/// A program that prints credentials.
+/// A credential plugin: an executable that prints an ExecCredential.
 #[derive(Clone, Debug, Default)]
 pub struct Exec {
     /// `client.authentication.k8s.io/v1` or `v1beta1`.
     pub api_version: String,
-    /// The program.
     pub command: PathBuf,
-    /// Its arguments.
     pub args: Vec<String>,
-    /// What its environment has besides ours.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// What to tell people who do not have it.
+    /// The message for users if the executable is missing.
     pub install_hint: String,
-    /// Whether it is told about the cluster.
+    /// Whether the plugin receives the cluster information.
     pub provide_cluster_info: bool,
-    /// Whether it may talk to a person.
+    /// Whether the plugin may use the terminal.
     pub interactive: Interactive,
-    /// What the cluster's configuration holds for it; `null` for nothing.
+    /// The plugin's configuration in the cluster's extension; `null` for none.
     pub cluster_config: Value,
 }
 
-/// Whether a credential plug-in may use standard input.
+/// Whether a credential plugin may use standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interactive {
-    /// It never does.
     Never,
-    /// It does if there is a terminal.
+    /// If standard input is a terminal.
     #[default]
     IfAvailable,
-    /// It cannot do without.
+    /// The plugin fails without a terminal.
     Always,
 }
 
-/// On whose behalf requests are made.
+/// The impersonated user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonate {
-    /// The name of the user.
     pub user: String,
-    /// The identifier of the user, empty if there is none.
+    /// The UID; empty for none.
     pub uid: String,
-    /// The groups.
     pub groups: Vec<String>,
-    /// What else is to be known of the user.
     pub extra: Vec<(String, Vec<String>)>,
 }
 
 impl Config {
-    /// A server without credentials that the system's certificate authorities vouch for.
+    /// Returns a configuration without credentials that trusts the system's CAs.
     pub fn new(server: Uri) -> Self {
         Self {
             server,
@@ -137,7 +123,8 @@ impl Config {
         }
     }
 
-    /// What a pod is given: a host and a port in its environment, and in `directory` the files of its service account.
+    /// Returns the in-cluster configuration: host and port from the environment, and the service account files in
+    /// `directory`.
     pub fn in_cluster(host: &str, port: &str, directory: &Path) -> Result<Self, InClusterError> {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let server = format!("https://{host}:{port}");
@@ -157,24 +144,22 @@ impl Config {
     }
 }
 
-/// Why a process does not find a cluster around it.
 #[derive(Debug, thiserror::Error)]
 pub enum InClusterError {
-    /// Host and port are no address.
-    #[error("{server:?} is no address of a server")]
+    /// Host and port are not a valid address.
+    #[error("{server:?} is not a valid server address")]
     Server {
-        /// What they make.
+        /// The resulting URL.
         server: String,
-        /// Why.
         source: http::uri::InvalidUri,
     },
-    /// There is no token, so that this is no pod with a service account.
-    #[error("there is no service account token at {0}")]
+    /// The token file does not exist, so the process is not in a pod with a service account.
+    #[error("no service account token at {0}")]
     NoToken(PathBuf),
 }
 
 impl Tls {
-    /// All certificates and keys.
+    /// Returns all certificates and keys.
     pub fn sources(&self) -> impl Iterator<Item = &Pem> {
         let client = self.client.iter().flat_map(|(certificate, key)| [certificate, key]);
         self.certificate_authority.iter().chain(client)
@@ -189,7 +174,7 @@ impl Pem {
         }
     }
 
-    /// What to call it in an error: its file, or what it is for.
+    /// Returns a description for errors: the file, or `what`.
     pub(crate) fn describe(&self, what: &str) -> String {
         match self {
             Self::Inline(_) => what.to_owned(),
@@ -197,7 +182,7 @@ impl Pem {
         }
     }
 
-    /// The contents as a `-data` field carries them; `None` if the file cannot be read.
+    /// Returns the contents in base64, as in a `-data` field; `None` if the file cannot be read.
     pub(crate) fn base64(&self) -> Option<String> {
         match self {
             Self::Inline(bytes) => Some(BASE64.encode(bytes)),

@@ -1,4 +1,4 @@
-//! Which kinds the server has, by its aggregated discovery: two requests, however many groups there are.
+//! Aggregated discovery: all kinds of the server in two requests.
 
 use std::collections::BTreeSet;
 
@@ -14,30 +14,28 @@ use crate::transport::TransportError;
 use crate::{Body, Client};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// Ten thousand kinds, with room to spare.
+/// Maximum response size, enough for more than ten thousand kinds.
 const BYTES_MAX: usize = 64 << 20;
 
 /// One version of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Where it is found.
     pub resource: Resource,
-    /// What can be done with it.
     pub verbs: Vec<Str>,
-    /// Whether no other version of it comes before this one.
+    /// Whether this is the preferred version of the kind.
     pub preferred: bool,
 }
 
-/// What the server has.
+/// The result of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovered {
     /// Every version of every kind.
     pub served: Vec<Served>,
-    /// Groups and versions whose own server does not answer: what they have is not known.
+    /// Group versions whose aggregated server does not respond, so that their kinds are unknown.
     pub stale: Vec<String>,
 }
 
-/// Asks the server what it has.
+/// Requests the kinds of the server.
 pub async fn discover(client: &Client) -> Result<Discovered, Error> {
     let mut discovered = Discovered::default();
     for path in ["/api", "/apis"] {
@@ -45,11 +43,11 @@ pub async fn discover(client: &Client) -> Result<Discovered, Error> {
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(AGGREGATED));
         let response = client.raw(request).await?;
         if !response.status().is_success() {
-            return Err(AnswerError::Unexpected(format!("discovery was answered with {}", response.status())).into());
+            return Err(AnswerError::Unexpected(format!("discovery failed with status {}", response.status())).into());
         }
         let answer = json::parse(&collect(response.into_body()).await?).map_err(AnswerError::from)?;
         if answer.str_at(&["kind"]) != Some("APIGroupDiscoveryList") {
-            return Err(AnswerError::Unexpected("the server has no aggregated discovery".to_owned()).into());
+            return Err(AnswerError::Unexpected("the server does not support aggregated discovery".to_owned()).into());
         }
         discovered.read(&answer);
     }
@@ -111,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_version_that_has_a_kind_is_the_preferred_one() {
+    fn the_first_version_with_a_kind_is_preferred() {
         let resource = |plural: &str, kind: &str| {
             value!({"resource": plural, "scope": "Namespaced", "responseKind": {"kind": kind}, "verbs": ["list"],
                 "subresources": [{"subresource": "status"}]})

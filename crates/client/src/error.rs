@@ -1,4 +1,4 @@
-//! How a request fails, and what a caller can make of it.
+//! Request errors and their classification.
 
 use std::time::Duration;
 
@@ -8,51 +8,46 @@ use machinery::{bridge, json};
 use crate::target::TargetError;
 use crate::transport::TransportError;
 
-/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server refused it.
+    /// The server rejected the request.
     #[error(transparent)]
     Status(Box<Status>),
-    /// There is no such path.
-    #[error("the request has no path")]
+    /// The target has no valid path.
+    #[error("the request target is invalid")]
     Target(#[from] TargetError),
-    /// The request is none that HTTP can carry.
-    #[error("the request cannot be written")]
+    /// The request is not valid HTTP.
+    #[error("the request is not valid HTTP")]
     Request(#[from] http::Error),
-    /// The request or the answer did not get through.
     #[error("the API server cannot be reached")]
     Transport(#[from] TransportError),
-    /// No answer came in time. The request may have had an effect.
-    #[error("the API server did not answer within {0:?}")]
+    /// No response arrived in time. The request may have had an effect.
+    #[error("the API server did not respond within {0:?}")]
     Timeout(Duration),
-    /// The server answered something that cannot be read.
-    #[error("the answer of the API server cannot be read")]
+    #[error("failed to parse the response of the API server")]
     Answer(#[from] AnswerError),
 }
 
-/// Why an answer cannot be read.
+/// A response cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// It is no JSON.
     #[error("not JSON")]
     Syntax(#[from] json::Error),
-    /// It does not have the shape of the type that the caller asked for.
+    /// The response does not match the requested type.
     #[error("not of the expected type")]
     Type(#[from] bridge::Error),
-    /// It is larger than this client takes.
+    /// The response exceeds the maximum size.
     #[error("larger than {0} bytes")]
     TooLarge(usize),
-    /// It is JSON, but not what was asked for.
+    /// The response is JSON of an unexpected form.
     #[error("{0}")]
     Unexpected(String),
-    /// It ended in the middle of an event.
     #[error("the stream ends in the middle of an event")]
     Truncated,
 }
 
 impl Error {
-    /// The server's own words, if it was the server that refused.
+    /// Returns the server's Status, if the server rejected the request.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) => Some(status),
@@ -60,37 +55,34 @@ impl Error {
         }
     }
 
-    /// The object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.is(&Reason::NotFound)
     }
 
-    /// The object is not as the caller believed: observe it again.
+    /// Whether the object changed since it was read. The caller must read it again.
     pub fn is_conflict(&self) -> bool {
         self.is(&Reason::Conflict)
     }
 
-    /// The object exists already.
     pub fn is_already_exists(&self) -> bool {
         self.is(&Reason::AlreadyExists)
     }
 
-    /// The object is not valid; the same request will fail again.
+    /// Whether the object is invalid. The same request fails again.
     pub fn is_invalid(&self) -> bool {
         self.is(&Reason::Invalid)
     }
 
-    /// The caller may not do this.
     pub fn is_forbidden(&self) -> bool {
         self.is(&Reason::Forbidden)
     }
 
-    /// The version asked for is no longer kept: list again.
+    /// Whether the requested version was compacted. The caller must list again.
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(|status| status.is(&Reason::Expired) || status.is(&Reason::Gone))
     }
 
-    /// When the server asks to try again.
+    /// Returns the delay until the server allows a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         self.status()?.retry_after_seconds().map(|seconds| Duration::from_secs(seconds.into()))
     }

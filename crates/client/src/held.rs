@@ -1,8 +1,8 @@
-//! Objects that a server in the same process tells a watch as they are, so that all who follow them hold the same ones.
+//! Watch events of a server in the same process: objects are passed without serialization and shared by all caches.
 //!
 //! ```text
-//!   request with [`Lean`] ──> server over the network: knows nothing of it, and its bytes are read
-//!                        └──> server in this process: [`Objects`] or [`Answered`] in its answer, the body for what fails
+//!   request with [`Lean`] ──> server over the network: ignores it, the body is parsed
+//!                        └──> server in this process: [`Objects`] or [`Answered`] in the response, errors in the body
 //! ```
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,46 +14,44 @@ use tokio::sync::mpsc;
 
 use crate::watch::Event;
 
-/// Objects under way to a cache: as many as keep both sides busy.
+/// Channel capacity, enough to keep both sides busy.
 const OBJECTS_MAX: usize = 64;
 
-/// An object without who manages its fields, which is a third of it. Nobody changes it, so anybody may hold it.
+/// An immutable object without managedFields (about a third of its size), shared by all caches of this process.
 pub type Held = Arc<Entry<Value>>;
 
-/// An extension of a request whose answer may be objects as they are.
+/// Request extension: the response may contain shared objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Lean;
 
-/// An extension of the answer to such a request: where the objects come.
+/// Response extension for a watch: the channel of the objects.
 #[derive(Clone)]
 pub struct Objects(Arc<Mutex<Option<mpsc::Receiver<News>>>>);
 
-/// An extension of the answer to any other such request: the object itself, in the place of a body.
+/// Response extension for other requests: the object instead of a body.
 #[derive(Clone, Debug)]
 pub struct Answered(pub Value);
 
-/// What a cache is told.
+/// An event for a cache.
 #[derive(Debug)]
 pub enum News {
-    /// An object is new, or changed.
+    /// An object was added or modified.
     Is(Held),
-    /// An object is gone, since a version.
+    /// An object was deleted.
     Gone {
-        /// Which.
         key: Key,
-        /// The version.
+        /// The revision of the deletion.
         revision: u64,
     },
-    /// Everything up to this version was told.
+    /// All events up to this version were sent.
     Bookmark {
-        /// The version.
         resource_version: String,
-        /// All that was there at the beginning has been told.
+        /// All initial events were sent.
         initial_events_end: bool,
     },
 }
 
-/// An object as it may be held.
+/// Returns an entry without managedFields.
 pub fn held(mut object: Value) -> Held {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove("managedFields");
@@ -62,20 +60,20 @@ pub fn held(mut object: Value) -> Held {
 }
 
 impl Objects {
-    /// A way for objects: where they are put in, and what goes along with the answer.
+    /// Returns a sender, and the extension for the response.
     pub fn channel() -> (mpsc::Sender<News>, Self) {
         let (sender, receiver) = mpsc::channel(OBJECTS_MAX);
         (sender, Self(Arc::new(Mutex::new(Some(receiver)))))
     }
 
-    /// Where they come out; for the first who asks.
+    /// Returns the receiver at the first call.
     pub(crate) fn take(&self) -> Option<mpsc::Receiver<News>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl News {
-    /// The same as an event that was read, with its object made by `make`.
+    /// Converts a parsed event with `make`.
     pub(crate) fn of(event: Event, make: impl FnOnce(Value) -> Held) -> Self {
         match event {
             Event::Added(object) | Event::Modified(object) => Self::Is(make(object)),

@@ -1,8 +1,8 @@
-//! How every component speaks to the API server: verbs, watches and shared caches over one transport.
+//! Kubernetes API client of all components: verbs, watches and shared caches over one transport.
 //!
-//! A [`Client`] makes requests of verbs and objects, retries what may be retried and reads answers. What carries a request is a
-//! [`Transport`]: [`Https`] over the network, or [`InProcess`] as a call of a function in the same process. A [`cache`]
-//! keeps the objects of a kind, fed by one watch, for any number of readers.
+//! A [`Client`] sends requests, retries them if allowed, and parses responses. A [`Transport`] carries requests:
+//! [`Https`] over the network, or [`InProcess`] as a function call in the same process. A [`cache`] holds the objects
+//! of a kind, maintained by one watch, for any number of readers.
 
 pub mod backoff;
 pub mod cache;

@@ -1,11 +1,11 @@
-//! How many requests a second a client makes at most: a bucket that fills by rate and holds a burst.
+//! Client-side rate limit: a token bucket with rate and burst.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A token bucket. Whoever comes when it is empty waits for its turn, in the order of coming.
+/// A token bucket. Callers wait in FIFO order when it is empty.
 pub struct Limit {
     per_second: f64,
     burst: f64,
@@ -13,13 +13,13 @@ pub struct Limit {
 }
 
 struct State {
-    /// Below zero by the number of those who wait.
+    /// Negative by the number of waiting callers.
     tokens: f64,
     at: Instant,
 }
 
 impl Limit {
-    /// So many a second and so many at once; `None` if the rate is no limit.
+    /// Returns a bucket with a rate and a burst; `None` if the rate means no limit.
     pub fn new(per_second: f32, burst: u32) -> Option<Self> {
         let burst = f64::from(burst.max(1));
         let state = Mutex::new(State { tokens: burst, at: Instant::now() });
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
+    async fn a_burst_passes_immediately_and_the_rest_at_the_rate() {
         let limit = Limit::new(10.0, 3).unwrap();
         let start = Instant::now();
         let waits: Vec<_> = (0..5).map(|_| limit.take(start).as_millis()).collect();
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_is_no_limit() {
+    fn a_rate_of_zero_means_no_limit() {
         assert!(Limit::new(0.0, 10).is_none());
     }
 }

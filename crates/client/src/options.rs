@@ -1,4 +1,4 @@
-//! What a caller may ask of each verb, and the query parameters and bodies that say so.
+//! Options of the API verbs as query parameters and bodies.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,109 +6,101 @@ use std::time::Duration;
 use machinery::{Object, Value};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Which objects a list holds, how many, and how fresh they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// A condition on labels; empty for none.
+    /// Empty for all labels.
     pub label_selector: String,
-    /// A condition on fields; empty for none.
+    /// Empty for all fields.
     pub field_selector: String,
-    /// At most so many in one answer; zero for all.
+    /// Maximum objects per response; zero for all.
     pub limit: u32,
-    /// Where the answer before this one ended.
+    /// The continue token of the previous response.
     pub continue_token: String,
-    /// A version of the store; empty for the newest.
+    /// Empty for the newest version.
     pub resource_version: String,
-    /// How the version counts.
     pub resource_version_match: Option<VersionMatch>,
 }
 
-/// How a list relates to the version asked for.
+/// The relation of a list to the requested version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// Exactly this one.
     Exact,
-    /// This one or a newer one.
     NotOlderThan,
 }
 
-/// Which changes a watch tells, and from when on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// A condition on labels; empty for none.
+    /// Empty for all labels.
     pub label_selector: String,
-    /// A condition on fields; empty for none.
+    /// Empty for all fields.
     pub field_selector: String,
-    /// Tell what came after this version; empty for the state at some version and what came after.
+    /// Send events after this version. If empty, the state at some version comes first.
     pub resource_version: String,
-    /// Tell the version reached now and then, even if nothing changed.
+    /// Send bookmarks, which report the reached version even without changes.
     pub bookmarks: bool,
-    /// Tell all objects first, then a bookmark that says so. Implies bookmarks.
+    /// Send all objects first, then a bookmark that marks their end. Implies bookmarks.
     pub send_initial_events: bool,
-    /// The server ends the watch after this long; its choice if absent.
+    /// The server closes the watch after this duration; the server's default if `None`.
     pub timeout: Option<Duration>,
 }
 
-/// How a create, an update or a patch is made.
+/// Options of create, update and patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Go all the way but do not store.
+    /// Process the request without storing the result.
     pub dry_run: bool,
-    /// Who owns the fields that are set; empty to be named after the client.
+    /// The manager of the written fields; empty for a name derived from the user agent.
     pub field_manager: String,
-    /// Take fields away from other managers; only for an apply.
+    /// Take over fields of other managers; only for apply.
     pub force: bool,
-    /// What becomes of unknown and repeated fields.
+    /// The handling of unknown and duplicate fields.
     pub field_validation: Option<FieldValidation>,
 }
 
-/// What the server does about unknown and repeated fields.
+/// The handling of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drop them.
     Ignore,
-    /// Drop them and warn.
+    /// Drop the fields and return a warning.
     Warn,
-    /// Refuse the request.
+    /// Reject the request.
     Strict,
 }
 
-/// A patch and its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
     /// RFC 6902: a list of operations.
     Json(Value),
     /// RFC 7386: a tree in which `null` removes.
     Merge(Value),
-    /// A merge that knows which lists are sets and maps.
+    /// Strategic merge patch, which merges lists by their merge keys.
     Strategic(Value),
     /// Server-side apply: the fields that the manager wants to own.
     Apply(Value),
 }
 
-/// How a delete is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// How long the object may take to stop; its own choice if absent.
+    /// Grace period in seconds; the object's default if `None`.
     pub grace_seconds: Option<u32>,
-    /// What becomes of the objects it owns; the kind's choice if absent.
+    /// Propagation to dependents; the kind's default if `None`.
     pub propagation: Option<Propagation>,
-    /// Delete only this very object.
+    /// Precondition: the UID of the object.
     pub uid: Option<String>,
-    /// Delete only this version of it.
+    /// Precondition: the resourceVersion of the object.
     pub resource_version: Option<String>,
-    /// Go all the way but do not delete.
+    /// Process the request without deleting.
     pub dry_run: bool,
 }
 
-/// What becomes of the objects that a deleted object owns.
+/// The handling of dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay and lose their owner.
+    /// Dependents are kept without the owner reference.
     Orphan,
-    /// They are deleted after it.
+    /// Dependents are deleted after the owner.
     Background,
-    /// They are deleted before it.
+    /// Dependents are deleted before the owner.
     Foreground,
 }
 
@@ -173,7 +165,7 @@ impl Patch {
             Self::Json(_) => "application/json-patch+json",
             Self::Merge(_) => "application/merge-patch+json",
             Self::Strategic(_) => "application/strategic-merge-patch+json",
-            // JSON is YAML.
+            // JSON is valid YAML.
             Self::Apply(_) => "application/apply-patch+yaml",
         }
     }
@@ -186,7 +178,7 @@ impl Patch {
 }
 
 impl DeleteOptions {
-    /// Deletes only the object with this identifier.
+    /// Returns options with the UID as precondition.
     pub fn of(uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), ..Self::default() }
     }
@@ -254,7 +246,7 @@ impl Query {
         }
     }
 
-    /// The path with the query after it.
+    /// Appends the query to a path.
     pub fn after(self, mut path: String) -> String {
         path.push_str(&self.0);
         path
@@ -268,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_become_the_parameters_that_the_api_documents() {
+    fn options_become_documented_query_parameters() {
         let list = ListOptions {
             label_selector: "app in (a,b)".into(),
             limit: 500,
@@ -290,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn preconditions_travel_in_the_body_of_a_delete() {
+    fn delete_preconditions_are_in_the_body() {
         let options = DeleteOptions {
             grace_seconds: Some(0),
             propagation: Some(Propagation::Foreground),

@@ -1,55 +1,49 @@
-//! What a request is about: a resource, perhaps a namespace, an object and a subresource; and the path that says so.
+//! Request targets: resource, namespace, name and subresource, and their path.
 
 use machinery::meta::Scope;
 use machinery::{Key, Resource, Str};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What stays as it is in a segment of a path: the unreserved characters, and what names of roles contain.
+/// Characters that are not escaped in a path segment: the unreserved ones, and those in names of roles.
 const SEGMENT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The resource.
     pub resource: &'a Resource,
-    /// The namespace; empty for all, or for a resource that has none.
+    /// The namespace; empty for all, or for a cluster-scoped resource.
     pub namespace: Str,
-    /// The object; empty for all.
+    /// The object name; empty for the collection.
     pub name: Str,
     /// `status`, `scale`, …; empty for the object itself.
     pub subresource: Str,
 }
 
-/// Why there is no path to a target.
+/// A target has no valid path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// A name that would mean another path.
-    #[error("{field} {value:?} cannot stand in a path")]
+    /// A segment would change the path.
+    #[error("{field} {value:?} is not a valid path segment")]
     Segment {
-        /// Which part of the target it is.
+        /// The part of the target.
         field: &'static str,
-        /// What it says.
         value: String,
     },
-    /// An object in a namespace is addressed without it.
-    #[error("{resource} {name:?} is addressed without its namespace")]
+    #[error("{resource} {name:?} requires a namespace")]
     NamespaceMissing {
-        /// The resource.
+        /// The plural name of the resource.
         resource: String,
-        /// The object.
         name: String,
     },
-    /// A namespace is given for a resource that has none.
-    #[error("{resource} are not in namespaces, yet {namespace:?} is given")]
+    #[error("{resource} are cluster-scoped, but namespace {namespace:?} is given")]
     NamespaceGiven {
-        /// The resource.
+        /// The plural name of the resource.
         resource: String,
-        /// The namespace.
         namespace: String,
     },
-    /// The verb needs a name.
-    #[error("the name of one of {0} is missing")]
+    /// The verb requires a name.
+    #[error("a name is required for {0}")]
     NameMissing(String),
 }
 
@@ -64,23 +58,20 @@ impl<'a> Target<'a> {
         Self { resource, namespace: namespace.into(), name: Str::default(), subresource: Str::default() }
     }
 
-    /// One object.
     pub fn object(resource: &'a Resource, key: &Key) -> Self {
         Self { name: key.name.clone(), ..Self::within(resource, key.namespace.clone()) }
     }
 
-    /// One object in a namespace.
     pub fn named(resource: &'a Resource, namespace: impl Into<Str>, name: impl Into<Str>) -> Self {
         Self { name: name.into(), ..Self::within(resource, namespace) }
     }
 
-    /// A subresource of it: `status`, `scale`, `binding`, `eviction`, `token`, ….
+    /// A subresource: `status`, `scale`, `binding`, `eviction`, `token`, ….
     #[must_use]
     pub fn subresource(self, subresource: impl Into<Str>) -> Self {
         Self { subresource: subresource.into(), ..self }
     }
 
-    /// The path of the request.
     pub fn path(&self) -> Result<String, TargetError> {
         let resource = self.resource;
         let mut path = String::with_capacity(96);
@@ -116,7 +107,7 @@ impl<'a> Target<'a> {
         Ok(path)
     }
 
-    /// The path of a request that must be about one object.
+    /// Returns the path of a request that requires a name.
     pub(crate) fn object_path(&self) -> Result<String, TargetError> {
         if self.name.is_empty() {
             return Err(TargetError::NameMissing(self.resource.to_string()));
@@ -125,7 +116,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Refuses what upstream refuses in a segment, so that no name leads to another object.
+/// Appends a segment. As upstream, rejects values that could lead to another object.
 fn push(path: &mut String, field: &'static str, value: &str) -> Result<(), TargetError> {
     if matches!(value, "" | "." | "..") || value.contains(['/', '%']) {
         return Err(TargetError::Segment { field, value: value.to_owned() });
@@ -143,7 +134,7 @@ mod tests {
     const ROLES: Resource = Resource::cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole");
 
     #[test]
-    fn a_target_has_the_path_that_the_api_documents() {
+    fn a_target_has_the_documented_path() {
         let check = |target: Target<'_>, path: &str| assert_eq!(target.path().unwrap(), path);
         check(Target::all(&PODS), "/api/v1/pods");
         check(Target::within(&PODS, "a"), "/api/v1/namespaces/a/pods");
@@ -154,15 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leads_out_of_its_place() {
+    fn names_cannot_change_the_path() {
         let check = |target: Target<'_>, why: &str| assert_eq!(target.path().unwrap_err().to_string(), why);
-        check(Target::named(&PODS, "a", ".."), "name \"..\" cannot stand in a path");
-        check(Target::named(&PODS, "a/b", "c"), "namespace \"a/b\" cannot stand in a path");
-        check(Target::named(&PODS, "a", "b%2Fc"), "name \"b%2Fc\" cannot stand in a path");
-        check(Target::named(&PODS, "", "b"), "pods \"b\" is addressed without its namespace");
+        check(Target::named(&PODS, "a", ".."), "name \"..\" is not a valid path segment");
+        check(Target::named(&PODS, "a/b", "c"), "namespace \"a/b\" is not a valid path segment");
+        check(Target::named(&PODS, "a", "b%2Fc"), "name \"b%2Fc\" is not a valid path segment");
+        check(Target::named(&PODS, "", "b"), "pods \"b\" requires a namespace");
         check(
             Target::within(&ROLES, "a"),
-            "clusterroles.rbac.authorization.k8s.io are not in namespaces, yet \"a\" is given",
+            "clusterroles.rbac.authorization.k8s.io are cluster-scoped, but namespace \"a\" is given",
         );
     }
 }

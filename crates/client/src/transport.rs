@@ -1,4 +1,4 @@
-//! What carries a request to the API server and its answer back: one trait, over the network or inside the process.
+//! Transports of API requests: over the network or within the process.
 
 mod connect;
 mod credentials;
@@ -24,51 +24,48 @@ pub use https::Https;
 pub use in_process::InProcess;
 pub use tls::{ClientCertificate, Stamp, TlsError, client_config};
 
-/// Any failure of a lower layer.
+/// Any error of a lower layer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// The body of an answer, which may not end.
+/// The body of a response, which may be unbounded.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
-/// An answer that is still to come.
+/// A pending response.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<http::Response<Body>, TransportError>> + Send + 'a>>;
 
-/// Carries requests, each as the identity that the transport was made with.
+/// Sends requests with the identity of the transport.
 ///
-/// The URI of a request has a path and a query only: where the server is, the transport knows.
+/// The URI of a request has only a path and a query. The transport knows the server.
 pub trait Transport: Send + Sync + 'static {
-    /// Carries one request. Dropping the answer, or its body, abandons the request.
+    /// Sends one request. Dropping the future or the response body cancels the request.
     fn send(&self, request: http::Request<Bytes>) -> Answer<'_>;
 }
 
-/// An extension of requests whose answer does not end by itself, such as watches.
+/// Extension of requests with unbounded responses, such as watches.
 #[derive(Clone, Copy, Debug)]
 pub struct LongLived;
 
-/// Why a request or its answer did not get through.
+/// A request or its response was not transmitted.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// There is no connection, so that the request had no effect.
+    /// There is no connection, so the request had no effect.
     #[error("cannot connect to {server}")]
     Connect {
-        /// Where to.
+        /// The address of the server.
         server: String,
-        /// Why not.
         source: BoxError,
     },
     /// The connection broke. The request may have had an effect.
     #[error("the connection broke")]
     Broken(#[source] BoxError),
-    /// Who we are cannot be shown.
     #[error("cannot obtain credentials")]
     Credentials(#[from] CredentialError),
-    /// The certificates or keys for TLS cannot be used.
+    /// The certificates or keys are not usable.
     #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
-    /// The request has a form that cannot be sent.
     #[error("the request cannot be sent")]
     Request(#[from] http::Error),
 }
 
-/// Makes the body of an answer from any body.
+/// Boxes any body as a response body.
 pub fn body<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -77,17 +74,16 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// A text that is never shown.
+/// A string that is never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text.
+    /// Returns the secret string.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! A watch as a stream of events, cut out of the bytes of an answer that does not end.
+//! Watch: a stream of events, parsed from the body of an unbounded response.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -13,35 +13,34 @@ use crate::error::{AnswerError, Error};
 use crate::held::{Held, News};
 use crate::transport::{Body, TransportError};
 
-/// The annotation of the bookmark after which a watch tells changes, not what was there before.
+/// The annotation of the bookmark after the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The object is new, or newly within what is watched.
+    /// The object was created, or now matches the selectors.
     Added(Value),
-    /// The object changed.
     Modified(Value),
-    /// The object is gone, or no longer within what is watched. This is its last state, at the version of its end.
+    /// The object was deleted, or no longer matches the selectors. The value is its last state, at the version of the
+    /// deletion.
     Deleted(Value),
-    /// Everything up to this version was told.
+    /// All events up to this version were sent.
     Bookmark {
-        /// The version.
         resource_version: String,
-        /// All that was there at the beginning has been told.
+        /// All initial events were sent.
         initial_events_end: bool,
     },
 }
 
-/// A running watch. It ends when it is dropped.
+/// A running watch, cancelled on drop.
 pub struct Watch {
     body: Body,
     frames: Frames,
-    /// A peer that vanished without a word ends no stream: we do, some time after the server should have.
+    /// Local timeout after the server's own: a vanished peer does not close the stream.
     deadline: Option<Instant>,
     ended: bool,
-    /// Where objects come as they are; the body then only tells what failed.
+    /// The channel of shared objects; the body then contains only errors.
     objects: Option<mpsc::Receiver<News>>,
 }
 
@@ -54,7 +53,7 @@ impl Watch {
         Self { objects, ..self }
     }
 
-    /// The next event for a cache, its object made by `make` unless it came as it is; otherwise as [`Watch::next`].
+    /// Like [`Watch::next`], for a cache: shared objects are passed through, parsed ones are converted by `make`.
     pub(crate) async fn news(&mut self, make: impl FnOnce(Value) -> Held) -> Option<Result<News, Error>> {
         if let Some(objects) = &mut self.objects {
             let news = match self.deadline {
@@ -64,15 +63,15 @@ impl Watch {
             if let Some(news) = news {
                 return Some(Ok(news));
             }
-            // What is left is why there are no more.
+            // The channel is closed. The body contains the error, if any.
             self.objects = None;
         }
         self.next().await.map(|event| event.map(|event| News::of(event, make)))
     }
 
-    /// The next event; `None` when the server has ended the watch. After an error there is nothing more.
+    /// Returns the next event; `None` after the server closed the watch. No events follow an error.
     ///
-    /// May be dropped and called again without losing an event.
+    /// Cancel safe: no event is lost.
     pub async fn next(&mut self) -> Option<Result<Event, Error>> {
         while !self.ended {
             match self.frames.next() {
@@ -102,7 +101,7 @@ impl Watch {
             match frame.transpose()?.map(http_body::Frame::into_data) {
                 None => return Ok(None),
                 Some(Ok(bytes)) => return Ok(Some(bytes)),
-                // Trailers say nothing that we want to know.
+                // Trailers are ignored.
                 Some(Err(_)) => {}
             }
         }
@@ -130,19 +129,19 @@ fn read(frame: &[u8]) -> Result<Event, Error> {
             }
         }
         "ERROR" => {
-            let unreadable = || AnswerError::Unexpected("a watch ended with an error that is no Status".to_owned());
+            let unreadable = || AnswerError::Unexpected("the error event of a watch is not a Status".to_owned());
             return Err(Status::from_value(&object).ok_or_else(unreadable)?.into());
         }
-        other => return Err(AnswerError::Unexpected(format!("a watch told an event of type {other:?}")).into()),
+        other => return Err(AnswerError::Unexpected(format!("unexpected watch event type {other:?}")).into()),
     };
     Ok(event)
 }
 
-/// Cuts a stream of JSON objects into its objects, whatever stands between them and however the bytes are cut.
+/// Splits a stream of JSON objects, independent of separators and chunk boundaries.
 struct Frames {
     bytes: BytesMut,
     bytes_max: usize,
-    /// How far `bytes` have been looked at, and what was seen up to there.
+    /// The number of scanned bytes, followed by the state of the scanner.
     seen: usize,
     depth: usize,
     in_string: bool,
@@ -158,7 +157,7 @@ impl Frames {
         self.bytes.extend_from_slice(more);
     }
 
-    /// Whether nothing has begun that has not ended.
+    /// Whether the scanner is between two objects.
     fn is_between(&self) -> bool {
         self.depth == 0
     }
@@ -168,7 +167,7 @@ impl Frames {
             let blank = self.bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
             self.bytes.advance(blank);
             if self.bytes.first().is_some_and(|byte| *byte != b'{') {
-                return Err(AnswerError::Unexpected("a watch told something that is no event".to_owned()));
+                return Err(AnswerError::Unexpected("unexpected data between watch events".to_owned()));
             }
         }
         while let Some(ahead) = self.marked() {
@@ -193,7 +192,7 @@ impl Frames {
         Ok(None)
     }
 
-    /// How far ahead the next byte is that means something where it stands.
+    /// Returns the distance to the next significant byte in the current state.
     fn marked(&self) -> Option<usize> {
         let ahead = &self.bytes[self.seen..];
         if self.escaped {
@@ -224,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_are_the_same_however_the_bytes_are_cut(cuts in prop::collection::vec(0usize..60, 0..6)) {
+        fn events_do_not_depend_on_chunk_boundaries(cuts in prop::collection::vec(0usize..60, 0..6)) {
             let text = br#"{"a":"}\"{"} {"b":{"c":"\\"}}{"d":[{}]}"#;
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.extend([0, text.len()]);
@@ -236,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn garbage_between_events_and_endless_events_are_errors() {
+    fn garbage_between_events_and_oversized_events_are_errors() {
         assert!(matches!(frames(&[b"<html>"]), Err(AnswerError::Unexpected(_))));
         assert!(matches!(frames(&[b"{\"a\":\"", &[b'x'; 100]]), Err(AnswerError::TooLarge(64))));
     }
 
     #[test]
-    fn an_event_is_read_as_what_it_tells() {
+    fn events_are_parsed_by_type() {
         let event = read(br#"{"type":"MODIFIED","object":{"a":1}}"#).unwrap();
         assert_eq!(event, Event::Modified(value!({"a": 1})));
         let bookmark = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7",

@@ -1,10 +1,11 @@
-//! Asks for volumes of CSI drivers to be attached to the nodes that need them, and to be detached when they no longer do.
+//! Attach/detach controller: creates VolumeAttachments for CSI volumes that a node's pods need and deletes the others.
 //!
-//! A key is a node. The driver's own attacher does what a VolumeAttachment says; the node's status tells the kubelet what is there:
+//! A key is a node. The CSI driver's external-attacher acts on the VolumeAttachment. `status.volumesAttached` of the
+//! node reports attached volumes to the kubelet:
 //!
 //! ```text
-//!   wanted     ──> VolumeAttachment made ──> attached ──> told in volumesAttached
-//!   not wanted ──> kubelet unmounted it  ──> taken out of volumesAttached ──> VolumeAttachment deleted
+//!   wanted     ──> VolumeAttachment created ──> attached ──> listed in volumesAttached
+//!   not wanted ──> kubelet unmounted it     ──> removed from volumesAttached ──> VolumeAttachment deleted
 //! ```
 
 mod volume;
@@ -22,29 +23,28 @@ use volume::Volume;
 
 const ATTACHMENTS: &str = "volumeattachments.storage.k8s.io";
 const DRIVERS: &str = "csidrivers.storage.k8s.io";
-/// Says that a node leaves this to the controller.
+/// Annotation of nodes whose kubelet leaves attach and detach to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// Says that a node is shut down and nothing on it runs.
+/// Taint of nodes that are shut down, so that no container on them runs.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// How long a node that is silent may hold what it has mounted.
+/// Time after which volumes that a NotReady node reports in use are detached.
 const UNMOUNT_MAX: Duration = Duration::from_seconds(6 * 60);
 
-/// The controller.
 pub struct AttachDetach;
 
-/// A node, what its pods want, and what is attached to it.
+/// A node, the volumes that its pods want, and its VolumeAttachments.
 pub struct Observed<'a> {
     node: &'a Value,
     wanted: BTreeMap<String, Wanted<'a>>,
-    /// Attachments to this node by their names, which follow from driver, volume and node.
+    /// VolumeAttachments of this node by name. The name is derived from driver, volume and node.
     attachments: BTreeMap<&'a str, &'a Value>,
 }
 
-/// A volume that pods of the node want.
+/// A volume used by pods of the node.
 struct Wanted<'a> {
     volume: Volume<'a>,
     pods: Vec<&'a Value>,
-    /// Whether another node has it, and it can only be on one.
+    /// Whether an exclusive volume is attached to another node.
     elsewhere: bool,
 }
 
@@ -75,7 +75,7 @@ impl Controller for AttachDetach {
         }
     }
 
-    /// Nodes say every few minutes that they are well, which is nothing here.
+    /// Ignores the kubelet's heartbeats, which update the node every few minutes.
     fn matters(kind: &str, old: &Value, new: &Value) -> bool {
         let part = |node: &Value| {
             let status = ["volumesInUse", "volumesAttached"].map(|field| node.at(&["status", field]).cloned());
@@ -122,7 +122,7 @@ impl Controller for AttachDetach {
     }
 }
 
-/// Says in the node's status what is attached and wanted, and to pods that it is.
+/// Writes the attached and wanted volumes to `status.volumesAttached` and emits events for their pods.
 fn tell(observed: &Observed<'_>, plan: &mut Plan) {
     let attached = |name: &String| observed.attachments.get(name.as_str()).is_some_and(|it| is_attached(it));
     let there: Vec<&Wanted<'_>> =
@@ -153,8 +153,9 @@ fn tell(observed: &Observed<'_>, plan: &mut Plan) {
     });
 }
 
-/// Has detached what nobody wants: not before the kubelet has let go of it, and not before it is told that it goes.
-// DEVIATION: six minutes after a node fell silent all that it holds may be detached; upstream counts them for each volume since it was not wanted.
+/// Deletes the VolumeAttachments of unwanted volumes, after the kubelet unmounted them and they left `volumesAttached`.
+// DEVIATION: all volumes in use are detached six minutes after the node became NotReady; upstream counts the six
+// minutes for each volume since it became unwanted.
 fn detach(observed: &Observed<'_>, now: Time, plan: &mut Plan) {
     let told = told_names(observed.node);
     let in_use: Vec<&str> = list(observed.node, &["status", "volumesInUse"]).iter().filter_map(Value::as_str).collect();
@@ -167,7 +168,8 @@ fn detach(observed: &Observed<'_>, now: Time, plan: &mut Plan) {
         let is_of =
             |unique: &&str| volume::attachment_name(unique, Meta::of(observed.node).name()).as_deref() == Some(*name);
         if told.iter().any(is_of) {
-            // It is taken out in this very plan, and goes when that is seen.
+            // This plan removes the volume from volumesAttached. The VolumeAttachment is deleted once that write is
+            // observed.
             continue;
         }
         let held = in_use.iter().any(is_of) && !off && patience.is_none_or(|until| until > now);
@@ -175,7 +177,7 @@ fn detach(observed: &Observed<'_>, now: Time, plan: &mut Plan) {
             if let Some(until) = patience {
                 plan.wake(until);
             }
-            plan.waiting = Some("the node still uses a volume that nobody wants".to_owned());
+            plan.waiting = Some("the node still uses an unwanted volume".to_owned());
         } else {
             plan.push(Action::delete(&kinds::VOLUME_ATTACHMENTS, attachment));
         }
@@ -186,7 +188,7 @@ fn is_attached(attachment: &Value) -> bool {
     crate::read::is_true(attachment, &["status", "attached"]) && !Meta::of(attachment).is_deleting()
 }
 
-/// What the node is told, in order.
+/// Returns the sorted names in `status.volumesAttached`.
 fn told_names(node: &Value) -> Vec<&str> {
     let attached = list(node, &["status", "volumesAttached"]).iter();
     let mut names: Vec<&str> = attached.map(|volume| text(volume, &["name"])).collect();
@@ -194,7 +196,7 @@ fn told_names(node: &Value) -> Vec<&str> {
     names
 }
 
-/// Since when a node is not ready.
+/// Returns the last transition of the Ready condition if the node is not ready.
 fn silent_since(node: &Value) -> Option<Time> {
     let ready = condition::find(node, "Ready").filter(|ready| text(ready, &["status"]) != "True")?;
     Time::parse(text(ready, &["lastTransitionTime"])).ok()
@@ -212,7 +214,7 @@ fn told_elsewhere(pod: &Value, volume: &Volume<'_>) -> Action {
     }
 }
 
-/// Whether a volume is attached to another node.
+/// Whether the volume is attached to another node.
 fn is_elsewhere(cache: &Cache, volume: &Volume<'_>, node: &str) -> bool {
     cache.of(ATTACHMENTS).iter().any(|it| {
         text(&it.value, &["spec", "source", "persistentVolumeName"]) == volume.name()
@@ -225,7 +227,7 @@ fn nodes_of_volume(cache: &Cache, volume: &Value) -> Vec<Key> {
     nodes_of_claim(cache, &Key::new(reference("namespace"), reference("name")))
 }
 
-/// The nodes of the pods that use a claim.
+/// Returns the nodes of the pods that use the claim.
 fn nodes_of_claim(cache: &Cache, claim: &Key) -> Vec<Key> {
     let uses =
         |found: &&Value| !pod::node(found).is_empty() && pvc_protection::claims_of(found).any(|key| key == *claim);

@@ -1,4 +1,6 @@
-//! Signs what a machine must know of the cluster before it joins, with each token that a machine may join with.
+//! Bootstrap signer: signs cluster-info for joining nodes.
+//!
+//! The kubeconfig in kube-public/cluster-info is signed with every bootstrap token that has usage-bootstrap-signing.
 
 use auth::bootstrap_token;
 use base64::Engine;
@@ -12,15 +14,15 @@ use crate::read::text;
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
-/// What is signed.
+/// Data key of the signed content.
 const CONTENT: &str = "kubeconfig";
-/// Signatures stand under this and the token's name.
+/// Prefix of the data keys of signatures. The token ID follows.
 const PREFIX: &str = "jws-kubeconfig-";
 
-/// The controller. Its only key is that of the config map.
+/// Bootstrap signer. The only key is that of the ConfigMap.
 pub struct BootstrapSigner;
 
-/// The config map, and the secrets that may hold tokens.
+/// The cluster-info ConfigMap, and the Secrets that may hold bootstrap tokens.
 pub struct Observed<'a> {
     map: &'a Value,
     secrets: Vec<&'a Value>,
@@ -47,7 +49,7 @@ impl Controller for BootstrapSigner {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let Some(content) = observed.map.str_at(&["data", CONTENT]) else {
-            return Plan::waiting("there is nothing to sign");
+            return Plan::waiting("cluster-info has no kubeconfig");
         };
         let before = observed.map.get("data").and_then(Value::as_object).cloned().unwrap_or_else(Object::new);
         let mut data = before.clone();
@@ -77,7 +79,7 @@ fn is_token(secret: &Value) -> bool {
         && Meta::of(secret).namespace() == bootstrap_token::NAMESPACE
 }
 
-/// The two halves of a token that may sign. A secret is named by the half that is no secret.
+/// Returns ID and secret of a token that may sign. The Secret's name must end with the token ID, which is public.
 fn for_signing(secret: &Value) -> Option<(String, String)> {
     let (id, token) = (data(secret, "token-id")?, data(secret, "token-secret")?);
     let named = Meta::of(secret).name().strip_prefix("bootstrap-token-")? == id;
@@ -85,7 +87,7 @@ fn for_signing(secret: &Value) -> Option<(String, String)> {
     (named && usable).then_some((id, token))
 }
 
-/// When a token ends; one whose end nobody understands has ended.
+/// Returns the expiration of a token. An expiration that cannot be parsed counts as expired.
 fn expires_at(secret: &Value) -> Option<Time> {
     let text = data(secret, "expiration").filter(|text| !text.is_empty())?;
     Some(Time::parse(&text).unwrap_or(Time::from_unix(0, 0)))
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_is_signed_for_by_every_token_that_may_and_only_as_long_as_it_lasts() {
+    fn cluster_info_is_signed_by_every_signing_token_until_it_expires() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let map = value!({"metadata": {"namespace": NAMESPACE, "name": NAME},
             "data": {"kubeconfig": "content", "jws-kubeconfig-gone00": "x..y"}});

@@ -1,20 +1,20 @@
-//! Which objects belong to a controller: those it controls and selects; it adopts orphans and releases what no longer fits.
+//! Controller ownership: claims matching objects, adopts orphans, and releases objects that no longer match.
 
 use machinery::labels::Selector;
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Value, value};
 use reconcile::{Action, Patch, Preconditions};
 
-/// What a controller has, and what must be written so that it has it.
+/// The owned objects, and the adoptions and releases still to be written.
 #[derive(Debug, Default)]
 pub struct Claims<'a> {
-    /// Objects that are controlled and selected.
+    /// Objects that the owner controls and selects.
     pub owned: Vec<&'a Value>,
-    /// Adoptions and releases. What is adopted is owned once the adoption is observed.
+    /// Adoptions and releases. An adopted object is owned once the adoption is observed.
     pub actions: Vec<Action>,
 }
 
-/// Sorts out the objects that `owner` controls and the orphans beside it.
+/// Claims the objects that `owner` controls and the matching orphans.
 pub fn claim<'a>(
     owner: &Value,
     selector: &Selector,
@@ -25,7 +25,7 @@ pub fn claim<'a>(
     claim_with_finalizer(owner, selector, resource, controlled, orphans, None)
 }
 
-/// Like [`claim`]; adoption adds `finalizer` and release removes it, in the same patch as the owner reference.
+/// Like [`claim`]. Adoption adds `finalizer` and release removes it, in the same patch as the owner reference.
 pub fn claim_with_finalizer<'a>(
     owner: &Value,
     selector: &Selector,
@@ -68,7 +68,7 @@ pub fn claim_with_finalizer<'a>(
     claims
 }
 
-/// How an object names the one that controls it.
+/// Returns the controller owner reference to `owner`.
 pub fn reference(owner: &Value) -> Value {
     let meta = Meta::of(owner);
     let text = |field| owner.str_at(&[field]).unwrap_or_default();
@@ -78,7 +78,7 @@ pub fn reference(owner: &Value) -> Value {
     })
 }
 
-/// The keys of the owners of a kind that an object concerns: the one that controls it, or all that would adopt it.
+/// Adds the keys of the controller of `object`, or of all candidates that would adopt it.
 pub fn concerned(object: &Value, kind: &str, candidates: &reconcile::Objects, keys: &mut Vec<Key>) {
     let meta = Meta::of(object);
     match meta.controller() {
@@ -94,10 +94,11 @@ pub fn concerned(object: &Value, kind: &str, candidates: &reconcile::Objects, ke
     }
 }
 
-/// The selector in the specification of a workload. One that is empty or cannot be read selects nothing, as upstream has it.
+/// Returns `spec.selector` of a workload; `None` if it is empty or invalid, because upstream treats both as selecting
+/// nothing.
 pub fn selector(owner: &Value) -> Option<Selector> {
     let stated = owner.at(&["spec", "selector"]);
-    // The oldest of the workloads states labels only.
+    // A ReplicationController's selector is a plain label map.
     let old_form = stated.filter(|_| owner.str_at(&["kind"]) == Some("ReplicationController"));
     let old_form = old_form.map(|labels| value!({"matchLabels": (labels.clone())}));
     let selector = machinery::labels::from_object(old_form.as_ref().or(stated)).ok()?;

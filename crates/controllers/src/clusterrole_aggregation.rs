@@ -1,4 +1,4 @@
-//! Fills the rules of a ClusterRole that is made of others.
+//! ClusterRole aggregation: sets the rules of a ClusterRole with an aggregationRule to the union of the selected roles.
 
 use machinery::labels;
 use machinery::meta::Meta;
@@ -6,10 +6,9 @@ use machinery::time::Time;
 use machinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
-/// The controller.
 pub struct ClusterRoleAggregation;
 
-/// A role that is made of others, and all roles, in the order of their names.
+/// An aggregated ClusterRole, and all ClusterRoles sorted by name.
 pub struct Observed<'a> {
     role: &'a Value,
     all: Vec<&'a Value>,
@@ -22,7 +21,7 @@ impl Controller for ClusterRoleAggregation {
     const WRITES: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
 
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        // Any role may be part of any that is made of others.
+        // Any role may be selected by any aggregated role.
         keys.extend(cache.of(kind).iter().filter(|entry| is_aggregated(&entry.value)).map(|entry| entry.key.clone()));
         if is_aggregated(object) {
             keys.push(Key::of(object));
@@ -40,7 +39,7 @@ impl Controller for ClusterRoleAggregation {
         let mut rules: Vec<Value> = Vec::new();
         for selector in list(observed.role, &["aggregationRule", "clusterRoleSelectors"]) {
             let Ok(selector) = labels::from_object(Some(selector)) else {
-                return Plan::waiting("a selector cannot be read");
+                return Plan::waiting("a selector is invalid");
             };
             let parts =
                 observed.all.iter().filter(|role| Meta::of(role).name() != name && selector.matches_object(role));
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_come_from_all_roles_that_are_selected_each_once() {
+    fn aggregated_rules_are_the_union_of_selected_roles_without_duplicates() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let rule = |verb: &str| value!({"verbs": [verb], "resources": ["pods"]});
         let mut add = |name: &str, label: &str, rules: Vec<Value>| {

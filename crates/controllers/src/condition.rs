@@ -1,19 +1,18 @@
-//! Conditions in the status of an object: found, set and removed as upstream's controllers do it.
+//! Status conditions: find, set and remove, with the rules of upstream's controllers.
 
 use machinery::Value;
 
-/// The condition of a type in the status of a whole object.
+/// Returns the condition of a type in `status.conditions`.
 pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     in_list(object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default(), kind)
 }
 
-/// The condition of a type in a list.
 pub fn in_list<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition.str_at(&["type"]) == Some(kind))
 }
 
-/// Puts a condition at the end of a list in place of the one of its type. One that says the same with the same reason stays as it is;
-/// one that only has another reason keeps the time of its last transition.
+/// Replaces the condition of the same type and moves it to the end. A condition with equal status and reason is left
+/// unchanged. A condition with equal status and another reason keeps its lastTransitionTime.
 pub fn set(conditions: &mut Vec<Value>, mut condition: Value) {
     let kind = condition.str_at(&["type"]).unwrap_or_default().to_owned();
     if let Some(old) = in_list(conditions, &kind) {
@@ -32,7 +31,6 @@ pub fn set(conditions: &mut Vec<Value>, mut condition: Value) {
     conditions.push(condition);
 }
 
-/// Takes the condition of a type out.
 pub fn remove(conditions: &mut Vec<Value>, kind: &str) {
     conditions.retain(|condition| condition.str_at(&["type"]) != Some(kind));
 }
@@ -48,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_says_the_same_stays_as_it_is() {
+    fn a_condition_with_equal_status_and_reason_is_unchanged() {
         let mut list = vec![condition("A", "True", "Old", "1"), condition("B", "True", "R", "1")];
         let before = list.clone();
         set(&mut list, condition("B", "True", "R", "9"));

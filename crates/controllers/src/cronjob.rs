@@ -1,4 +1,4 @@
-//! Starts the Jobs of a CronJob at their times, and drops the oldest that are over.
+//! CronJob controller: starts Jobs on schedule and deletes finished Jobs beyond the history limits.
 
 mod next;
 
@@ -10,10 +10,9 @@ use reconcile::{Action, Cache, Controller, EventType, Plan, Propagation, Regardi
 use crate::{claim, job};
 use next::Due;
 
-/// The time that a Job was meant for.
+/// Annotation with the time that a Job was scheduled for.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
-/// The controller.
 pub struct CronJob;
 
 /// A CronJob and its Jobs.
@@ -51,7 +50,7 @@ impl Controller for CronJob {
         let status = status(cron, jobs);
         plan.actions.extend(gone_or_done(cron, jobs));
         if let Some(update) = status.update {
-            // What is due follows from the status: look again when it is stored.
+            // Due times are computed from the stored status: wait until this update is observed.
             plan.push(update);
             return plan;
         }
@@ -73,7 +72,7 @@ impl Controller for CronJob {
     }
 }
 
-/// Starts a Job if one is due, and looks again when the next one is.
+/// Starts a Job if one is due, and sets the wake-up to the next scheduled time.
 fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
     let Some(next) = due.after(now) else {
         let schedule = cron.str_at(&["spec", "schedule"]).unwrap_or_default();
@@ -88,7 +87,7 @@ fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
     let born = Meta::of(cron).creation_timestamp();
     let mut from = last.or(born).unwrap_or(now);
     if let Some(seconds) = deadline {
-        // What is too late to be started is not looked for.
+        // Times before startingDeadlineSeconds are not considered.
         from = from.max(now.plus(Duration::from_seconds(seconds.saturating_neg())));
     }
     let Some((at, too_many)) = due.latest(from, now) else { return };
@@ -103,7 +102,7 @@ fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
     let active: Vec<&Value> = jobs.iter().copied().filter(|job| !job::is_finished(job)).collect();
     match cron.str_at(&["spec", "concurrencyPolicy"]) {
         Some("Forbid") if !active.is_empty() => {
-            plan.waiting = Some("the Job before it still runs".to_owned());
+            plan.waiting = Some("the previous Job is still running".to_owned());
             if plan.actions.is_empty() {
                 let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
                 plan.push(event(cron, EventType::Normal, "JobAlreadyActive", message.to_owned()));
@@ -112,7 +111,7 @@ fn start(plan: &mut Plan, cron: &Value, jobs: &[&Value], due: &Due, now: Time) {
         Some("Replace") if !active.is_empty() => {
             let alive = active.iter().filter(|job| !Meta::of(job).is_deleting());
             plan.actions.extend(alive.map(|job| delete(cron, job)));
-            plan.waiting = Some("the Jobs that are replaced are being deleted".to_owned());
+            plan.waiting = Some("the replaced Jobs are being deleted".to_owned());
         }
         _ => plan.push(create(cron, &name, due, at)),
     }
@@ -158,12 +157,12 @@ fn delete(cron: &Value, job: &Value) -> Action {
     action
 }
 
-/// The name of the Job for a time: the same whoever decides, so that nothing is started twice.
+/// Returns the deterministic name of the Job for a time, so that no time is started twice.
 fn name(cron: &Value, at: Time) -> String {
     format!("{}-{}", Meta::of(cron).name(), at.unix_seconds() / 60)
 }
 
-/// Jobs that are over, beyond those that are to be kept.
+/// Deletes finished Jobs beyond the history limits.
 fn beyond_history(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
     let over = |kind: &str, limit: &str| {
         let limit = cron.at(&["spec", limit]).and_then(Value::as_int).and_then(|limit| usize::try_from(limit).ok());
@@ -179,7 +178,7 @@ fn beyond_history(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
     all.filter(|job| !Meta::of(job).is_deleting()).map(|job| delete(cron, job)).collect()
 }
 
-/// Tells people what became of the Jobs that were active.
+/// Emits events about active Jobs that finished or were deleted.
 fn gone_or_done(cron: &Value, jobs: &[&Value]) -> Vec<Action> {
     let mut events = Vec::new();
     for entry in active(cron) {
@@ -205,8 +204,9 @@ struct Status {
     update: Option<Action>,
 }
 
-/// What the Jobs say about the CronJob.
-// DEVIATION: upstream keeps a Job that it did not start out of the list of active ones; here every Job that a CronJob controls and that runs is in it.
+/// Computes the CronJob's status from its Jobs.
+// DEVIATION: `status.active` lists every running Job that the CronJob controls; upstream omits Jobs that it did not
+// start.
 fn status(cron: &Value, jobs: &[&Value]) -> Status {
     let old = cron.get("status").cloned().unwrap_or_else(Value::object);
     let mut status = old.as_object().cloned().unwrap_or_default();

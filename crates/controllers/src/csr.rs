@@ -1,4 +1,4 @@
-//! What requests for certificates say, and which of them a signer of Kubernetes takes.
+//! CertificateSigningRequests: parsing, and the rules of the built-in Kubernetes signers.
 
 use api::certificates::request::CertificateRequest;
 use auth::user::MASTERS;
@@ -9,64 +9,59 @@ use machinery::Value;
 use crate::condition;
 use crate::read::{list, text};
 
-/// Who signs what clients show to the API server.
+/// Signer of client certificates for the API server.
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-/// Who signs what kubelets show to the API server.
+/// Signer of kubelets' client certificates for the API server.
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// Who signs what kubelets show to those who ask them.
+/// Signer of kubelets' serving certificates.
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-/// Who signs anything.
+/// Signer without restrictions.
 pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
 const NODES: &str = "system:nodes";
 const NODE: &str = "system:node:";
 
-/// Why a signer does not sign. Worded as upstream words it: it becomes the message of a condition.
+/// A reason not to sign. The text equals upstream's, because it becomes the message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Objection {
-    /// The groups are not those of a node.
     #[error("subject organization is not system:nodes")]
     Organization,
-    /// The user is no node.
     #[error("subject common name does not begin with system:node:")]
     CommonName,
-    /// A server without a name.
     #[error("DNS or IP subjectAltName is required")]
     NamesMissing,
-    /// Names of this kind are not for it.
+    /// SubjectAltNames of this kind are not allowed for the signer.
     #[error("{0} subjectAltNames are not allowed")]
     Names(&'static str),
-    /// The usages are not those of a kubelet.
     #[error("usages did not match [{0}]")]
     Usages(&'static str),
-    /// A client's certificate is for nothing else.
     #[error("invalid usage for client certificate: {0}")]
     ClientUsage(String),
-    /// Nobody gets a certificate that would make them a cluster administrator whom no rule can bind.
+    /// The group bypasses authorization, so no certificate is issued for it.
     #[error("use of {CLIENT} signer with {MASTERS} group is not allowed")]
     Masters,
-    /// A client's certificate must be for that.
     #[error("missing required usage for client certificate: client auth")]
     ClientUsageMissing,
 }
 
-/// Parses the request of a CertificateSigningRequest, by the same parser as the API server's validation.
+/// Parses `spec.request` of a CertificateSigningRequest with the parser of the API server's validation.
 pub fn parse(request: &Value) -> Option<CertificateRequest> {
     CertificateRequest::from_pem(&BASE64.decode(text(request, &["spec", "request"])).ok()?).ok()
 }
 
-/// Whether a signer may sign the request for these usages. Other signers than Kubernetes' own have no rules here.
+/// Checks the signer's rules for request and usages. Signers that are not built in have no rules here.
 pub fn check(request: &CertificateRequest, signer: &str, usages: &[&str]) -> Result<(), Objection> {
     match signer {
         CLIENT => check_client(request, usages),
         KUBELET_CLIENT => check_kubelet_client(request, usages),
         KUBELET_SERVING => check_kubelet_serving(request, usages),
-        // The legacy signer has never restricted what it signs; the API server refuses new requests for it.
+        // The legacy signer has never had restrictions. The API server rejects new requests for it.
         _ => Ok(()),
     }
 }
 
-/// Admission refuses such subjects too, but can be disabled: the signer does not rely on it.
+/// Applies the rules of the client signer. Admission rejects such subjects too, but can be disabled, so the signer does
+/// not rely on it.
 fn check_client(request: &CertificateRequest, usages: &[&str]) -> Result<(), Objection> {
     if request.organizations.iter().any(|group| group == MASTERS) {
         return Err(Objection::Masters);
@@ -103,12 +98,11 @@ fn check_common_name(request: &CertificateRequest) -> Result<(), Objection> {
     if request.common_name.starts_with(NODE) { Ok(()) } else { Err(Objection::CommonName) }
 }
 
-/// The usages of a request.
 pub fn usages(request: &Value) -> Vec<&str> {
     list(request, &["spec", "usages"]).iter().filter_map(Value::as_str).collect()
 }
 
-/// Whether a condition of a type holds.
+/// Whether a condition of the type exists and its status is not False.
 pub fn is(request: &Value, kind: &str) -> bool {
     condition::find(request, kind).is_some_and(|condition| text(condition, &["status"]) != "False")
 }
@@ -117,7 +111,7 @@ const fn none_of<T>(names: &[T], kind: &'static str) -> Result<(), Objection> {
     if names.is_empty() { Ok(()) } else { Err(Objection::Names(kind)) }
 }
 
-/// Exactly these three, of which keys other than RSA's do without the first.
+/// Requires exactly the three kubelet usages. Key encipherment may be missing, because only RSA keys need it.
 fn kubelet_usages(usages: &[&str], purpose: &str, wanted: &'static str) -> Result<(), Objection> {
     let has = |usage: &str| usages.contains(&usage);
     let known = usages.iter().all(|usage| ["key encipherment", "digital signature", purpose].contains(usage));
@@ -138,22 +132,22 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A request by a node named `n`: O=system:nodes, CN=system:node:n; P-256.
+    /// A request of node `n`: O=system:nodes, CN=system:node:n; P-256.
     pub const OF_NODE: &str = include_str!("csr/node.pem");
-    /// The same, with the name `n.example` and the address 10.0.0.7.
+    /// Like [`OF_NODE`], with the DNS name `n.example` and the IP address 10.0.0.7.
     pub const OF_SERVER: &str = include_str!("csr/server.pem");
-    /// By somebody else: O=people, CN=jane.
+    /// A request of a user: O=people, CN=jane.
     pub const OF_PERSON: &str = include_str!("csr/person.pem");
     /// O=system:masters, CN=jane.
     pub const OF_MASTER: &str = include_str!("../../../fuzz/corpus/csr/masters.pem");
-    /// Text that parsers read differently: some find O=system:masters first, others O=dev.
+    /// A PEM text that parsers read differently: some find O=system:masters first, others O=dev.
     pub const AMBIGUOUS: &str = include_str!("../../../fuzz/corpus/csr/hidden-first-block.pem");
     /// O=knarr:dns, CN=knarr:dns:n.
     pub const OF_DNS: &str = include_str!("csr/dns.pem");
     /// O=system:node-proxier, CN=system:kube-proxy.
     pub const OF_COMPONENT: &str = include_str!("csr/component.pem");
 
-    /// A request as the API server has it.
+    /// Returns a CertificateSigningRequest as stored by the API server.
     pub fn request(pem: &str, signer: &str, usages: &[&str]) -> Value {
         let usages: Vec<Value> = usages.iter().map(|usage| (*usage).into()).collect();
         value!({"metadata": {"name": "x"}, "spec": {"request": (BASE64.encode(pem)), "signerName": signer,
@@ -161,7 +155,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn requests_are_read() {
+    fn certificate_requests_are_parsed() {
         let check = |pem: &str, name: &str, organization: &str, names: (usize, usize)| {
             let asked = parse(&request(pem, CLIENT, &[])).unwrap();
             assert_eq!(
@@ -178,7 +172,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_signer_has_its_own_rules() {
+    fn signer_rules_are_applied() {
         let check = |pem: &str, signer: &str, usages: &[&str], expect: &str| {
             let said = check(&parse(&request(pem, signer, usages)).unwrap(), signer, usages);
             assert_eq!(said.map_or_else(|error| error.to_string(), |()| String::new()), expect, "{signer} {usages:?}");

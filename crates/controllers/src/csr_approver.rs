@@ -1,4 +1,4 @@
-//! Approves certificates that nodes request for themselves, if they may: their kubelets' and those of their components.
+//! CSR approver: approves certificates that authorized nodes request for their kubelet and node components.
 
 use std::net::IpAddr;
 
@@ -13,50 +13,49 @@ use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
 use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, check, is, parse, usages};
 use crate::read::{list, text};
 
-/// How long after a refusal the right is asked for again, at first; then ever longer.
+/// Initial delay until a denied SubjectAccessReview is repeated; doubles up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_nanos(200_000_000);
-/// And at the most.
 const RETRY_MAX: Duration = Duration::from_seconds(1000);
 
 static REVIEWS: Resource =
     Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
 
-/// A reason to approve: the right that it takes, and what is said then.
+/// A reason to approve: the required subresource permission, and the message of the condition.
 struct Ground {
     right: &'static str,
     message: &'static str,
 }
 
-/// A node that renews what it has.
+/// A node that renews its own client certificate.
 const SELF: Ground = Ground {
     right: "selfnodeclient",
     message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 };
-/// Somebody who may ask for a node, such as the bearer of a bootstrap token.
+/// A requester that may request node client certificates, such as the holder of a bootstrap token.
 const NODE: Ground =
     Ground { right: "nodeclient", message: "Auto approving kubelet client certificate after SubjectAccessReview." };
 
-/// A node that asks for a certificate of what runs beside its kubelet.
+/// A node that requests a client certificate for a component on it, such as kube-proxy.
 const COMPONENT: Ground = Ground {
     right: "nodecomponentclient",
     message: "Auto approving certificate of a node's component after SubjectAccessReview.",
 };
 
-// DEVIATION: a kubelet's serving certificate is approved by itself if the node asks for it under the right `selfnodeserver`
-// and all its names are the node's own; upstream leaves that to others. Nobody has the right but what `knarr up` gives it to.
-/// A node that asks for what it shows to those who connect to its kubelet.
+// DEVIATION: a kubelet's serving certificate is approved automatically if the node has the permission `selfnodeserver`
+// and all names are the node's; upstream leaves these requests to other approvers. Only `knarr up` grants that
+// permission.
+/// A node that requests its kubelet's serving certificate.
 const SERVING: Ground = Ground {
     right: "selfnodeserver",
     message: "Auto approving self kubelet serving certificate after SubjectAccessReview and checking the node's addresses.",
 };
 
-/// The user and the group of kube-proxy, which all nodes share as upstream: it only reads.
+/// User and group of kube-proxy. As upstream, all nodes share them, because kube-proxy only reads.
 const PROXY: (&str, &str) = ("system:kube-proxy", "system:node-proxier");
 
-/// The controller.
 pub struct CsrApprover;
 
-/// A request that waits, and on what ground it is approved, if on any.
+/// A pending request, and the ground on which it is approved, if any.
 pub struct Observed<'a> {
     request: &'a Value,
     ground: Option<&'static Ground>,
@@ -73,7 +72,7 @@ impl Controller for CsrApprover {
         if kind != "nodes" {
             return keys.push(Key::of(object));
         }
-        // Any node's addresses may be those that a request waits for, or stand in its way.
+        // Any node's addresses may allow or block a pending serving request.
         let waiting = cache.of(Self::READS[0]).iter().filter(|it| is_waiting(&it.value));
         let serving = waiting.filter(|it| text(&it.value, &["spec", "signerName"]) == KUBELET_SERVING);
         keys.extend(serving.map(|it| it.key.clone()));
@@ -81,7 +80,7 @@ impl Controller for CsrApprover {
 
     fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(request) = waiting(cache, key) else { return Vec::new() };
-        // The second is asked only once the first is answered, and not at all if that was yes.
+        // The next review is requested only after the previous one was denied.
         let mut asks = Vec::new();
         for ground in grounds(cache, request) {
             let ask = review(request, ground);
@@ -108,12 +107,12 @@ impl Controller for CsrApprover {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let Some(ground) = observed.ground else {
-            // Rights are no objects that could be watched: whoever is given this one later is found by asking again.
+            // Permissions cannot be watched, so the review is repeated to detect permissions granted later.
             let wait = RETRY.nanos().saturating_mul(1 << observed.refusals.clamp(0, 20)).min(RETRY_MAX.nanos());
             return Plan {
                 wake_at: Some(now.plus(Duration::from_nanos(wait))),
                 remember: Some((observed.refusals + 1).into()),
-                ..Plan::waiting("the requester may not have it approved by itself")
+                ..Plan::waiting("the requester is not authorized for automatic approval")
             };
         };
         let mut object = observed.request.clone();
@@ -135,7 +134,7 @@ impl Controller for CsrApprover {
     }
 }
 
-/// A request of which nothing is decided.
+/// Returns the request if it is neither approved nor denied.
 fn waiting<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
     cache.get(CsrApprover::READS[0], key).filter(|request| is_waiting(request))
 }
@@ -145,7 +144,7 @@ fn is_waiting(request: &Value) -> bool {
     !decided && text(request, &["status", "certificate"]).is_empty()
 }
 
-/// On what grounds a request can be approved, the narrowest first.
+/// Returns the grounds that could apply to a request, the narrowest first.
 fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Ground> {
     let signer = text(request, &["spec", "signerName"]);
     let Some(asked) = parse(request).filter(|asked| check(asked, signer, &usages(request)).is_ok()) else {
@@ -167,15 +166,16 @@ fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Ground> {
     }
 }
 
-/// The node whose kubelet made the request; the API server recorded who it was.
+/// Returns the node that made the request, from the user and groups recorded by the API server.
 fn requesting_node(request: &Value) -> Option<&str> {
     let is_node = list(request, &["spec", "groups"]).iter().any(|group| group.as_str() == Some(NODES));
     text(request, &["spec", "username"]).strip_prefix(NODE_PREFIX).filter(|node| is_node && !node.is_empty())
 }
 
-// DEVIATION: certificates of the components that run on every node are approved like a kubelet's, for nodes that have the
-// right `nodecomponentclient`; nobody has it but what `knarr up` gives it to.
-/// Whether the request is for a component of this very node. A join token gets none: whoever holds it is no node yet.
+// DEVIATION: certificates of components that run on every node are approved for nodes with the permission
+// `nodecomponentclient`. Only `knarr up` grants that permission.
+/// Whether the request is for a component of this node. Bootstrap tokens cannot request component certificates: their
+/// holder is not a node yet.
 fn is_component(asked: &CertificateRequest, node: &str) -> bool {
     let [group] = asked.organizations.as_slice() else { return false };
     let is_named = asked.dns_names.len() + asked.addresses.len() + asked.emails.len() + asked.uris.len() > 0;
@@ -184,10 +184,10 @@ fn is_component(asked: &CertificateRequest, node: &str) -> bool {
     !is_named && (is_proxy || is_own)
 }
 
-/// Whether all names of the request are the node's own, and no other node says that one of them is its.
+/// Whether all names of the request are the node's, and no other node claims one of them.
 ///
-/// Nodes report their addresses themselves. One that claims those of another gets no certificate for them while the other is
-/// there; the other's is then left to an administrator.
+/// Nodes report their addresses themselves. A node that claims an address of another existing node gets no certificate
+/// for it. The request of the other node then needs an administrator.
 fn has_names(cache: &Cache, asked: &CertificateRequest, node: &str) -> bool {
     let names: Vec<String> =
         asked.dns_names.iter().cloned().chain(asked.addresses.iter().map(ToString::to_string)).collect();
@@ -201,7 +201,7 @@ fn has_names(cache: &Cache, asked: &CertificateRequest, node: &str) -> bool {
     names.iter().all(|name| (name == node || is_of(own, name)) && is_free(name))
 }
 
-/// Addresses have several spellings, names differ in case.
+/// Compares IP addresses by value and DNS names case-insensitively.
 fn same_name(one: &str, other: &str) -> bool {
     match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
         (Ok(one), Ok(other)) => one == other,
@@ -209,7 +209,7 @@ fn same_name(one: &str, other: &str) -> bool {
     }
 }
 
-/// The question whether the requester has a right.
+/// Returns the SubjectAccessReview for the requester and the ground's permission.
 fn review(request: &Value, ground: &Ground) -> Ask {
     let mut spec = value!({
         "user": (text(request, &["spec", "username"])),
@@ -249,12 +249,12 @@ mod tests {
 
     const USAGES: &[&str] = &["digital signature", "client auth"];
 
-    /// What becomes of a request if the requester has these rights.
+    /// Checks the outcome for a requester with the permissions `rights`.
     fn check(request: &Value, rights: &[&str], expect: &str) {
         check_among(&[], request, rights, expect);
     }
 
-    /// The same in a cluster with these nodes.
+    /// Like [`check`], in a cluster with these nodes.
     fn check_among(nodes: &[Value], request: &Value, rights: &[&str], expect: &str) {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request.clone());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelets_client_is_approved_by_the_narrowest_right_it_has() {
+    fn kubelet_client_csr_is_approved_on_the_narrowest_permission() {
         let own = request(OF_NODE, KUBELET_CLIENT, USAGES);
         check(&own, &["selfnodeclient", "nodeclient"], SELF.message);
         check(&own, &["nodeclient"], NODE.message);
@@ -285,13 +285,13 @@ mod tests {
         check(&others, &["nodeclient"], NODE.message);
     }
 
-    /// A request with another requester.
+    /// Returns the request with another requester.
     fn by(request: Value, user: &str, group: &str) -> Value {
         machinery::patch::merge::apply(request, value!({"spec": {"username": user, "groups": [group]}}))
     }
 
     #[test]
-    fn a_component_is_approved_for_the_node_that_it_runs_on() {
+    fn component_csr_is_approved_only_for_its_own_node() {
         let proxy = request(OF_COMPONENT, CLIENT, USAGES);
         check(&proxy, &["nodecomponentclient"], COMPONENT.message);
         check(&proxy, &["nodeclient", "selfnodeclient"], "");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_join_token_gets_no_certificate_of_a_component() {
+    fn a_bootstrap_token_gets_no_component_certificate() {
         for pem in [OF_COMPONENT, OF_DNS] {
             let asked =
                 by(request(pem, CLIENT, USAGES), "system:bootstrap:abcdef", "system:bootstrappers:knarr:agents");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_certificate_is_approved_for_addresses_of_the_node_alone() {
+    fn serving_csr_is_approved_only_for_addresses_of_the_node() {
         let node = |name: &str, addresses: &[&str]| {
             let typed = |address: &&str| {
                 let kind = if address.parse::<IpAddr>().is_ok() { "InternalIP" } else { "Hostname" };
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_approved_whatever_the_rights() {
+    fn other_requests_are_not_approved_regardless_of_permissions() {
         let all = &["selfnodeclient", "nodeclient", "nodecomponentclient", "selfnodeserver"];
         check(&request(OF_PERSON, CLIENT, USAGES), all, "");
         check(&request(OF_SERVER, KUBELET_CLIENT, USAGES), all, "");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_is_asked_for_ever_less_often() {
+    fn denied_access_reviews_are_retried_with_back_off() {
         let waits = |refusals: i64| {
             let request = request(OF_NODE, KUBELET_CLIENT, USAGES);
             let now = Time::from_unix(1_700_000_000, 0);
@@ -362,7 +362,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_obeys_the_laws_in_generated_worlds(pem in 0..3usize, signer in 0..2usize, own: bool, selfs: bool, nodes: bool) {
+        fn properties_hold_in_generated_clusters(pem in 0..3usize, signer in 0..2usize, own: bool, selfs: bool, nodes: bool) {
             let pem = [OF_NODE, OF_SERVER, OF_PERSON][pem];
             let signer = [KUBELET_CLIENT, "kubernetes.io/kubelet-serving"][signer];
             let who = if own { "system:node:n" } else { "jane" };

@@ -1,4 +1,4 @@
-//! Deletes requests for certificates that nobody will look at any more.
+//! CSR cleaner: deletes old CertificateSigningRequests.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
@@ -8,12 +8,11 @@ use reconcile::{Action, Cache, Controller, Plan, kinds};
 use crate::condition;
 use crate::read::text;
 
-/// How long a decision may be looked at.
+/// Retention after a decision or an issued certificate.
 const DECIDED: Duration = Duration::from_seconds(3600);
-/// How long a decision may take.
+/// Retention while a decision or a certificate is pending.
 const PENDING: Duration = Duration::from_seconds(24 * 3600);
 
-/// The controller.
 pub struct CsrCleaner;
 
 impl Controller for CsrCleaner {
@@ -39,12 +38,12 @@ impl Controller for CsrCleaner {
     }
 }
 
-/// When a request is of no use any more: some time after its last decision, or after it was made if there is none.
+/// Returns the time at which a request is deleted: a retention after the earliest decision, or after its creation.
 fn ends_at(request: &Value) -> Time {
     let created = Meta::of(request).creation_timestamp().unwrap_or(Time::from_unix(0, 0));
     let decided = ["Approved", "Denied", "Failed"].iter().filter_map(|kind| {
         let said = condition::find(request, kind)?;
-        // What is approved is waited for until there is a certificate.
+        // An approved request without a certificate is still pending.
         let waits = *kind == "Approved" && text(request, &["status", "certificate"]).is_empty();
         let time = said.str_at(&["lastUpdateTime"]).and_then(|text| Time::parse(text).ok()).unwrap_or(created);
         Some(time.plus(if waits { PENDING } else { DECIDED }))
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_goes_an_hour_after_it_was_decided_or_a_day_after_it_was_made() {
+    fn a_csr_is_deleted_an_hour_after_the_decision_or_a_day_after_creation() {
         let check = |status: Value, hours: i64| {
             let mut world = World::new(Time::from_unix(1_700_000_000, 0));
             world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, value!({"metadata": {"name": "x"}, "status": status}));

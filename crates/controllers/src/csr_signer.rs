@@ -1,4 +1,4 @@
-//! Has approved requests signed that are for one of Kubernetes' own signers, or says why they are not.
+//! CSR signer: signs approved requests of the built-in Kubernetes signers, or sets their Failed condition.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,21 @@ use reconcile::{Action, Cache, Controller, Errand, Order, Plan, kinds};
 use crate::csr::{check, is, parse, usages};
 use crate::read::{list, text};
 
-/// No certificate is shorter, whatever was asked for.
+/// Minimum lifetime of a certificate, also if expirationSeconds is shorter.
 const LIFE_MIN: Duration = Duration::from_seconds(600);
 
-/// Who signs, and for how long.
+/// The configured signers and the certificate lifetime.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The signers that have an authority here.
+    /// The signers that have a CA in this cluster.
     pub signers: BTreeSet<&'static str>,
-    /// How long certificates last that do not say it, and at most.
+    /// Default and maximum lifetime of certificates.
     pub life: Duration,
 }
 
-/// The controller.
 pub struct CsrSigner;
 
-/// A request that is approved and not signed.
+/// A request that is approved and has no certificate.
 pub struct Observed<'a> {
     request: &'a Value,
     config: &'a Config,
@@ -51,8 +50,9 @@ impl Controller for CsrSigner {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let request = observed.request;
-        // The server takes nothing that cannot be read: this is a request of a newer kind, which another may sign.
-        let Some(asked) = parse(request) else { return Plan::waiting("the request cannot be read") };
+        // Validation rejects unparseable requests, so this one comes from a newer API server. Another signer may sign
+        // it.
+        let Some(asked) = parse(request) else { return Plan::waiting("the certificate request cannot be parsed") };
         let signer = text(request, &["spec", "signerName"]);
         if let Err(objection) = check(&asked, signer, &usages(request)) {
             return Plan::of(failed(request, &objection.to_string(), now));
@@ -72,7 +72,7 @@ impl Controller for CsrSigner {
     }
 }
 
-/// How long the certificate lasts: what was asked for, within bounds.
+/// Returns the requested lifetime, clamped to [`LIFE_MIN`] and `max`.
 fn life(request: &Value, max: Duration) -> Duration {
     let asked = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
     asked.map_or(max, |seconds| {
@@ -102,7 +102,8 @@ mod tests {
     use crate::csr::tests::{AMBIGUOUS, OF_MASTER, OF_NODE, OF_PERSON, OF_SERVER, request};
     use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN};
 
-    /// What becomes of a request with these conditions: the certificate of the model, or why there is none.
+    /// Checks the outcome for a request with these conditions: the certificate of the test signer, or the failure
+    /// message.
     fn check(request: Value, conditions: &[&str], expect: &str) {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].into();
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_approved_is_signed_for_as_long_as_it_may_be() {
+    fn approved_requests_are_signed_with_a_clamped_lifetime() {
         let client = request(OF_PERSON, CLIENT, &["client auth"]);
         let lasting = |seconds: i64| merge::apply(client.clone(), value!({"spec": {"expirationSeconds": seconds}}));
         check(client.clone(), &["Approved"], "kubernetes.io/kube-apiserver-client for 24h0m0s, client auth");
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_signer_does_not_sign_fails_with_its_reason() {
+    fn requests_that_break_signer_rules_fail_with_the_reason() {
         let check_failed = |pem, signer, expect| check(request(pem, signer, &["client auth"]), &["Approved"], expect);
         check_failed(OF_PERSON, KUBELET_CLIENT, "subject organization is not system:nodes");
         check_failed(OF_NODE, KUBELET_SERVING, "DNS or IP subjectAltName is required");
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_approved_or_for_another_is_left_alone() {
+    fn unapproved_and_foreign_requests_are_ignored() {
         let client = request(OF_PERSON, CLIENT, &["client auth"]);
         check(client.clone(), &[], "");
         check(client.clone(), &["Approved", "Denied"], "");
@@ -158,7 +159,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_obeys_the_laws_in_generated_worlds(all in prop::collection::vec((0..3usize, 0..4usize, 0..3usize, 0..4usize), 0..4)) {
+        fn properties_hold_in_generated_clusters(all in prop::collection::vec((0..3usize, 0..4usize, 0..3usize, 0..4usize), 0..4)) {
             let mut world = World::new(Time::from_unix(1_700_000_000, 0));
             let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN];
             world.configure(Config { signers: signers.into(), life: Duration::from_seconds(3600) });

@@ -1,4 +1,4 @@
-//! Keeps one pod of a DaemonSet on each node that it fits, and replaces outdated ones a few at a time.
+//! DaemonSet controller: runs one pod on each eligible node and rolls out template changes.
 
 mod backoff;
 mod history;
@@ -17,13 +17,12 @@ use crate::{claim, placement, pod};
 use backoff::Backoffs;
 use history::History;
 
-/// Pods created or deleted by one plan at most, as upstream bounds a burst.
+/// Maximum pods created or deleted by one plan (upstream: BurstReplicas).
 const BURST_MAX: usize = 250;
 
-/// The controller.
 pub struct DaemonSet;
 
-/// A DaemonSet and everything that decides about its pods.
+/// A DaemonSet with the nodes, pods and revisions that its plan depends on.
 #[derive(Debug)]
 pub struct Observed<'a> {
     set: &'a Value,
@@ -49,7 +48,7 @@ impl Controller for DaemonSet {
         }
     }
 
-    /// Where pods belong depends on labels and taints of a node, not on how it feels.
+    /// Ignores node status updates: eligibility depends on a node's labels and spec only.
     fn matters(kind: &str, old: &Value, new: &Value) -> bool {
         let labels = |node: &Value| Meta::of(node).value("labels").cloned();
         kind != "nodes" || labels(old) != labels(new) || old.get("spec") != new.get("spec")
@@ -107,31 +106,31 @@ impl Controller for DaemonSet {
     }
 }
 
-/// The nodes, and the pods of a set on them.
+/// The nodes, and the DaemonSet's pods on them.
 struct Fleet<'a> {
     set: &'a Value,
     hash: &'a str,
     nodes: Vec<Place<'a>>,
-    /// Pods that wait for a node that is not there.
+    /// Pods that are meant for a node that does not exist.
     lost: Vec<&'a Value>,
     pods: Vec<&'a Value>,
 }
 
-/// A node.
+/// A node and the DaemonSet's pods on it.
 struct Place<'a> {
     name: &'a str,
-    /// A pod belongs here.
+    /// Whether the node should run a pod.
     wanted: bool,
-    /// A pod that is here may stay.
+    /// Whether an existing pod may keep running (no untolerated NoExecute taint).
     may_stay: bool,
-    /// Its pods, the oldest that is bound first.
+    /// The pods of the node, the oldest bound pod first.
     pods: Vec<&'a Value>,
 }
 
 impl<'a> Fleet<'a> {
     fn of(set: &'a Value, nodes: &[&'a Value], pods: &[&'a Value], hash: &'a str) -> Self {
         let mut by_node: BTreeMap<&str, Vec<&'a Value>> = BTreeMap::new();
-        // Whoever has ended and is being deleted is as good as gone.
+        // A terminated pod that is being deleted counts as deleted.
         for pod in pods.iter().filter(|pod| !(pod::is_ended(pod) && Meta::of(pod).is_deleting())) {
             by_node.entry(make::target(pod)).or_default().push(pod);
         }
@@ -153,7 +152,7 @@ impl<'a> Fleet<'a> {
         Self { set, hash, nodes, lost, pods: pods.to_vec() }
     }
 
-    /// One pod where one belongs, none where none does.
+    /// Creates missing pods and deletes surplus ones.
     fn manage(&self, mut backoffs: Backoffs<'_>, now: Time) -> Plan {
         let mut plan = Plan::default();
         let mut missing = Vec::new();
@@ -171,7 +170,7 @@ impl<'a> Fleet<'a> {
         plan
     }
 
-    /// The pods of a node, where pods may be, that are too many.
+    /// Returns the surplus pods of a node where pods may run, and adds the node to `missing` if it needs a pod.
     fn at(
         &self,
         place: &Place<'a>,
@@ -216,7 +215,7 @@ impl<'a> Fleet<'a> {
             surplus.extend(running.into_iter().skip(1));
             return surplus;
         }
-        // Upstream creates a pod beside a failed one that waits, again and again while pods fail.
+        // Upstream creates a pod next to a failed one in back-off, and repeats that while pods fail.
         if running.is_empty() && place.wanted && !waits {
             missing.push(place.name);
         }
@@ -224,7 +223,8 @@ impl<'a> Fleet<'a> {
         surplus
     }
 
-    /// With surge a node has an old and a new pod for a while: until the new one is available, or the old one is not ready.
+    /// Returns the surplus pods under maxSurge. An old and a new pod coexist until the new one is available or the old
+    /// one is not ready.
     fn beyond_two(&self, running: &[&'a Value], now: Time) -> Vec<&'a Value> {
         let (new, old): (Vec<&Value>, Vec<&Value>) = running.iter().copied().partition(|pod| self.has_hash(pod));
         let mut surplus: Vec<&Value> = new.iter().skip(1).chain(old.iter().skip(1)).copied().collect();
@@ -240,7 +240,7 @@ impl<'a> Fleet<'a> {
         Meta::of(pod).label(make::HASH) == Some(self.hash)
     }
 
-    /// Whether a pod has the newest template.
+    /// Whether a pod has the current template.
     fn is_updated(&self, pod: &Value) -> bool {
         let generation = make::template_generation(self.set);
         let same = generation.is_some() && Meta::of(pod).label(make::GENERATION) == generation;
@@ -271,7 +271,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Whether a pod belongs on a node, and whether one that is there may stay.
+/// Returns whether a pod should run on the node, and whether an existing pod may keep running.
 fn belongs(set: &Value, spec: &Value, node: &Value) -> (bool, bool) {
     let by_name = set.str_at(&["spec", "template", "spec", "nodeName"]).filter(|name| !name.is_empty());
     if by_name.is_some_and(|name| name != Meta::of(node).name()) || !placement::fits_node(spec, node) {
@@ -283,7 +283,7 @@ fn belongs(set: &Value, spec: &Value, node: &Value) -> (bool, bool) {
     (!keeps_out(&["NoSchedule", "NoExecute"]), !keeps_out(&["NoExecute"]))
 }
 
-/// Whom a node concerns: those whose pods belong there or are there.
+/// Returns the DaemonSets whose pods may run on the node or already do.
 fn node_concerns(cache: &Cache, node: &Value) -> Vec<Key> {
     let name = Meta::of(node).name();
     let mut keys: Vec<Key> = cache
@@ -300,9 +300,9 @@ fn node_concerns(cache: &Cache, node: &Value) -> Vec<Key> {
     keys
 }
 
-/// A selector that selects everything was possible once; nothing good can come of it.
+/// Reports a selector that matches all pods. Old API versions allowed it; the DaemonSet is not reconciled.
 fn selects_all(set: &Value) -> Plan {
-    let mut plan = Plan::waiting("the selector selects everything");
+    let mut plan = Plan::waiting("the selector is empty or invalid");
     let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
     if seen < Meta::of(set).generation() {
         let message = "This daemon set is selecting all pods. A non-empty selector is required.".to_owned();

@@ -1,9 +1,9 @@
-//! Rolls a Deployment out: one ReplicaSet for each template, the new one growing as the old ones shrink, within its bounds.
+//! Deployment controller: one ReplicaSet per template; rollouts scale the ReplicaSets within the bounds.
 //!
 //! ```text
-//!   adopt and release ─> paused, or its size changed? ──yes──> resize all in proportion ─────────────┐
-//!                                   │ no                                                             v
-//!                        make the new set ─> grow it, else shrink the old ones ─> drop old history ─> status
+//!   adopt and release ─> paused, or replicas changed? ──yes──> scale all proportionally ─────────────────────┐
+//!                                   │ no                                                                     v
+//!                        create the new ReplicaSet ─> scale it up, else the old ones down ─> prune history ─> status
 //! ```
 
 mod new_set;
@@ -20,18 +20,17 @@ use reconcile::{Action, Cache, Controller, EventType, Plan, Refusal, Regarding, 
 use crate::claim;
 use sets::Sets;
 
-/// The controller.
 pub struct Deployment;
 
-/// A Deployment, its ReplicaSets, and what else decides about them.
+/// A Deployment with the ReplicaSets and pods that its plan depends on.
 #[derive(Debug)]
 pub struct Observed<'a> {
     deployment: &'a Value,
     controlled: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
-    /// What has the name that a new ReplicaSet would have.
+    /// The existing object with the name of the new ReplicaSet.
     namesake: Option<&'a Value>,
-    /// The pods of each of its ReplicaSets, if the old ones must be gone before new ones come.
+    /// The pods of its ReplicaSets. Collected only for strategy Recreate, which waits until old pods have terminated.
     pods: Vec<&'a Value>,
     refusal: Option<&'a Refusal>,
 }
@@ -92,7 +91,7 @@ impl Controller for Deployment {
     }
 }
 
-/// How many pods a Deployment asks for.
+/// Returns `spec.replicas`, 1 by default.
 pub fn replicas(deployment: &Value) -> i64 {
     deployment.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
 }
@@ -108,12 +107,12 @@ fn finish(sets: Sets<'_>, extra: Vec<Action>, how: status::How<'_>, now: Time) -
     plan
 }
 
-/// A selector that selects everything was possible once; nothing good can come of it.
+/// Reports a selector that matches all pods. Old API versions allowed it; the Deployment is not reconciled.
 fn selects_all(deployment: &Value) -> Plan {
     let message = "This deployment is selecting all pods. A non-empty selector is required.".to_owned();
     let regarding = Regarding::object(deployment);
     let event = Action::Event { regarding, kind: EventType::Warning, reason: "SelectingAll", message };
-    let mut plan = Plan::waiting("the selector selects everything");
+    let mut plan = Plan::waiting("the selector is empty or invalid");
     if let Some(update) = status::seen(deployment) {
         plan.actions = vec![event, update];
     }
@@ -128,7 +127,7 @@ fn is_recreate(deployment: &Value) -> bool {
     deployment.str_at(&["spec", "strategy", "type"]) == Some("Recreate")
 }
 
-/// The Deployment that waits for a pod to be gone, if one does.
+/// Returns the Deployment with strategy Recreate that waits for the pod's termination.
 fn waits_for(cache: &Cache, pod: &Value) -> Option<Key> {
     let meta = Meta::of(pod);
     let set = meta.controller().filter(|owner| owner.kind() == "ReplicaSet")?;

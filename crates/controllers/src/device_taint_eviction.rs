@@ -1,4 +1,4 @@
-//! Deletes pods whose devices are tainted with what their claims do not tolerate, at once or after as long as they tolerate it.
+//! Device taint eviction: deletes pods that do not, or no longer, tolerate a NoExecute taint of their DRA devices.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
@@ -17,11 +17,12 @@ const WORDS: Words = Words {
     event: "DeviceTaintManagerEviction",
 };
 
-/// The controller. Its keys are pods.
-// DEVIATION: only taints of devices themselves count; upstream also has DeviceTaintRules, behind a feature that is off by default.
+/// Device taint eviction controller. Its keys are pods.
+// DEVIATION: only taints in ResourceSlices are considered; upstream also has DeviceTaintRules, behind a feature gate
+// that is off by default.
 pub struct DeviceTaintEviction;
 
-/// A pod that is placed, and each of its devices that is tainted: what the claim tolerates of it, and the taint.
+/// A bound pod, and for each taint of its devices the claim's tolerations and the taint.
 pub struct Observed<'a> {
     pod: &'a Value,
     taints: Vec<(&'a [Value], &'a Value)>,
@@ -37,7 +38,7 @@ impl Controller for DeviceTaintEviction {
         match kind {
             "pods" => keys.extend((!names_of(object).is_empty()).then(|| Key::of(object))),
             CLAIMS => keys.extend(users(object)),
-            // Whose devices a slice describes, its taints concern.
+            // The taints of a slice concern the pods that use devices of its pool.
             _ if taints(object).next().is_none() => {}
             _ => {
                 let of_slice = |claim: &Value| devices(claim).any(|device| is_in(object, device));
@@ -52,7 +53,7 @@ impl Controller for DeviceTaintEviction {
         let mut found = Vec::new();
         for name in names_of(pod) {
             let Some(claim) = cache.get(CLAIMS, &Key::new(key.namespace.clone(), name)) else { continue };
-            // A claim of the name that is for others says nothing of this pod.
+            // The claim may be reserved for other pods.
             if !list(claim, &["status", "reservedFor"]).iter().any(|user| text(user, &["uid"]) == Meta::of(pod).uid()) {
                 continue;
             }
@@ -69,7 +70,7 @@ impl Controller for DeviceTaintEviction {
         let ends = observed.taints.iter().filter_map(|(tolerations, taint)| match tolerated(tolerations, taint) {
             Tolerated::ForEver => None,
             Tolerated::Not => Some(now),
-            // The server writes down when a taint was added; one without a time is as old as it can be.
+            // The API server sets timeAdded. A taint without it counts as infinitely old.
             Tolerated::For(seconds) => {
                 let added = taint.str_at(&["timeAdded"]).and_then(|time| Time::parse(time).ok());
                 Some(added.map_or(now, |added| added.plus(Duration::from_seconds(seconds))))
@@ -83,25 +84,25 @@ impl Controller for DeviceTaintEviction {
     }
 }
 
-/// The pods that a claim is reserved for.
+/// Returns the pods that the claim is reserved for.
 fn users(claim: &Value) -> impl Iterator<Item = Key> {
     let namespace = Meta::of(claim).namespace();
     let users = list(claim, &["status", "reservedFor"]).iter().filter(|user| text(user, &["resource"]) == "pods");
     users.map(move |user| Key::new(namespace, text(user, &["name"])))
 }
 
-/// The devices that are allocated for a claim.
+/// Returns the devices allocated for the claim.
 fn devices(claim: &Value) -> std::slice::Iter<'_, Value> {
     list(claim, &["status", "allocation", "devices", "results"]).iter()
 }
 
-/// Whether a slice describes the pool of a device.
+/// Whether the slice belongs to the device's pool.
 fn is_in(slice: &Value, device: &Value) -> bool {
     text(slice, &["spec", "driver"]) == text(device, &["driver"])
         && text(slice, &["spec", "pool", "name"]) == text(device, &["pool"])
 }
 
-/// What a slice says of its devices that sends pods away, with the device's name.
+/// Returns the NoExecute taints of a slice, with the device's name.
 fn taints(slice: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let devices = list(slice, &["spec", "devices"]).iter();
     let all = devices.flat_map(|device| list(device, &["taints"]).iter().map(|taint| (text(device, &["name"]), taint)));
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_goes_when_its_device_is_tainted_with_what_its_claim_does_not_tolerate() {
+    fn a_pod_is_deleted_when_its_claim_does_not_tolerate_a_device_taint() {
         let taint = |effect: &str| value!([{"key": "broken", "effect": effect, "timeAdded": "2023-11-14T22:13:20Z"}]);
         check(&taint("NoExecute"), &value!([]), Some(0));
         check(&taint("NoSchedule"), &value!([]), None);
@@ -169,7 +170,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_obeys_the_laws_in_generated_worlds(effect in 0..2usize, key in 0..2usize, seconds in prop::option::of(0..100i64), tolerates: bool) {
+        fn properties_hold_in_generated_clusters(effect in 0..2usize, key in 0..2usize, seconds in prop::option::of(0..100i64), tolerates: bool) {
             let taints = value!([{"key": "broken", "effect": (["NoExecute", "NoSchedule"][effect]), "timeAdded": "2023-11-14T22:13:20Z"}]);
             let mut toleration = value!({"key": (["broken", "other"][key]), "operator": "Exists"});
             if let (Some(seconds), Some(toleration)) = (seconds, toleration.as_object_mut()) {

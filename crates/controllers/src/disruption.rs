@@ -1,4 +1,4 @@
-//! Says how many pods of a PodDisruptionBudget may be evicted now.
+//! Disruption controller: computes the status of PodDisruptionBudgets, such as disruptionsAllowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +10,19 @@ use reconcile::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, kind
 
 use crate::{condition, pod, scale_target, share};
 
-/// How long a pod whose eviction was granted may take to begin to go.
+/// Time after which a pod whose eviction was granted, but that was not deleted, counts as healthy again.
 const DELETION_TIMEOUT: Duration = Duration::from_seconds(120);
-/// The kinds that say how many pods there should be.
+/// The built-in workloads with `spec.replicas`.
 const WORKLOADS: &[&str] = &["replicasets.apps", "deployments.apps", "statefulsets.apps", "replicationcontrollers"];
 
-/// The controller.
 pub struct Disruption;
 
-/// A budget, its pods, and how many pods there should be.
+/// A PodDisruptionBudget, its pods, and the expected number of pods.
 #[derive(Debug)]
 pub struct Observed<'a> {
     budget: &'a Value,
     pods: Vec<&'a Value>,
-    /// The sizes of the workloads of the pods, or the name of a pod of which nobody knows how many there should be.
+    /// The sum of the workloads' replicas, or an error if a pod's controller is not found.
     expected: Result<i64, String>,
 }
 
@@ -46,7 +45,7 @@ impl Controller for Disruption {
             keys.push(Key::of(object));
             return;
         }
-        // A definition has no template, and so concerns nobody.
+        // CRDs are read too. They have no template and concern no budget.
         let labels = if kind == "pods" { Some(object) } else { object.at(&["spec", "template"]) };
         let Some(labels) = labels else { return };
         for entry in cache.of("poddisruptionbudgets.policy").in_namespace(Meta::of(object).namespace()) {
@@ -56,7 +55,7 @@ impl Controller for Disruption {
         }
     }
 
-    /// How large a workload of a custom kind is, its scale says.
+    /// Requests the scale subresource of custom workloads.
     fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(budget) = cache.get("poddisruptionbudgets.policy", key) else { return Vec::new() };
         let mut asks: Vec<Ask> = Vec::new();
@@ -91,7 +90,7 @@ impl Controller for Disruption {
             !Meta::of(pod).is_deleting() && !disrupted.contains_key(Meta::of(pod).name()) && pod::is_ready(pod)
         };
         let healthy = i64::try_from(pods.iter().filter(is_healthy).count()).unwrap_or(i64::MAX);
-        // A budget without pods allows nothing: the first pods may come before it is looked at again.
+        // A budget without pods allows no disruption: pods may be created before the next reconciliation.
         let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
         let mut status = Object::new();
         status.insert("currentHealthy", healthy);
@@ -118,7 +117,7 @@ fn pods_of<'a>(cache: &'a Cache, budget: &Value) -> Vec<&'a Value> {
     pods.filter(|pod| selector.matches_object(pod)).collect()
 }
 
-/// Whether a kind is not one of Kubernetes' own: those that are and are not known here have no size.
+/// Whether the API group is that of a custom resource. Unknown built-in kinds have no scale.
 fn is_custom(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     group.contains('.') && !group.ends_with(".k8s.io")
@@ -135,7 +134,7 @@ fn scale_of(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Ask {
     }
 }
 
-/// How large the custom object is that a pod is of.
+/// Returns the replicas of the custom workload that controls the pod.
 fn scaled(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Result<i64, String> {
     let scale =
         cache.answer(&scale_of(cache, pod, owner)).cloned().unwrap_or_else(|| Err("it was not asked for".into()))?;
@@ -145,13 +144,13 @@ fn scaled(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Result<i64, 
     Ok(scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0))
 }
 
-/// An empty selector selects all pods, an absent one none.
+/// Returns the selector. An empty selector matches all pods, a missing one none.
 fn selector(budget: &Value) -> Option<Selector> {
     let selector = budget.at(&["spec", "selector"]).filter(|selector| !selector.is_null())?;
     machinery::labels::from_object(Some(selector)).ok()
 }
 
-/// How many pods there should be, and how many of them healthy.
+/// Returns the expected and the desired healthy number of pods.
 fn needed(budget: &Value, pods: &[&Value], expected: &Result<i64, String>) -> Result<(i64, i64), String> {
     let stated = |field| budget.at(&["spec", field]).filter(|value| !value.is_null());
     if let Some(unavailable) = stated("maxUnavailable") {
@@ -167,7 +166,7 @@ fn needed(budget: &Value, pods: &[&Value], expected: &Result<i64, String>) -> Re
     }
 }
 
-/// The sizes of all workloads that the pods are of. Pods of nobody do not count.
+/// Returns the sum of the replicas of all workloads of the pods. Pods without a controller are not counted.
 fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
     let mut seen = BTreeSet::new();
     let mut total = 0;
@@ -186,7 +185,7 @@ fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
             continue;
         }
         let Some(found) = found else { return Err(format!("found no controllers for pod {:?}", meta.name())) };
-        // A ReplicaSet of a Deployment is only a part of what is wanted.
+        // The replicas of a Deployment include those of its ReplicaSet.
         let whole = Meta::of(found).controller().filter(|owner| owner.kind() == "Deployment").and_then(|owner| {
             let deployment = cache.get("deployments.apps", &Key::new(meta.namespace(), owner.name()))?;
             (Meta::of(deployment).uid() == owner.uid()).then_some(deployment)
@@ -199,7 +198,7 @@ fn expected(cache: &Cache, pods: &[&Value]) -> Result<i64, String> {
     Ok(total)
 }
 
-/// Pods whose eviction was granted and that have not begun to go, for as long as that may take.
+/// Returns the disruptedPods that are not being deleted yet and within the timeout.
 fn disrupted(budget: &Value, pods: &[&Value], now: Time, plan: &mut Plan) -> BTreeMap<String, Value> {
     let mut kept = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !Meta::of(pod).is_deleting()) {
@@ -219,7 +218,7 @@ fn disrupted(budget: &Value, pods: &[&Value], now: Time, plan: &mut Plan) -> BTr
     kept
 }
 
-/// When nobody knows how many pods there should be, none may go.
+/// Allows no disruptions and sets the failure condition if the expected number of pods is unknown.
 fn failed(budget: &Value, why: &str, now: Time) -> Plan {
     let mut status = budget.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     status.insert("disruptionsAllowed", 0);
@@ -269,7 +268,7 @@ mod tests {
             "spec": {"nodeName": "n"}, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]}})
     }
 
-    /// A ReplicaSet of three with so many pods, of which so many are ready.
+    /// Adds a ReplicaSet with three replicas and `pods` pods, of which `ready` are ready.
     fn world(spec: Value, pods: usize, ready: usize) -> World {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let set = value!({"metadata": {"namespace": "a", "name": "web"}, "spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "web"}}}}});
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_may_go_as_are_healthy_beyond_those_needed() {
+    fn disruptions_allowed_is_healthy_minus_desired_pods() {
         let check = |spec: Value, ready: usize, expect: [i64; 4]| {
             let mut world = world(spec.clone(), 3, ready);
             settle::<Disruption>(&mut world, |_| false);
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_that_was_granted_counts_until_the_pod_goes_or_it_takes_too_long() {
+    fn a_granted_eviction_counts_until_deletion_or_timeout() {
         let mut world = world(value!({"maxUnavailable": 1}), 3, 3);
         let granted = value!({"status": {"disruptedPods": {"p0": (world.now.to_string())}}});
         world.change(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b"), |budget| {
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn if_nobody_knows_how_many_there_should_be_none_may_go() {
+    fn an_unknown_pod_count_allows_no_disruption() {
         let mut world = world(value!({"maxUnavailable": 1}), 1, 1);
         world.add(&kinds::PODS, pod("stray", Some("nobody"), true));
         settle::<Disruption>(&mut world, |_| false);
@@ -338,7 +337,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_obeys_the_laws_in_generated_worlds(pods in 0..5usize, ready in 0..5usize, field in prop::sample::select(vec!["maxUnavailable", "minAvailable"]), number in 0..4i64, orphan in any::<bool>()) {
+        fn properties_hold_in_generated_clusters(pods in 0..5usize, ready in 0..5usize, field in prop::sample::select(vec!["maxUnavailable", "minAvailable"]), number in 0..4i64, orphan in any::<bool>()) {
             let spec = Value::Object([(field, Value::from(number))].into_iter().collect());
             let mut world = world(spec, pods, ready);
             if orphan {
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_workload_says_by_its_scale_how_large_it_is() {
+    fn a_custom_workload_is_sized_by_its_scale_subresource() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let budget = value!({"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "x"}}});
         let key = world

@@ -1,4 +1,4 @@
-//! Publishes the pods behind a service as Endpoints, the older form.
+//! Endpoints controller: publishes the pods of a Service as Endpoints, the predecessor of EndpointSlices.
 
 pub mod subsets;
 
@@ -14,13 +14,13 @@ use subsets::{ADDRESSES_MAX, Subset};
 
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
-/// Says that there are more addresses than could be listed.
+/// Annotation of Endpoints that list only a part of the addresses.
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 
-/// The controller. Its keys are services.
+/// Endpoints controller. Its keys are Services.
 pub struct Endpoints;
 
-/// A service if there is one, the pods it selects, and what is published.
+/// The Service if it exists, the pods it selects, and the published Endpoints.
 pub struct Observed<'a> {
     service: Option<&'a Value>,
     pods: Vec<&'a Value>,
@@ -50,7 +50,8 @@ impl Controller for Endpoints {
 
     fn plan(observed: &Observed<'_>, _: Time) -> Plan {
         let Some(service) = observed.service else {
-            // DEVIATION: what somebody else published for a service stays when the service goes; upstream deletes it when it sees that.
+            // DEVIATION: Endpoints not managed by this controller are kept when the Service is deleted; upstream
+            // deletes them.
             let ours = observed.published.filter(|it| Meta::of(it).label(MANAGED_BY) == Some(MANAGER));
             return ours.map(|it| Plan::of(Action::delete(&kinds::ENDPOINTS, it))).unwrap_or_default();
         };
@@ -74,7 +75,7 @@ impl Controller for Endpoints {
     }
 }
 
-/// What is to be published, as one subset for each set of addresses that have the same ports.
+/// Returns the Endpoints subsets, one for each group of addresses with the same ports.
 fn subsets(service: &Value, pods: &[&Value]) -> Vec<Subset> {
     let unready_too = service::publishes_unready(service);
     let family = service::families(service).first().copied().unwrap_or("IPv4");

@@ -1,4 +1,4 @@
-//! Publishes the pods behind a service as EndpointSlices.
+//! EndpointSlice controller: publishes the pods of a Service as EndpointSlices.
 
 mod hints;
 
@@ -14,10 +14,9 @@ use crate::{claim, pod, service};
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Endpoints a slice at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// As `--max-endpoints-per-slice` says.
+    /// Maximum endpoints of a slice: `--max-endpoints-per-slice`.
     pub slice_max: usize,
 }
 
@@ -27,10 +26,10 @@ impl Default for Config {
     }
 }
 
-/// The controller. Its keys are services.
+/// EndpointSlice controller. Its keys are Services.
 pub struct EndpointSlice;
 
-/// A service, the pods it selects with the nodes they are on, and its slices.
+/// A Service, the pods it selects with their nodes, and its slices.
 pub struct Observed<'a> {
     service: &'a Value,
     pods: Vec<(&'a Value, Option<&'a Value>)>,
@@ -96,7 +95,7 @@ impl Controller for EndpointSlice {
             hints::add(service, &mut groups, &observed.nodes);
             plan.actions.extend(slices::pack(&wanted, family, &existing, groups, true).actions());
         }
-        // A family that the service no longer has.
+        // The Service no longer has this IP family.
         let useless = observed.slices.iter().filter(|slice| !families.contains(&text(slice, &["addressType"])));
         plan.actions.extend(useless.map(|slice| slices::delete(&reconcile::kinds::ENDPOINT_SLICES, slice)));
         plan
@@ -124,11 +123,11 @@ fn wanted<'a>(observed: &Observed<'a>, published: &[(&Value, Option<&Value>)]) -
     }
 }
 
-/// The endpoints of a family, by the ports they are reached at.
+/// Returns the endpoints of an IP family, grouped by ports.
 fn groups(service: &Value, pods: &[(&Value, Option<&Value>)], family: &str) -> Groups {
     let mut groups = Groups::new();
     for (pod, node) in pods {
-        // A pod of a node that is gone is one that will be; unless it is to be served whatever is wrong with it.
+        // A pod whose node was deleted will be deleted. It is published only with publishNotReadyAddresses.
         if node.is_none() && !pod::node(pod).is_empty() && !service::publishes_unready(service) {
             continue;
         }
@@ -161,7 +160,7 @@ fn ports(service: &Value, pod: &Value) -> Vec<Value> {
 
 fn endpoint(service: &Value, pod: &Value, node: Option<&Value>, addresses: Vec<Value>) -> Value {
     let (serving, terminating) = (pod::is_ready(pod), Meta::of(pod).is_deleting());
-    // Whoever only looks at `ready` must not be sent to what is going.
+    // Consumers that read only `ready` must not use terminating endpoints.
     let ready = service::publishes_unready(service) || (serving && !terminating);
     let mut endpoint = Object::new();
     endpoint.insert("addresses", addresses);

@@ -1,4 +1,4 @@
-//! Publishes as EndpointSlices what somebody published as Endpoints for a service without a selector.
+//! EndpointSlice mirroring: mirrors user-managed Endpoints of Services without a selector to EndpointSlices.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -14,14 +14,14 @@ const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Upstream's defaults: addresses of a subset that are mirrored, and endpoints of a slice.
+/// Upstream's defaults: maximum mirrored addresses of a subset, and endpoints of a slice.
 const SUBSET_MAX: usize = 1000;
 const SLICE_MAX: usize = 100;
 
-/// The controller. Its keys are Endpoints, which have the names of services.
+/// EndpointSlice mirroring controller. Its keys are Endpoints, which have the names of Services.
 pub struct EndpointSliceMirroring;
 
-/// Endpoints if there are any, whether they are to be mirrored, and the slices that mirror them.
+/// The Endpoints if they are to be mirrored, and the slices that mirror them.
 pub struct Observed<'a> {
     endpoints: Option<&'a Value>,
     slices: Vec<&'a Value>,
@@ -51,7 +51,7 @@ impl Controller for EndpointSliceMirroring {
                 && meta.label(MANAGED_BY) == Some(MANAGER)
                 && !meta.is_deleting()
         });
-        // With a selector, slices come from pods.
+        // For a Service with a selector the EndpointSlice controller creates slices from pods.
         let service = cache.get("services", key).filter(|service| !service::has_selector(service));
         let endpoints = cache.get("endpoints", key).filter(|it| service.is_some() && is_mirrored(it));
         Some(Observed { endpoints, slices: slices.collect() })
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_mirrored_by_family_and_go_with_their_endpoints() {
+    fn addresses_are_mirrored_by_ip_family_and_deleted_with_the_endpoints() {
         let mut world = world();
         obeys_laws::<EndpointSliceMirroring>(&world, |_| false);
         settle::<EndpointSliceMirroring>(&mut world, |_| false);
@@ -165,7 +165,7 @@ mod tests {
             ]
         );
         world.remove(&kinds::ENDPOINTS, &Key::new("a", "s"));
-        // Nobody asks about what is gone but the slices themselves.
+        // After the deletion only the slices themselves trigger the key.
         let plan = reconcile::decide::<EndpointSliceMirroring>(
             &world.cache::<EndpointSliceMirroring>(),
             &Key::new("a", "s"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_not_to_be_mirrored_is_not() {
+    fn endpoints_with_skip_mirror_are_not_mirrored() {
         let mut world = world();
         world.change(&kinds::ENDPOINTS, &Key::new("a", "s"), |it| {
             machinery::meta::MetaMut::of(it).unwrap().set_label(SKIP, "true");

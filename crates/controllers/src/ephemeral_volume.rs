@@ -1,4 +1,4 @@
-//! Makes the claims of a pod's ephemeral volumes, which go with the pod.
+//! Ephemeral volume controller: creates the claims of generic ephemeral volumes, owned by the pod.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -8,10 +8,10 @@ use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 use crate::claim;
 use crate::read::{list, text};
 
-/// The controller. Its keys are pods.
+/// Ephemeral volume controller. Its keys are pods.
 pub struct EphemeralVolume;
 
-/// A pod, and its volumes that need a claim with the claims that have their names.
+/// A pod, and its ephemeral volumes with the existing claims of their names.
 pub struct Observed<'a> {
     pod: &'a Value,
     volumes: Vec<(&'a Value, Option<&'a Value>)>,
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_made_for_each_ephemeral_volume_and_belongs_to_its_pod() {
+    fn a_claim_owned_by_the_pod_is_created_for_each_ephemeral_volume() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"l": "v"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
         let volumes =
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_somebody_else_is_not_taken() {
+    fn a_claim_of_another_owner_is_not_used() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "p-data"}}));
         let volumes = value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]);

@@ -1,15 +1,15 @@
-//! Puts finalizers on objects that are in use and takes them off when they no longer are.
+//! Protection finalizers: added to existing objects, removed when a deleted object is no longer in use.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Resource, Value};
 use reconcile::{Action, Plan};
 
-/// What is to become of the finalizer of an object: on while it is not deleted, off when it is and nobody uses it.
+/// Adds the finalizer if the object is not being deleted. Removes it if the object is being deleted and not in use.
 pub fn guard(resource: &Resource, object: &Value, finalizer: &str, in_use: bool) -> Plan {
     let meta = Meta::of(object);
     let has = meta.finalizers().any(|have| have == finalizer);
     if meta.is_deleting() && has && in_use {
-        return Plan::waiting("it is still in use");
+        return Plan::waiting("the object is still in use");
     }
     if meta.is_deleting() != has {
         return Plan::default();

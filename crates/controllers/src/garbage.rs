@@ -1,12 +1,12 @@
-//! Deletes what has no owner left, and sees to the dependents of what is deleted: they go first, go after it, or stay.
+//! Garbage collector: deletes objects without owners and applies the propagation policy of deleted owners.
 //!
-//! A key is the identifier of an object, there or gone:
+//! A key is the UID of an object, existing or deleted:
 //!
 //! ```text
-//!   gone ──────────────────────────> each of its dependents: delete it, or take the reference out if it has other owners
-//!   deleted, dependents stay ──────> take the reference out of each; then the finalizer off
-//!   deleted, dependents go first ──> delete each; when none is left that it waits for, the finalizer off
-//!   else ──────────────────────────> see to itself as a dependent
+//!   deleted ─────────────────────────> each dependent: delete it, or remove the reference if it has other owners
+//!   deleting, policy Orphan ─────────> remove the reference from each dependent; then remove the finalizer
+//!   deleting, policy Foreground ─────> delete each dependent; when no blocking one is left, remove the finalizer
+//!   otherwise ───────────────────────> process the object itself as a dependent
 //! ```
 
 use std::collections::BTreeSet;
@@ -18,19 +18,18 @@ use machinery::{Key, Str, Value, value};
 use reconcile::everything::{Answer, Answers, Everything, FOREGROUND, Item, ORPHAN, Owner, Question, Step, Sweeper};
 use reconcile::{Action, Patch, Plan, Preconditions, Propagation};
 
-/// The controller.
 pub struct GarbageCollector;
 
-/// How an owner is.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// There, and staying.
+    /// The owner exists and is not in foreground deletion.
     Solid,
-    /// Gone, or never there: the server said so.
+    /// The API server reported that the owner does not exist.
     Dangling,
-    /// Going as soon as its dependents have gone.
+    /// The owner is in foreground deletion and waits for its dependents.
     Waiting,
-    /// Nobody knows yet.
+    /// The state has not been determined yet.
     Unknown,
 }
 
@@ -52,7 +51,7 @@ impl Sweeper for GarbageCollector {
         if same.is_none() {
             push(&old.uid);
         }
-        // An owner may have been waiting for this one.
+        // An owner in foreground deletion may have been waiting for this dependent.
         for owner in &old.owners {
             if same.and_then(|new| new.owner(&owner.uid)).is_none_or(|now| now.block != owner.block) {
                 push(&owner.uid);
@@ -80,7 +79,7 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// The dependents stay and lose the reference; then it may go.
+    /// Removes the owner reference from all dependents, then the orphan finalizer.
     fn orphan(&mut self, item: &Entry<Item>) {
         let uid = item.value.uid.clone();
         for dependent in self.everything.dependents(&uid) {
@@ -91,7 +90,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// The dependents go; when there is none left that it waits for, it may go.
+    /// Deletes the dependents. Removes the foreground finalizer when no blocking dependent is left.
     fn wait_for_dependents(&mut self, item: &Entry<Item>) {
         let everything = self.everything;
         let uid = &item.value.uid;
@@ -101,17 +100,17 @@ impl Sweep<'_> {
         if everything.dependents(uid).any(blocks) {
             everything.dependents(uid).for_each(|dependent| self.see_to(dependent));
             if self.plan.actions.is_empty() {
-                self.plan.waiting = Some("dependents are going".to_owned());
+                self.plan.waiting = Some("dependents are being deleted".to_owned());
             }
         } else {
             self.release(item, FOREGROUND);
         }
     }
 
-    /// Takes a finalizer off, once it is certain that nothing was overlooked.
+    /// Removes a finalizer, unless dependents of kinds that are not cached may exist.
     fn release(&mut self, item: &Entry<Item>, finalizer: &str) {
         if !self.everything.whole {
-            self.plan.waiting = Some("not all kinds are known".to_owned());
+            self.plan.waiting = Some("not all kinds are cached".to_owned());
             return;
         }
         let left: Vec<Value> =
@@ -119,7 +118,7 @@ impl Sweep<'_> {
         self.plan.push(patch(item, value!({"metadata": {"finalizers": left}})));
     }
 
-    /// Deletes an object that has no owner left, or takes the references out that lead nowhere.
+    /// Deletes an object without remaining owners, or removes its dangling owner references.
     fn see_to(&mut self, entry: &Entry<Item>) {
         let item = &entry.value;
         if item.deleting || item.owners.is_empty() {
@@ -138,7 +137,7 @@ impl Sweep<'_> {
                 self.plan.push(without_owners(entry, &useless));
             }
         } else if has(Standing::Waiting) && self.everything.dependents(&item.uid).next().is_some() {
-            // Two that wait for each other would do so for ever.
+            // Break a cycle of objects that block each other.
             if self.everything.dependents(&item.uid).any(|dependent| dependent.value.waits_for_dependents())
                 && item.owners.iter().any(|owner| owner.block == Some(true))
             {
@@ -155,7 +154,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// How an owner is: by the copies if it is there, by the server's own word if it is not.
+    /// Returns the state of an owner from the cache. If the owner is not cached, the API server is queried.
     fn standing(&mut self, entry: &Entry<Item>, owner: &Owner) -> Standing {
         let found = self.everything.item(&owner.uid).filter(|found| is_named_by(found, owner, &entry.key.namespace));
         if let Some(found) = found {
@@ -164,7 +163,7 @@ impl Sweep<'_> {
         let resource = self.everything.discovery.resource(&owner.api_version, &owner.kind);
         let namespace = match resource.map(|resource| resource.scope) {
             Some(Scope::Cluster) => Str::default(),
-            // An object outside of namespaces cannot belong to one inside: nobody knows which one is meant.
+            // A cluster-scoped object cannot have a namespaced owner: the reference has no namespace.
             Some(Scope::Namespaced) if entry.key.namespace.is_empty() => return Standing::Unknown,
             Some(Scope::Namespaced) | None => entry.key.namespace.clone(),
         };
@@ -194,7 +193,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Whether a reference says of an object what it is. An identifier alone proves nothing: anybody may write one down.
+/// Whether the reference matches the object in kind, group, name and namespace. The UID alone is not sufficient,
+/// because any client can write it.
 fn is_named_by(found: &Entry<Item>, owner: &Owner, namespace: &str) -> bool {
     let resource = &found.value.resource;
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -214,7 +214,8 @@ fn unblocked(entry: &Entry<Item>) -> Action {
     patch(entry, value!({"metadata": {"ownerReferences": owners}}))
 }
 
-/// Lists are written whole, which every kind understands, and only over the version they were read from.
+/// Returns a merge patch, which all kinds support, with the observed UID and resourceVersion as preconditions. Lists
+/// are replaced completely.
 fn patch(entry: &Entry<Item>, change: Value) -> Action {
     Action::Patch {
         resource: (*entry.value.resource).clone(),

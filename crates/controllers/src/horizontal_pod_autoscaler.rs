@@ -1,7 +1,7 @@
-//! Sizes a workload so that what is measured of its pods meets its targets.
+//! Horizontal pod autoscaler: scales a workload so that its metrics meet their targets.
 //!
 //! ```text
-//!   scale of the target ─> what each metric proposes, the largest ─> stabilized ─> within rates and bounds ─> new size
+//!   scale of the target ─> proposal of each metric, the largest ─> stabilized ─> within rates and bounds ─> replicas
 //! ```
 
 mod limits;
@@ -18,18 +18,18 @@ use crate::{condition, scale_target};
 use limits::Memory;
 use metrics::Proposals;
 
-/// What the controller is told at start.
+/// The controller's flags.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// How often autoscalers look.
+    /// `--horizontal-pod-autoscaler-sync-period`.
     pub sync: Duration,
-    /// For how long larger sizes are remembered, where the autoscaler does not say.
+    /// Default stabilization window for scaling down.
     pub downscale_stabilization: Duration,
-    /// What difference does not count.
+    /// Default tolerance of the ratio of metric and target.
     pub tolerance: f64,
-    /// For how long after its start the load of a pod may mislead.
+    /// Time after a pod's start during which its CPU samples may be ignored.
     pub cpu_initialization: Duration,
-    /// For how long after its start a pod may still become ready for the first time.
+    /// Time after a pod's start during which an unready pod counts as not yet ready for the first time.
     pub initial_readiness: Duration,
 }
 
@@ -45,18 +45,17 @@ impl Default for Config {
     }
 }
 
-/// The controller.
 pub struct HorizontalPodAutoscaler;
 
-/// An autoscaler, its target, and what is measured.
+/// An autoscaler, its target, and the metrics.
 #[derive(Debug)]
 pub struct Observed<'a> {
     hpa: &'a Value,
-    /// Where the size of the target is found.
+    /// The request for the target's scale subresource.
     target: Ask,
     scale: Answer,
     pods: Vec<&'a Value>,
-    /// For each metric what was measured.
+    /// The response for each metric.
     measured: Vec<Option<Answer>>,
     config: Config,
     memory: Option<&'a Value>,
@@ -137,7 +136,7 @@ impl Controller for HorizontalPodAutoscaler {
     }
 }
 
-/// Decides how large the target should be, and makes it so.
+/// Computes the desired replicas and scales the target.
 fn size(observed: &Observed<'_>, scale: &Value, report: &mut Report<'_>, memory: &mut Memory, plan: &mut Plan) {
     let hpa = observed.hpa;
     let current = scale.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(0);
@@ -198,7 +197,7 @@ fn size(observed: &Observed<'_>, scale: &Value, report: &mut Report<'_>, memory:
         report.scaled = true;
     }
     memory.resized(report.now, desired - current);
-    // Its role may replace scales and not patch them; the version that was observed is in there.
+    // The controller's role allows update of scales, not patch. The object carries the observed resourceVersion.
     let mut resized = scale.clone();
     if let Some(spec) =
         resized.as_object_mut().and_then(|scale| scale.get_or_insert_with("spec", Value::object).as_object_mut())
@@ -213,7 +212,7 @@ fn specs(hpa: &Value) -> &[Value] {
     hpa.at(&["spec", "metrics"]).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// Where the scale of the target is found.
+/// Returns the request for the target's scale subresource.
 fn scale_of(cache: &Cache, hpa: &Value) -> Ask {
     let target = |field| hpa.str_at(&["spec", "scaleTargetRef", field]).unwrap_or_default();
     Ask {
@@ -226,13 +225,13 @@ fn scale_of(cache: &Cache, hpa: &Value) -> Ask {
     }
 }
 
-/// What the status will say.
+/// The status to be written.
 struct Report<'a> {
     hpa: &'a Value,
     now: Time,
     current: i64,
     desired: i64,
-    /// What was measured; as before if absent.
+    /// The current metrics; the stored ones if `None`.
     metrics: Option<Vec<Value>>,
     scaled: bool,
     conditions: Vec<Value>,
@@ -255,7 +254,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Sets a condition in its place in the list.
+    /// Sets a condition and keeps its position in the list.
     fn set(&mut self, kind: &str, holds: bool, reason: &str, message: &str) {
         let status = if holds { "True" } else { "False" };
         let old = condition::in_list(&self.conditions, kind).cloned();
@@ -269,7 +268,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Has people told, if the status says anything new.
+    /// Adds an event, which is emitted only if the status changes.
     fn tell(&mut self, kind: EventType, reason: &'static str, message: String) {
         self.events.push(Action::Event { regarding: Regarding::object(self.hpa), kind, reason, message });
     }
@@ -287,7 +286,7 @@ impl<'a> Report<'a> {
         }
         status.insert("conditions", self.conditions);
         let status = Value::Object(status);
-        // Go prints no metrics as null, which says as much as nothing.
+        // Go serializes missing metrics as null, which is equivalent to absent.
         let mut told = self.hpa.get("status").cloned().unwrap_or_default();
         if let Some(told) = told.as_object_mut() {
             told.retain(|_, value| !value.is_null());

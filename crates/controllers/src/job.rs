@@ -1,14 +1,14 @@
-//! Runs the pods of a Job to completion, and counts each that ended exactly once.
+//! Job controller: runs pods to completion and counts each terminated pod exactly once.
 //!
-//! A pod carries a finalizer until it is counted. What is being counted is first written down in the status, then the finalizer
-//! is taken off, and only then the number grows:
+//! A pod has a finalizer until it is counted. Its UID is first stored in the status, then the finalizer is removed, and
+//! then the counter is incremented:
 //!
 //! ```text
-//!   ended, with finalizer ──> uid in uncountedTerminatedPods ──> finalizer off ──> uid out, counter up
+//!   terminated, with finalizer ──> uid in uncountedTerminatedPods ──> finalizer removed ──> uid removed, pod counted
 //! ```
 //!
-//! A Job that is done or has failed says so twice: first what it is about to be (`SuccessCriteriaMet`, `FailureTarget`), and, when no
-//! pod is left that could change the numbers, what it is (`Complete`, `Failed`).
+//! A Job finishes in two steps. First it gets an interim condition (`SuccessCriteriaMet` or `FailureTarget`). When no
+//! pod is left that could change the counts, it gets the terminal condition (`Complete` or `Failed`).
 
 mod finish;
 mod indexes;
@@ -26,21 +26,20 @@ use crate::{claim, condition, pod};
 use finish::Finish;
 use tally::Tally;
 
-/// What keeps a pod until it is counted.
+/// The finalizer of pods that are not counted yet.
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
-/// Who runs a Job if it does not say who.
+/// The default of `spec.managedBy`.
 const MANAGED_BY: &str = "kubernetes.io/job-controller";
 
-/// The controller.
 pub struct Job;
 
-/// A Job and its pods, or the pods that a Job left behind.
+/// A Job and its pods, or the remaining pods of a deleted Job.
 #[derive(Debug)]
 pub struct Observed<'a> {
     job: Option<&'a Value>,
     pods: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
-    /// The pod of the key's name, if it has the finalizer, no controller, and no Job that selects it.
+    /// The pod with the name of the key, if it has the finalizer, no controller, and no Job that selects it.
     stray: Option<&'a Value>,
 }
 
@@ -86,12 +85,12 @@ impl Controller for Job {
         }
         let Some(job) = observed.job else { return let_go(&observed.pods) };
         if job.str_at(&["spec", "managedBy"]).is_some_and(|by| by != MANAGED_BY) {
-            return Plan::waiting("another controller runs it");
+            return Plan::waiting("another controller manages the Job");
         }
         if is_finished(job) {
             return let_go(&observed.pods);
         }
-        let Some(selector) = claim::selector(job) else { return Plan::waiting("the selector selects everything") };
+        let Some(selector) = claim::selector(job) else { return Plan::waiting("the selector is empty or invalid") };
         let (pods, orphans) = (observed.pods.iter().copied(), observed.orphans.iter().copied());
         let claims = claim::claim_with_finalizer(job, &selector, &kinds::PODS, pods, orphans, Some(FINALIZER));
         if !claims.actions.is_empty() {
@@ -101,12 +100,11 @@ impl Controller for Job {
     }
 }
 
-/// Whether a Job is over.
 pub fn is_finished(job: &Value) -> bool {
     finished(job).is_some()
 }
 
-/// The condition that says that a Job is over.
+/// Returns the terminal condition of a Job.
 pub fn finished(job: &Value) -> Option<&Value> {
     let is_true = |kind| condition::find(job, kind).filter(|have| have.str_at(&["status"]) == Some("True"));
     is_true("Complete").or_else(|| is_true("Failed"))
@@ -116,7 +114,7 @@ fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
     let tally = Tally::of(job, owned);
     let finish = Finish::of(job, owned, &tally, now);
     if let Some(until) = finish.as_ref().and_then(|finish| finish.settles_at(job, owned)).filter(|until| *until > now) {
-        let mut plan = Plan::waiting("pods that end at about the same time count as well");
+        let mut plan = Plan::waiting("waiting for pods that terminate at about the same time");
         plan.actions = status::of(job, owned, &tally, None, now);
         plan.wake(until);
         return plan;
@@ -140,13 +138,13 @@ fn run(job: &Value, owned: &[&Value], now: Time) -> Plan {
     plan
 }
 
-/// Whether a pod has the finalizer of a Job and no controller.
+/// Whether a pod has the Job finalizer and no controller.
 fn is_stray(pod: &Value) -> bool {
     Meta::of(pod).controller().is_none() && has_finalizer(pod)
 }
 
-/// The pod of this key if it is stray and no Job is about to adopt it. Without a controller nothing else removes its finalizer, and
-/// neither the pod nor its namespace could ever be deleted.
+/// Returns the pod of this key if it is stray and no Job will adopt it. No controller removes the finalizer of such a
+/// pod, so neither the pod nor its namespace could be deleted.
 fn stray_pod<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
     let pod = cache.get("pods", key).filter(|pod| is_stray(pod))?;
     let adopts = |job: &Value| {
@@ -159,7 +157,7 @@ fn stray_pod<'a>(cache: &'a Cache, key: &Key) -> Option<&'a Value> {
     (!jobs.any(adopts)).then_some(pod)
 }
 
-/// Takes the finalizer off pods that nobody will count any more.
+/// Removes the finalizer from pods that no Job counts.
 fn let_go(pods: &[&Value]) -> Plan {
     Plan { actions: pods.iter().filter(|pod| has_finalizer(pod)).map(|pod| release(pod)).collect(), ..Plan::default() }
 }
@@ -178,7 +176,7 @@ fn has_finalizer(pod: &Value) -> bool {
     Meta::of(pod).finalizers().any(|name| name == FINALIZER)
 }
 
-/// Whether a pod failed, or counts as failed because it is being deleted and need not be waited for.
+/// Whether a pod failed, or is being deleted and may be replaced before it terminates.
 fn is_failed(job: &Value, pod: &Value) -> bool {
     match pod::phase(pod) {
         "Failed" => true,
@@ -187,7 +185,7 @@ fn is_failed(job: &Value, pod: &Value) -> bool {
     }
 }
 
-/// Whether a pod that is being deleted must have ended before another takes its place.
+/// Whether a pod that is being deleted must terminate before its replacement is created.
 fn replaces_only_failed(job: &Value) -> bool {
     job.str_at(&["spec", "podReplacementPolicy"]) == Some("Failed") || job.at(&["spec", "podFailurePolicy"]).is_some()
 }
@@ -200,7 +198,7 @@ fn is_indexed(job: &Value) -> bool {
     job.str_at(&["spec", "completionMode"]) == Some("Indexed")
 }
 
-/// How often an index may fail, if each has a limit of its own.
+/// Returns backoffLimitPerIndex, if set.
 fn limit_per_index(job: &Value) -> Option<i64> {
     spec_number(job, "backoffLimitPerIndex")
 }
@@ -209,12 +207,12 @@ fn spec_number(job: &Value, field: &str) -> Option<i64> {
     job.at(&["spec", field]).and_then(Value::as_int)
 }
 
-/// How many completions an indexed Job has.
+/// Returns the completions of an Indexed Job.
 fn completions(job: &Value) -> u32 {
     spec_number(job, "completions").and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
 }
 
-/// The index that a pod works on, if it is one of the Job's.
+/// Returns the pod's completion index if it is below `spec.completions`.
 fn index_of(job: &Value, pod: &Value) -> Option<u32> {
     let text = Meta::of(pod).annotation(make::INDEX)?;
     text.parse().ok().filter(|index| *index < completions(job))

@@ -1,10 +1,10 @@
-//! Takes away tokens in secrets that were made for service accounts by themselves and that nobody has used for long.
+//! Legacy token cleaner: removes unused, auto-generated service account token Secrets.
 //!
 //! ```text
-//!   unused for the period ──> marked invalid since a day ──> unused for another period ──> deleted
+//!   unused for the period ──> labelled invalid-since ──> unused for another period ──> deleted
 //! ```
 //!
-//! The mark makes the API server refuse the token; using it before the end brings it back.
+//! The API server rejects a labelled token. Using the token before it is deleted restores it.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
@@ -18,21 +18,20 @@ const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// Says since when the API server writes down when tokens are used.
+/// The ConfigMap with the date since which the API server records the use of tokens.
 const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
 const DAY: Duration = Duration::from_seconds(24 * 3600);
 
-/// How long a token may be unused.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Before it is marked, and once more before it goes.
+    /// Time without use before a token is labelled invalid, and again before it is deleted.
     pub period: Duration,
 }
 
-/// The controller. Its keys are secrets.
+/// Legacy token cleaner. Its keys are Secrets.
 pub struct LegacyTokenCleaner;
 
-/// A secret with a token that an account names as its own.
+/// A token Secret that is listed in its ServiceAccount's `secrets`.
 pub struct Observed<'a> {
     secret: &'a Value,
     tracked_since: Option<Time>,
@@ -53,7 +52,7 @@ impl Controller for LegacyTokenCleaner {
                 let secrets = cache.of("secrets").iter().filter(|it| is_token(&it.value));
                 keys.extend(secrets.map(|it| it.key.clone()));
             }
-            // Whoever stops using one is noticed on the next day.
+            // A pod that stops using a Secret is noticed at the next daily check.
             _ => {}
         }
     }
@@ -63,7 +62,7 @@ impl Controller for LegacyTokenCleaner {
         let meta = Meta::of(secret);
         let account = cache.get("serviceaccounts", &Key::new(meta.namespace(), meta.annotation(ACCOUNT)?))?;
         let same = meta.annotation(ACCOUNT_UID).is_none_or(|uid| uid.is_empty() || uid == Meta::of(account).uid());
-        // Others were made by a person, who may want them whether they are used or not.
+        // Secrets not listed in the ServiceAccount were created by users and are kept.
         let made_by_itself = list(account, &["secrets"]).iter().any(|it| text(it, &["name"]) == meta.name());
         if meta.is_deleting() || !same || !made_by_itself {
             return None;
@@ -71,7 +70,7 @@ impl Controller for LegacyTokenCleaner {
         let tracking = cache.get("configmaps", &Key::new(TRACKING.0, TRACKING.1));
         Some(Observed {
             secret,
-            // The first day is not a whole one.
+            // The first day was tracked only partially.
             tracked_since: tracking.and_then(|map| day(map.str_at(&["data", "since"])?)).map(|day| day.plus(DAY)),
             in_use: cache.in_namespace("pods", &key.namespace).any(|pod| uses(pod, meta.name())),
             period: cache.config::<Config>()?.period,
@@ -82,20 +81,20 @@ impl Controller for LegacyTokenCleaner {
         let secret = observed.secret;
         let meta = Meta::of(secret);
         let Some(tracked_since) = observed.tracked_since else {
-            return Plan::waiting("nobody writes down when tokens are used");
+            return Plan::waiting("the API server does not track the use of tokens");
         };
         let created = meta.creation_timestamp().unwrap_or(now);
         let last_used = match meta.label(LAST_USED).map(day) {
             None => created,
             Some(Some(last)) => last.plus(DAY),
-            Some(None) => return Plan::waiting("when it was last used is not understood"),
+            Some(None) => return Plan::waiting("the last-used label is invalid"),
         };
         let unused_at = created.max(last_used).max(tracked_since).plus(observed.period);
         if now < unused_at {
             return Plan { wake_at: Some(unused_at), ..Plan::default() };
         }
         if observed.in_use {
-            return Plan { wake_at: Some(now.plus(DAY)), ..Plan::waiting("a pod uses it") };
+            return Plan { wake_at: Some(now.plus(DAY)), ..Plan::waiting("a pod uses the Secret") };
         }
         let Some(invalid_since) = meta.label(INVALID_SINCE).and_then(day) else {
             let today = now.to_string()[..10].to_owned();
@@ -116,7 +115,8 @@ impl Controller for LegacyTokenCleaner {
         Plan::of(Action::Delete {
             resource: kinds::SECRETS.clone(),
             key: Key::of(secret),
-            // Somebody may use it at this very moment, which the server writes down.
+            // The precondition fails if the token is being used now, because the API server records the use in the
+            // Secret.
             only_if: Preconditions::unchanged(secret),
             propagation: None,
             grace_seconds: None,
@@ -129,12 +129,12 @@ fn is_token(secret: &Value) -> bool {
     text(secret, &["type"]) == TYPE
 }
 
-/// The beginning of a day.
+/// Parses a date as its first second, UTC.
 fn day(text: &str) -> Option<Time> {
     Time::parse(&format!("{text}T00:00:00Z")).ok()
 }
 
-/// Whether a pod names a secret.
+/// Whether a pod refers to the Secret.
 fn uses(pod: &Value, secret: &str) -> bool {
     auth::node::secrets_of_pod(pod).any(|name| name == secret)
 }
@@ -183,7 +183,7 @@ mod tests {
         r#"patch secrets a/made {"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-01-01"}}}"#;
 
     #[test]
-    fn a_token_that_nobody_uses_is_marked_after_a_period_and_goes_after_another() {
+    fn an_unused_token_is_invalidated_and_deleted_after_another_period() {
         let late =
             r#"patch secrets a/made {"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2024-06-02"}}}"#;
         check(&mut world(&value!({})), &[MARK, "delete secrets a/made"], 2 * PERIOD);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_or_not_understood_stays() {
+    fn used_tokens_and_unparseable_dates_are_kept() {
         let mut used = world(&value!({}));
         let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
         used.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
@@ -211,7 +211,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_obeys_the_laws_in_generated_worlds(used in prop::option::of("20(2[0-9])-0[1-9]-[01][1-9]|never"), mounted: bool) {
+        fn properties_hold_in_generated_clusters(used in prop::option::of("20(2[0-9])-0[1-9]-[01][1-9]|never"), mounted: bool) {
             let labels = used.as_ref().map_or_else(Value::object, |day| value!({"kubernetes.io/legacy-token-last-used": (day.as_str())}));
             let mut world = world(&labels);
             if mounted {

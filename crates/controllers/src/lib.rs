@@ -1,6 +1,6 @@
-//! The control loops of Kubernetes, one module each: what to do about an object, decided and nothing else.
+//! The Kubernetes controllers, one module each: pure decision functions without I/O.
 //!
-//! A module holds one [`reconcile::Controller`]. Modules without one hold what several controllers have in common.
+//! A module holds one [`reconcile::Controller`]. Modules without one hold helpers shared by several controllers.
 
 pub mod attach_detach;
 pub mod bootstrap_signer;

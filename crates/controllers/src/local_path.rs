@@ -1,12 +1,15 @@
-//! Makes volumes that are folders of one node, and takes them away: what stands behind the default StorageClass of a small cluster.
+//! Local path provisioner: volumes as directories of one node, the default StorageClass of small clusters.
 //!
-//! It runs on every node and looks after that node's volumes only. A key with a namespace is a claim, one without is a volume.
+//! The controller runs on every node and manages only that node's volumes. A key with a namespace is a claim, one
+//! without is a volume.
 //!
 //! ```text
-//!   claim, its node chosen ──> folder made, volume made ──> bound … released ──> volume deleted, folder removed, volume gone
+//!   claim, its node selected ──> directory and volume created ──> bound … released
+//!     ──> volume deleted ──> directory removed ──> finalizer removed
 //! ```
 //!
-//! The volume's finalizer goes only after the folder, so that no folder outlives what knows of it, however the volume is deleted.
+//! The volume's finalizer is removed only after the directory, so that no directory outlives its volume, however the
+//! volume is deleted.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::time::Time;
@@ -15,9 +18,9 @@ use reconcile::{Action, Cache, Controller, Errand, EventType, Plan, Regarding, T
 
 use crate::read::{list, text};
 
-/// What StorageClasses call it.
+/// The provisioner's name in StorageClasses.
 pub const PROVISIONER: &str = "knarr.dev/local-path";
-/// Holds a volume until its folder is gone.
+/// The finalizer that keeps a volume until its directory is removed.
 const FINALIZER: &str = PROVISIONER;
 
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -25,34 +28,29 @@ const WANTED_OF: &str = "volume.kubernetes.io/storage-provisioner";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const HOST_NAME: &str = "kubernetes.io/hostname";
 
-/// Whose volumes, and where they are.
+/// The node and its volume directory.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The node's name, which its label `kubernetes.io/hostname` says too.
+    /// The node's name, equal to its label `kubernetes.io/hostname`.
     pub node: String,
-    /// The folder that has all the volumes' folders in it.
+    /// The parent directory of all volumes.
     pub root: String,
 }
 
-/// The controller.
 pub struct LocalPath;
 
-/// What there is to decide on.
 pub enum Observed<'a> {
-    /// A claim without a volume whose node is this one.
+    /// An unbound claim whose selected node is this one.
     Claim {
-        /// The claim.
         claim: &'a Value,
-        /// Its class.
+        /// The claim's StorageClass.
         class: &'a Value,
-        /// Where.
         config: &'a Config,
     },
     /// A volume of this node.
     Volume {
-        /// The volume.
         volume: &'a Value,
-        /// Whether the claim that it is bound to is still there.
+        /// Whether the claim that the volume is bound to still exists.
         claimed: bool,
     },
 }
@@ -118,7 +116,7 @@ impl Controller for LocalPath {
     }
 }
 
-/// Whether a claim waits for a volume of ours.
+/// Whether the claim waits for a volume of this provisioner.
 fn is_wanted(claim: &Value) -> bool {
     let meta = Meta::of(claim);
     meta.annotation(WANTED_OF) == Some(PROVISIONER)
@@ -126,14 +124,14 @@ fn is_wanted(claim: &Value) -> bool {
         && !meta.is_deleting()
 }
 
-/// Whether the claim that a volume is bound to is there, and is that very one.
+/// Whether the claim that the volume is bound to exists with the same UID.
 fn is_claimed(cache: &Cache, volume: &Value) -> bool {
     let reference = |field| text(volume, &["spec", "claimRef", field]);
     let claim = cache.get("persistentvolumeclaims", &Key::new(reference("namespace"), reference("name")));
     claim.is_some_and(|claim| Meta::of(claim).uid() == reference("uid"))
 }
 
-/// Why there can be no such volume here.
+/// Returns the reason why the claim cannot be provisioned.
 fn objection(claim: &Value) -> Option<&'static str> {
     let one_node = ["ReadWriteOnce", "ReadWriteOncePod"];
     let modes = list(claim, &["spec", "accessModes"]);
@@ -150,7 +148,7 @@ fn objection(claim: &Value) -> Option<&'static str> {
     }
 }
 
-/// The name follows from the claim, so that nothing is made twice.
+/// Returns a name derived from the claim's UID, so that no volume is provisioned twice.
 fn volume_name(claim: &Value) -> String {
     format!("pvc-{}", Meta::of(claim).uid())
 }
@@ -192,7 +190,7 @@ fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
     Action::After { errand: Errand::MakeFolder(path), into: &[], then: Box::new(create) }
 }
 
-/// The next step for a volume that nobody needs any more.
+/// Returns the next step for a released or deleted volume.
 fn reclaim(volume: &Value, claimed: bool) -> Plan {
     let meta = Meta::of(volume);
     let goes = text(volume, &["spec", "persistentVolumeReclaimPolicy"]) == "Delete";
@@ -205,7 +203,7 @@ fn reclaim(volume: &Value, claimed: bool) -> Plan {
         return Plan::default();
     }
     if claimed || phase == "Bound" {
-        return Plan::waiting("its claim is still there");
+        return Plan::waiting("the claim still exists");
     }
     let mut object = volume.clone();
     if let Some(mut meta) = MetaMut::of(&mut object) {
@@ -219,7 +217,7 @@ fn reclaim(volume: &Value, claimed: bool) -> Plan {
     Plan::of(Action::After { errand, into: &[], then: Box::new(update) })
 }
 
-/// The nodes that a volume of ours is on.
+/// Returns the nodes in the volume's node affinity.
 fn nodes_of(volume: &Value) -> Vec<&str> {
     let terms = list(volume, &["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
     let expressions = terms.iter().flat_map(|term| list(term, &["matchExpressions"]));

@@ -1,14 +1,15 @@
-//! Names for new pods that follow from what was observed.
+//! Deterministic names for new pods.
 
 use std::collections::BTreeSet;
 
 use machinery::Value;
 use machinery::meta::{Meta, generate_name, name_suffix};
 
-/// Names for `count` new pods of an owner: whoever decides on the same again, after a crash or as the next leader, chooses the same
-/// names, and the server refuses to make them twice. The version of the owner is part of it, so that a pod does not come
-/// back under the name of one that is gone.
-// DEVIATION: upstream lets the server draw the name; the form is the same, `<owner>-<five letters>`, with generateName set.
+/// Returns names for `count` new pods. The names are deterministic: after a crash or a leader change the same decision
+/// yields the same names, and the API server rejects duplicates. The owner's resourceVersion is hashed too, so that the
+/// name of a deleted pod is not reused.
+// DEVIATION: the controller chooses the name; upstream uses generateName. The form is the same, `<owner>-<five
+// letters>`, with generateName set.
 pub fn fresh(owner: &Value, prefix: &str, owned: &[&Value], count: usize) -> Vec<String> {
     let meta = Meta::of(owner);
     let mut seed = FNV_OFFSET;
@@ -30,12 +31,12 @@ pub fn fresh(owner: &Value, prefix: &str, owned: &[&Value], count: usize) -> Vec
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a: small, and good enough where nobody is an adversary.
+/// FNV-1a: fast, and sufficient without adversarial input.
 fn fnv(hash: u64, byte: u8) -> u64 {
     (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
-/// Spreads a hash over all its bits, of which a name uses the lowest.
+/// Mixes a hash, because a name uses its lowest bits.
 fn mix(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     hash ^ (hash >> 29)

@@ -1,4 +1,4 @@
-//! Empties a namespace that is deleted, pods first, says what is left in it, and lets it go when nothing is.
+//! Namespace controller: deletes the contents of a terminating namespace, pods first, then finalizes it.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use reconcile::{Action, Plan, Preconditions, kinds};
 
 use crate::condition;
 
-/// What the controller must do before a namespace goes.
+/// The finalizer in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
-/// Looks again after this long, for kinds whose objects cannot be followed.
+/// Recheck interval, for kinds that cannot be watched.
 const AGAIN: Duration = Duration::from_seconds(5);
 
-/// The controller. Its keys are namespaces.
+/// Namespace controller. Its keys are namespaces.
 pub struct Namespace;
 
-/// What was found in a namespace.
+/// The contents of a namespace.
 #[derive(Default)]
 struct Contents<'a> {
     /// The items of each kind that has any.
     items: Vec<(&'a Kind, &'a [(Key, Item)])>,
-    /// What could not be found out.
+    /// Errors of failed list requests.
     failures: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Sweeper for Namespace {
     fn concerns(of: &Key, _: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>) {
         match new {
             Some(new) if is_namespace(new) && new.deleting => keys.push(of.clone()),
-            // What is gone from a namespace may have been the last of it.
+            // The deleted object may have been the last one of its namespace.
             None if !of.namespace.is_empty() => keys.push(Key::cluster(of.namespace.clone())),
             Some(_) | None => {}
         }
@@ -48,18 +48,18 @@ impl Sweeper for Namespace {
             None => return Step::Ask(vec![itself]),
             Some(Answer::Object(namespace)) => namespace,
             Some(Answer::Absent) => return Step::Act(Plan::default()),
-            Some(_) => return Step::Act(Plan::waiting("the namespace cannot be read")),
+            Some(_) => return Step::Act(Plan::waiting("failed to read the namespace")),
         };
         if !Meta::of(namespace).is_deleting() || !finalizers(namespace).any(|finalizer| finalizer == FINALIZER) {
             return Step::Act(Plan::default());
         }
-        // A kind may have been defined a moment ago, and have objects already.
+        // A kind may have been added just now and already have objects, so discovery is queried again.
         let discovery = match answers.get(&Question::Kinds) {
             None => return Step::Ask(vec![Question::Kinds]),
             Some(Answer::Kinds(discovery)) => discovery,
-            Some(_) => return Step::Act(Plan::waiting("what kinds there are cannot be found out")),
+            Some(_) => return Step::Act(Plan::waiting("discovery failed")),
         };
-        // Pods go first, so that they find what they need for as long as they run.
+        // Pods are deleted first, so that the objects they need exist for as long as they run.
         let (pods, others): (Vec<&Kind>, Vec<&Kind>) = discovery
             .kinds
             .iter()
@@ -80,7 +80,7 @@ impl Sweeper for Namespace {
 }
 
 impl<'a> Contents<'a> {
-    /// Takes up what the answers say about kinds, and gives the questions that are still open.
+    /// Adds the responses for `kinds` and returns the questions that are still unanswered.
     fn look(&mut self, kinds: &[&'a Kind], namespace: &Str, answers: &'a Answers) -> Vec<Question> {
         let mut unanswered = Vec::new();
         for kind in kinds {
@@ -121,12 +121,12 @@ fn plan(discovery: &Discovery, namespace: &Value, contents: &Contents<'_>, now: 
         plan.push(finalized(namespace));
         return plan;
     }
-    // What is only now asked to go is not yet worth a word.
+    // Objects whose deletion is only now requested are not reported as remaining.
     if plan.actions.is_empty() {
         plan.actions.extend(status(namespace, contents, stale, now));
     }
     plan.wake(now.plus(AGAIN));
-    plan.waiting = Some("not everything in it is gone".to_owned());
+    plan.waiting = Some("the namespace still has contents".to_owned());
     plan
 }
 
@@ -144,7 +144,7 @@ fn finalized(namespace: &Value) -> Action {
     Action::UpdatePart { resource: kinds::NAMESPACES.clone(), subresource: "finalize", object }
 }
 
-/// The status that says what is left, if it does not say so already.
+/// Returns the status update with the deletion conditions, if they changed.
 fn status(namespace: &Value, contents: &Contents<'_>, stale: &[String], now: Time) -> Option<Action> {
     let mut conditions = namespace.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     for (kind, found) in findings(contents, stale) {
@@ -174,7 +174,7 @@ enum Finding {
     Ill(&'static str, String),
 }
 
-/// Upstream's five conditions of a namespace that is going, in upstream's words.
+/// Returns upstream's five conditions of a terminating namespace, with upstream's messages.
 fn findings(contents: &Contents<'_>, stale: &[String]) -> [(&'static str, Finding); 5] {
     let mut remaining: Vec<String> = contents
         .items
@@ -259,12 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_stays_is_left_alone() {
+    fn an_active_namespace_is_not_changed() {
         assert!(step::<Namespace>(&world(), &Key::cluster("a")).is_done());
     }
 
     #[test]
-    fn pods_go_first_then_the_rest_then_the_namespace() {
+    fn pods_are_deleted_before_other_contents_and_the_namespace() {
         let mut world = world();
         delete(&mut world);
         settle::<Namespace>(&mut world, kubelet, None);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_said_and_holds_the_namespace() {
+    fn remaining_contents_are_reported_and_block_finalization() {
         let mut world = world();
         world.change(&kinds::CONFIG_MAPS, &Key::new("a", "map"), |map| {
             MetaMut::of(map).unwrap().add_finalizer("example.com/x");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_whatever_is_cut_short() {
+    fn a_namespace_is_finalized_despite_interrupted_plans() {
         for skip in 0..6 {
             let mut world = world();
             delete(&mut world);

@@ -1,4 +1,4 @@
-//! Gives every node a range of addresses for its pods.
+//! Node IPAM: allocates a pod CIDR to every node.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,31 +10,28 @@ use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions
 
 use crate::read::list;
 
-/// All nodes are one key: who gets which range is one decision.
+/// The only key: all nodes are allocated in one decision.
 const ALL: &str = "all nodes";
 
-/// A range of addresses.
+/// A CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Its first address.
     pub first: IpAddr,
-    /// How many bits all of its addresses share.
+    /// The prefix length.
     pub bits: u8,
 }
 
-/// What nodes are given. Without it they are given nothing.
+/// The CIDRs to allocate from. Without a configuration no CIDR is allocated.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The cluster's ranges, at most one of each family, each with the size of a node's share of it in bits.
+    /// The cluster CIDRs, at most one of each IP family, each with the prefix length of a node's CIDR.
     pub ranges: Vec<(Range, u8)>,
-    /// Ranges that are not for pods.
+    /// CIDRs that are not for pods.
     pub taken: Vec<Range>,
 }
 
-/// The controller.
 pub struct NodeIpam;
 
-/// All nodes.
 pub struct Observed<'a> {
     nodes: Vec<&'a Value>,
     config: &'a Config,
@@ -90,14 +87,13 @@ impl Controller for NodeIpam {
 }
 
 impl Range {
-    /// Reads `10.0.0.0/8`.
+    /// Parses a CIDR such as `10.0.0.0/8`.
     pub fn parse(text: &str) -> Option<Self> {
         let (first, bits) = text.split_once('/')?;
         let (first, bits): (IpAddr, u8) = (first.parse().ok()?, bits.parse().ok()?);
         (bits <= width(first)).then_some(Self { first, bits })
     }
 
-    /// Whether an address is in both.
     pub fn overlaps(self, other: Self) -> bool {
         if self.first.is_ipv4() != other.first.is_ipv4() {
             return false;
@@ -118,11 +114,11 @@ fn ranges_of(node: &Value) -> impl Iterator<Item = Range> {
     all.chain(node.str_at(&["spec", "podCIDR"])).filter_map(Range::parse)
 }
 
-/// The first share of a range, from the `next` on, that nobody has.
+/// Returns the first unused node CIDR of a range, starting at index `next`.
 fn first_free(range: Range, bits: u8, next: &mut u128, used: &[Range]) -> Option<Range> {
     let size = 1u128.checked_shl(u32::from(width(range.first).checked_sub(bits)?))?;
     let count = 1u128.checked_shl(u32::from(bits.checked_sub(range.bits)?))?;
-    // What is known to be whole numbers of shares is looked up, not searched for.
+    // Used CIDRs of the same size are found by lookup instead of comparison.
     let taken: BTreeSet<IpAddr> = used.iter().filter(|it| it.bits == bits).map(|it| it.first).collect();
     while *next < count {
         let share = Range { first: address(range.first, number(range.first) + *next * size), bits };
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_has_a_range_of_each_family_that_nobody_else_has() {
+    fn every_node_gets_a_unique_cidr_of_each_ip_family() {
         let mut world = world(2);
         obeys_laws::<NodeIpam>(&world, |_| false);
         settle::<NodeIpam>(&mut world, |_| false);
@@ -203,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn when_there_is_none_left_it_says_so() {
+    fn an_exhausted_cluster_cidr_is_reported() {
         let mut world = world(3);
         world.configure(Config { ranges: vec![(range("10.0.0.0/23"), 24)], taken: Vec::new() });
         settle::<NodeIpam>(&mut world, |_| false);
@@ -212,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_ranges_overlap(before in 0..6usize, gone in prop::collection::btree_set(0..6usize, 0..4), more in 0..6usize) {
+        fn no_two_node_cidrs_overlap(before in 0..6usize, gone in prop::collection::btree_set(0..6usize, 0..4), more in 0..6usize) {
             let mut world = world(before);
             settle::<NodeIpam>(&mut world, |_| false);
             for at in gone.iter().filter(|at| **at < before) {

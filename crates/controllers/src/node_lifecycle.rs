@@ -1,4 +1,4 @@
-//! Says of nodes that have fallen silent that nothing is known of them, and keeps pods away from nodes that are not well.
+//! Node lifecycle controller: marks unresponsive nodes as Unknown and taints unhealthy nodes.
 
 mod taints;
 mod zones;
@@ -14,17 +14,17 @@ use crate::{condition, pod};
 pub use zones::Rates;
 
 const LEASES: &str = "kube-node-lease";
-/// What a kubelet says about its node.
+/// The conditions that the kubelet reports.
 const SAID_BY_KUBELET: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// How long silence is borne, and how fast nodes are emptied.
+/// Grace periods and eviction rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// A node that was heard of.
+    /// Grace period after the last heartbeat: `--node-monitor-grace-period`.
     pub grace: Duration,
-    /// A node that was never heard of.
+    /// Grace period of a node that never sent a heartbeat: `--node-startup-grace-period`.
     pub startup_grace: Duration,
-    /// How fast nodes of a zone are emptied.
+    /// Eviction rates of the nodes of a zone.
     pub rates: Rates,
 }
 
@@ -34,10 +34,9 @@ impl Default for Config {
     }
 }
 
-/// The controller.
 pub struct NodeLifecycle;
 
-/// A node, its lease, the pods on it, and all nodes.
+/// A node, its Lease, the pods on it, and all nodes.
 pub struct Observed<'a> {
     node: &'a Value,
     lease: Option<&'a Value>,
@@ -56,7 +55,7 @@ impl Controller for NodeLifecycle {
         let meta = Meta::of(object);
         match kind {
             "nodes" => keys.push(Key::of(object)),
-            // A pod is not to be ready on a node that is not; what becomes of the others is no matter of their node's.
+            // Only ready pods matter here: they must become not ready with their node.
             "pods" if pod::is_ready(object) => {
                 let key = Key::cluster(pod::node(object));
                 keys.extend(cache.get("nodes", &key).filter(|node| ready(node) != "True").map(|_| key));
@@ -109,13 +108,14 @@ impl Controller for NodeLifecycle {
     }
 }
 
-/// What a node says of itself; `Unknown` if it never said anything.
+/// Returns the status of the Ready condition; `Unknown` if the node never reported it.
 fn ready(node: &Value) -> &str {
     condition::find(node, "Ready").and_then(|it| it.str_at(&["status"])).unwrap_or("Unknown")
 }
 
-/// When a node counts as silent unless it is heard of before.
-// DEVIATION: upstream measures silence by its own clock from when it saw a sign of life; this trusts the time in the sign.
+/// Returns the time at which the node becomes Unknown without a further heartbeat.
+// DEVIATION: the grace period starts at the timestamp in the heartbeat; upstream uses its own clock at the time it
+// observed the heartbeat.
 fn silent_at(observed: &Observed<'_>) -> Time {
     let time = |object: Option<&Value>, path: &[&str]| Time::parse(object?.str_at(path)?).ok();
     let said = condition::find(observed.node, "Ready");
@@ -131,7 +131,7 @@ fn silent_at(observed: &Observed<'_>) -> Time {
     }
 }
 
-/// The node with everything that its kubelet said declared unknown.
+/// Sets all conditions that the kubelet reports to Unknown.
 fn unknown(node: &Value, now: Time) -> Action {
     let mut conditions = list(node, &["status", "conditions"]).to_vec();
     for kind in SAID_BY_KUBELET {
@@ -163,7 +163,7 @@ fn unknown(node: &Value, now: Time) -> Action {
     Action::UpdateStatus { resource: kinds::NODES.clone(), object }
 }
 
-/// A pod of a node that is not well no longer serves.
+/// Sets the Ready condition of a pod on an unhealthy node to False.
 fn not_ready(pod: &Value, now: Time) -> Action {
     let said = value!({"status": {"conditions": [
         {"type": "Ready", "status": "False", "lastTransitionTime": (now.to_seconds().to_string())}]}});

@@ -1,4 +1,4 @@
-//! Says on each node for how long its kubelet may keep secrets and config maps without asking: the longer the more nodes there are.
+//! Node TTL controller: sets the cache TTL of kubelets for Secrets and ConfigMaps by cluster size.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -7,15 +7,15 @@ use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// From how many nodes to how many which time holds, in seconds. They overlap, so that one node more or less does not change all others
-/// to and fro.
+/// Minimum and maximum number of nodes for each TTL in seconds. The ranges overlap, so that the TTL does not alternate
+/// at a boundary.
 const SIZES: &[(usize, usize, &str)] =
     &[(0, 100, "0"), (90, 500, "15"), (450, 1000, "30"), (900, 2000, "60"), (1800, usize::MAX, "300")];
 
-/// The controller. Its keys are nodes.
+/// Node TTL controller. Its keys are nodes.
 pub struct NodeTtl;
 
-/// A node, and how many there are.
+/// A node, and the number of nodes.
 pub struct Observed<'a> {
     node: &'a Value,
     count: usize,
@@ -29,14 +29,14 @@ impl Controller for NodeTtl {
 
     fn concerns(cache: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
-        // Only where a range begins or ends does a node more or less concern the others.
+        // The number of nodes concerns other nodes only when it crosses a boundary.
         let count = cache.of("nodes").len();
         if SIZES.iter().any(|(min, max, _)| count.saturating_add(1) == *min || count.checked_sub(1) == Some(*max)) {
             keys.extend(cache.of("nodes").iter().map(|it| it.key.clone()));
         }
     }
 
-    /// Nodes say every few minutes that they are well, which is nothing here.
+    /// Ignores all changes except those of the annotation, such as heartbeats.
     fn matters(_: &str, old: &Value, new: &Value) -> bool {
         Meta::of(old).annotation(ANNOTATION) != Meta::of(new).annotation(ANNOTATION)
     }
@@ -62,7 +62,7 @@ impl Controller for NodeTtl {
     }
 }
 
-/// What holds for so many nodes: what is told as long as it may, otherwise the nearest.
+/// Returns the TTL for a number of nodes. The current TTL is kept while its range contains the number.
 fn seconds(told: Option<&str>, count: usize) -> &'static str {
     let current = SIZES.iter().find(|(_, _, seconds)| Some(*seconds) == told);
     let found = match current {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_grows_with_the_cluster_and_does_not_flutter() {
+    fn ttl_grows_with_the_cluster_with_hysteresis() {
         let check = |told: Option<&str>, count: usize, expect: &str| {
             assert_eq!(seconds(told, count), expect, "{told:?} {count}");
         };
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_is_told() {
+    fn every_node_is_annotated() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         for number in 0..101 {
             let annotations = if number % 2 == 0 { value!({"node.alpha.kubernetes.io/ttl": "0"}) } else { value!({}) };

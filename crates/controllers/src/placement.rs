@@ -1,9 +1,9 @@
-//! Whether a pod may be on a node: by name, by the node's labels, and by what taints it tolerates.
+//! Pod placement: node selectors, required node affinity, taints and tolerations.
 
 use machinery::meta::Meta;
 use machinery::{Object, Value};
 
-/// Whether the node selector and the required node affinity of a pod's specification fit a node.
+/// Whether the nodeSelector and the required node affinity of a pod spec match the node.
 pub fn fits_node(spec: &Value, node: &Value) -> bool {
     let labels = Meta::of(node);
     let selector = spec.get("nodeSelector").and_then(Value::as_object).into_iter().flat_map(Object::iter);
@@ -18,13 +18,12 @@ pub fn fits_node(spec: &Value, node: &Value) -> bool {
     }
 }
 
-/// The first taint of a node, of those with such effects, that is not tolerated.
+/// Returns the first taint with one of the effects that is not tolerated.
 pub fn untolerated<'a>(taints: &'a [Value], tolerations: &[Value], effects: &[&str]) -> Option<&'a Value> {
     let counts = |taint: &&Value| taint.str_at(&["effect"]).is_some_and(|effect| effects.contains(&effect));
     taints.iter().filter(counts).find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
-/// Whether a toleration tolerates a taint.
 pub fn tolerates(toleration: &Value, taint: &Value) -> bool {
     let stated = |field| toleration.str_at(&[field]).filter(|text| !text.is_empty());
     let of_taint = |field| taint.str_at(&[field]).unwrap_or_default();
@@ -48,7 +47,7 @@ fn compared(toleration: &Value, taint: &Value, fits: impl Fn(i64, i64) -> bool) 
     number(taint).zip(number(toleration)).is_some_and(|(tainted, tolerated)| fits(tainted, tolerated))
 }
 
-/// A term without requirements selects nothing.
+/// Whether a node selector term matches. A term without requirements matches no node.
 fn fits_term(term: &Value, node: &Value) -> bool {
     let (labels, fields) = (list(Some(term), "matchExpressions"), list(Some(term), "matchFields"));
     if labels.is_empty() && fields.is_empty() {
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_fits_where_its_selector_and_one_of_its_terms_fit() {
+    fn a_pod_fits_if_its_selector_and_one_term_match() {
         let node = value!({"metadata": {"name": "n1", "labels": {"zone": "a", "size": "5"}}});
         let check = |spec: Value, expect: bool| assert_eq!(fits_node(&spec, &node), expect, "{spec}");
         let affinity = |terms: Value| value!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});

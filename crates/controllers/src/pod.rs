@@ -1,4 +1,4 @@
-//! What controllers ask about pods: whether they count, run, are ready, and since when.
+//! Pod facts used by controllers: active, terminated, ready, available, and the order of deletion.
 
 use std::cmp::Reverse;
 
@@ -8,40 +8,41 @@ use machinery::{Object, Value, value};
 
 use crate::condition;
 
-/// What makes one pod go before another when there are too many.
+/// Annotation with the cost of deleting a pod; cheaper pods are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// Whether a pod still does what it is for: it has not ended and is not being deleted.
+/// Whether a pod has not terminated and is not being deleted.
 pub fn is_active(pod: &Value) -> bool {
     !is_ended(pod) && !Meta::of(pod).is_deleting()
 }
 
-/// Whether all its containers have ended for good.
+/// Whether the phase is Succeeded or Failed.
 pub fn is_ended(pod: &Value) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether it is being deleted and still runs.
+/// Whether a pod is being deleted and has not terminated.
 pub fn is_terminating(pod: &Value) -> bool {
     !is_ended(pod) && Meta::of(pod).is_deleting()
 }
 
-/// The phase, empty if it has none yet.
+/// Returns the phase, empty if unset.
 pub fn phase(pod: &Value) -> &str {
     pod.str_at(&["status", "phase"]).unwrap_or_default()
 }
 
-/// The node it is on, empty if on none yet.
+/// Returns the node name, empty if the pod is not bound.
 pub fn node(pod: &Value) -> &str {
     pod.str_at(&["spec", "nodeName"]).unwrap_or_default()
 }
 
-/// Whether it serves.
+/// Whether the Ready condition is True.
 pub fn is_ready(pod: &Value) -> bool {
     ready(pod).is_some()
 }
 
-/// When a pod that ended did so, as far as that is known: when its last container did, or when it was last ready.
+/// Returns the termination time as far as it is known: that of the last container, or the last transition of the Ready
+/// condition.
 pub fn ended_at(pod: &Value) -> Option<Time> {
     let time = |text: Option<&str>| text.and_then(|text| Time::parse(text).ok());
     let lists = ["initContainerStatuses", "containerStatuses"].map(|field| pod.at(&["status", field]));
@@ -52,21 +53,21 @@ pub fn ended_at(pod: &Value) -> Option<Time> {
         .or_else(|| Meta::of(pod).creation_timestamp())
 }
 
-/// When it became ready, if it is.
+/// Returns the time at which a ready pod became ready.
 pub fn ready_since(pod: &Value) -> Option<Time> {
     Time::parse(ready(pod)?.str_at(&["lastTransitionTime"])?).ok()
 }
 
-/// When it has been ready for so long that it counts as available; `None` if it is not ready.
+/// Returns the time at which a ready pod becomes available; `None` if it is not ready.
 pub fn available_at(pod: &Value, min_ready_seconds: i64) -> Option<Time> {
     if min_ready_seconds <= 0 {
-        // Ready is available, whenever it became so.
+        // Without minReadySeconds a ready pod is available immediately.
         return is_ready(pod).then_some(Time::from_unix(0, 0));
     }
     Some(ready_since(pod)?.plus(Duration::from_seconds(min_ready_seconds)))
 }
 
-/// The pod that a template of a workload makes: named, owned, and on nobody's node.
+/// Returns a pod from a workload's template, with name and owner, not bound to a node.
 pub fn from_template(template: &Value, namespace: &str, name: &str, prefix: &str, owner: Value) -> Value {
     let of_template = Meta::from_metadata(template.get("metadata").unwrap_or(&Value::Null));
     let mut metadata = Object::new();
@@ -83,19 +84,19 @@ pub fn from_template(template: &Value, namespace: &str, name: &str, prefix: &str
     value!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-/// Which pods of a workload go first when it has too many: those with the least of this. `rank` is how many of its kin are on the
-/// same node.
+/// Returns the sort key for scaling down: pods with the smallest key are deleted first. `rank` is the number of related
+/// pods on the same node.
 ///
-/// Whoever does the least goes first: not placed, not started, not ready, cheap, doubled up, ready or created only lately. Ages that
-/// differ by less than a power of two are the same; then chance decides, that is their identifiers. An exact order would always hit the
-/// same node or zone.
-// DEVIATION: of two pods that are ready for about as long the one with more restarts goes first; upstream asks chance before, and so has no
-// order of more than two pods.
+/// The order is: not bound, not started, not ready, low deletion cost, many related pods on the node, recently ready,
+/// recently created. Ages with the same binary logarithm are equal, and UIDs decide then. An exact order would always
+/// delete pods of the same node or zone.
+// DEVIATION: of pods with similar ready times the one with more restarts is deleted first; upstream compares UIDs
+// before that, which is not a total order.
 pub fn deletion_key(pod: &Value, rank: usize, now: Time) -> impl Ord + use<'_> {
     let started = match phase(pod) {
         "Unknown" => 1,
         "Running" => 2,
-        // Pending; upstream's table has no other phase, and what it does not have counts as zero.
+        // Pending. Upstream's table has no other phases, and missing entries count as zero.
         _ => 0,
     };
     let age = |since: Option<Time>| {
@@ -122,7 +123,7 @@ fn ready_condition(pod: &Value) -> Option<&Value> {
     condition::find(pod, "Ready")
 }
 
-/// The same if it says that the pod is ready.
+/// Returns the Ready condition if it is True.
 fn ready(pod: &Value) -> Option<&Value> {
     ready_condition(pod).filter(|condition| condition.str_at(&["status"]) == Some("True"))
 }
@@ -133,7 +134,7 @@ mod tests {
 
     const NOW: Time = Time::from_unix(100_000, 0);
 
-    /// `name node phase ready-seconds-ago|- cost restarts`
+    /// Parses `name node phase ready-seconds-ago|- cost restarts`.
     fn pod(text: &str) -> Value {
         let part: Vec<&str> = text.split(' ').collect();
         let mut pod = value!({"metadata": {"name": (part[0]), "uid": (part[0]), "annotations": {},
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_the_least_goes_first() {
+    fn deletion_order_prefers_the_least_useful_pod() {
         let check = |first: &str, then: &str, ranks: (usize, usize)| {
             let (a, b) = (pod(first), pod(then));
             assert!(deletion_key(&a, ranks.0, NOW) < deletion_key(&b, ranks.1, NOW), "{first} before {then}");
@@ -166,7 +167,7 @@ mod tests {
         check("a n Running 9000 0 0", "b n Running 9 0 0", (2, 1));
         check("a n Running 9 0 0", "b n Running 9000 0 9", (1, 1));
         check("a n Running - 0 3", "b n Running - 0 1", (1, 1));
-        // 9 and 10 seconds are about the same age: restarts decide, and then the identifier.
+        // 9 and 10 seconds have the same binary logarithm: restarts decide, then the UID.
         check("b n Running 10 0 1", "a n Running 9 0 0", (0, 0));
         check("a n Running 10 0 0", "b n Running 9 0 0", (0, 0));
     }

@@ -1,4 +1,4 @@
-//! Deletes pods that nobody will: of nodes that are gone, going before they were placed, or too many that ended.
+//! Pod garbage collector: deletes orphaned, unscheduled terminating, and surplus terminated pods.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
@@ -7,13 +7,12 @@ use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::{condition, pod};
 
-/// A pod is left alone for so long after it was placed: the node may be newer than what is known of nodes.
+/// Delay before a pod of a missing node is deleted, because the node cache may be older than the pod.
 const QUARANTINE: Duration = Duration::from_seconds(40);
 
-/// What the controller is told at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How many pods that ended are kept; none are deleted for that if it is not above zero.
+    /// `--terminated-pod-gc-threshold`: maximum terminated pods; zero or less disables the limit.
     pub ended_max: i64,
 }
 
@@ -23,24 +22,21 @@ impl Default for Config {
     }
 }
 
-/// The controller.
 pub struct PodGc;
 
-/// What decides about a pod, or about all that ended.
+/// One pod, or all terminated pods.
 #[derive(Debug)]
 pub enum Observed<'a> {
-    /// One pod, and its node if there is one.
+    /// One pod.
     Pod {
-        /// The pod.
         pod: &'a Value,
-        /// The node that it is on.
+        /// The node of the pod, if it exists.
         node: Option<&'a Value>,
     },
-    /// Pods that ended and are not being deleted.
+    /// Terminated pods that are not being deleted.
     Ended {
-        /// All of them.
         pods: Vec<&'a Value>,
-        /// How many are kept.
+        /// Maximum number of terminated pods.
         max: i64,
     },
 }
@@ -57,7 +53,8 @@ impl Controller for PodGc {
             keys.extend(pods.map(Key::of));
             return;
         }
-        // Of all pods those count that go or have lost their node. Who has a node hears from the node when it goes.
+        // Only pods that are being deleted or have no node matter. Other pods are triggered by the deletion of their
+        // node.
         let node = pod::node(object);
         let lost = !node.is_empty() && cache.get("nodes", &Key::cluster(node)).is_none();
         if lost || Meta::of(object).is_deleting() {
@@ -68,7 +65,7 @@ impl Controller for PodGc {
         }
     }
 
-    /// A node matters when it comes, goes, or is said to be off.
+    /// Updates of a node matter only if its spec, which has the taints, or its Ready status changes.
     fn matters(kind: &str, old: &Value, new: &Value) -> bool {
         let ready = |node| condition::find(node, "Ready").and_then(|have| have.str_at(&["status"]));
         kind != "nodes" || old.get("spec") != new.get("spec") || ready(old) != ready(new)
@@ -95,12 +92,12 @@ impl Controller for PodGc {
     }
 }
 
-/// The key under which all pods that ended are looked at.
+/// Returns the key for all terminated pods.
 fn everything() -> Key {
     Key::cluster("")
 }
 
-/// The oldest of too many.
+/// Deletes the oldest pods beyond `max`.
 fn beyond(ended: &[&Value], max: i64) -> Plan {
     let Some(max) = usize::try_from(max).ok().filter(|max| *max > 0) else { return Plan::default() };
     let mut all = ended.to_vec();
@@ -109,7 +106,7 @@ fn beyond(ended: &[&Value], max: i64) -> Plan {
     Plan { actions: all.into_iter().take(surplus).map(at_once).collect(), ..Plan::default() }
 }
 
-/// A pod that is deleted before it was placed has no kubelet to say that it is gone.
+/// Deletes a terminating pod that was never bound: there is no kubelet to confirm its termination.
 fn going_nowhere(pod: &Value) -> Plan {
     let gated = Meta::of(pod).is_deleting() && Meta::of(pod).finalizers().next().is_none();
     if gated { Plan::of(at_once(pod)) } else { Plan::default() }
@@ -124,7 +121,7 @@ fn without_node(pod: &Value, now: Time) -> Plan {
     marked_and_deleted(pod, "PodGC: node no longer exists", now)
 }
 
-/// The node is known to be off: its kubelet will not say anything.
+/// Deletes a terminating pod of a node with the out-of-service taint, because its kubelet does not run.
 fn out_of_service(pod: &Value, node: &Value) -> Plan {
     let taints = node.at(&["spec", "taints"]).and_then(Value::as_array).unwrap_or_default();
     let off = taints.iter().any(|taint| taint.str_at(&["key"]) == Some("node.kubernetes.io/out-of-service"));
@@ -132,7 +129,7 @@ fn out_of_service(pod: &Value, node: &Value) -> Plan {
     if off && !ready && Meta::of(pod).is_deleting() { Plan::of(at_once(pod)) } else { Plan::default() }
 }
 
-/// Says first why the pod goes, so that whoever counts its failure knows; then it goes.
+/// Sets the DisruptionTarget condition first, so that controllers can evaluate the failure, then deletes the pod.
 fn marked_and_deleted(pod: &Value, why: &str, now: Time) -> Plan {
     if pod::is_ended(pod) || condition::find(pod, "DisruptionTarget").is_some() {
         return Plan::of(at_once(pod));
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_node_that_is_gone_fails_and_goes_after_a_while() {
+    fn a_pod_of_a_deleted_node_fails_and_is_deleted_after_the_quarantine() {
         let mut world = world();
         add(&mut world, "kept", "n", "Running");
         add(&mut world, "lost", "gone", "Running");
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_pods_that_ended_lose_the_oldest() {
+    fn the_oldest_terminated_pods_beyond_the_threshold_are_deleted() {
         let mut world = world();
         for (at, phase) in ["Failed", "Succeeded", "Running", "Failed"].iter().enumerate() {
             world.now = world.now.plus(Duration::from_seconds(1));
@@ -207,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_on_a_node_that_is_off_are_not_waited_for() {
+    fn terminating_pods_of_an_out_of_service_node_are_force_deleted() {
         let mut world = world();
         world.change(&kinds::NODES, &Key::cluster("n"), |node| {
             let off =
@@ -225,7 +222,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_obeys_the_laws_in_generated_worlds(pods in prop::collection::vec(
+        fn properties_hold_in_generated_clusters(pods in prop::collection::vec(
             (prop::sample::select(vec!["", "n", "gone"]), prop::sample::select(vec!["Pending", "Running", "Failed"]), any::<bool>()), 0..6)) {
             let mut world = world();
             for (at, (node, phase, going)) in pods.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! Binds PersistentVolumeClaims to PersistentVolumes, and says what has become of either.
+//! PersistentVolume binder: binds PersistentVolumeClaims to PersistentVolumes and maintains the phases of both.
 //!
-//! A key with a namespace is a claim, one without is a volume. Binding is four writes, each of which is safe if the next never comes:
+//! A key with a namespace is a claim, one without is a volume. Binding takes four writes. Each is safe even if the next
+//! never happens:
 //!
 //! ```text
-//!   volume names claim ──> claim names volume ──> volume says Bound, claim says Bound
+//!   volume refers to claim ──> claim refers to volume ──> volume is Bound, claim is Bound
 //! ```
 
 mod claim;
@@ -25,29 +26,25 @@ const PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
 const CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// The controller.
 pub struct PersistentVolumeBinder;
 
-/// What there is to decide on.
 pub enum Observed<'a> {
-    /// A claim, the volume it names, all volumes if it may still choose, its class, and the default class.
+    /// A claim with the volumes and classes that its plan depends on.
     Claim {
-        /// The claim.
         claim: &'a Value,
-        /// The volume that it names.
+        /// The volume in `spec.volumeName`.
         named: Option<&'a Value>,
-        /// Volumes to choose from.
+        /// The candidate volumes, if the claim is unbound.
         volumes: Vec<&'a Value>,
-        /// The class that it names.
+        /// The class that the claim names.
         class: Option<&'a Value>,
-        /// The class of claims that name none.
+        /// The default StorageClass.
         default_class: Option<&'a Value>,
     },
-    /// A volume, and the claim it names.
+    /// A volume, and the claim in its claimRef.
     Volume {
-        /// The volume.
         volume: &'a Value,
-        /// The claim that it names, if it is that very one.
+        /// The claim in `spec.claimRef`, if the UID matches.
         claim: Option<&'a Value>,
     },
 }

@@ -1,4 +1,4 @@
-//! Says of a claim that wants to be larger who it is that makes it so: not this process, which knows no volumes.
+//! Volume expansion: emits the ExternalExpanding event for claims that await expansion by their CSI driver's resizer.
 
 use api::quota::amounts::quantity;
 use machinery::meta::Meta;
@@ -8,7 +8,7 @@ use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding};
 
 use crate::read::text;
 
-/// The controller. Its keys are claims.
+/// Volume expansion controller. Its keys are claims.
 pub struct Expander;
 
 /// A claim, and the volume it is bound to.
@@ -44,11 +44,11 @@ impl Controller for Expander {
             reason: "ExternalExpanding",
             message: "waiting for an external controller to expand this PVC".to_owned(),
         };
-        Plan { actions: vec![told], ..Plan::waiting("whoever made the volume makes it larger") }
+        Plan { actions: vec![told], ..Plan::waiting("the external resizer expands the volume") }
     }
 }
 
-/// Whether a bound claim asks for more than it has.
+/// Whether a bound claim requests more storage than its capacity.
 fn wants_more(claim: &Value) -> bool {
     let asked = claim.at(&["spec", "resources", "requests", "storage"]).and_then(quantity);
     let has = claim.at(&["status", "capacity", "storage"]).and_then(quantity);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wants_more_is_told_who_gives_it() {
+    fn a_claim_awaiting_expansion_gets_an_event() {
         let check = |asked: &str, has: &str, phase: &str, expect: usize| {
             let mut world = World::new(Time::from_unix(1_700_000_000, 0));
             world.add(

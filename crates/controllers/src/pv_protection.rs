@@ -1,4 +1,4 @@
-//! Keeps a PersistentVolume for as long as it is bound to a claim.
+//! PersistentVolume protection: keeps a deleted volume while it is bound.
 
 use machinery::time::Time;
 use machinery::{Key, Value};
@@ -9,7 +9,6 @@ use crate::read::text;
 
 const FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// The controller.
 pub struct VolumeProtection;
 
 impl Controller for VolumeProtection {
@@ -40,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_that_is_deleted_stays_while_it_is_bound() {
+    fn a_deleted_volume_is_kept_while_it_is_bound() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let bound = value!({"metadata": {"name": "v"}, "status": {"phase": "Bound"}});
         let key = world.add(&kinds::PERSISTENT_VOLUMES, bound);

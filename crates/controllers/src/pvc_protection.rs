@@ -1,4 +1,4 @@
-//! Keeps a PersistentVolumeClaim for as long as a pod uses it.
+//! PersistentVolumeClaim protection: keeps a deleted claim while a pod uses it.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -10,10 +10,8 @@ use crate::{finalizer, pod};
 
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
-/// The controller.
 pub struct ClaimProtection;
 
-/// A claim, and whether a pod uses it.
 pub struct Observed<'a> {
     claim: &'a Value,
     in_use: bool,
@@ -34,7 +32,7 @@ impl Controller for ClaimProtection {
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let claim = cache.get("persistentvolumeclaims", key)?;
-        // Who uses a claim matters only once it is deleted.
+        // Users of a claim are searched only after its deletion.
         let in_use =
             Meta::of(claim).is_deleting() && cache.in_namespace("pods", &key.namespace).any(|pod| uses(pod, claim));
         Some(Observed { claim, in_use })
@@ -45,7 +43,7 @@ impl Controller for ClaimProtection {
     }
 }
 
-/// The keys of the claims that a pod names.
+/// Returns the keys of the claims that a pod refers to.
 pub fn claims_of(pod: &Value) -> impl Iterator<Item = Key> {
     let meta = Meta::of(pod);
     let name_of = move |volume: &Value| {
@@ -58,7 +56,8 @@ pub fn claims_of(pod: &Value) -> impl Iterator<Item = Key> {
     named.map(move |name| Key::new(meta.namespace(), name))
 }
 
-/// Whether a pod uses a claim: no kubelet starts one that is not placed yet once the claim is deleted.
+/// Whether a bound pod uses the claim. An unbound pod does not count: the kubelet does not start it once the claim is
+/// deleted.
 fn uses(pod: &Value, claim: &Value) -> bool {
     let meta = Meta::of(claim);
     let uses_it = |volume: &Value| {
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_that_is_deleted_stays_while_a_pod_uses_it() {
+    fn a_deleted_claim_is_kept_while_a_pod_uses_it() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "c"}}));
         let volumes = value!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);

@@ -1,4 +1,4 @@
-//! Keeps as many pods as a ReplicaSet asks for: adopts, releases, creates and deletes them, and says how many there are.
+//! ReplicaSet controller: adopts, releases, creates and deletes pods to match `spec.replicas`.
 
 mod status;
 
@@ -12,32 +12,27 @@ use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds
 
 use crate::{claim, names, pod};
 
-/// Pods created or deleted by one plan at most, as upstream bounds a burst.
+/// Maximum pods created or deleted by one plan (upstream: BurstReplicas).
 const BURST_MAX: usize = 500;
 
-/// The controller.
 pub type ReplicaSet = Replicas<OfReplicaSets>;
 
-/// A controller that keeps so many pods of a kind, as two kinds have it.
+/// Controller shared by ReplicaSets and ReplicationControllers.
 pub struct Replicas<K>(PhantomData<K>);
 
-/// A kind that asks for a number of pods.
+/// A kind with `spec.replicas`.
 pub trait Kind: 'static {
-    /// Its name.
     const KIND: &'static str;
-    /// Who events come from.
+    /// The source component of events.
     const COMPONENT: &'static str;
-    /// What is looked at, itself first.
+    /// The resources read, the kind itself first.
     const READS: &'static [&'static str];
-    /// What is written.
     const WRITES: &'static [&'static str];
-    /// Where it is found.
     const RESOURCE: &'static Resource;
-    /// Whether its status tells how many pods are being deleted.
+    /// Whether the status has terminatingReplicas.
     const TELLS_TERMINATING: bool;
 }
 
-/// ReplicaSets.
 pub struct OfReplicaSets;
 
 impl Kind for OfReplicaSets {
@@ -49,13 +44,14 @@ impl Kind for OfReplicaSets {
     const TELLS_TERMINATING: bool = true;
 }
 
-/// A ReplicaSet and everything that decides about its pods.
+/// A ReplicaSet with the pods that its plan depends on.
 #[derive(Debug)]
 pub struct Observed<'a> {
     set: &'a Value,
     controlled: Vec<&'a Value>,
     orphans: Vec<&'a Value>,
-    /// Pods of all ReplicaSets of the same owner, if some must go: then the nodes they are on count.
+    /// Pods of all ReplicaSets of the same owner, collected only when scaling down: pods on shared nodes are deleted
+    /// first.
     kin: Vec<&'a Value>,
     refusal: Option<&'a Refusal>,
 }
@@ -93,12 +89,12 @@ impl<K: Kind> Controller for Replicas<K> {
 
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let set = observed.set;
-        // A selector that selects nothing is one that validation let pass in another age: leave such a set alone.
+        // Old API versions allowed a selector that matches nothing: such a ReplicaSet is not reconciled.
         let Some(selector) = claim::selector(set) else { return Plan::default() };
         let orphans = observed.orphans.iter().copied();
         let claims = claim::claim(set, &selector, &kinds::PODS, observed.controlled.iter().copied(), orphans);
         let mut plan = Plan::default();
-        // How many there are is known only when it is known whose they are.
+        // Pods are counted only after all adoptions and releases are written.
         if claims.actions.is_empty() {
             plan.actions = scale(observed, &claims.owned, now);
         } else {
@@ -113,7 +109,7 @@ impl<K: Kind> Controller for Replicas<K> {
     }
 }
 
-/// How many pods a ReplicaSet asks for.
+/// Returns `spec.replicas`, 1 by default.
 pub fn replicas(set: &Value) -> i64 {
     set.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
 }
@@ -133,7 +129,7 @@ fn scale(observed: &Observed<'_>, owned: &[&Value], now: Time) -> Vec<Action> {
     least_useful(&active, &observed.kin, surplus, now).into_iter().map(|pod| delete(set, pod)).collect()
 }
 
-/// The pods that go.
+/// Returns the `count` pods that are deleted first.
 fn least_useful<'a>(active: &[&'a Value], kin: &[&'a Value], count: usize, now: Time) -> Vec<&'a Value> {
     if count == 0 {
         return Vec::new();

@@ -1,14 +1,12 @@
-//! Keeps as many pods as a ReplicationController asks for, by the rules of ReplicaSets.
+//! ReplicationController controller: the same rules as for ReplicaSets.
 
 use machinery::Resource;
 use reconcile::kinds;
 
 use crate::replicaset::{Kind, Replicas};
 
-/// The controller.
 pub type ReplicationController = Replicas<OfReplicationControllers>;
 
-/// ReplicationControllers.
 pub struct OfReplicationControllers;
 
 impl Kind for OfReplicationControllers {
@@ -29,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_settles_with_as_many_pods_as_it_asks_for_and_obeys_the_laws() {
+    fn a_replicationcontroller_converges_to_its_replicas() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"app": "rc"}}, "spec": {"containers": []}});
         let spec = value!({"replicas": 2, "selector": {"app": "rc"}, "template": template});

@@ -1,6 +1,6 @@
-//! Makes the ResourceClaims that pods want from templates, and frees those that no pod needs any more.
+//! ResourceClaim controller: creates ResourceClaims from templates and deallocates those that no pod needs.
 //!
-//! A key is a pod, or a claim if its name has the prefix that no name can have.
+//! A key is a pod, or a claim if its name has the prefix `claim:`, which is not valid in object names.
 
 mod claim;
 mod pod;
@@ -16,39 +16,34 @@ pub(crate) const CLAIMS: &str = "resourceclaims.resource.k8s.io";
 const TEMPLATES: &str = "resourceclaimtemplates.resource.k8s.io";
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// What the keys of claims begin with.
+/// Prefix of the keys of claims.
 const CLAIM_KEY: &str = "claim:";
 
-/// The controller.
 pub struct ResourceClaim;
 
-/// What there is to decide on.
 pub enum Observed<'a> {
-    /// A pod, and what it wants with what there is of it.
+    /// A pod.
     Pod {
-        /// The pod.
         pod: &'a Value,
-        /// Its wishes.
+        /// The claims that the pod requests.
         wishes: Vec<Wish<'a>>,
     },
-    /// A claim, and the pods that it may still be for.
+    /// A claim with the pods that may still use it.
     Claim {
-        /// The claim.
         claim: &'a Value,
-        /// Those that it is reserved for and that need it; `None` as long as that is not known.
+        /// The reservations of pods that need the claim; `None` until they are known.
         users: Option<Vec<&'a Value>>,
-        /// The pod of the name of the one that it was made for.
+        /// The existing pod with the name of the claim's owner.
         owner: Option<&'a Value>,
     },
 }
 
-/// A claim that a pod wants.
+/// An entry of a pod's `spec.resourceClaims`.
 pub struct Wish<'a> {
-    /// What the pod says.
     stated: &'a Value,
-    /// The claim that there is for it.
+    /// The existing claim.
     claim: Option<&'a Value>,
-    /// The template, if it is to be made from one.
+    /// The template, if the entry refers to one.
     template: Option<&'a Value>,
 }
 
@@ -84,7 +79,7 @@ impl Controller for ResourceClaim {
         }
     }
 
-    /// A pod that the cache does not know may be newer than the cache: all pods of the namespace are asked for.
+    /// Requests all pods of the namespace if a reserved pod is not cached, because it may be newer than the cache.
     fn asks(cache: &Cache, key: &Key, _: Time) -> Vec<Ask> {
         let Some(claim) = claim_of(cache, key) else { return Vec::new() };
         let unknown = list(claim, &["status", "reservedFor"]).iter().any(|user| known(cache, key, user).is_none());
@@ -110,12 +105,12 @@ impl Controller for ResourceClaim {
     }
 }
 
-/// Whether a pod needs none of its claims any more.
+/// Whether a pod needs none of its claims any more: terminated, or deleted before it was bound.
 pub(crate) fn is_done(pod: &Value) -> bool {
     crate::pod::is_ended(pod) || Meta::of(pod).is_deleting() && crate::pod::node(pod).is_empty()
 }
 
-/// The names of all claims that a pod uses.
+/// Returns the names of all claims that a pod uses.
 pub(crate) fn names_of(pod: &Value) -> Vec<&str> {
     let stated = wants(pod).filter_map(|it| it.str_at(&["resourceClaimName"]));
     let made =
@@ -140,13 +135,14 @@ fn all_pods(key: &Key) -> Ask {
     Ask::all(&kinds::PODS, &key.namespace)
 }
 
-/// The pod that a reservation names, if the cache has that very one.
+/// Returns the reserved pod if it is cached with the same UID.
 fn known<'a>(cache: &'a Cache, key: &Key, user: &Value) -> Option<&'a Value> {
     let pod = cache.get("pods", &Key::new(key.namespace.clone(), text(user, &["name"])))?;
     (Meta::of(pod).uid() == text(user, &["uid"])).then_some(pod)
 }
 
-/// The reservations of pods that still need the claim. What is reserved for something else than a pod is not ours to judge.
+/// Returns the reservations of pods that still need the claim. Reservations for other resources are always kept.
+/// Returns `None` while a pod's state is unknown.
 fn users<'a>(cache: &Cache, key: &Key, claim: &'a Value) -> Option<Vec<&'a Value>> {
     let mut users = Vec::new();
     for user in list(claim, &["status", "reservedFor"]) {
@@ -165,7 +161,8 @@ fn users<'a>(cache: &Cache, key: &Key, claim: &'a Value) -> Option<Vec<&'a Value
     Some(users)
 }
 
-/// What there is for a wish: the claim that the pod names or was given, or one that was made for it and not yet told.
+/// Finds the claim and the template of an entry. The claim is the one that the pod names, or one that the pod controls
+/// with the entry's name.
 fn wish<'a>(cache: &'a Cache, pod: &'a Value, stated: &'a Value) -> Wish<'a> {
     let meta = Meta::of(pod);
     let name = text(stated, &["name"]);

@@ -1,11 +1,12 @@
-//! Says in the status of a ResourceQuota what its namespace uses.
+//! ResourceQuota controller: recalculates `status.used` of a quota from the objects of its namespace.
 //!
-//! The API server adds to it what each write uses, in the same transaction. This controller starts the count, and corrects it
-//! when something is deleted or ends. A correction holds for the version of the quota that it was made from, and what the server
-//! added up to then must be among what is counted: a count of less would let more in than the quota allows. So only kinds are
-//! counted that are shown as of that version or later; a kind whose watch is late is asked for.
+//! The API server adds the usage of each write to the quota in the same transaction. This controller initializes the
+//! usage and corrects it when objects are deleted or terminate.
+//! A correction is conditional on the observed version of the quota, and must include all usage that the server added
+//! until that version. A lower count would admit more than the quota allows.
+//! Therefore only caches at that version or later are used. A kind whose watch lags behind is listed from the server.
 //!
-//! Kinds that nobody here watches, such as custom ones, are asked for when a quota begins to count them, and now and then.
+//! Kinds that are not watched, such as custom ones, are listed when a quota first counts them, and every five minutes.
 
 use api::quota::amounts::{self, Amounts};
 use api::quota::{scopes, usage};
@@ -18,41 +19,40 @@ use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
 use crate::read::list;
 use crate::scale_target::{self, DEFINITIONS};
 
-/// When to ask again if the server gave no answer.
+/// Retry delay after a failed list request.
 const LATER: Duration = Duration::from_seconds(1);
-/// How long a count of what nobody watches holds: upstream counts everything again that often.
+/// Validity of the count of an unwatched kind, equal to upstream's full resync interval.
 const COUNT_HOLDS: Duration = Duration::from_seconds(5 * 60);
-/// What counts objects of any kind is called so, followed by the kind.
+/// Prefix of object count quotas. The resource follows.
 const COUNT: &str = "count/";
 
-/// The controller.
 pub struct ResourceQuota;
 
-/// A quota, and what its namespace has of each kind that it counts.
+/// A quota, and the objects of its namespace for each counted kind.
 pub struct Observed<'a> {
     quota: &'a Value,
     counted: Vec<Counted<'a>>,
-    /// Kinds that nobody watches: what the quota says of them stays, unless they are counted now.
+    /// Counted kinds that are not watched. Their stored usage is kept unless they are counted now.
     unwatched: Vec<Unwatched>,
-    /// When these were counted last.
+    /// The time of the last count of the unwatched kinds.
     counted_at: Option<Time>,
 }
 
 struct Counted<'a> {
     kind: Str,
     objects: Vec<&'a Value>,
-    /// Whether something may be missing that the quota has already.
+    /// Whether the cache is older than the quota, so that objects may be missing.
     late: bool,
 }
 
 struct Unwatched {
-    /// What the quota calls it.
+    /// The name in the quota.
     name: Str,
     ask: Ask,
     answered: bool,
 }
 
-/// What a quota's status should be, and which kinds must be known better before that may be written.
+/// The computed status, and the kinds whose caches are too old to write it.
 struct Count {
     hard: Amounts,
     used: Amounts,
@@ -62,7 +62,8 @@ struct Count {
 impl Controller for ResourceQuota {
     type Observed<'a> = Observed<'a>;
     const NAME: &'static str = "resourcequota-controller";
-    // DEVIATION: `count/…` of a kind that is not listed here, such as a custom one, is corrected every five minutes only.
+    // DEVIATION: `count/…` of a kind that is not listed here, such as a custom one, is corrected every five minutes
+    // only.
     const READS: &'static [&'static str] = &[
         "resourcequotas",
         "pods",
@@ -93,7 +94,7 @@ impl Controller for ResourceQuota {
             keys.extend(counting.map(|it| it.key.clone()));
             return;
         }
-        // What was created or grew, the server has added already; it is counted again all the same, since the sum is cheap.
+        // The server already added created objects. Recounting them is cheap.
         for entry in cache.of("resourcequotas").in_namespace(Meta::of(object).namespace()) {
             if hard(&entry.value).keys().any(|name| counted_by(kind, name)) {
                 keys.push(entry.key.clone());
@@ -148,7 +149,7 @@ impl Controller for ResourceQuota {
             return plan;
         }
         if !late.is_empty() {
-            plan.waiting = Some(format!("{} are not known as of the quota's version", late.join(", ")));
+            plan.waiting = Some(format!("{} are cached at an older version than the quota's", late.join(", ")));
             plan.wake(now.plus(LATER));
             return plan;
         }
@@ -160,7 +161,7 @@ impl Controller for ResourceQuota {
     }
 }
 
-/// Counts everything. Late are only kinds that the quota would say something else of: what does not change is not written.
+/// Computes the usage. A kind counts as late only if its usage would change, because unchanged usage is not written.
 fn count(observed: &Observed<'_>, now: Time) -> Count {
     let quota = observed.quota;
     let hard = hard(quota);
@@ -186,7 +187,7 @@ fn count(observed: &Observed<'_>, now: Time) -> Count {
     count
 }
 
-/// The kinds that a quota counts and nobody here watches, as far as there are such kinds.
+/// Returns the kinds that the quota counts, that exist, and that are not watched.
 fn unwatched(cache: &Cache, quota: &Value, hard: &Amounts) -> Vec<Unwatched> {
     let is_watched = |name: &str| ResourceQuota::READS.iter().any(|kind| counted_by(kind, name));
     let found = hard.keys().filter(|name| !is_watched(name)).filter_map(|name| {
@@ -205,7 +206,7 @@ fn is_said(quota: &Value, hard: &Amounts, used: &Amounts) -> bool {
     says("hard", hard) && says("used", used)
 }
 
-/// The question for what the cache of a kind is late with.
+/// Returns the list request for a kind whose cache is older than the quota.
 fn ask(kind: &str, quota: &Value) -> Option<Ask> {
     Some(Ask::all(kinds::by_name(kind)?, Meta::of(quota).namespace()).since(quota))
 }
@@ -219,7 +220,7 @@ fn counted_by(kind: &str, name: &str) -> bool {
     usage::counts(group, plural, name)
 }
 
-/// `deployments.apps` as plural and group.
+/// Splits `deployments.apps` into plural and group.
 fn split(kind: &str) -> (&str, &str) {
     kind.split_once('.').unwrap_or((kind, ""))
 }

@@ -1,4 +1,4 @@
-//! The history of a template, as ControllerRevisions keep it: what belongs in one, what it is called, which of them may go.
+//! ControllerRevisions: their data, names, order and history limit.
 
 use std::cmp::Reverse;
 
@@ -6,10 +6,10 @@ use machinery::meta::{Meta, NAME_ALPHABET};
 use machinery::{Value, json, patch, value};
 use reconcile::{Action, Preconditions, kinds};
 
-/// What is left of a name so that a hash fits behind it.
+/// Maximum length of the name prefix, so that a hash fits after it.
 const NAME_MAX: usize = 223;
 
-/// What a revision keeps of a workload: a patch that puts its template back.
+/// Returns the data of a revision: a patch that restores the workload's template.
 pub fn data(workload: &Value) -> Value {
     let mut template = workload.at(&["spec", "template"]).cloned().unwrap_or_else(Value::object);
     if let Some(template) = template.as_object_mut() {
@@ -18,7 +18,7 @@ pub fn data(workload: &Value) -> Value {
     value!({"spec": {"template": template}})
 }
 
-/// The template that a revision keeps.
+/// Returns the template in a revision.
 pub fn template(revision: &Value) -> Value {
     let mut template = revision.at(&["data", "spec", "template"]).cloned().unwrap_or_else(Value::object);
     if let Some(template) = template.as_object_mut() {
@@ -27,12 +27,11 @@ pub fn template(revision: &Value) -> Value {
     template
 }
 
-/// Which in the row of templates it is.
 pub fn number(revision: &Value) -> i64 {
     revision.get("revision").and_then(Value::as_int).unwrap_or(0)
 }
 
-/// Revisions from the oldest to the newest.
+/// Sorts revisions from the oldest to the newest.
 pub fn sorted<'a>(revisions: impl IntoIterator<Item = &'a Value>) -> Vec<&'a Value> {
     let mut all: Vec<&Value> = revisions.into_iter().collect();
     let rank = |one: &Value| (number(one), Meta::of(one).creation_timestamp(), Meta::of(one).name().to_owned());
@@ -40,27 +39,27 @@ pub fn sorted<'a>(revisions: impl IntoIterator<Item = &'a Value>) -> Vec<&'a Val
     all
 }
 
-/// What a revision is called that an object has.
+/// Returns the name of a workload's revision.
 pub fn name(workload: &Value, hash: &str) -> String {
     let name = Meta::of(workload).name();
     format!("{}-{hash}", &name[..name.floor_char_boundary(NAME_MAX)])
 }
 
-/// A few letters that follow from the data of a revision, and from how often that was not enough: upstream's, to the letter, so
-/// that either can go on from the other.
+/// Returns a hash of the data and the collision count. The hash equals upstream's, so that both controllers can take
+/// over from each other.
 pub fn hash(data: &Value, collisions: i64) -> String {
     let text = go_json(data).into_iter().chain(collisions.to_string().into_bytes());
     let fnv1 = |hash: u32, byte: u8| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte);
     letters(text.fold(0x811c_9dc5, fnv1))
 }
 
-/// A number in letters that make no words.
+/// Encodes a hash with an alphabet without vowels (upstream: rand.SafeEncodeString).
 pub fn letters(hash: u32) -> String {
     let letter = |digit: char| char::from(NAME_ALPHABET[digit as usize % NAME_ALPHABET.len()]);
     hash.to_string().chars().map(letter).collect()
 }
 
-/// Makes a revision the newest one again.
+/// Makes a revision the newest one by changing its revision number.
 pub fn renumber(revision: &Value, number: i64) -> Action {
     Action::Patch {
         resource: kinds::CONTROLLER_REVISIONS.clone(),
@@ -71,7 +70,7 @@ pub fn renumber(revision: &Value, number: i64) -> Action {
     }
 }
 
-/// Drops the oldest revisions beyond those that may be kept, of those that nobody needs.
+/// Deletes the oldest revisions beyond the limit, except live ones.
 pub fn drop_old(revisions: &[&Value], limit: Option<i64>, is_live: impl Fn(&Value) -> bool) -> Vec<Action> {
     let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Vec::new() };
     let idle: Vec<&Value> = revisions.iter().copied().filter(|one| !is_live(one)).collect();
@@ -80,23 +79,22 @@ pub fn drop_old(revisions: &[&Value], limit: Option<i64>, is_live: impl Fn(&Valu
     gone.map(|one| Action::delete(&kinds::CONTROLLER_REVISIONS, one)).collect()
 }
 
-/// Of several with the same data the newest.
+/// Returns the newest revision with the data.
 pub fn equal<'a>(revisions: &[&'a Value], data: &Value) -> Option<&'a Value> {
     all_equal(revisions, data).min_by_key(|one| Reverse(number(one)))
 }
 
-/// All with the same data.
 pub fn all_equal<'a>(revisions: &[&'a Value], data: &Value) -> impl Iterator<Item = &'a Value> {
     revisions.iter().copied().filter(move |one| one.get("data") == Some(data))
 }
 
-/// A workload as it was at a revision.
+/// Returns the workload with the template of a revision.
 pub fn applied(workload: &Value, revision: &Value) -> Value {
     let at = patch::merge::apply(workload.clone(), value!({"spec": {"template": null}}));
     patch::merge::apply(at, value!({"spec": {"template": (template(revision))}}))
 }
 
-/// JSON as Go writes it, which hides what HTML would take for its own.
+/// Serializes JSON as Go does, which escapes `<`, `>` and `&`.
 fn go_json(data: &Value) -> Vec<u8> {
     let text = json::to_string(data);
     let mut out = Vec::with_capacity(text.len());
@@ -116,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_upstreams() {
+    fn the_hash_equals_upstreams() {
         let set = value!({"spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "db"}}, "spec": {
             "containers": [{"image": "app:v2", "imagePullPolicy": "IfNotPresent", "name": "c", "resources": {},
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}],
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_oldest_that_nobody_needs_go() {
+    fn only_the_oldest_unused_revisions_are_deleted() {
         let all: Vec<Value> = (1..=5)
             .map(|at| value!({"metadata": {"name": (format!("r{at}")), "uid": (format!("u{at}"))}, "revision": at}))
             .collect();

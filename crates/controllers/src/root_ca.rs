@@ -1,4 +1,4 @@
-//! Publishes in every namespace the certificates that pods check the API server with.
+//! Root CA publisher: publishes the API server's CA certificates in every namespace.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::time::Time;
@@ -12,14 +12,14 @@ const DESCRIPTION: &str = "kubernetes.io/description";
 const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the \
     internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 
-/// The certificates, in PEM. Without them there is nothing to publish.
+/// CA certificates in PEM. Without a configuration nothing is published.
 #[derive(Clone, Debug)]
 pub struct Config(pub String);
 
-/// The controller. Its keys are namespaces.
+/// Root CA publisher. Its keys are namespaces.
 pub struct RootCaPublisher;
 
-/// A namespace, what it has and what it should have.
+/// A namespace with its existing ConfigMap and the desired certificates.
 pub struct Observed<'a> {
     namespace: &'a Value,
     published: Option<&'a Value>,
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_changes_is_put_right() {
+    fn a_changed_config_map_is_restored() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         world.configure(Config("PEM".into()));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));

@@ -1,4 +1,4 @@
-//! Where the objects of a kind are found that is named by only a part of what a request needs.
+//! Resource lookup for a kind that is given by apiVersion and kind, or by group and plural.
 
 use machinery::meta::Scope;
 use machinery::{Resource, Value};
@@ -6,11 +6,11 @@ use reconcile::{Cache, kinds};
 
 use crate::read::{is_true, list, text};
 
-/// Definitions of custom kinds say what their objects are called.
+/// CRDs, which define the plural names of custom kinds.
 pub const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
-/// Where objects of a kind are found: a built-in kind, a custom one, or one of another server, which is called by the rule that most
-/// kinds follow.
+/// Returns the resource of a kind: built-in, from a CRD, or of an aggregated API server. For the latter the plural is
+/// guessed as the lowercase kind with an `s`.
 pub fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if let Some(known) = kinds::ALL.iter().find(|have| have.kind == kind && have.group == group) {
@@ -31,7 +31,7 @@ pub fn resource(cache: &Cache, api_version: &str, kind: &str) -> Resource {
     }
 }
 
-/// Where objects of a kind are found that is named by its group and plural: one of Kubernetes' own, or a custom one.
+/// Returns the resource with a group and plural: built-in or from a CRD.
 pub fn by_plural(cache: &Cache, group: &str, plural: &str) -> Option<Resource> {
     let own = api::kinds::all().into_iter().find(|kind| kind.group == group && kind.plural == plural);
     if let Some(kind) = own {

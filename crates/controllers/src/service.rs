@@ -1,4 +1,4 @@
-//! What the controllers of endpoints ask about services and the pods behind them.
+//! Service facts shared by the Endpoints and EndpointSlice controllers.
 
 use std::net::IpAddr;
 
@@ -10,33 +10,32 @@ use reconcile::Cache;
 use crate::pod;
 use crate::read::{is_true, list, text, texts};
 
-/// The label of what belongs to a service without an address of its own.
+/// The label of Endpoints and EndpointSlices of headless Services.
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// When what is published last changed.
+/// The annotation with the time of the last change that triggered an update.
 pub const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// Whether a service selects pods at all. What belongs to one that does not, others see to.
+/// Whether the Service has a selector. Endpoints of other Services are managed by other components.
 pub fn has_selector(service: &Value) -> bool {
     service.at(&["spec", "selector"]).and_then(Value::as_object).is_some_and(|labels| !labels.is_empty())
 }
 
-/// Whether a service selects a pod.
 pub fn selects(service: &Value, pod: &Value) -> bool {
     let labels = Meta::of(pod);
     has_selector(service) && texts(service, &["spec", "selector"]).all(|(key, value)| labels.label(key) == Some(value))
 }
 
-/// Whether a service has no address of its own.
+/// Whether the Service has no cluster IP.
 pub fn is_headless(service: &Value) -> bool {
     text(service, &["spec", "clusterIP"]) == "None" || text(service, &["spec", "clusterIP"]).is_empty()
 }
 
-/// Whether it serves pods that are not ready too.
+/// Whether the Service publishes pods that are not ready.
 pub fn publishes_unready(service: &Value) -> bool {
     is_true(service, &["spec", "publishNotReadyAddresses"])
 }
 
-/// The families of addresses that it serves, `IPv4` and `IPv6`, the first one first.
+/// Returns the IP families of the Service, `IPv4` and `IPv6`, the primary first.
 pub fn families(service: &Value) -> Vec<&'static str> {
     let known = |family: &Value| match family.as_str() {
         Some("IPv4") => Some("IPv4"),
@@ -50,12 +49,12 @@ pub fn families(service: &Value) -> Vec<&'static str> {
     match text(service, &["spec", "clusterIP"]).parse() {
         Ok(IpAddr::V4(_)) => vec!["IPv4"],
         Ok(IpAddr::V6(_)) => vec!["IPv6"],
-        // Nobody said: serve what pods have.
+        // Without a family the addresses of all families are published.
         Err(_) => vec!["IPv4", "IPv6"],
     }
 }
 
-/// The family of an address.
+/// Returns the IP family of an address.
 pub fn family(address: &str) -> Option<&'static str> {
     match address.parse().ok()? {
         IpAddr::V4(_) => Some("IPv4"),
@@ -63,26 +62,26 @@ pub fn family(address: &str) -> Option<&'static str> {
     }
 }
 
-/// The addresses of a pod in a family.
+/// Returns the addresses of a pod in an IP family.
 pub fn addresses<'a>(pod: &'a Value, of: &'a str) -> impl Iterator<Item = &'a str> {
     let all = list(pod, &["status", "podIPs"]).iter().filter_map(|entry| entry.str_at(&["ip"]));
     all.filter(move |address| family(address) == Some(of))
 }
 
-/// Whether a pod can be reached at all.
+/// Whether a pod is published as an endpoint.
 pub fn is_published(pod: &Value, terminating_too: bool) -> bool {
     let has_address = !text(pod, &["status", "podIP"]).is_empty() || !list(pod, &["status", "podIPs"]).is_empty();
     !pod::is_ended(pod) && has_address && (terminating_too || !Meta::of(pod).is_deleting())
 }
 
-/// The host name that a pod has within a service, if it has one.
+/// Returns the pod's hostname if its subdomain is the Service.
 pub fn hostname<'a>(pod: &'a Value, service: &Value) -> Option<&'a str> {
     let name = text(pod, &["spec", "hostname"]);
     let is_part = text(pod, &["spec", "subdomain"]) == Meta::of(service).name();
     (!name.is_empty() && is_part).then_some(name)
 }
 
-/// The port of a pod that a port of a service leads to.
+/// Returns the port of the pod that a Service port targets.
 pub fn target_port(pod: &Value, port: &Value) -> Option<i64> {
     let protocol = port.str_at(&["protocol"]).unwrap_or("TCP");
     let name = match port.get("targetPort") {
@@ -99,7 +98,7 @@ pub fn target_port(pod: &Value, port: &Value) -> Option<i64> {
     named.get("containerPort").and_then(Value::as_int)
 }
 
-/// Which pod an address is of.
+/// Returns the targetRef of a pod.
 pub fn target(pod: &Value) -> Value {
     let meta = Meta::of(pod);
     let mut target = Object::new();
@@ -110,7 +109,7 @@ pub fn target(pod: &Value) -> Value {
     Value::Object(target)
 }
 
-/// The services that a changed pod concerns.
+/// Adds the Services that select the pod.
 pub fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
     for entry in cache.of("services").in_namespace(Meta::of(pod).namespace()) {
         if selects(&entry.value, pod) {
@@ -119,8 +118,9 @@ pub fn of_pod(cache: &Cache, pod: &Value, keys: &mut Vec<Key>) {
     }
 }
 
-/// When the newest of what is published came about: the service itself, or a pod that became ready.
-// DEVIATION: upstream remembers what it saw and gives the oldest change since it last looked; this is the newest there is.
+/// Returns the newest change time: creation of the Service, or readiness of a pod.
+// DEVIATION: the trigger time is that of the newest change; upstream tracks changes in memory and uses the oldest since
+// its last sync.
 pub fn changed_at(service: &Value, pods: &[&Value]) -> Option<Time> {
     let of_pods = pods.iter().filter_map(|pod| pod::ready_since(pod));
     of_pods.chain(Meta::of(service).creation_timestamp()).max()

@@ -1,4 +1,4 @@
-//! Says of each range of service addresses whether it is in use, and keeps it while addresses of it are taken.
+//! ServiceCIDR controller: sets the Ready condition and keeps a deleted ServiceCIDR while its addresses are in use.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::time::Time;
@@ -11,10 +11,9 @@ use crate::read::list;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 
-/// The controller.
 pub struct ServiceCidr;
 
-/// A ServiceCIDR, and whether addresses are taken that are in no other one.
+/// A ServiceCIDR, and whether it contains allocated addresses that no other ServiceCIDR contains.
 pub struct Observed<'a> {
     cidr: &'a Value,
     is_needed: bool,
@@ -28,7 +27,7 @@ impl Controller for ServiceCidr {
         &["servicecidrs.networking.k8s.io", "servicecidrs.networking.k8s.io/status"];
 
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        // Only a range that is being deleted waits for addresses and for other ranges.
+        // Only a ServiceCIDR that is being deleted depends on addresses and other ServiceCIDRs.
         let waiting = cache.of(Self::READS[0]).iter().filter(|it| Meta::of(&it.value).is_deleting());
         keys.extend(waiting.map(|it| it.key.clone()));
         if kind == Self::READS[0] {
@@ -59,7 +58,10 @@ impl Controller for ServiceCidr {
         if meta.is_deleting() && observed.is_needed {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
             let said = said(cidr, "False", "Terminating", message, now);
-            return Plan { actions: said.into_iter().collect(), ..Plan::waiting("addresses of it are taken") };
+            return Plan {
+                actions: said.into_iter().collect(),
+                ..Plan::waiting("addresses of the ServiceCIDR are allocated")
+            };
         }
         if meta.is_deleting() != has_finalizer {
             let message = "Kubernetes Service CIDR is ready";
@@ -78,7 +80,7 @@ impl Controller for ServiceCidr {
     }
 }
 
-/// Whether an address is in one of the ranges.
+/// Whether an address is in one of the CIDRs.
 fn holds(cidr: &Value, address: &str) -> bool {
     let bits = if address.contains(':') { 128 } else { 32 };
     let Some(address) = Range::parse(&format!("{address}/{bits}")) else { return false };
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_that_is_deleted_stays_while_its_addresses_are_taken() {
+    fn a_deleted_service_cidr_is_kept_while_its_addresses_are_allocated() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let key =
             world.add(&kinds::SERVICE_CIDRS, value!({"metadata": {"name": "x"}, "spec": {"cidrs": ["10.0.0.0/24"]}}));

@@ -1,7 +1,7 @@
-//! Gives services of type `LoadBalancer` their addresses: one of a pool, or those of the nodes where there is no pool.
+//! Service load balancer: assigns pool or node addresses to Services of type `LoadBalancer`.
 //!
-//! Whoever has an address of a pool answers for it on its network; that is the nodes' business, who see it in the status. With the
-//! nodes' own addresses a port of all nodes can belong to one service only: the oldest has it.
+//! The nodes announce pool addresses on their network, as listed in the Service's status. With node addresses, a port
+//! can belong to one Service only: the oldest one gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,28 +13,26 @@ use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions
 
 use crate::read::{list, text};
 
-/// The class that means this controller; a service that names none means it too.
+/// The loadBalancerClass of this controller, which also handles Services without a class.
 pub const CLASS: &str = "knarr.dev/load-balancer";
-/// All services are one key: who gets which address is one decision.
+/// The only key: all Services are assigned in one decision.
 const ALL: &str = "all services";
-/// Nodes with this label take no traffic from outside.
+/// Nodes with this label receive no external traffic.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// How many addresses of nodes a status has at most.
+/// Maximum node addresses in a status.
 const NODES_MAX: usize = 64;
 
-/// Where addresses come from. Without it nothing is given.
+/// The source of addresses. Without a configuration no address is assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Addresses to give, both ends of each range included; without any, those of the nodes are given.
+    /// Inclusive address ranges. If empty, node addresses are assigned.
     pub pool: Vec<(IpAddr, IpAddr)>,
-    /// Ports that the machines need for themselves: where services share the nodes' addresses, none gets these.
+    /// Ports used by the nodes themselves, which no Service gets when node addresses are shared.
     pub reserved: BTreeSet<i64>,
 }
 
-/// The controller.
 pub struct ServiceLb;
 
-/// All services and nodes.
 pub struct Observed<'a> {
     services: Vec<&'a Value>,
     nodes: Vec<&'a Value>,
@@ -51,7 +49,7 @@ impl Controller for ServiceLb {
         keys.push(Key::cluster(ALL));
     }
 
-    /// Nodes say every few seconds that they are well, and most services are none of ours.
+    /// Ignores node heartbeats, which arrive every few seconds, and Services of other types.
     fn matters(kind: &str, old: &Value, new: &Value) -> bool {
         match kind {
             "nodes" => {
@@ -77,7 +75,7 @@ impl Controller for ServiceLb {
         for service in others.into_iter().filter(|it| !is_balanced(it) && !given(it).is_empty()) {
             plan.push(set(service, &[]));
         }
-        // The oldest first: whoever has something keeps it when another comes.
+        // The oldest Services come first, so that a new Service never takes an address or port from an existing one.
         ours.sort_by_key(|service| (text(service, &["metadata", "creationTimestamp"]), Key::of(service)));
         let wanted = match observed.config.pool.is_empty() {
             true => of_nodes(&ours, &observed.nodes, &observed.config.reserved),
@@ -104,7 +102,7 @@ impl Controller for ServiceLb {
 }
 
 impl Config {
-    /// Reads a pool: `192.0.2.10-192.0.2.20,198.51.100.0/28,2001:db8::5`; nothing if it is none.
+    /// Parses a pool such as `192.0.2.10-192.0.2.20,198.51.100.0/28,2001:db8::5`; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         Some(Self { pool: parts.map(range).collect::<Option<_>>()?, reserved: BTreeSet::new() })
@@ -132,7 +130,7 @@ fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// What each service gets, or why it gets nothing.
+/// The addresses of each Service, or an error message.
 type Wanted = Vec<Result<Vec<IpAddr>, String>>;
 
 fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> Wanted {
@@ -164,7 +162,7 @@ fn of_nodes(services: &[&Value], nodes: &[&Value], reserved: &BTreeSet<i64>) -> 
 fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> Wanted {
     let within =
         |ip: &IpAddr| pool.iter().any(|(first, last)| first.is_ipv4() == ip.is_ipv4() && first <= ip && ip <= last);
-    // What somebody has stays theirs, and what somebody asks for is not given to another.
+    // Assigned addresses are kept, and requested addresses are not given to other Services.
     let reserved: BTreeSet<IpAddr> = services.iter().filter_map(|service| asked(service)).collect();
     let mut taken = BTreeSet::new();
     let mut kept: Vec<Vec<IpAddr>> = Vec::with_capacity(services.len());
@@ -196,7 +194,7 @@ fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> Wanted {
             }
         }
         own.sort_unstable();
-        // One address of two families is better than none.
+        // A dual-stack Service gets one address if the other family has none left.
         wanted.push(match (own.is_empty(), asked) {
             (false, _) => Ok(own),
             (true, Some(ip)) => Err(format!("the address {ip} is not in the pool, or is taken")),
@@ -206,7 +204,7 @@ fn of_pool(services: &[&Value], pool: &[(IpAddr, IpAddr)]) -> Wanted {
     wanted
 }
 
-/// The first address that nobody has: at most as many are looked at as are taken.
+/// Returns the first free address. The search inspects at most one address more than are taken.
 fn first_free(pool: &[(IpAddr, IpAddr)], ipv4: bool, is_free: impl Fn(&IpAddr) -> bool) -> Option<IpAddr> {
     for (first, last) in pool.iter().filter(|(first, _)| first.is_ipv4() == ipv4) {
         let mut next = Some(*first);
@@ -227,13 +225,13 @@ fn is_balanced(service: &Value) -> bool {
     text(service, &["spec", "type"]) == "LoadBalancer"
 }
 
-/// Whether a service is this controller's to serve.
+/// Whether this controller handles the Service.
 fn is_ours(service: &Value) -> bool {
     let class = service.str_at(&["spec", "loadBalancerClass"]);
     is_balanced(service) && class.is_none_or(|class| class == CLASS) && !Meta::of(service).is_deleting()
 }
 
-/// The addresses that a service has, in order.
+/// Returns the addresses in the Service's status, sorted.
 fn given(service: &Value) -> Vec<IpAddr> {
     let ingress = list(service, &["status", "loadBalancer", "ingress"]).iter();
     let mut ips: Vec<IpAddr> = ingress.filter_map(|one| text(one, &["ip"]).parse().ok()).collect();
@@ -241,7 +239,7 @@ fn given(service: &Value) -> Vec<IpAddr> {
     ips
 }
 
-/// The address that a service asks for.
+/// Returns `spec.loadBalancerIP`.
 fn asked(service: &Value) -> Option<IpAddr> {
     text(service, &["spec", "loadBalancerIP"]).parse().ok()
 }
@@ -254,14 +252,14 @@ fn ports(service: &Value) -> impl Iterator<Item = (&str, i64)> {
     list(service, &["spec", "ports"]).iter().filter_map(one)
 }
 
-/// Whether IPv4 or not, the main family first.
+/// Returns whether each family is IPv4, the primary family first.
 fn families(service: &Value) -> Vec<bool> {
     let named: Vec<bool> =
         list(service, &["spec", "ipFamilies"]).iter().filter_map(Value::as_str).map(|it| it == "IPv4").collect();
     if named.is_empty() { vec![true] } else { named }
 }
 
-/// Where a node is reached: from outside if it says so.
+/// Returns the node's external addresses, or else its internal ones.
 fn addresses_of(node: &Value) -> Vec<IpAddr> {
     let of = |kind: &str| {
         let all = list(node, &["status", "addresses"]).iter().filter(|one| text(one, &["type"]) == kind);
@@ -291,7 +289,7 @@ fn set(service: &Value, addresses: &[IpAddr]) -> Action {
         resource: kinds::SERVICES.clone(),
         key: Key::of(service),
         subresource: "status",
-        // The pool is shared: what was free when this was decided may not be any more.
+        // The pool is shared: the precondition protects the decision against concurrent changes.
         only_if: Preconditions::unchanged(service),
         patch: Patch::Merge(value!({"status": {"loadBalancer": {"ingress": ingress}}})),
     }

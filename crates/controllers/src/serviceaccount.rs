@@ -1,4 +1,4 @@
-//! Gives every namespace its service account `default`.
+//! ServiceAccount controller: creates the ServiceAccount `default` in every namespace.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -7,10 +7,10 @@ use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 const NAME: &str = "default";
 
-/// The controller. Its keys are namespaces.
+/// ServiceAccount controller. Its keys are namespaces.
 pub struct ServiceAccount;
 
-/// A namespace, and whether it has what it needs.
+/// A namespace, and whether its default ServiceAccount exists.
 pub struct Observed<'a> {
     namespace: &'a Value,
     has_account: bool,
@@ -48,7 +48,7 @@ impl Controller for ServiceAccount {
     }
 }
 
-/// Whether a namespace takes new objects.
+/// Whether a namespace accepts new objects.
 pub fn is_active(namespace: &Value) -> bool {
     !Meta::of(namespace).is_deleting() && namespace.str_at(&["status", "phase"]) != Some("Terminating")
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_namespace_that_stays_has_its_account_and_gets_it_back() {
+    fn every_active_namespace_has_a_default_service_account() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
         let going = value!({"metadata": {"name": "b"}, "status": {"phase": "Terminating"}});

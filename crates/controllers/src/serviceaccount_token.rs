@@ -1,4 +1,4 @@
-//! Fills the secrets that hold a service account's token, and deletes those whose account is gone.
+//! Service account token Secrets: adds tokens to them, and deletes those whose ServiceAccount was deleted.
 
 use std::sync::Arc;
 
@@ -14,25 +14,24 @@ use crate::read::text;
 const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
-/// A secret may be seen before the account it is for.
+/// Delay before deletion, because a Secret may be observed before its ServiceAccount.
 const PATIENCE: Duration = Duration::from_seconds(10);
 
-/// Signs a token for a namespace, an account, its identifier and a secret.
+/// Signs a token for namespace, ServiceAccount, its UID and the Secret.
 pub type Sign = Arc<dyn Fn(&str, &str, &str, &str) -> Option<String> + Send + Sync>;
 
-/// What goes into the secrets. Without it none are filled.
+/// The contents of token Secrets. Without a configuration no Secret is changed.
 #[derive(Clone)]
 pub struct Config {
-    /// Signs tokens.
     pub sign: Sign,
-    /// The certificates that pods check the API server with, in PEM; empty for none.
+    /// CA certificates of the API server in PEM; empty for none.
     pub root_certificates: String,
 }
 
-/// The controller. Its keys are secrets.
+/// Token controller. Its keys are Secrets.
 pub struct ServiceAccountToken;
 
-/// A secret for a token, and the account it is for.
+/// A token Secret and its ServiceAccount.
 pub struct Observed<'a> {
     secret: &'a Value,
     account: Option<&'a Value>,
@@ -75,7 +74,7 @@ impl Controller for ServiceAccountToken {
             None => {
                 let until = meta.creation_timestamp().unwrap_or(now).plus(PATIENCE);
                 if meta.annotation(UID).is_none() && until > now {
-                    return Plan { wake_at: Some(until), ..Plan::waiting("its account is not there") };
+                    return Plan { wake_at: Some(until), ..Plan::waiting("the ServiceAccount does not exist") };
                 }
                 Plan::of(Action::delete(&kinds::SECRETS, secret))
             }
@@ -97,7 +96,7 @@ fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
     data.insert("namespace", BASE64.encode(of_secret.namespace()));
     if data.get("token").and_then(Value::as_str).is_none_or(str::is_empty) {
         let signed = (config.sign)(of_secret.namespace(), of_account.name(), of_account.uid(), of_secret.name());
-        let Some(token) = signed else { return Plan::waiting("the token cannot be signed") };
+        let Some(token) = signed else { return Plan::waiting("failed to sign the token") };
         data.insert("token", BASE64.encode(token));
     }
     if data == before && of_secret.annotation(UID) == Some(of_account.uid()) {
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_filled_for_its_account_and_goes_with_it() {
+    fn a_token_secret_is_filled_and_deleted_with_its_service_account() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let sign: Sign = Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
         world.configure(Config { sign, root_certificates: "PEM".into() });

@@ -1,13 +1,13 @@
-//! A number of pods that is given as such or as a share in percent, such as `maxUnavailable`.
+//! IntOrString values: a number of pods or a percentage, such as `maxUnavailable`.
 
 use machinery::Value;
 
-/// The number, or the share of `total` rounded up. What is neither counts as nothing.
+/// Returns the number, or the percentage of `total` rounded up. Invalid values count as zero.
 pub fn up(value: Option<&Value>, total: i64) -> i64 {
     resolve(value, total, |hundredths| hundredths.saturating_add(99) / 100)
 }
 
-/// The number, or the share of `total` rounded down. What is neither counts as nothing.
+/// Returns the number, or the percentage of `total` rounded down. Invalid values count as zero.
 pub fn down(value: Option<&Value>, total: i64) -> i64 {
     resolve(value, total, |hundredths| hundredths / 100)
 }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_rounded_the_way_that_is_asked_for() {
+    fn percentages_are_rounded_up_or_down() {
         let check = |value: Value, total: i64, expect: (i64, i64)| {
             assert_eq!((down(Some(&value), total), up(Some(&value), total)), expect, "{value} of {total}");
         };

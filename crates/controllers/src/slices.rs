@@ -1,4 +1,4 @@
-//! Packs endpoints into slices of a bounded size, moving as few of them as possible.
+//! EndpointSlice packing: distributes endpoints over slices of limited size with few changes.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,32 @@ use reconcile::{Action, Preconditions, kinds};
 
 use crate::read::{list, text};
 
-/// The label that says which service a slice is of.
+/// The label with the Service of a slice.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The label that says who made a slice.
+/// The label with the controller of a slice.
 pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// What the slices of one owner should be.
+/// The desired slices of one owner.
 pub struct Wanted<'a> {
-    /// The service or the Endpoints that they are made from.
+    /// The Service or Endpoints that the slices are derived from.
     pub owner: &'a Value,
-    /// How they refer to it.
+    /// The owner reference.
     pub reference: Value,
-    /// The labels of each.
     pub labels: Object,
-    /// The annotations of each that is written.
+    /// Annotations of the slices that are written.
     pub annotations: Object,
-    /// Endpoints a slice at most.
+    /// Maximum endpoints per slice.
     pub slice_max: usize,
 }
 
-/// Endpoints that are reached at the same ports by the same family of addresses.
+/// Endpoints of one IP family with the same ports.
 #[derive(Debug, Default)]
 pub struct Group {
-    /// The ports.
     pub ports: Vec<Value>,
-    /// The endpoints.
     pub endpoints: Vec<Value>,
 }
 
-/// What becomes of the slices of one family.
+/// The changes to the slices of one IP family.
 #[derive(Debug, Default)]
 pub struct Changes {
     create: Vec<Value>,
@@ -48,7 +45,7 @@ pub struct Changes {
 /// Groups by [`ports_key`].
 pub type Groups = BTreeMap<String, Group>;
 
-/// What makes ports the same, in whatever order they are.
+/// Returns a key that is equal for equal ports in any order.
 pub fn ports_key(ports: &[Value]) -> String {
     let mut keys: Vec<String> = ports
         .iter()
@@ -62,7 +59,8 @@ pub fn ports_key(ports: &[Value]) -> String {
     keys.join(",")
 }
 
-/// Works out the slices of one family. `placeholder` makes one without endpoints where there would be none.
+/// Computes the slices of one IP family. With `placeholder`, one slice without endpoints is kept if there would be
+/// none.
 pub fn pack(wanted: &Wanted<'_>, family: &str, existing: &[&Value], groups: Groups, placeholder: bool) -> Changes {
     let mut changes = Changes::default();
     let mut by_ports: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
@@ -89,7 +87,7 @@ pub fn pack(wanted: &Wanted<'_>, family: &str, existing: &[&Value], groups: Grou
 }
 
 impl Changes {
-    /// The writes that bring it about: additions before removals, so that nothing is missing in between.
+    /// Returns the writes, creations and updates before deletions, so that no endpoint is missing in between.
     pub fn actions(self) -> Vec<Action> {
         let resource = || kinds::ENDPOINT_SLICES.clone();
         let create = self.create.into_iter().map(|object| Action::Create { resource: resource(), object, told: None });
@@ -98,7 +96,7 @@ impl Changes {
         create.chain(update).chain(delete).collect()
     }
 
-    /// A slice that would be deleted beside one that would be made is changed into that one.
+    /// Turns pairs of deletion and creation into updates.
     fn recycle(&mut self, wanted: &Wanted<'_>) {
         let uid = Meta::of(wanted.owner).uid();
         let (ours, others): (Vec<Value>, Vec<Value>) = std::mem::take(&mut self.delete)
@@ -114,7 +112,7 @@ impl Changes {
     }
 }
 
-/// Deletes a slice that was observed.
+/// Deletes an observed slice.
 pub fn delete(resource: &Resource, slice: &Value) -> Action {
     Action::Delete {
         resource: resource.clone(),
@@ -139,7 +137,7 @@ fn pack_group(wanted: &Wanted<'_>, family: &str, existing: &[&Value], mut group:
             unchanged.push(slice);
         }
     }
-    // What must be written anyway takes new endpoints first, the fullest before the others.
+    // Slices that must be written anyway are filled first, the fullest before the others.
     updated.sort_by_key(|slice| std::cmp::Reverse(list(slice, &["endpoints"]).len()));
     for slice in &mut updated {
         fill(slice, &mut group.endpoints, wanted.slice_max);
@@ -147,7 +145,7 @@ fn pack_group(wanted: &Wanted<'_>, family: &str, existing: &[&Value], mut group:
     while !group.endpoints.is_empty() {
         let count = group.endpoints.len();
         let room = |slice: &Value| list(slice, &["endpoints"]).len() + count <= wanted.slice_max;
-        // Of those that have room for all that is left, the one that is full soonest.
+        // The fullest slice that has room for all remaining endpoints.
         let best = unchanged
             .iter()
             .enumerate()
@@ -172,7 +170,7 @@ fn pack_group(wanted: &Wanted<'_>, family: &str, existing: &[&Value], mut group:
     changes.update.extend(updated);
 }
 
-/// Takes out of `desired` the endpoint with the same addresses and the same target.
+/// Removes from `desired` the endpoint with the same addresses and target.
 fn take_same(desired: &mut Vec<Value>, endpoint: &Value) -> Option<Value> {
     let key = |endpoint: &Value| {
         let target = |field| text(endpoint, &["targetRef", field]).to_owned();
@@ -223,7 +221,7 @@ fn annotate(slice: &mut Value, wanted: &Wanted<'_>) {
     }
 }
 
-/// An old slice with what a new one says.
+/// Returns the old slice with the contents of the new one.
 fn replaced(mut old: Value, new: &Value) -> Value {
     for field in ["endpoints", "ports"] {
         if let Some(object) = old.as_object_mut() {

@@ -1,10 +1,10 @@
-//! Keeps the pods of a StatefulSet: each with a name, a place in the row and claims of its own, made and replaced in order.
+//! StatefulSet controller: pods with stable names, ordinals and claims, created and replaced in order.
 //!
 //! ```text
-//!   adopt and release ─> revisions ─> pods in the row: replace what ended, make what is missing, fix what differs
-//!                                        │ all as they should be (or all at once, if in parallel)
+//!   adopt and release ─> revisions ─> pods in range: replace terminated, create missing, restore identity
+//!                                        │ all available (or concurrently with podManagementPolicy Parallel)
 //!                                        v
-//!                                     pods beyond the row go, the last first ─> outdated pods go, the last first
+//!                                     delete pods out of range, last first ─> delete outdated pods, last first
 //! ```
 
 mod claims;
@@ -21,10 +21,9 @@ use crate::{claim, pod, share};
 use ordinal::{Slot, ordinal};
 use revisions::Revisions;
 
-/// The controller.
 pub struct StatefulSet;
 
-/// A StatefulSet and everything that decides about its pods.
+/// A StatefulSet with the objects that its plan depends on.
 #[derive(Debug)]
 pub struct Observed<'a> {
     set: &'a Value,
@@ -98,7 +97,7 @@ impl Controller for StatefulSet {
     }
 }
 
-/// How many pods a StatefulSet asks for.
+/// Returns `spec.replicas`, 1 by default.
 pub fn replicas(set: &Value) -> i64 {
     set.at(&["spec", "replicas"]).and_then(Value::as_int).unwrap_or(1)
 }
@@ -107,12 +106,12 @@ fn min_ready_seconds(set: &Value) -> i64 {
     set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0)
 }
 
-/// The pods of a set, each in its place.
+/// The pods of a StatefulSet by ordinal.
 struct Slots<'a> {
     set: &'a Value,
-    /// The row, first to last; empty where there is no pod.
+    /// The ordinals in range, in order, with or without a pod.
     row: Vec<Slot<'a>>,
-    /// Pods beyond the row, last first.
+    /// Pods with ordinals out of range, the last first.
     beyond: Vec<&'a Value>,
 }
 
@@ -154,11 +153,11 @@ impl<'a> Slots<'a> {
         plan
     }
 
-    /// One place of the row. Whoever goes in order waits here if the plan says for what.
+    /// Plans for one ordinal. With OrderedReady the caller stops here if the plan has a reason for waiting.
     fn fill(&self, slot: Slot<'a>, observed: &Observed<'_>, revisions: &Revisions<'_>, now: Time) -> Plan {
         let name = slot.name(self.set);
         let Some(have) = slot.pod else {
-            let mut plan = Plan::waiting(format!("{name} is being made"));
+            let mut plan = Plan::waiting(format!("{name} is being created"));
             plan.actions = claims::missing(self.set, slot.ordinal, &observed.claims);
             if plan.actions.is_empty() {
                 plan.push(self.create(slot, revisions));
@@ -166,7 +165,7 @@ impl<'a> Slots<'a> {
             return plan;
         };
         if pod::is_ended(have) {
-            let mut plan = Plan::waiting(format!("{name} ended and is being replaced"));
+            let mut plan = Plan::waiting(format!("{name} terminated and is being replaced"));
             if !Meta::of(have).is_deleting() {
                 plan.actions = vec![self.replaces(have), self.delete(have)];
             }
@@ -184,7 +183,7 @@ impl<'a> Slots<'a> {
         plan
     }
 
-    /// Why a pod does not count as available.
+    /// Returns the reason why a pod is not available.
     fn not_available(&self, have: &Value, now: Time) -> Option<&'static str> {
         if Meta::of(have).is_deleting() {
             return Some("is being deleted");
@@ -193,10 +192,10 @@ impl<'a> Slots<'a> {
             return Some("is not ready");
         }
         let available = pod::available_at(have, min_ready_seconds(self.set));
-        (available.is_none_or(|at| at > now)).then_some("is not ready for long enough")
+        (available.is_none_or(|at| at > now)).then_some("has not been ready for minReadySeconds")
     }
 
-    /// Takes away pods beyond the row.
+    /// Deletes pods with ordinals out of range.
     fn shrink(&self, plan: &mut Plan, in_order: bool, now: Time) {
         for pod in &self.beyond {
             if Meta::of(pod).is_deleting() {
@@ -220,13 +219,13 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The first that is not healthy, as upstream looks for it: along the row, then beyond it.
+    /// Returns the first unhealthy pod in upstream's order: ordinals in range, then those out of range.
     fn first_unhealthy(&self) -> Option<&'a Value> {
         let row = self.row.iter().filter_map(|slot| slot.pod);
         row.chain(self.beyond.iter().rev().copied()).find(|pod| !is_healthy(pod))
     }
 
-    /// Takes away outdated pods, the last first, as many as may be unavailable.
+    /// Deletes outdated pods, the last first, within maxUnavailable.
     fn update(&self, plan: &mut Plan, revisions: &Revisions<'_>, now: Time) {
         let strategy = self.set.at(&["spec", "updateStrategy"]);
         if strategy.and_then(|strategy| strategy.str_at(&["type"])) == Some("OnDelete") {
@@ -247,7 +246,7 @@ impl<'a> Slots<'a> {
         for pod in outdated.filter(|pod| !Meta::of(pod).is_deleting()) {
             let counted_already = self.not_available(pod, now).is_some();
             if !counted_already && budget <= 0 {
-                plan.waiting = Some("as many pods as may be are unavailable".to_owned());
+                plan.waiting = Some("maxUnavailable pods are unavailable".to_owned());
                 return;
             }
             budget -= i64::from(!counted_already);
@@ -302,15 +301,15 @@ fn is_healthy(pod: &Value) -> bool {
     is_running_and_ready(pod) && !Meta::of(pod).is_deleting()
 }
 
-/// The name of the revision that a pod was made from.
+/// Returns the name of the pod's revision.
 fn revision_of(pod: &Value) -> &str {
     Meta::of(pod).label("controller-revision-hash").unwrap_or_default()
 }
 
-/// A selector that selects everything was possible once; nothing good can come of it.
+/// Reports a selector that matches all pods. Old API versions allowed it; the StatefulSet is not reconciled.
 fn selects_all(set: &Value) -> Plan {
     let seen = set.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
-    let mut plan = Plan::waiting("the selector selects everything");
+    let mut plan = Plan::waiting("the selector is empty or invalid");
     if seen < Meta::of(set).generation() {
         let message = "This StatefulSet is selecting all pods. A non-empty selector is required.".to_owned();
         let regarding = Regarding::object(set);

@@ -1,7 +1,7 @@
-//! Has all objects of a kind written again, so that the store holds them in the version and under the key of today.
+//! Storage version migrator: rewrites all objects of a kind in the current storage version and encryption key.
 //!
-//! Every object is patched with nothing, which makes the server write it if what it would store differs from what it has. That all were
-//! written is remembered only by the process; whoever takes over writes them once more, which changes nothing.
+//! Every object gets an empty patch. The API server writes the object if its stored form differs. The completion of the
+//! writes is kept in memory only. After a restart they are repeated, which changes nothing.
 
 use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
@@ -11,20 +11,19 @@ use crate::read::{list, text};
 use crate::{condition, scale_target};
 
 const MIGRATIONS: &str = "storageversionmigrations.storagemigration.k8s.io";
-/// How long after the objects the migration is looked at again: there is nothing that would show.
+/// Delay until the migration is reconciled after the writes, because no watch event triggers it.
 const SOON: Duration = Duration::from_seconds(1);
-/// How long a server may take to serve a kind that is to be migrated.
+/// Retry delay if the objects cannot be listed.
 const LATER: Duration = Duration::from_seconds(60);
 
-/// The controller.
 pub struct StorageVersionMigrator;
 
-/// A migration that is not over.
+/// An unfinished StorageVersionMigration.
 pub struct Observed<'a> {
     migration: &'a Value,
-    /// The kind and all its objects; `None` if there is no such kind.
+    /// The resource and the list of its objects; `None` if the resource does not exist.
     objects: Option<(Resource, Answer)>,
-    /// Whether all of them were written.
+    /// Whether all objects were written.
     written: bool,
 }
 
@@ -84,7 +83,7 @@ fn is_over(migration: &Value) -> bool {
     is(migration, "Succeeded") || is(migration, "Failed")
 }
 
-/// The kind that is to be migrated.
+/// Returns the resource to be migrated.
 fn resource(cache: &Cache, migration: &Value) -> Option<Resource> {
     let wanted = |field| text(migration, &["spec", "resource", field]);
     scale_target::by_plural(cache, wanted("group"), wanted("resource"))
@@ -106,7 +105,7 @@ fn write(resource: &Resource, object: &Value) -> Action {
 
 fn told(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -> Action {
     let mut conditions = list(migration, &["status", "conditions"]).to_vec();
-    // What is over no longer runs.
+    // A finished migration is no longer Running.
     for other in conditions.iter_mut().filter_map(Value::as_object_mut) {
         if other.get("type").and_then(Value::as_str) == Some("Running") && kind != "Running" {
             other.insert("status", "False");
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn all_objects_are_written_and_then_it_is_said() {
+    fn all_objects_are_written_before_success_is_reported() {
         let mut world = world();
         let key = migration(&mut world, "", "secrets");
         for name in ["x", "y"] {
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_nobody_has_fails_and_a_custom_one_is_found() {
+    fn an_unknown_resource_fails_and_a_custom_resource_is_found() {
         let mut world = world();
         let key = migration(&mut world, "example.org", "octopodes");
         let found = resource(
@@ -177,7 +176,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
         #[test]
-        fn it_obeys_the_laws_in_generated_worlds(secrets in 0..6usize, maps in 0..4usize, which in 0..3usize, finalized: bool) {
+        fn properties_hold_in_generated_clusters(secrets in 0..6usize, maps in 0..4usize, which in 0..3usize, finalized: bool) {
             let mut world = world();
             let key = migration(&mut world, "", ["secrets", "configmaps", "octopodes"][which]);
             for number in 0..secrets {
@@ -188,7 +187,7 @@ mod tests {
                 let finalizers = if finalized { value!(["example.org/x"]) } else { value!([]) };
                 let metadata = value!({"namespace": namespace, "name": (format!("m{number}")), "finalizers": finalizers});
                 let map = world.add(&kinds::CONFIG_MAPS, value!({"metadata": metadata}));
-                // What is going is written all the same, as long as it is there.
+                // An object that is being deleted is written too.
                 world.delete(&kinds::CONFIG_MAPS, &map, None, None);
             }
             obeys_laws::<StorageVersionMigrator>(&world, |_| false);

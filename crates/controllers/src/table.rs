@@ -1,4 +1,4 @@
-//! The list of all controllers: one line each, from which flags, identities and what runs follow.
+//! The table of controllers: one row each, with its flags and service account.
 
 use reconcile::Controller;
 use reconcile::everything::Sweeper;
@@ -13,36 +13,35 @@ use crate::{
     ttl_after_finished, vac_protection, validating_admission_policy_status,
 };
 
-/// What is to be known of a controller besides what it decides.
+/// The metadata of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What `--controllers` calls it.
+    /// The name for `--controllers`.
     pub name: &'static str,
-    /// The service account in `kube-system` that it acts as.
+    /// The service account in `kube-system` that the controller uses.
     pub account: &'static str,
-    /// The flag that says how many keys it looks at at once; empty if there is none.
+    /// The flag with the number of concurrent keys; empty if there is none.
     pub workers_flag: &'static str,
-    /// How many, if the flag does not say.
+    /// The default number of concurrent keys.
     pub workers: usize,
 }
 
-/// Whoever wants to do something with every controller.
+/// A visitor of all controllers, each with its own type.
 pub trait Visitor {
-    /// Is shown one controller.
     fn visit<C: Controller>(&mut self, row: &'static Row);
 
-    /// Is shown one that looks at objects of every kind.
+    /// Visits a controller that reads objects of every kind.
     fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row);
 }
 
 /// Lists rows as `name, account, workers [flag] => controller;`.
 macro_rules! table {
     ($($name:literal, $account:literal, $workers:literal [$flag:literal] => $controller:ty;)*) => {
-        /// All rows, in the order of the list.
+        /// All rows, in the order of the table.
         pub static ROWS: &[Row] =
             &[$(Row { name: $name, account: $account, workers_flag: $flag, workers: $workers }),*];
 
-        /// Shows every controller to a visitor.
+        /// Calls the visitor for every controller.
         pub fn each(visitor: &mut impl Visitor) {
             let mut rows = ROWS.iter();
             $(visitor.visit::<$controller>(rows.next().expect("a row for each controller"));)*
@@ -106,7 +105,7 @@ table! {
     "volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller", 1 [""] => vac_protection::AttributesClassProtection;
 }
 
-/// Those that look at objects of every kind.
+/// The controllers that read objects of every kind.
 pub static SWEEPERS: [Row; 2] = [
     Row {
         name: "garbage-collector-controller",
@@ -122,7 +121,7 @@ pub static SWEEPERS: [Row; 2] = [
     },
 ];
 
-/// All controllers that upstream has, with the names that they had in older versions.
+/// All upstream controllers, with their names in older versions.
 pub const KNOWN: &[(&str, &str)] = &[
     ("bootstrap-signer-controller", "bootstrapsigner"),
     ("certificatesigningrequest-approving-controller", "csrapproving"),
@@ -176,7 +175,7 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("volumeattributesclass-protection-controller", ""),
 ];
 
-/// Those that upstream has and that are not here, and why nobody misses them.
+/// Upstream controllers that are not implemented, with the reason.
 pub const ABSENT: &[(&str, &str)] = &[
     ("cloud-node-lifecycle-controller", CLOUD),
     ("node-route-controller", CLOUD),
@@ -188,27 +187,27 @@ pub const ABSENT: &[(&str, &str)] = &[
 const CLOUD: &str = "it needs a cloud, whose own controller manager runs it";
 const OFF: &str = "it belongs to a feature that is off unless somebody asks for it";
 
-/// Those that run only when they are asked for by name.
+/// Controllers that run only if they are named explicitly.
 const ON_REQUEST: &[&str] = &[
     "bootstrap-signer-controller",
-    // Upstream runs this one and the migrator once a feature is on that is off unless somebody asks for it.
+    // Upstream runs this one and the migrator only with a feature gate that is off by default.
     "kube-apiserver-serving-clustertrustbundle-publisher-controller",
     "selinux-warning-controller",
     "storage-version-migrator-controller",
     "token-cleaner-controller",
 ];
 
-/// A choice of controllers, as `--controllers` makes it: `*`, `name`, `-name`.
+/// The value of `--controllers`: `*`, `name`, `-name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice(Vec<String>);
 
-/// A choice names a controller that nobody knows.
+/// `--controllers` names an unknown controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not in the list of known controllers")]
 pub struct Unknown(pub String);
 
 impl Choice {
-    /// Reads a choice. Names of older versions mean the same controllers.
+    /// Parses `--controllers`. Names of older versions are accepted.
     pub fn of(items: &[String]) -> Result<Self, Unknown> {
         let read = |item: &String| {
             if item == "*" {
@@ -221,12 +220,12 @@ impl Choice {
         Ok(Self(items.iter().map(read).collect::<Result<_, _>>()?))
     }
 
-    /// Whether a controller is asked for by its name.
+    /// Whether the controller is enabled by its name.
     pub fn names(&self, name: &str) -> bool {
         self.0.iter().any(|item| item == name)
     }
 
-    /// Whether a controller runs: the first item that names it decides, then the star.
+    /// Whether the controller runs: the first item that names it decides, then `*`.
     pub fn includes(&self, name: &str) -> bool {
         for item in &self.0 {
             if item == name {
@@ -250,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_a_name_of_upstreams_and_no_two_the_same() {
+    fn row_names_are_upstream_names_and_unique() {
         let names: BTreeSet<&str> = ROWS.iter().chain(&SWEEPERS).map(|row| row.name).collect();
         assert_eq!(names.len(), ROWS.len() + SWEEPERS.len());
         for name in names {
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_of_upstreams_is_here_or_it_is_said_why_not() {
+    fn every_upstream_controller_is_implemented_or_listed_as_absent() {
         let here: BTreeSet<&str> = ROWS.iter().chain(&SWEEPERS).map(|row| row.name).collect();
         for (name, _) in KNOWN {
             let absent = ABSENT.iter().any(|(absent, _)| absent == name);
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_item_that_names_a_controller_decides() {
+    fn first_item_that_names_a_controller_decides() {
         let check = |items: &str, name: &str, expect: bool| {
             let items: Vec<String> = items.split(',').map(str::to_owned).collect();
             assert_eq!(Choice::of(&items).unwrap().includes(name), expect, "{items:?} {name}");

@@ -1,4 +1,4 @@
-//! Deletes pods that do not tolerate what their node is tainted with, at once or after as long as they tolerate it.
+//! Taint eviction: deletes pods that do not tolerate a NoExecute taint of their node, or no longer tolerate it.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
@@ -8,10 +8,8 @@ use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions
 use crate::read::{list, text};
 use crate::{condition, pod};
 
-/// The controller.
 pub struct TaintEviction;
 
-/// A pod and the node it is on.
 pub struct Observed<'a> {
     pod: &'a Value,
     node: &'a Value,
@@ -25,11 +23,12 @@ impl Controller for TaintEviction {
 
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
-            // A node without such taints concerns nobody: what it once had, its pods no longer wait for when they look.
+            // A node without NoExecute taints triggers no pods: a pod that waits for an earlier taint finds it removed
+            // when it wakes up.
             "nodes" if sends_away(object).next().is_some() => {
                 keys.extend(cache.on_node("pods", Meta::of(object).name()).map(Key::of));
             }
-            // Nor does a pod on such a node: it is told with the node's next taint.
+            // A pod on a node without NoExecute taints is not triggered: the node's next taint triggers it.
             "pods" => {
                 let node = cache.get("nodes", &Key::cluster(pod::node(object)));
                 keys.extend(node.filter(|node| sends_away(node).next().is_some()).map(|_| Key::of(object)));
@@ -68,13 +67,13 @@ impl Controller for TaintEviction {
     }
 }
 
-/// What is said of an eviction.
+/// The texts of an eviction.
 pub(crate) struct Words {
-    /// Why, in the pod's condition.
+    /// The reason of the pod's DisruptionTarget condition.
     pub reason: &'static str,
-    /// The same for people.
+    /// The message of the condition.
     pub message: &'static str,
-    /// The event's word.
+    /// The reason of the event.
     pub event: &'static str,
 }
 
@@ -84,19 +83,18 @@ const WORDS: Words = Words {
     event: "TaintManagerEviction",
 };
 
-/// How long a taint is tolerated.
 pub(crate) enum Tolerated {
     Not,
     For(i64),
     ForEver,
 }
 
-/// The taints of a node that send pods away.
+/// Returns the NoExecute taints of a node.
 fn sends_away(node: &Value) -> impl Iterator<Item = &Value> {
     list(node, &["spec", "taints"]).iter().filter(|taint| text(taint, &["effect"]) == "NoExecute")
 }
 
-/// Whether and how long a taint is tolerated: the shortest time that a matching toleration gives.
+/// Returns the shortest duration that a matching toleration allows.
 pub(crate) fn tolerated(tolerations: &[Value], taint: &Value) -> Tolerated {
     let mut found = Tolerated::Not;
     for toleration in tolerations.iter().filter(|toleration| matches(toleration, taint)) {
@@ -121,7 +119,7 @@ fn matches(toleration: &Value, taint: &Value) -> bool {
     match said("operator") {
         "" | "Equal" => said("value") == value,
         "Exists" => true,
-        // Both are numbers or it is no match.
+        // Gt and Lt match only if both values are integers.
         operator => match (said("value").parse::<i64>(), value.parse::<i64>()) {
             (Ok(bound), Ok(value)) => (operator == "Gt" && value > bound) || (operator == "Lt" && value < bound),
             _ => false,
@@ -129,7 +127,7 @@ fn matches(toleration: &Value, taint: &Value) -> bool {
     }
 }
 
-/// Deletes a pod, and says why.
+/// Sets the DisruptionTarget condition, emits an event and deletes the pod.
 pub(crate) fn evict(pod: &Value, words: &Words, now: Time) -> Plan {
     let mut plan = Plan::default();
     let meta = Meta::of(pod);
@@ -155,8 +153,9 @@ pub(crate) fn evict(pod: &Value, words: &Words, now: Time) -> Plan {
     plan
 }
 
-/// Writes down when a taint was first seen if nobody did, so that a time after it can be told by whoever looks next.
-// DEVIATION: a NoExecute taint without a time gets one written when it is first seen; upstream remembers that in the process, and starts anew with each.
+/// Sets timeAdded of NoExecute taints without one, so that the toleration period has a stored start.
+// DEVIATION: a NoExecute taint without timeAdded gets the time at which it is first observed; upstream keeps that time
+// in memory and restarts the period with each process.
 fn dated(node: &Value, now: Time) -> Action {
     let mut taints = list(node, &["spec", "taints"]).to_vec();
     for taint in taints.iter_mut().filter_map(Value::as_object_mut) {
@@ -190,7 +189,7 @@ mod tests {
         world
     }
 
-    /// Seconds until the pod is gone, or -1 if it stays.
+    /// Checks the seconds until the pod is deleted; -1 if it stays.
     fn check(taints: Value, tolerations: Value, expect: i64) {
         let mut world = world(taints, tolerations);
         obeys_laws::<TaintEviction>(&world, kubelet);
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_goes_when_it_no_longer_tolerates_its_node() {
+    fn a_pod_is_deleted_when_its_toleration_expires() {
         let taint = |key: &str| value!([{"key": key, "value": "v", "effect": "NoExecute", "timeAdded": "2023-11-14T22:13:20Z"}]);
         check(taint("x"), value!([]), 0);
         check(taint("x"), value!([{"key": "y", "operator": "Exists"}]), 0);
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_looked_at_where_their_node_sends_some_away() {
+    fn only_pods_on_nodes_with_no_execute_taints_are_triggered() {
         let check = |taints: Value, expect: &[Key]| {
             let world = world(taints, value!([]));
             let mut keys = Vec::new();
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_why_before_it_deletes() {
+    fn the_disruption_target_condition_is_set_before_deletion() {
         let mut world = world(value!([{"key": "x", "effect": "NoExecute"}]), value!([]));
         settle::<TaintEviction>(&mut world, |_| false);
         let pod = world.get(&kinds::PODS, &Key::new("a", "p")).unwrap();

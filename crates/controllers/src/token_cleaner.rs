@@ -1,4 +1,4 @@
-//! Deletes bootstrap tokens that have expired.
+//! Token cleaner: deletes expired bootstrap tokens.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,7 +12,7 @@ use crate::read::text;
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 
-/// The controller. Its keys are secrets.
+/// Token cleaner. Its keys are Secrets.
 pub struct TokenCleaner;
 
 impl Controller for TokenCleaner {
@@ -42,7 +42,8 @@ fn is_token(secret: &Value) -> bool {
     Meta::of(secret).namespace() == NAMESPACE && text(secret, &["type"]) == TYPE
 }
 
-/// When a token ends. One that says so in words that nobody understands is not used by anybody either, and stays.
+/// Returns the expiration of a token; `None` if it cannot be parsed. Such a token is kept, and the authenticator
+/// rejects it.
 fn expires_at(secret: &Value) -> Option<Time> {
     let bytes = BASE64.decode(secret.str_at(&["data", "expiration"])?).ok()?;
     Time::parse(std::str::from_utf8(&bytes).ok()?).ok()
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_goes_at_its_time() {
+    fn an_expired_token_is_deleted() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         for (name, seconds) in [("old", -5i64), ("new", 60)] {
             let expiration = BASE64.encode(Time::from_unix(1_700_000_000 + seconds, 0).to_string());

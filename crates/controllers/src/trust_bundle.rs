@@ -1,4 +1,4 @@
-//! Publishes the roots of what the API server shows as a ClusterTrustBundle of its signer.
+//! ClusterTrustBundle publisher: publishes the root certificates of the API server's serving certificate.
 
 use aws_lc_rs::digest;
 use machinery::meta::Meta;
@@ -8,19 +8,18 @@ use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;
 
-/// Whose roots they are.
+/// The signer of the bundle.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
-/// The only key: a namespace that every cluster has, so that there is something to look at before there is a bundle.
+/// The only key: a namespace that exists in every cluster, so that the controller runs before a bundle exists.
 const KEY: &str = "kube-system";
 
-/// The certificates, in PEM. Without them there is nothing to publish.
+/// Root certificates in PEM. Without a configuration nothing is published.
 #[derive(Clone, Debug)]
 pub struct Config(pub String);
 
-/// The controller.
 pub struct TrustBundlePublisher;
 
-/// What is published for the signer, and what should be.
+/// The published bundles of the signer, and the desired certificates.
 pub struct Observed<'a> {
     bundles: Vec<&'a Value>,
     certificates: &'a str,
@@ -58,7 +57,7 @@ impl Controller for TrustBundlePublisher {
                 let object = Value::clone(bundle);
                 plan.push(Action::Update { resource, object, told: None }.with(&["spec"], spec));
             }
-            // Old roots go only once the new ones are there.
+            // Old bundles are deleted only after the new one exists.
             Some(_) => {
                 let old = observed.bundles.iter().filter(|bundle| Meta::of(bundle).name() != name);
                 plan.actions.extend(old.map(|bundle| Action::delete(&resource, bundle)));
@@ -72,7 +71,8 @@ fn is_ours(bundle: &Value) -> bool {
     text(bundle, &["spec", "signerName"]) == SIGNER
 }
 
-/// The name follows from the content, so that two managers with different roots do not fight over one object.
+/// Returns a name derived from the content, so that two controller managers with different roots do not overwrite each
+/// other.
 fn name_of(certificates: &str) -> String {
     let hash = digest::digest(&digest::SHA256, certificates.as_bytes());
     let hex: String = hash.as_ref()[..12].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_roots_of_today_are_published_and_those_of_yesterday_go() {
+    fn current_roots_are_published_and_old_bundles_deleted() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         world.configure(Config("new".into()));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "kube-system"}}));

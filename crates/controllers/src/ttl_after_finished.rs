@@ -1,4 +1,4 @@
-//! Deletes Jobs that are over for as long as they asked to be kept.
+//! TTL-after-finished controller: deletes finished Jobs after ttlSecondsAfterFinished.
 
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
@@ -7,7 +7,6 @@ use reconcile::{Action, Cache, Controller, Plan, Propagation, kinds};
 
 use crate::job;
 
-/// The controller.
 pub struct TtlAfterFinished;
 
 impl Controller for TtlAfterFinished {
@@ -41,7 +40,7 @@ impl Controller for TtlAfterFinished {
     }
 }
 
-/// When a Job is to go.
+/// Returns the time at which a finished Job is deleted.
 fn ends(job: &Value) -> Option<Time> {
     let seconds = job.at(&["spec", "ttlSecondsAfterFinished"]).and_then(Value::as_int)?;
     let finished = job::finished(job)?.str_at(&["lastTransitionTime"])?;
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_goes_when_its_time_has_come() {
+    fn a_finished_job_is_deleted_after_its_ttl() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let done = value!({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": (world.now.to_string())}]});
         for (name, spec, status) in [

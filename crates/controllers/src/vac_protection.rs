@@ -1,4 +1,4 @@
-//! Keeps a VolumeAttributesClass for as long as a volume or a claim has it.
+//! VolumeAttributesClass protection: keeps a deleted class while a volume or claim uses it.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -9,10 +9,8 @@ use crate::finalizer;
 
 const FINALIZER: &str = "kubernetes.io/vac-protection";
 
-/// The controller.
 pub struct AttributesClassProtection;
 
-/// A class, and whether anything has it.
 pub struct Observed<'a> {
     class: &'a Value,
     in_use: bool,
@@ -34,7 +32,7 @@ impl Controller for AttributesClassProtection {
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
         let class = cache.get(Self::READS[0], key)?;
-        // Who has a class matters only once it is deleted.
+        // Users of a class are searched only after its deletion.
         let in_use = Meta::of(class).is_deleting()
             && Self::READS[1..]
                 .iter()
@@ -47,7 +45,7 @@ impl Controller for AttributesClassProtection {
     }
 }
 
-/// The classes that a volume or a claim has, wants or is getting.
+/// Returns the current, desired and target classes of a volume or claim.
 fn classes(object: &Value) -> impl Iterator<Item = &str> {
     let paths: [&[&str]; 3] = [
         &["spec", "volumeAttributesClassName"],
@@ -65,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_that_is_deleted_stays_while_a_claim_has_it() {
+    fn a_deleted_class_is_kept_while_a_claim_uses_it() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::VOLUME_ATTRIBUTES_CLASSES, value!({"metadata": {"name": "fast"}}));
         let claim = world.add(

@@ -1,4 +1,4 @@
-//! Says in the status of a validating policy what is doubtful about its expressions.
+//! ValidatingAdmissionPolicy status: type-checks the expressions and reports warnings.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,17 +10,16 @@ use machinery::time::Time;
 use machinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
-/// The controller.
-// DEVIATION: types that servers behind this one serve are not looked at: expressions about them get no warnings.
+// DEVIATION: types of aggregated API servers are not checked; expressions on them get no warnings.
 pub struct ValidatingAdmissionPolicyStatus;
 
-/// A policy, and all definitions.
+/// A policy, and all CRDs.
 pub struct Observed<'a> {
     policy: &'a Value,
     definitions: Vec<&'a Value>,
 }
 
-/// The kinds that need no definition.
+/// The built-in kinds.
 static BUILT_IN: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(api::kinds::all);
 
 const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
@@ -35,7 +34,7 @@ impl Controller for ValidatingAdmissionPolicyStatus {
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             POLICIES => keys.push(Key::of(object)),
-            // A policy may name any kind, also one that is not there yet.
+            // A policy may refer to any kind, also to one that does not exist yet.
             _ => keys.extend(cache.of(POLICIES).iter().map(|entry| entry.key.clone())),
         }
     }
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_says_what_is_doubtful_about_it_and_that_it_was_looked_at() {
+    fn type_checking_warnings_and_observed_generation_are_reported() {
         let mut world = World::new(Time::from_unix(1_700_000_000, 0));
         let resource = &kinds::VALIDATING_ADMISSION_POLICIES;
         world.add(resource, policy("good", "apps", "deployments", "object.spec.replicas <= 5"));

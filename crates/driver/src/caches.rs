@@ -1,4 +1,4 @@
-//! The objects that controllers look at: one cache and one watch per kind, shared by all of them.
+//! Shared informer caches: one cache and one watch per kind for all controllers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::census::Census;
 
-/// The caches of a process. Their watches end when this is dropped.
+/// The caches of a process. Dropping this stops their watches.
 pub struct Caches {
     readers: BTreeMap<String, Reader<Value>>,
     configs: Configs,
@@ -21,13 +21,13 @@ pub struct Caches {
     census: OnceLock<(Census, JoinSet<()>)>,
 }
 
-/// A controller declares a kind that is not known.
+/// A controller declares an unknown kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no kind {0:?}")]
+#[error("unknown kind {0:?}")]
 pub struct UnknownKind(pub String);
 
 impl Caches {
-    /// Starts to watch these kinds, each once however often it is named.
+    /// Starts one watch for each distinct kind.
     pub fn start<'a>(
         client: &Client,
         settings: &cache::Settings,
@@ -36,7 +36,7 @@ impl Caches {
         Self::configured(client, settings, names, Configs::default())
     }
 
-    /// The same, with what the controllers are told at start.
+    /// Like [`Caches::start`], with the controllers' configurations.
     pub fn configured<'a>(
         client: &Client,
         settings: &cache::Settings,
@@ -59,15 +59,15 @@ impl Caches {
         Ok(Arc::new(Self { readers, configs, _watches: watches, client, settings, census: OnceLock::new() }))
     }
 
-    /// The cache of a kind.
     pub fn reader(&self, kind: &str) -> Option<&Reader<Value>> {
         self.readers.get(kind)
     }
 
-    /// What is known of objects of every kind. They are followed from the first call on: not every process needs them.
+    /// Returns the metadata of objects of every kind. The watches start at the first call, because not every process
+    /// needs them.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// Outside of a Tokio runtime.
     pub fn census(&self) -> &Census {
         let (census, _) = self.census.get_or_init(|| {
             let census = Census::new(&self.client, self.settings.clone());
@@ -78,7 +78,7 @@ impl Caches {
         census
     }
 
-    /// Waits for these kinds to be held whole.
+    /// Waits until the caches of these kinds are complete.
     pub async fn synced(&self, kinds: &[&str]) -> Result<(), Ended> {
         for kind in kinds {
             if let Some(reader) = self.reader(kind) {
@@ -88,18 +88,17 @@ impl Caches {
         Ok(())
     }
 
-    /// The kinds that are not held whole yet.
+    /// Returns the kinds whose caches are not complete yet.
     pub fn unsynced(&self) -> Vec<&str> {
         let unsynced = self.readers.iter().filter(|(_, reader)| !reader.progress().synced);
         unsynced.map(|(kind, _)| kind.as_str()).collect()
     }
 
-    /// What the controllers were told at start.
     pub const fn configs(&self) -> &Configs {
         &self.configs
     }
 
-    /// What a controller sees of these kinds.
+    /// Returns a controller's view of these kinds.
     pub fn view(&self, kinds: &[&'static str]) -> Cache<'_> {
         let view = Cache::new(kinds, |kind| match self.reader(kind) {
             Some(reader) => {

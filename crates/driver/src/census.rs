@@ -1,4 +1,4 @@
-//! Follows every kind that the server has, as kinds come and go, and keeps of each object what says whom it belongs to.
+//! Metadata of objects of every kind: follows discovery, watches every kind, and keeps owners and finalizers.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 use crate::execute::Effect;
 
-/// A kind that could not be read for this long no longer holds up decisions about all others.
+/// Time after which a kind that cannot be read no longer blocks decisions about other kinds.
 const UNREADABLE_MAX: Duration = Duration::from_secs(30);
-/// Waits between looks after something was defined: a server may take a while to serve it.
+/// Delays between discoveries after a change of CRDs or APIServices, because a server may serve a new kind late.
 const LOOKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5)];
-/// Objects in one answer where a namespace's contents are asked for.
+/// Page size of list requests for a namespace's contents.
 const PAGE: u32 = 500;
 
-/// Everything there is, for all who want to know. Clones share it.
+/// The metadata of all objects. Clones share it.
 #[derive(Clone)]
 pub struct Census(Arc<Shared>);
 
@@ -31,7 +31,7 @@ struct Shared {
     metadata: Client,
     settings: cache::Settings,
     state: RwLock<State>,
-    /// Whether the server was ever asked.
+    /// Whether discovery has succeeded once.
     asked: watch::Sender<bool>,
     subscribers: Mutex<Vec<Subscriber>>,
 }
@@ -57,7 +57,7 @@ struct Subscriber {
 }
 
 impl Census {
-    /// Knows nothing until [`Census::run`] is polled.
+    /// Returns an empty census, filled by [`Census::run`].
     pub fn new(client: &Client, settings: cache::Settings) -> Self {
         Self(Arc::new(Shared {
             client: client.clone(),
@@ -69,7 +69,7 @@ impl Census {
         }))
     }
 
-    /// Keeps it true and does not end; dropping it ends it.
+    /// Runs discovery and watches forever. Drop the future to stop it.
     pub async fn run(self) {
         let mut watches = JoinSet::new();
         let notices = Notices::new(1);
@@ -84,7 +84,7 @@ impl Census {
             for look in LOOKS {
                 tokio::time::sleep(look).await;
                 while let Err(error) = self.look(&mut watches).await {
-                    tracing::warn!(error = %error, "what the server has could not be found out");
+                    tracing::warn!(error = %error, "discovery failed; retrying");
                     tokio::time::sleep(waits.next_wait()).await;
                 }
                 waits.reset();
@@ -93,9 +93,9 @@ impl Census {
         }
     }
 
-    /// Waits for the items of all kinds to be known, though not for ever for one that cannot be read.
+    /// Waits until the items of all kinds are known, with a time limit for kinds that cannot be read.
     pub(crate) async fn known(&self) {
-        // The sender lives as long as this does.
+        // Cannot fail: the sender lives as long as `self`.
         drop(self.0.asked.subscribe().wait_for(|asked| *asked).await);
         let readers: Vec<Reader<Item>> = {
             let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +107,7 @@ impl Census {
         }
     }
 
-    /// Has the keys told that a change of any object concerns.
+    /// Routes the keys of every change to `notices`.
     pub(crate) fn subscribe<S: Sweeper>(&self, notices: &Notices) {
         let subscriber = Subscriber { notices: notices.clone(), route: S::concerns };
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Census {
         self.0.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(subscriber);
     }
 
-    /// Everything as it is now.
+    /// Returns the current snapshots of all kinds.
     pub(crate) fn everything(&self) -> Everything {
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
         let mut whole = *self.0.asked.borrow();
@@ -130,7 +130,8 @@ impl Census {
         Everything::new(Arc::clone(&state.discovery), items, whole)
     }
 
-    /// What the server itself says to the client of whoever asks: what all may watch, only some may get.
+    /// Sends a question to the server with the controller's client, because its permissions to get objects differ from
+    /// those of the shared watches.
     pub(crate) async fn ask(&self, client: &Client, question: &Question) -> Answer {
         let discovery = Arc::clone(&self.0.state.read().unwrap_or_else(PoisonError::into_inner).discovery);
         match question {
@@ -147,14 +148,14 @@ impl Census {
             Question::Kinds => match self.discover().await {
                 Ok(found) => {
                     let found = Arc::new(found);
-                    // Following them is left to whoever does it; whoever asks on is to be understood at once.
+                    // The new discovery is used immediately for further questions. The run loop starts the watches.
                     self.0.state.write().unwrap_or_else(PoisonError::into_inner).discovery = Arc::clone(&found);
                     Answer::Kinds(found)
                 }
                 Err(error) => Answer::Failed(error.to_string()),
             },
             Question::Contents { kind, namespace } => {
-                // What is not known is not empty: the next look knows whether there is such a kind.
+                // An unknown kind does not count as empty. The next discovery shows whether it exists.
                 let Some(found) = discovery.kind(kind) else {
                     return Answer::Failed(format!("the server has no {kind}"));
                 };
@@ -172,7 +173,7 @@ impl Census {
         }
     }
 
-    /// Waits for the copies to show what was written.
+    /// Waits until the caches contain a written object.
     pub(crate) async fn seen(&self, effect: &Effect) {
         let kind = match effect {
             Effect::Written { kind, .. } | Effect::Deleted { kind, .. } => kind,
@@ -194,7 +195,7 @@ impl Census {
         Some(followed.reader.clone())
     }
 
-    /// What the server has.
+    /// Runs discovery.
     async fn discover(&self) -> Result<Discovery, Error> {
         let discovered = discovery::discover(&self.0.client).await?;
         let mut found = Discovery { stale: discovered.stale, ..Discovery::default() };
@@ -207,12 +208,12 @@ impl Census {
         Ok(found)
     }
 
-    /// Asks what the server has, follows what is new and lets go of what is no more.
+    /// Runs discovery, watches new kinds, and stops the watches of removed kinds.
     async fn look(&self, watches: &mut JoinSet<()>) -> Result<(), Error> {
         let found = self.discover().await?;
         let shared = &self.0;
         let mut state = shared.state.write().unwrap_or_else(PoisonError::into_inner);
-        // What a silent server has is not known: keep what was followed of it.
+        // The kinds of an unresponsive aggregated server are unknown: keep their watches.
         let stale = |resource: &Resource| found.stale.iter().any(|name| *name == resource.api_version());
         state.followed.retain(|followed| {
             let stays = stale(&followed.resource) || found.kinds.iter().any(|kind| kind.resource == followed.resource);
@@ -248,7 +249,7 @@ fn tell(reader: &Reader<Item>, subscriber: &Subscriber) {
     reader.subscribe(&subscriber.notices, move |change, keys| route(change.key, change.old, change.new, keys));
 }
 
-/// Events come and go by themselves and own nothing.
+/// Whether a kind is watched. Events expire and own no objects.
 fn is_followed(kind: &Kind) -> bool {
     let can = ["list", "watch", "delete"].iter().all(|verb| kind.can(verb));
     can && !(kind.resource.plural == "events" && matches!(kind.resource.group.as_str(), "" | "events.k8s.io"))

@@ -1,13 +1,13 @@
-//! Who of several candidates leads: a Lease that one of them holds and renews, as upstream's components do it.
+//! Leader election with a Lease, compatible with client-go's leaderelection.
 //!
-//! A candidate does not trust clocks of others: a lease counts as lost by its holder when it has not changed for its duration as
-//! measured here. A leader that cannot renew in time stops before anyone else may start, because its deadline is shorter
-//! than the duration of the lease.
+//! A candidate does not trust other clocks: a lease has expired when it has not changed for its duration as measured
+//! locally. A leader that cannot renew in time stops before another candidate may start, because its renew deadline is
+//! shorter than the lease duration.
 //!
 //! ```text
 //!   candidate ──the lease is free, expired or ours──> leader ──renewed in time──> leader
 //!       ^                                               │
-//!       └──────── deadline passed, or taken over ───────┘──asked to stop──> released: free at once
+//!       └─────── deadline exceeded, or taken over ──────┘──stop requested──> released: free immediately
 //! ```
 
 mod record;
@@ -25,40 +25,40 @@ use tokio::time::Instant;
 use crate::clock;
 use record::Record;
 
-/// Which lease, who we are, and how patient everyone is.
+/// The lease, the candidate's identity, and the timeouts.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The lease: `kube-system/kube-controller-manager`.
     pub lease: Key,
-    /// Who we are, different from every other candidate.
+    /// The unique identity of this candidate.
     pub identity: String,
-    /// How long others wait before they take over from a holder that is silent.
+    /// Time after which other candidates take over an unrenewed lease.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up. Shorter than the lease.
+    /// Time after which a leader that cannot renew stops. Must be shorter than the lease duration.
     pub renew_deadline: Duration,
-    /// Between attempts.
+    /// Interval between attempts.
     pub retry_period: Duration,
 }
 
-/// How leading ended.
+/// The end of leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The lease could not be renewed, or someone else has it. Whatever the leader did must stop.
+    /// The lease could not be renewed, or another candidate holds it. All work of the leader must stop.
     Lost,
-    /// We were asked to stop, and gave the lease back.
+    /// The candidate was stopped and released the lease.
     Released,
 }
 
-/// A candidate, and the leader when it holds the lease.
+/// A candidate, which leads while it holds the lease.
 pub struct Election {
     client: Client,
     settings: Settings,
-    /// The lease as it was seen last, and when it was first seen so.
+    /// The last observed lease, and the time of its last observed change.
     observed: Option<(Value, Instant)>,
     status: LeaderStatus,
 }
 
-/// When a leader renewed its lease last, for health checks.
+/// The time of the leader's last renewal, for health checks.
 #[derive(Clone, Debug)]
 pub struct LeaderStatus {
     renewed: Arc<Mutex<Option<Instant>>>,
@@ -66,7 +66,7 @@ pub struct LeaderStatus {
 }
 
 impl LeaderStatus {
-    /// Fails if this process leads and its lease expired long ago: it should have exited.
+    /// Fails if this process leads and its lease expired long ago, so that the process should have exited.
     pub fn check(&self) -> Result<(), String> {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
         match renewed {
@@ -82,15 +82,15 @@ impl LeaderStatus {
     }
 }
 
-/// How long after its lease expired a leader may still be there.
+/// Time after the expiry of its lease at which a leader becomes unhealthy.
 const EXPIRED_MAX: Duration = Duration::from_secs(20);
-/// How long giving the lease back may take. A leader that is asked to stop must not wait for an API server that is gone.
+/// Timeout of releasing the lease. A stopped leader must not wait for an unreachable API server.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Candidates come back after the retry period and up to so much more of it, so that they do not come together.
+/// Jitter factor of the retry period, so that candidates do not retry together.
 const JITTER: f64 = 1.2;
 
 impl Settings {
-    /// Upstream's patience: 15, 10 and 2 seconds.
+    /// Returns upstream's defaults: 15, 10 and 2 seconds.
     pub fn new(lease: Key, identity: impl Into<String>) -> Self {
         Self {
             lease,
@@ -103,27 +103,27 @@ impl Settings {
 }
 
 impl Election {
-    /// A candidate that has not looked yet.
     pub fn new(client: Client, settings: Settings) -> Self {
         let status = LeaderStatus { renewed: Arc::default(), lease_duration: settings.lease_duration };
         Self { client, settings, observed: None, status }
     }
 
-    /// What a health check asks for.
+    /// Returns the status for a health check.
     pub fn status(&self) -> LeaderStatus {
         self.status.clone()
     }
 
-    /// Waits to be elected, then runs `work` until the lease is lost or `stop` comes true. The lease is given back if it is still ours.
+    /// Waits to be elected, then runs `work` until it completes, the lease is lost, or `stop` completes. The lease is
+    /// released if it is still held.
     ///
-    /// `work` is dropped before the lease is given back, so that nobody else starts while it still runs.
+    /// `work` is dropped before the lease is released, so that no other leader starts while it runs.
     pub async fn lead<W: Future>(mut self, work: impl FnOnce() -> W, stop: impl Future) -> Ended {
         tokio::pin!(stop);
         tokio::select! {
             () = self.acquire() => {}
             _ = &mut stop => return Ended::Released,
         }
-        tracing::info!(lease = %self.settings.lease, identity = self.settings.identity, "elected");
+        tracing::info!(lease = %self.settings.lease, identity = self.settings.identity, "became leader");
         let released = {
             let work = work();
             tokio::pin!(work);
@@ -138,11 +138,11 @@ impl Election {
             self.release().await;
             return Ended::Released;
         }
-        tracing::error!(lease = %self.settings.lease, identity = self.settings.identity, "leadership is lost");
+        tracing::error!(lease = %self.settings.lease, identity = self.settings.identity, "lost leadership");
         Ended::Lost
     }
 
-    /// Waits to hold the lease.
+    /// Waits until this candidate holds the lease.
     pub async fn acquire(&mut self) {
         while !self.attempt().await {
             let wait = self.settings.retry_period.mul_f64(1.0 + JITTER * client::backoff::random());
@@ -150,14 +150,14 @@ impl Election {
         }
     }
 
-    /// Renews the lease for as long as that works.
+    /// Renews the lease until that fails for the renew deadline or another candidate holds the lease.
     pub async fn hold(&mut self) {
         let mut deadline = Instant::now() + self.settings.renew_deadline;
         loop {
             tokio::time::sleep_until((Instant::now() + self.settings.retry_period).min(deadline)).await;
             match tokio::time::timeout_at(deadline, self.attempt()).await {
                 Ok(true) => deadline = Instant::now() + self.settings.renew_deadline,
-                // Someone else holds it now: there is nothing to hope for.
+                // Another candidate holds the lease: further attempts are pointless.
                 Ok(false) if self.holder().is_some_and(|holder| holder != self.settings.identity) => return,
                 Ok(false) if Instant::now() < deadline => {}
                 Ok(false) | Err(_) => return,
@@ -165,7 +165,7 @@ impl Election {
         }
     }
 
-    /// Gives the lease back, if it is ours, for anyone to take at once.
+    /// Releases the lease if it is held, so that another candidate can take it immediately.
     pub async fn release(&mut self) {
         let Some((lease, _)) = &self.observed else { return };
         let mut record = Record::of(lease);
@@ -176,18 +176,18 @@ impl Election {
         let lease = record.into_lease(lease.clone());
         match tokio::time::timeout(RELEASE_TIMEOUT, self.write(&lease)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the lease could not be released; it expires by itself"),
-            Err(_) => tracing::warn!("the API server does not answer; the lease is not released and expires by itself"),
+            Ok(Err(error)) => tracing::warn!(%error, "failed to release the lease; it will expire"),
+            Err(_) => tracing::warn!("the API server does not respond; the lease is not released and will expire"),
         }
     }
 
-    /// Who holds the lease, as far as it was seen.
+    /// Returns the last observed holder.
     pub fn holder(&self) -> Option<String> {
         let (lease, _) = self.observed.as_ref()?;
         Some(Record::of(lease).holder).filter(|holder| !holder.is_empty())
     }
 
-    /// Tries to take or to renew the lease, and tells whether we hold it now.
+    /// Tries to acquire or renew the lease. Returns whether it is held now.
     async fn attempt(&mut self) -> bool {
         match self.try_attempt().await {
             Ok(held) => {
@@ -196,9 +196,9 @@ impl Election {
             }
             Err(error) => {
                 if !error.is_conflict() && !error.is_already_exists() {
-                    tracing::warn!(lease = %self.settings.lease, error = %error, "the lease cannot be read or written");
+                    tracing::warn!(lease = %self.settings.lease, error = %error, "failed to read or write the lease");
                 }
-                // What we believe about it may be wrong: look again the next time.
+                // The observed lease may be outdated: read it for the next attempt.
                 if self.holder().as_deref() == Some(&self.settings.identity) && error.is_conflict() {
                     drop(self.look().await);
                 }
@@ -208,7 +208,7 @@ impl Election {
     }
 
     async fn try_attempt(&mut self) -> Result<bool, Error> {
-        // A leader knows the lease as it wrote it, and need not read it first.
+        // A leader knows the lease that it wrote and need not read it.
         if self.holder().as_deref() != Some(&self.settings.identity) {
             self.look().await?;
         }
@@ -251,7 +251,7 @@ impl Election {
         }
     }
 
-    /// Writes the lease if it is still as it was seen: its version is in it.
+    /// Writes the lease with the observed resourceVersion as precondition.
     async fn write(&self, lease: &Value) -> Result<Value, Error> {
         let target = Target::object(&kinds::LEASES, &self.settings.lease);
         self.client.update(&target, lease, &WriteOptions::default()).await

@@ -1,4 +1,4 @@
-//! Carries out an action together with what is to be done before it.
+//! Execution of an action with its preceding side effect.
 
 use std::sync::Arc;
 
@@ -9,24 +9,23 @@ use reconcile::{Action, Errand, Errands};
 use crate::Driver;
 use crate::execute::{Effect, execute};
 
-/// Why an action did not take place.
+/// An action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The server refused it, or nobody answered.
+    /// The server rejected the request or did not respond.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// What was to be done before it was not done.
+    /// The side effect before the action failed.
     #[error("{errand} failed: {why}")]
     Errand {
-        /// What it was.
+        /// A description of the side effect.
         errand: String,
-        /// Why.
         why: String,
     },
 }
 
 impl Failure {
-    /// What the server said, if it was asked.
+    /// Returns the client's error, if a request was sent.
     pub const fn refused(&self) -> Option<&Error> {
         match self {
             Self::Refused(error) => Some(error),
@@ -35,7 +34,7 @@ impl Failure {
     }
 }
 
-/// Carries out one action, its errand first.
+/// Executes one action, its side effect first.
 pub async fn perform(driver: &Driver, action: &Action) -> Result<Option<Effect>, Failure> {
     let Action::After { errand, into, then } = action else {
         return Ok(execute(&driver.client, &driver.events, &driver.manager, action).await?);
@@ -45,10 +44,10 @@ pub async fn perform(driver: &Driver, action: &Action) -> Result<Option<Effect>,
     Ok(execute(&driver.client, &driver.events, &driver.manager, &then).await?)
 }
 
-/// Errands read files and compute: they run where nothing else waits for them.
+/// Performs a side effect on a blocking thread, because it reads files and computes.
 async fn run(driver: &Driver, errand: &Errand) -> Result<Value, String> {
     let Some(errands) = driver.caches.configs().of::<Arc<dyn Errands>>() else {
-        return Err("nobody runs errands here".to_owned());
+        return Err("this process cannot perform side effects".to_owned());
     };
     let (errands, errand) = (Arc::clone(errands), errand.clone());
     match tokio::task::spawn_blocking(move || errands.run(&errand)).await {

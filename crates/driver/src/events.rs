@@ -1,4 +1,4 @@
-//! Tells people what happened, as Event objects, and keeps repetition from flooding the server.
+//! Event recorder: sends Events and limits repetitions.
 
 mod correlate;
 
@@ -10,23 +10,23 @@ use tokio::sync::mpsc;
 use crate::clock;
 use correlate::{Correlator, Occurrence, Verdict};
 
-/// Events that wait to be sent; more are dropped.
+/// Maximum queued events; further ones are dropped.
 const WAITING_MAX: usize = 1000;
 
-/// Takes events and never waits.
+/// Accepts events without blocking.
 #[derive(Clone)]
 pub struct Recorder {
     occurrences: mpsc::Sender<Occurrence>,
 }
 
 impl Recorder {
-    /// A recorder for a component, and what sends its events for as long as it is polled.
+    /// Returns a recorder for a component, and the future that sends its events.
     pub fn new(client: Client, component: impl Into<String>) -> (Self, impl Future<Output = ()> + Send) {
         let (occurrences, waiting) = mpsc::channel(WAITING_MAX);
         (Self { occurrences }, send_all(client, Correlator::new(component.into()), waiting))
     }
 
-    /// Something happened to an object.
+    /// Records an event about an object.
     pub fn record(&self, regarding: &Regarding, kind: EventType, reason: &str, message: &str) {
         let occurrence = Occurrence {
             regarding: regarding.clone(),
@@ -36,7 +36,7 @@ impl Recorder {
             at: clock::now(),
         };
         if self.occurrences.try_send(occurrence).is_err() {
-            tracing::debug!(regarding = %regarding.key, reason, "an event was dropped");
+            tracing::debug!(regarding = %regarding.key, reason, "dropped an event: the queue is full");
         }
     }
 }
@@ -45,7 +45,7 @@ async fn send_all(client: Client, mut correlator: Correlator, mut waiting: mpsc:
     while let Some(occurrence) = waiting.recv().await {
         let verdict = correlator.correlate(&occurrence);
         if let Err(error) = send(&client, &mut correlator, verdict).await {
-            tracing::debug!(error = %error, reason = occurrence.reason, "an event could not be sent");
+            tracing::debug!(error = %error, reason = occurrence.reason, "failed to send an event");
         }
     }
 }
@@ -59,13 +59,13 @@ async fn send(client: &Client, correlator: &mut Correlator, verdict: Verdict) ->
     if let Some(patch) = patch {
         let target = Target::object(&kinds::EVENTS, &Key::of(&event));
         match client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await {
-            // Events do not live long: this one is gone, and told anew.
+            // The event has expired and is created again.
             Err(error) if error.is_not_found() => {}
             other => return other.map(drop),
         }
     }
     create(client, &event).await.inspect_err(|error| {
-        // A namespace that is going away takes no more events; do not remember one that was never stored.
+        // A terminating namespace rejects events: forget an event that was never stored.
         if error.status().is_some() {
             correlator.forget(&event);
         }

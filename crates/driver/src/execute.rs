@@ -1,4 +1,4 @@
-//! Carries out one action, and says what the caches will show when they have caught up with it.
+//! Execution of one action, and its effect on the caches.
 
 use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
 use machinery::meta::{Meta, MetaMut};
@@ -8,18 +8,18 @@ use reconcile::{Action, EventType, Objects, Patch, Preconditions, Told};
 use crate::caches::Caches;
 use crate::events::Recorder;
 
-/// What a cache must show before the key is observed again.
+/// The state that the caches must reach before the key is observed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The kind as of this revision.
+    /// The kind's cache has reached this revision.
     Written { kind: String, revision: u64 },
-    /// That this object is going or gone.
+    /// The object is being deleted or was deleted.
     Deleted { kind: String, key: Key, uid: Str },
 }
 
 impl Effect {
-    /// Waits for the caches to show it. A kind that is not cached is not observed either, and a cache that has ended will not catch
-    /// up: the process is about to end as well.
+    /// Waits until the caches show the effect. Returns immediately for a kind that is not cached, and if the cache has
+    /// stopped: the process is then about to exit.
     pub async fn seen(&self, caches: &Caches) {
         match self {
             Self::Written { kind, revision } => {
@@ -38,7 +38,7 @@ impl Effect {
     }
 }
 
-/// Carries out one action. `manager` is who the fields belong to that it sets.
+/// Executes one action. `manager` is the field manager of its writes.
 pub async fn execute(
     client: &Client,
     events: &Recorder,
@@ -70,7 +70,7 @@ pub async fn execute(
         }
         Action::Apply { resource, subresource, object } => {
             let target = Target::object(resource, &Key::of(object)).subresource(*subresource);
-            // A controller owns what it applies; whoever else set it gives way, as upstream's controllers do.
+            // A controller takes over the fields that it applies, as upstream's controllers do.
             let options = WriteOptions { force: true, ..options };
             let patch = client::Patch::Apply(object.clone());
             Ok(Some(written(resource, &client.patch(&target, &patch, &options).await?)))
@@ -99,7 +99,7 @@ pub async fn execute(
             let target = Target::object(resource, &Key::of(object)).subresource(*subresource);
             Ok(Some(written(resource, &client.update(&target, object, &options).await?)))
         }
-        // Whoever runs the errand takes it apart.
+        // The caller handles side effects.
         Action::After { .. } => Ok(None),
         Action::Event { regarding, kind, reason, message } => {
             events.record(regarding, *kind, reason, message);
@@ -125,7 +125,7 @@ fn written(resource: &Resource, answer: &Value) -> Effect {
     Effect::Written { kind: resource.to_string(), revision }
 }
 
-/// Preconditions of a patch are part of it: a server that finds another uid or version refuses it.
+/// Adds the preconditions to the patch: the server rejects a patch with another uid or resourceVersion.
 fn conditional(patch: &Patch, only_if: &Preconditions) -> client::Patch {
     let (mut value, wrap): (_, fn(Value) -> client::Patch) = match patch {
         Patch::Merge(value) => (value.clone(), client::Patch::Merge),
@@ -139,7 +139,7 @@ fn conditional(patch: &Patch, only_if: &Preconditions) -> client::Patch {
             meta.set("resourceVersion", version.clone());
         }
     }
-    // An empty metadata would be one that was asked for.
+    // Do not send an empty metadata object.
     if value.get("metadata").and_then(Value::as_object).is_some_and(Object::is_empty)
         && let Some(object) = value.as_object_mut()
     {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preconditions_of_a_patch_stand_in_the_patch() {
+    fn preconditions_are_part_of_the_patch() {
         let check = |only_if: &Preconditions, expect: Value| {
             let patch = Patch::Merge(value!({"spec": {"replicas": 1}}));
             assert_eq!(conditional(&patch, only_if), client::Patch::Merge(expect));

@@ -1,8 +1,8 @@
-//! What runs controllers: the only place where their plans become requests.
+//! Controller runtime: executes the plans of controllers as API requests.
 //!
-//! One watch per kind feeds [`Caches`] that all controllers share. For each controller, [`run()`] keeps a [`queue`] of keys, lets the
-//! controller observe and plan for one key at a time, and carries the plan out. It does not observe a key again before
-//! the caches show what was written for it, so that no controller acts twice on what it has not seen yet.
+//! One watch per kind feeds the [`Caches`] that all controllers share. For each controller, [`run()`] keeps a [`queue`]
+//! of keys, observes and plans one key at a time, and executes the plan. A key is not observed again before the caches
+//! contain what was written for it (write barrier), so that no controller acts on outdated objects.
 
 pub mod caches;
 mod census;

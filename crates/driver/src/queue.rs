@@ -1,14 +1,14 @@
-//! The keys that a controller has to look at: each once, later after a failure, at its time when it asked for one.
+//! Work queue of a controller: deduplicated keys, with back-off after failures and timed wake-ups.
 //!
 //! ```text
 //!            add                       take
-//!   idle ──────────────> ready ──────────────────> running ──done──> idle, or later if it failed or wants to wake
+//!   idle ──────────────> ready ──────────────────> running ──done──> idle, or later after a failure or for a wake-up
 //!            wake, retry   ^                          │ add
 //!   later ─────────────────┘<── done, if changed ─────┘
 //! ```
 //!
-//! A key that took long rests before it is looked at again, however much happens meanwhile: one that concerns thousands of objects must
-//! not take a processor for itself while each of them changes.
+//! A key with a slow decision is throttled before it is processed again: a key that concerns thousands of objects must
+//! not occupy a CPU while each of them changes.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use client::backoff::Backoff;
 use machinery::Key;
 use tokio::time::Instant;
 
-/// The keys of one controller. Holds at most one entry a key.
+/// The keys of one controller, with at most one entry per key.
 pub struct Queue {
     backoff: Backoff,
     ready: VecDeque<Key>,
@@ -31,23 +31,23 @@ struct State {
     ready: bool,
     running: bool,
     rests: bool,
-    /// Something happened while it was running or rested.
+    /// The key was added while it was running or throttled.
     changed: bool,
     failures: u32,
     later: Option<Instant>,
 }
 
-/// How it went with a key.
+/// The outcome of processing a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well; look again at this time, if any.
+    /// Success; process again at this time, if any.
     Done(Option<Instant>),
-    /// Not well; look again after a while.
+    /// Failure; process again after the back-off.
     Failed,
 }
 
 impl Queue {
-    /// An empty queue that waits so after failures.
+    /// Returns an empty queue with this back-off.
     pub fn new(backoff: Backoff) -> Self {
         Self {
             backoff,
@@ -58,7 +58,7 @@ impl Queue {
         }
     }
 
-    /// Something happened to a key.
+    /// Adds a key after a change.
     pub fn add(&mut self, key: Key) {
         let state = self.states.entry(key.clone()).or_default();
         if state.running || state.rests {
@@ -69,7 +69,7 @@ impl Queue {
         }
     }
 
-    /// The next key to look at, which counts as running until [`Queue::done`].
+    /// Returns the next key, which counts as running until [`Queue::done`].
     pub fn take(&mut self, now: Instant) -> Option<Key> {
         self.wake(now);
         let key = self.ready.pop_front()?;
@@ -83,12 +83,12 @@ impl Queue {
         Some(key)
     }
 
-    /// The time at which a key may become ready by itself.
+    /// Returns the time at which the next waiting key becomes ready.
     pub fn next_wake(&self) -> Option<Instant> {
         [&self.later, &self.resting].into_iter().filter_map(|keys| keys.first().map(|(at, _)| *at)).min()
     }
 
-    /// A key is no longer running, and rests so long. `random` is from 0 to 1.
+    /// Marks a key as no longer running and throttles it for `rest`. `random` is in 0..=1.
     pub fn done(&mut self, key: &Key, outcome: Outcome, rest: Duration, now: Instant, random: f64) {
         let Some(state) = self.states.get_mut(key) else { return };
         state.running = false;
@@ -115,7 +115,7 @@ impl Queue {
         }
     }
 
-    /// Whatever happened to a key until now is looked at, and one to which nothing did costs nothing.
+    /// Ends the throttling of a key: it becomes ready if it changed, and its state is dropped if it is idle.
     fn rested(&mut self, key: &Key) {
         let Some(state) = self.states.get_mut(key) else { return };
         state.rests = false;
@@ -128,12 +128,11 @@ impl Queue {
         }
     }
 
-    /// How many keys are ready, running or waiting.
+    /// Returns the number of ready, running and waiting keys.
     pub fn len(&self) -> usize {
         self.states.len()
     }
 
-    /// Whether there is no key at all.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
     }
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_taken_once_however_often_it_was_added() {
+    fn a_key_is_deduplicated() {
         let (mut queue, now) = queue();
         for name in ["a", "b", "a", "a"] {
             queue.add(key(name));
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_never_running_twice_and_comes_again_if_it_changed_meanwhile() {
+    fn a_key_never_runs_twice_and_is_requeued_after_a_change() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_key_comes_again_after_waits_that_grow_until_it_succeeds() {
+    fn a_failed_key_is_retried_with_back_off() {
         let (mut queue, mut now) = queue();
         queue.add(key("a"));
         for wait in [1, 2, 4, 8] {
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_does_not_wait_for_the_end_of_a_back_off() {
+    fn a_change_overrides_the_back_off() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_wakes_at_the_time_it_asked_for() {
+    fn a_key_wakes_at_the_requested_time() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_rests_is_taken_when_it_has_rested_and_only_if_something_happened() {
+    fn a_throttled_key_is_processed_later_and_only_after_a_change() {
         let (mut queue, now) = queue();
         queue.add(key("a"));
         queue.take(now);

@@ -1,4 +1,4 @@
-//! Who asks a server that is not the API server, and whether they may: the API server decides, and its word is kept for a while.
+//! Delegated authentication and authorization: cached TokenReviews and SubjectAccessReviews.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -9,48 +9,47 @@ use client::{Client, Target, WriteOptions};
 use machinery::time::{Duration, Time};
 use machinery::{Object, Resource, Value, json, value};
 
-/// How long a token is believed without asking again.
+/// Cache TTL of a TokenReview.
 const TOKEN_TTL: Duration = Duration::from_seconds(120);
-/// How long a yes holds.
+/// Cache TTL of an allowed request.
 const ALLOWED_TTL: Duration = Duration::from_seconds(300);
-/// How long a no holds.
+/// Cache TTL of a denied request.
 const DENIED_TTL: Duration = Duration::from_seconds(30);
-/// How many answers are kept.
+/// Maximum cached results.
 const KEPT_MAX: usize = 1024;
 
 static TOKEN_REVIEWS: Resource = Resource::cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview");
 static ACCESS_REVIEWS: Resource =
     Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
 
-/// Asks the API server who somebody is and what they may.
+/// Authenticates and authorizes requests through the API server.
 pub struct Reviews {
-    /// Whoever asks whose tokens these are.
+    /// The client for TokenReviews.
     tokens_by: Client,
-    /// Whoever asks what they may.
+    /// The client for SubjectAccessReviews.
     access_by: Client,
     tokens: Kept<Option<User>>,
     answers: Kept<bool>,
 }
 
-/// Answers that were given lately, by a hash of what was asked: a token is not kept in memory.
+/// Recent results by a hash of the request, so that tokens are not kept in memory.
 struct Kept<T> {
     answers: Mutex<Cache<T>>,
-    /// Ages count from here, whatever becomes of the clock on the wall.
+    /// The origin of cache times, on a monotonic clock.
     origin: Instant,
 }
 
 impl Reviews {
-    /// Asks by this client.
     pub fn new(client: Client) -> Self {
         Self::by(client.clone(), client)
     }
 
-    /// Asks by one client whose tokens these are, and by another what they may.
+    /// Uses separate clients for TokenReviews and SubjectAccessReviews.
     pub fn by(tokens: Client, access: Client) -> Self {
         Self { tokens_by: tokens, access_by: access, tokens: Kept::default(), answers: Kept::default() }
     }
 
-    /// Whose token this is; nobody's if it cannot be found out.
+    /// Returns the user of a token; `None` if the token is invalid or the review fails.
     pub async fn who(&self, token: &str) -> Option<User> {
         if let Some(known) = self.tokens.get(token) {
             return known;
@@ -58,20 +57,19 @@ impl Reviews {
         let review =
             value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let answer = self.tokens_by.create(&Target::all(&TOKEN_REVIEWS), &review, &WriteOptions::default()).await;
-        let answer =
-            answer.inspect_err(|error| tracing::warn!(error = %error, "a token could not be reviewed")).ok()?;
+        let answer = answer.inspect_err(|error| tracing::warn!(error = %error, "TokenReview failed")).ok()?;
         let is_valid = answer["status"]["authenticated"].as_bool() == Some(true);
         let user = is_valid.then(|| User::from_user_info(&answer["status"]["user"]));
         self.tokens.put(token, user.clone(), TOKEN_TTL);
         user
     }
 
-    /// Whether a user may do something with a resource (`resourceAttributes`).
+    /// Authorizes a request for a resource (`resourceAttributes`).
     pub async fn may_use(&self, user: &User, resource: Value) -> Result<bool, client::Error> {
         self.may(user, "resourceAttributes", resource).await
     }
 
-    /// Whether a user may ask for a path (`nonResourceAttributes`).
+    /// Authorizes a request for a path (`nonResourceAttributes`).
     pub async fn may_ask(&self, user: &User, verb: &str, path: &str) -> Result<bool, client::Error> {
         self.may(user, "nonResourceAttributes", value!({"verb": verb, "path": path})).await
     }
@@ -81,7 +79,7 @@ impl Reviews {
             Value::Object(info) => info,
             _ => Object::new(),
         };
-        // The one field that has another name in a review.
+        // The user name has another field name in a SubjectAccessReview.
         spec.remove("username");
         spec.insert("user", user.name.clone());
         spec.insert(about, attributes);
@@ -126,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_cache_evicts_the_oldest_answer() {
+    fn a_full_cache_evicts_the_oldest_result() {
         let kept = Kept::default();
         kept.put("z", 0, TOKEN_TTL);
         for number in 1..KEPT_MAX {

@@ -1,4 +1,4 @@
-//! Runs one controller: keys come from changes, are looked at one at a time each and several at once, and come again on failure.
+//! Controller loop: processes keys of changes, each key sequentially and several keys concurrently, with retries.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
@@ -22,50 +22,48 @@ use crate::events::Recorder;
 use crate::execute::Effect;
 use crate::queue::{Outcome, Queue};
 
-/// Keys that are remembered one by one before everything is looked at again.
+/// Maximum changed keys that are remembered. If there are more, all keys are processed.
 pub(crate) const NOTICES_MAX: usize = 100_000;
-/// How often a controller may ask on after it got answers.
+/// Maximum rounds of requests for one decision.
 const ASK_ROUNDS_MAX: usize = 4;
-/// How long a cache may take to show what it is late with before the server is asked instead. What is on its way is here long before;
-/// where nothing happens to a kind, its watch has nothing to tell, for a minute or so.
+/// Time to wait for a lagging cache before the server is queried instead. A change in transit arrives much earlier. A
+/// kind without changes sends no events for a minute or so.
 const LATE_MAX: Duration = Duration::from_millis(100);
-/// Actions of one plan under way at once.
+/// Maximum concurrent actions of one plan.
 const ACTIONS_MAX: usize = 64;
-/// Keys under way for each worker. A worker decides; waiting for the server takes none of its time, so that a slow write delays its own
-/// key only. A controller with a single worker wants its keys one after another.
+/// Concurrent keys per worker. A worker is used only for the decision, not while waiting for the server, so that a slow
+/// write delays only its own key. A controller with a single worker processes its keys sequentially.
 const KEYS_PER_WORKER: usize = 8;
-/// Upstream's waits after a failure.
+/// Upstream's back-off after a failure.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_secs(1000) };
 
-/// What all controllers of a process share.
+/// The shared state of all controllers of a process.
 pub struct Driver {
-    /// Carries their writes.
+    /// The client for writes.
     pub client: Client,
-    /// Shows them objects.
     pub caches: Arc<Caches>,
-    /// Tells people what they did.
     pub events: Recorder,
-    /// The owner of the fields that they set.
+    /// The field manager of writes.
     pub manager: String,
 }
 
-/// How long a key rests, in times that its decision took, so that it takes at most a twentieth of a processor; decisions that take
-/// less than this are not worth it, and nobody should wait longer than that.
+/// Throttling of a key: REST times the duration of its decision, so that it uses at most 5 % of a CPU. Decisions
+/// shorter than REST_FROM are not throttled. REST_MAX limits the delay.
 const REST: u32 = 19;
 const REST_FROM: Duration = Duration::from_millis(1);
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// How it went with one key.
+/// The result of processing one key.
 pub(crate) struct Finished {
     pub outcome: Outcome,
-    /// How long the decision took.
+    /// The duration of the decision, for throttling.
     pub took: Duration,
     pub effects: Vec<Effect>,
     pub refusal: Option<Refusal>,
     pub remember: Option<Value>,
 }
 
-/// What is remembered of a key between two looks.
+/// The state of a key between two decisions.
 #[derive(Default)]
 pub(crate) struct Memory {
     pub effects: Vec<Effect>,
@@ -73,7 +71,7 @@ pub(crate) struct Memory {
     pub remember: Option<Value>,
 }
 
-/// What bounds the work of one controller.
+/// The concurrency limits of one controller.
 pub(crate) struct Limits {
     decisions: Semaphore,
     requests: Semaphore,
@@ -84,13 +82,14 @@ impl Limits {
         Self { decisions: Semaphore::new(workers), requests: Semaphore::new(workers.saturating_mul(ACTIONS_MAX)) }
     }
 
-    /// Waits for a worker; it is free again when this is dropped.
+    /// Waits for a worker, which is released when the permit is dropped.
     pub async fn worker(&self) -> SemaphorePermit<'_> {
         self.decisions.acquire().await.expect("it is never closed")
     }
 }
 
-/// Runs a controller that decides about `workers` keys at once, and does not end; dropping it stops it, between any two actions or in one.
+/// Runs a controller with `workers` concurrent decisions, forever. Drop the future to stop it, between two actions or
+/// during one.
 pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
     let notices = Notices::new(NOTICES_MAX);
     if driver.caches.synced(C::READS).await.is_err() {
@@ -113,7 +112,7 @@ pub async fn run<C: Controller>(driver: Arc<Driver>, workers: usize) {
     }
 }
 
-/// The keys of one controller: which are ready, which are looked at, and what is remembered of them.
+/// The keys of one controller: the queue, the running keys, and their state.
 pub(crate) struct Loop {
     name: &'static str,
     keys_max: usize,
@@ -138,7 +137,7 @@ impl Loop {
         }
     }
 
-    /// Looks at as many keys as may be looked at now.
+    /// Starts ready keys up to the concurrency limit.
     pub fn start_ready<F>(&mut self, look: impl Fn(Key, Memory, Arc<Limits>) -> F)
     where
         F: Future<Output = Finished> + Send + 'static,
@@ -152,7 +151,7 @@ impl Loop {
         }
     }
 
-    /// Waits for something to do, and gives what changed if that is it.
+    /// Waits for an event. Returns the changed keys, if that is the event.
     pub async fn turn(&mut self, notices: &Notices) -> Option<Changed> {
         let next_wake = self.queue.next_wake();
         tokio::select! {
@@ -170,9 +169,9 @@ impl Loop {
     fn finish(&mut self, finished: Result<(Id, Finished), JoinError>) {
         let (id, finished) = match finished {
             Ok((id, finished)) => (id, finished),
-            // Decisions are guarded where they are made: this is a fault of the driver itself, and still one of one key.
+            // Panics of decisions are caught earlier: this is a bug of the driver, and affects one key only.
             Err(error) => {
-                tracing::error!(controller = self.name, error = %error, "a key was dropped in the middle");
+                tracing::error!(controller = self.name, error = %error, "the task of a key failed; retrying");
                 let nothing = Finished {
                     outcome: Outcome::Failed,
                     took: Duration::ZERO,
@@ -194,7 +193,7 @@ impl Loop {
     }
 }
 
-/// Whether an action does more than to tell.
+/// Whether an action is more than a status update or an event.
 const fn is_work(action: &Action) -> bool {
     !matches!(action, Action::UpdateStatus { .. } | Action::Event { .. })
 }
@@ -203,7 +202,7 @@ fn rest(took: Duration) -> Duration {
     if took < REST_FROM { Duration::ZERO } else { (took * REST).min(REST_MAX) }
 }
 
-/// Has the keys told that a change of a kind concerns. What a controller's own code does there cannot stop the watch.
+/// Routes the keys that a change of a kind concerns. A panic of the controller's code does not stop the watch.
 fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &Notices) {
     let Some(reader) = caches.reader(kind) else { return };
     let caches = Arc::downgrade(caches);
@@ -219,13 +218,13 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
             let before = keys.len();
             if catch_unwind(AssertUnwindSafe(|| C::concerns(&view, kind, object, keys))).is_err() {
                 keys.truncate(before);
-                tracing::error!(controller = C::NAME, kind, key = %change.key, "a change was not understood");
+                tracing::error!(controller = C::NAME, kind, key = %change.key, "the controller panicked on a change");
             }
         }
     });
 }
 
-/// Looks at one key once the caches show what was written for it before, and carries out what is decided.
+/// Processes one key after the caches contain its earlier writes, and executes the plan.
 async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key, memory: Memory) -> Finished {
     for effect in &memory.effects {
         effect.seen(&driver.caches).await;
@@ -240,10 +239,10 @@ async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key,
     }));
     drop(worker);
     let Ok(plan) = decided else {
-        tracing::error!(controller = C::NAME, key = %key, "the decision panicked; the key is tried again later");
+        tracing::error!(controller = C::NAME, key = %key, "the controller panicked; retrying the key later");
         return Finished { outcome: Outcome::Failed, took: Duration::ZERO, effects: Vec::new(), refusal, remember };
     };
-    // What is under way goes on at once; only looking without an end waits.
+    // A plan with work is not throttled. Only repeated decisions without work are.
     let took = if plan.actions.iter().any(is_work) { Duration::ZERO } else { begun.elapsed() };
     if let Some(why) = &plan.waiting {
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
@@ -258,7 +257,7 @@ async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key,
     }
 }
 
-/// Asks the server for what the controller wants to know and no cache holds.
+/// Sends the controller's requests for data that is not cached.
 async fn ask<C: Controller>(driver: &Driver, key: &Key, remember: Option<&Value>) -> Answers {
     let mut answers = Answers::default();
     for _ in 0..ASK_ROUNDS_MAX {
@@ -281,7 +280,7 @@ async fn ask<C: Controller>(driver: &Driver, key: &Key, remember: Option<&Value>
     answers
 }
 
-/// Whether the cache of the kind comes to show this version of the store by itself.
+/// Waits up to [`LATE_MAX`] for the kind's cache to reach the revision, and returns whether it did.
 async fn has_caught_up(caches: &Caches, ask: &Ask, revision: u64) -> bool {
     let Some(reader) = caches.reader(&ask.resource.to_string()) else { return false };
     tokio::time::timeout(LATE_MAX, reader.reached(revision)).await.is_ok_and(|reached| reached.is_ok())
@@ -298,8 +297,8 @@ async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
     Ok(value!({"items": (list.items)}))
 }
 
-/// Begins the actions in order: one first, and one more at once for each that succeeds. What the server refuses once it will refuse a
-/// thousand times, so nothing of the kind follows; other writes do, such as the status that says so. When nobody answers, nothing follows.
+/// Slow start: concurrency grows by one per success. After a rejection the remaining actions on the same resource are
+/// skipped; others, such as the status update, still run. After a transport error the plan is aborted.
 pub(crate) async fn carry_out(
     name: &'static str,
     driver: &Arc<Driver>,
@@ -336,7 +335,7 @@ pub(crate) async fn carry_out(
                 at_once_max = (at_once_max + 1).min(ACTIONS_MAX);
             }
             Ok((action, Err(error))) => {
-                tracing::info!(controller = name, key = %key, action = %action, error = %error, "refused");
+                tracing::info!(controller = name, key = %key, action = %action, error = %error, "action failed");
                 let words = error.refused();
                 silent |= words.is_none_or(|error| error.status().is_none());
                 refused.insert(action.writes());
@@ -348,7 +347,7 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// What the controller is told of a failure. That an object changed meanwhile, or that nobody answered, is none of its business.
+/// Returns the rejection to report to the controller. Conflicts and transport errors are not reported.
 fn refusal(action: &Action, error: &Error) -> Option<Refusal> {
     let status = error.status().filter(|_| !error.is_conflict() && !error.is_already_exists())?;
     Some(Refusal {

@@ -1,4 +1,4 @@
-//! Runs one sweeper: a decision about a key may need answers of the server before it is a plan.
+//! Sweeper loop: a decision about a key may need answers of the server before it yields a plan.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::clock;
 use crate::queue::Outcome;
 use crate::run::{Driver, Finished, Limits, Loop, Memory, NOTICES_MAX, carry_out};
 
-/// Rounds of questions about one key before it is tried again later.
+/// Maximum rounds of questions about one key before it is retried later.
 const ROUNDS_MAX: usize = 8;
-/// Questions under way at once.
+/// Maximum concurrent questions.
 const QUESTIONS_MAX: usize = 16;
 
-/// Runs a sweeper that decides about `workers` keys at once, and does not end; dropping it stops it.
+/// Runs a sweeper with `workers` concurrent decisions, forever. Drop the future to stop it.
 pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
     let census = driver.caches.census().clone();
-    // Decisions about what is only half known would be questions to the server about all the rest.
+    // With incomplete metadata every decision would query the server for the missing objects.
     census.known().await;
     let notices = Notices::new(NOTICES_MAX);
     census.subscribe::<S>(&notices);
@@ -44,7 +44,7 @@ pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
     }
 }
 
-/// Looks at one key once the copies show what was written for it before, asks what must be asked, and carries out what is decided.
+/// Processes one key after the caches contain its earlier writes: answers its questions and executes the plan.
 async fn look<S: Sweeper>(
     driver: Arc<Driver>,
     census: Census,
@@ -75,7 +75,7 @@ async fn look<S: Sweeper>(
                 continue;
             }
             Err(_) => {
-                tracing::error!(controller = S::NAME, key = %key, "the decision panicked; the key is tried again later");
+                tracing::error!(controller = S::NAME, key = %key, "the controller panicked; retrying the key later");
                 return failed();
             }
         };
@@ -83,14 +83,14 @@ async fn look<S: Sweeper>(
             tracing::debug!(controller = S::NAME, key = %key, why, "waiting");
         }
         let (effects, failure) = carry_out(S::NAME, &driver, &limits, &key, &plan).await;
-        // What the server did not say, or what is not known yet, may be known later without anything changing.
+        // A failed question, or missing metadata, may be resolved later without a change that triggers the key.
         let unsure = answers.values().any(|answer| matches!(answer, Answer::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());
         let outcome =
             if failure.is_some() || unsure { Outcome::Failed } else { Outcome::Done(plan.wake_at.map(clock::instant)) };
         return Finished { outcome, took: Duration::ZERO, effects, refusal: None, remember: None };
     }
-    tracing::warn!(controller = S::NAME, key = %key, "too many questions; the key is tried again later");
+    tracing::warn!(controller = S::NAME, key = %key, "too many rounds of queries; retrying the key later");
     failed()
 }
 
@@ -103,7 +103,7 @@ async fn ask<S: Sweeper>(driver: &Arc<Driver>, census: &Census, questions: Vec<Q
             under_way.spawn(async move {
                 let answer = census.ask(&driver.client, &question).await;
                 if let Answer::Failed(why) = &answer {
-                    tracing::info!(controller = S::NAME, ?question, why, "the server does not say");
+                    tracing::info!(controller = S::NAME, ?question, why, "query failed");
                 }
                 (question, answer)
             });

@@ -1,4 +1,4 @@
-//! How long it takes to let a request in and to let it go, with thirteen flow schemas.
+//! Benchmark of API priority and fairness: admitting and finishing a request with thirteen flow schemas.
 
 use std::hint::black_box;
 

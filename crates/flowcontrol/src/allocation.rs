@@ -1,58 +1,56 @@
-//! How the seats of the server are divided among priority levels that lend and borrow.
+//! Seat allocation: divides the server's seats among priority levels that lend and borrow.
 //!
-//! Each level has a target, what it needed lately, and bounds. The division gives every level the same multiple of its
-//! target, or the bound where that multiple lies outside.
+//! Each level has a target, which is its recent demand, and bounds. Every level gets the same multiple of its target,
+//! or the bound if that multiple is outside.
 
-/// What one level asks for.
+/// The claim of one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
-    /// What it would like.
+    /// The desired seats.
     pub target: f64,
-    /// What it gets at least.
+    /// The minimum seats.
     pub lower: f64,
-    /// What it gets at most.
+    /// The maximum seats.
     pub upper: f64,
 }
 
-/// What each level gets, in the order of the claims.
+/// The seats of each level, in the order of the claims.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Division {
     /// The seats, not rounded.
     pub seats: Vec<f64>,
-    /// The multiple of the targets that was given where no bound stood against it.
+    /// The multiple of the targets, where no bound applies.
     pub fair_fraction: f64,
 }
 
-/// Why no division does justice to the claims.
+/// The claims cannot be satisfied.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// A claim's bounds contradict each other or its target.
+    /// The bounds of a claim contradict each other or its target.
     #[error("claim {0} has a target or an upper bound below its lower bound, or a negative one")]
     Contradiction(usize),
-    /// The lower bounds add up to more than there is.
+    /// The lower bounds exceed the total.
     #[error("lower bounds sum to {low}, which is higher than the required sum of {required}")]
     TooFewSeats {
         /// The sum of the lower bounds.
         low: f64,
-        /// What there is.
         required: f64,
     },
-    /// The upper bounds add up to less than there is.
+    /// The upper bounds are less than the total.
     #[error("upper bounds sum to {high}, which is lower than the required sum of {required}")]
     TooManySeats {
         /// The sum of the upper bounds.
         high: f64,
-        /// What there is.
         required: f64,
     },
 }
 
-/// A target below this counts as this, so that nothing is divided by zero.
+/// Minimum target, which avoids a division by zero.
 const TARGET_MIN: f64 = 0.001;
 /// Sums that differ by less are equal.
 const EPSILON: f64 = 0.000_000_1;
 
-/// Divides `total` seats so that they are all given away.
+/// Divides all of `total` seats.
 pub fn divide(total: u32, claims: &[Claim]) -> Result<Division, Error> {
     let required = f64::from(total);
     check(claims)?;
@@ -89,8 +87,8 @@ fn check(claims: &[Claim]) -> Result<(), Error> {
     claims.iter().position(|claim| !sound(claim)).map_or(Ok(()), |at| Err(Error::Contradiction(at)))
 }
 
-/// The sum of what all get grows piecewise linearly with the fraction: its slope changes where a bound begins or ceases to
-/// hold. Walks these points upwards to the piece on which the sum is what is required.
+/// Returns the fair fraction. The sum of all seats is piecewise linear in the fraction, and its slope changes where a
+/// bound starts or ceases to apply. Walks these points upwards to the piece with the required sum.
 fn solve(required: f64, low: f64, claims: &[Claim]) -> f64 {
     let mut bends: Vec<(f64, f64)> = claims
         .iter()
@@ -126,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn seats_go_by_targets_where_no_bound_stands_against_it() {
+    fn seats_are_proportional_to_targets_within_the_bounds() {
         let division = divide(12, &[claim(1.0, 0.0, 12.0), claim(2.0, 0.0, 12.0), claim(3.0, 0.0, 12.0)]).unwrap();
         assert_eq!(division, Division { seats: vec![2.0, 4.0, 6.0], fair_fraction: 2.0 });
     }
 
     #[test]
-    fn bounds_hold_and_the_others_share_the_rest() {
+    fn bounds_hold_and_other_levels_share_the_rest() {
         let check = |total, claims: &[Claim], expect: &[f64]| {
             let division = divide(total, claims).unwrap();
             assert!(division.seats.iter().zip(expect).all(|(a, b)| close(*a, *b)), "{division:?} {expect:?}");
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_claims_are_told() {
+    fn contradictory_claims_are_rejected() {
         assert_eq!(divide(1, &[claim(1.0, 2.0, 3.0)]), Err(Error::Contradiction(0)));
         assert!(matches!(divide(1, &[claim(2.0, 2.0, 3.0)]), Err(Error::TooFewSeats { .. })));
         assert!(matches!(divide(9, &[claim(2.0, 2.0, 3.0)]), Err(Error::TooManySeats { .. })));
@@ -154,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_seats_are_given_and_each_gets_the_fair_multiple_or_its_bound(
+        fn all_seats_are_allocated_at_the_fair_multiple_or_a_bound(
             total in 0_u32..2000,
             raw in prop::collection::vec((0_u32..200, 0_u32..200, 0_u32..400), 1..12),
         ) {

@@ -1,7 +1,7 @@
-//! The flow schemas and priority levels that every cluster has, and how they are kept.
+//! Bootstrap flow schemas and priority levels, and their maintenance.
 //!
-//! The mandatory ones are always as they are here. The suggested ones belong to whoever runs the cluster once they have
-//! changed them or said so in an annotation.
+//! Mandatory objects are always kept as defined here. Suggested objects belong to the cluster operator once they are
+//! changed or annotated.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,24 +16,23 @@ const TEXT: &str = include_str!("bootstrap.txt");
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 const BROKEN: &str = "the bootstrap configuration follows its grammar";
 
-/// The annotation that says whether the server keeps an object up to date.
+/// The annotation that controls whether the server maintains an object.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
-/// The name under which these objects are written.
+/// The field manager of the written objects.
 pub const FIELD_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 
-/// One write that makes the cluster have what it should.
+/// A write that restores the bootstrap objects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// Creates the object.
     Create(Value),
-    /// Replaces the object, which carries the version that it was made from.
+    /// Replaces the object, which has the observed resourceVersion.
     Update(Value),
-    /// Deletes an object of an older version of Kubernetes that nobody changed.
+    /// Deletes an unchanged object of an older Kubernetes version.
     Delete(Value),
 }
 
-/// Every object: levels first, so that no schema is ever without its level.
+/// Returns all objects, priority levels first, so that no flow schema exists without its level.
 pub fn objects() -> Vec<Value> {
     let mut objects: Vec<Value> = Vec::new();
     for line in TEXT.lines().filter(|line| !line.starts_with('#')) {
@@ -52,11 +51,11 @@ pub fn objects() -> Vec<Value> {
     objects
 }
 
-/// What has to be written so that `current`, all flow schemas and priority levels there are, is as it should be.
+/// Returns the writes needed for `current`, which are all existing flow schemas and priority levels.
 pub fn ensure(current: &[Value]) -> Vec<Write> {
     let wanted = objects();
     let mut writes = Vec::new();
-    // The suggested before the mandatory, as upstream does it.
+    // Suggested objects come before mandatory ones, as upstream.
     for mandatory in [false, true] {
         for object in wanted.iter().filter(|object| is_mandatory(object) == mandatory) {
             match current.iter().find(|have| identity(have) == identity(object)) {
@@ -71,7 +70,7 @@ pub fn ensure(current: &[Value]) -> Vec<Write> {
     writes
 }
 
-/// The levels without which nothing can be served, for when their objects are not there.
+/// Returns the mandatory levels, used while their objects do not exist.
 pub(crate) fn mandatory_levels() -> Vec<LevelSpec> {
     let levels = objects()
         .into_iter()
@@ -79,7 +78,7 @@ pub(crate) fn mandatory_levels() -> Vec<LevelSpec> {
     levels.map(|object| LevelSpec::from_object(&object).expect(BROKEN)).collect()
 }
 
-/// The schemas without which nothing can be classified, for when their objects are not there.
+/// Returns the mandatory schemas, used while their objects do not exist.
 pub(crate) fn mandatory_schemas() -> Vec<FlowSchema> {
     let schemas = objects().into_iter().filter(|object| is_mandatory(object) && identity(object).0 == "FlowSchema");
     schemas.map(|object| FlowSchema::from_object(&object)).collect()
@@ -94,7 +93,7 @@ fn identity(object: &Value) -> (&str, &str) {
 }
 
 fn update(have: &Value, wanted: &Value) -> Option<Value> {
-    // Without the annotation, an object that was never changed is ours to keep.
+    // An object without the annotation is maintained if it was never changed.
     let ours = is_mandatory(wanted) || auto_update(have).unwrap_or(Meta::of(have).generation() == 1);
     let mut updated = have.clone();
     if auto_update(have) != Some(ours) {
@@ -107,7 +106,8 @@ fn update(have: &Value, wanted: &Value) -> Option<Value> {
     (updated != *have).then_some(updated)
 }
 
-/// The shares of the exempt level are the cluster's to choose; all else must be the same.
+/// Whether the specs are equal, except the exempt level's shares and lendable percentage, which the operator may
+/// choose.
 fn is_same_spec(have: &Value, wanted: &Value) -> bool {
     let mut expected = wanted["spec"].clone();
     if let Some(exempt) = expected.get_mut("exempt").and_then(Value::as_object_mut) {
@@ -122,7 +122,7 @@ fn is_same_spec(have: &Value, wanted: &Value) -> bool {
     have["spec"] == expected
 }
 
-/// What the annotation says, if it says something that Go reads as a boolean.
+/// Returns the annotation's value, parsed as Go parses a boolean.
 fn auto_update(object: &Value) -> Option<bool> {
     match Meta::of(object).annotation(AUTO_UPDATE)? {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

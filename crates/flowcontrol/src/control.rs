@@ -1,4 +1,4 @@
-//! The step machine: what arrives, runs, leaves and ends, and what follows from it.
+//! Flow control state machine: arrival, execution, timeout and completion of requests.
 
 mod adjust;
 mod reconfigure;
@@ -19,17 +19,17 @@ use crate::queues::{Phase, Queues, Start, Tag};
 use crate::rules::FlowSchema;
 use crate::{Digest, Estimate, Moment};
 
-/// The most that a request waits.
+/// Maximum wait of a request.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// What a request waits that has no deadline, such as a watch: a quarter of what an ordinary request may take.
+/// Wait of a request without a deadline, such as a watch: a quarter of the default request timeout.
 const WAIT_DEFAULT: Duration = Duration::from_secs(15);
 
-/// Priority and fairness of one server.
+/// API priority and fairness of one server.
 #[derive(Debug)]
 pub struct FlowControl {
     total: u32,
     flows: Vec<Flow>,
-    /// Levels by number; a number is used again when its level is gone.
+    /// Levels by index. The index of a removed level is reused.
     levels: Vec<Option<Level>>,
     series: Vec<Series>,
     serial: u64,
@@ -37,7 +37,7 @@ pub struct FlowControl {
     fair_fraction: f64,
 }
 
-/// A request that waits or runs. To be given back to [`FlowControl::finish`] when it ends.
+/// A queued or executing request. The caller must pass it to [`FlowControl::finish`] when the request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
     serial: u64,
@@ -45,59 +45,52 @@ pub struct Ticket {
     slot: u32,
 }
 
-/// What a request belongs to. Clients are told the identifiers, not the names, which say how important they are.
+/// The flow schema and priority level of a request. Clients get only the UIDs, because the names reveal the priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classification {
-    /// The name of the flow schema.
     pub flow_schema: Str,
-    /// Its unique identifier.
     pub flow_schema_uid: Str,
-    /// The name of the priority level.
     pub priority_level: Str,
-    /// Its unique identifier.
     pub priority_level_uid: Str,
 }
 
-/// A request that arrived.
+/// The result of an arrival.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// What it belongs to.
     pub classification: Arc<Classification>,
-    /// What becomes of it.
     pub outcome: Outcome,
-    /// Other requests that may run now; hardly ever any.
+    /// Other requests that may now execute; rarely any.
     pub admitted: Vec<Ticket>,
 }
 
-/// What becomes of a request that arrived.
+/// The outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It runs.
+    /// The request executes.
     Admitted(Ticket),
-    /// It waits until some step gives its ticket, or until it leaves.
+    /// The request waits until a later step admits its ticket, or until it leaves the queue.
     Queued(Ticket),
-    /// It is sent away.
+    /// The request is rejected.
     Rejected {
-        /// Why.
         reason: Reason,
-        /// The seconds after which the client may come back.
+        /// Retry-After for the client.
         retry_after_seconds: u32,
     },
 }
 
-/// What became of a request that wanted to leave its queue.
+/// The outcome of leaving a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It left.
+    /// The request left the queue.
     Left {
-        /// The seconds after which the client may come back.
+        /// Retry-After for the client.
         retry_after_seconds: u32,
-        /// The requests that may run now.
+        /// The requests that may now execute.
         admitted: Vec<Ticket>,
     },
-    /// It runs already: whoever holds it finishes it.
+    /// The request executes already, and its holder must finish it.
     Running,
-    /// There is no such request any more.
+    /// The request no longer exists.
     Gone,
 }
 
@@ -119,12 +112,12 @@ struct Level {
     demand: Demand,
     target: f64,
     dropped: Dropped,
-    /// No flow leads here any more; goes when it is idle.
+    /// No flow schema refers to the level any more. It is removed when it is idle.
     quiescing: bool,
 }
 
 impl Classification {
-    /// The headers that a response carries.
+    /// Returns the response headers.
     pub fn headers(&self) -> [(&'static str, &str); 2] {
         [
             ("X-Kubernetes-PF-FlowSchema-UID", &self.flow_schema_uid),
@@ -133,13 +126,14 @@ impl Classification {
     }
 }
 
-/// Until when a request may wait that arrived at some moment: a quarter of the time until its deadline, at most a minute.
+/// Returns the time until which a request may wait: a quarter of the time until its deadline, at most a minute.
 pub fn wait_until(arrived: Moment, deadline: Option<Moment>) -> Moment {
     let wait = deadline.map_or(WAIT_DEFAULT, |deadline| deadline.since(arrived) / 4);
     arrived.plus(wait.min(WAIT_MAX))
 }
 
-/// What tells the queues of a flow: the first eight bytes of the hash of its schema's name and its distinguisher.
+/// Returns the flow hash for shuffle sharding: the first eight bytes of the SHA-256 of schema name and flow
+/// distinguisher.
 pub fn flow_hash(flow_schema: &str, distinguisher: &str) -> u64 {
     let mut hash = digest::Context::new(&digest::SHA256);
     hash.update(flow_schema.as_bytes());
@@ -150,7 +144,7 @@ pub fn flow_hash(flow_schema: &str, distinguisher: &str) -> u64 {
 }
 
 impl FlowControl {
-    /// Flow control for a server with so many seats, by nothing but the mandatory configuration.
+    /// Returns flow control for `total` seats with the mandatory configuration only.
     pub fn new(total: u32, now: Moment) -> Self {
         let mut control = Self {
             total,
@@ -165,12 +159,12 @@ impl FlowControl {
         control
     }
 
-    /// What a request belongs to: the first schema that matches, in the order of precedence and then of names.
+    /// Classifies a request: the first matching schema by precedence and name.
     pub fn classify(&self, digest: &Digest<'_>) -> &Classification {
         &self.flow(digest).classification
     }
 
-    /// A request arrives.
+    /// Handles the arrival of a request.
     pub fn arrive(&mut self, digest: &Digest<'_>, estimate: &Estimate, now: Moment) -> Arrival {
         self.serial += 1;
         let flow = self.flow(digest);
@@ -208,7 +202,8 @@ impl FlowControl {
         Arrival { classification, outcome, admitted: self.note_started(id as u32, &others, now) }
     }
 
-    /// A request that ran was answered; gives the requests that may run now. A ticket that is finished already does nothing.
+    /// Handles the completion of a request and returns the requests that may now execute. A ticket that is already
+    /// finished has no effect.
     pub fn finish(&mut self, ticket: Ticket, now: Moment) -> Vec<Ticket> {
         let Some(level) = self.level_mut(ticket) else { return Vec::new() };
         let Some(record) = level.queues.record(ticket.slot, ticket.serial).copied() else { return Vec::new() };
@@ -221,23 +216,23 @@ impl FlowControl {
         admitted
     }
 
-    /// A request that waits has waited long enough.
+    /// Handles the queue wait timeout of a request.
     pub fn time_out(&mut self, ticket: Ticket, now: Moment) -> Leave {
         self.leave(ticket, Reason::TimeOut, now)
     }
 
-    /// The client of a request that waits has left.
+    /// Handles the disconnection of a queued request's client.
     pub fn cancel(&mut self, ticket: Ticket, now: Moment) -> Leave {
         self.leave(ticket, Reason::Cancelled, now)
     }
 
-    /// When [`FlowControl::wake`] has something to do.
+    /// Returns the time at which [`FlowControl::wake`] must be called.
     pub fn wake_at(&self) -> Moment {
         let lingering = self.levels.iter().flatten().filter_map(|level| level.queues.wake_at());
         lingering.fold(self.adjusted_at.plus(adjust::PERIOD), Moment::min)
     }
 
-    /// Takes back seats that are due, and divides them anew when the time has come; gives the requests that may run now.
+    /// Releases due seats, and reallocates seats after each period. Returns the requests that may now execute.
     pub fn wake(&mut self, now: Moment) -> Vec<Ticket> {
         let mut admitted = Vec::new();
         for id in 0..self.levels.len() {
@@ -252,7 +247,7 @@ impl FlowControl {
         admitted
     }
 
-    /// Everything that is measured.
+    /// Returns all metrics.
     pub fn snapshot(&self) -> Snapshot {
         let levels = self.levels.iter().flatten().map(Level::series).collect();
         let mut snapshot = Snapshot { levels, series: self.series.clone(), ..Snapshot::default() };
@@ -265,7 +260,7 @@ impl FlowControl {
 
     fn flow(&self, digest: &Digest<'_>) -> &Flow {
         let matching = self.flows.iter().find(|flow| flow.schema.matches(digest));
-        // A user without any group matches not even the schema that takes everything else, and belongs there all the same.
+        // A user without groups does not match even the catch-all schema, but is classified there.
         let rest = || self.flows.iter().find(|flow| flow.schema.name == CATCH_ALL);
         matching.or_else(rest).expect("the mandatory flow schemas are always there")
     }
@@ -281,7 +276,7 @@ impl FlowControl {
         Leave::Left { retry_after_seconds, admitted }
     }
 
-    /// Counts requests that a level let in, and makes tickets of them.
+    /// Counts requests that a level admitted and returns their tickets.
     fn note_started(&mut self, id: u32, slots: &[u32], now: Moment) -> Vec<Ticket> {
         let Some(level) = self.levels[id as usize].as_ref() else { return Vec::new() };
         let mut tickets = Vec::with_capacity(slots.len());

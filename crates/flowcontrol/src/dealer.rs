@@ -1,48 +1,45 @@
-//! Shuffle sharding: which few of many queues belong to a flow.
+//! Shuffle sharding: the hand of queues dealt to a flow.
 
-/// The most queues a flow may have.
+/// Maximum queues of a flow.
 pub const HAND_SIZE_MAX: u32 = 15;
-/// The bits of a hash that hands may use up.
+/// Maximum bits of a hash that a hand may use.
 const ENTROPY_BITS_MAX: f64 = 60.0;
 
-/// Deals hands of `hand_size` different cards from a deck of `deck_size`.
+/// Deals hands of `hand_size` distinct cards from a deck of `deck_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dealer {
     deck_size: u32,
     hand_size: u32,
 }
 
-/// Why cards cannot be dealt.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// There is no deck or no hand.
     #[error("deckSize {deck_size} or handSize {hand_size} is not positive")]
     NotPositive {
-        /// How many queues there are.
+        /// The number of queues.
         deck_size: i64,
-        /// How many of them a flow gets.
+        /// The number of queues per flow.
         hand_size: i64,
     },
-    /// A flow would get more queues than there are.
     #[error("handSize {hand_size} is greater than deckSize {deck_size}")]
     HandTooLarge {
-        /// How many queues there are.
+        /// The number of queues.
         deck_size: i64,
-        /// How many of them a flow gets.
+        /// The number of queues per flow.
         hand_size: i64,
     },
-    /// A hash of 64 bits cannot tell so many hands apart.
+    /// A 64-bit hash cannot distinguish so large a number of hands.
     #[error("required entropy bits of deckSize {deck_size} and handSize {hand_size} is greater than 60")]
     Entropy {
-        /// How many queues there are.
+        /// The number of queues.
         deck_size: i64,
-        /// How many of them a flow gets.
+        /// The number of queues per flow.
         hand_size: i64,
     },
 }
 
 impl Dealer {
-    /// A dealer for so many queues, of which each flow gets `hand_size`.
+    /// Returns a dealer for `deck_size` queues with `hand_size` queues per flow.
     pub fn new(deck_size: i64, hand_size: i64) -> Result<Self, Error> {
         let (Ok(deck), Ok(hand)) = (u32::try_from(deck_size), u32::try_from(hand_size)) else {
             return Err(Error::NotPositive { deck_size, hand_size });
@@ -53,14 +50,14 @@ impl Dealer {
         if hand > deck {
             return Err(Error::HandTooLarge { deck_size, hand_size });
         }
-        // Fifteen cards of a deck of sixteen are already 60 bits, so that checking the bits bounds the hand too.
+        // Fifteen cards of a deck of sixteen already need 60 bits, so the entropy check also bounds the hand.
         if hand > HAND_SIZE_MAX || entropy_bits(deck, hand) > ENTROPY_BITS_MAX {
             return Err(Error::Entropy { deck_size, hand_size });
         }
         Ok(Self { deck_size: deck, hand_size: hand })
     }
 
-    /// The hand for a hash, in the order of the deal.
+    /// Returns the hand for a hash, in dealing order.
     pub fn deal(&self, mut hash: u64) -> Hand {
         let mut hand = Hand { cards: [0; HAND_SIZE_MAX as usize], len: self.hand_size as usize };
         let mut remainders = [0; HAND_SIZE_MAX as usize];
@@ -69,7 +66,7 @@ impl Dealer {
             *remainder = (hash % left) as u32;
             hash /= left;
         }
-        // A remainder counts only the cards still in the deck: each card already dealt that is not above moves it up.
+        // A remainder counts only the cards still in the deck. Each dealt card that is not greater shifts it up by one.
         for at in 0..hand.len {
             let shift = |card: u32, dealt: &u32| if card >= *dealt { card + 1 } else { card };
             hand.cards[at] = remainders[..at].iter().rev().fold(remainders[at], shift);
@@ -86,13 +83,12 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// The cards.
     pub fn cards(&self) -> &[u32] {
         &self.cards[..self.len]
     }
 }
 
-/// The bits of a hash that decide a hand.
+/// Returns the bits of a hash that determine a hand.
 pub fn entropy_bits(deck_size: u32, hand_size: u32) -> f64 {
     (0..hand_size).map(|dealt| f64::from(deck_size.saturating_sub(dealt)).log2()).sum()
 }
@@ -107,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hand_is_as_many_different_cards_of_the_deck(hash: u64, deck in 1_i64..2000, hand in 1_i64..8) {
+        fn a_hand_has_distinct_cards_of_the_deck(hash: u64, deck in 1_i64..2000, hand in 1_i64..8) {
             let Ok(dealer) = Dealer::new(deck, hand) else { return Ok(()) };
             let hand_dealt = dealer.deal(hash);
             let cards: BTreeSet<u32> = hand_dealt.cards().iter().copied().collect();
@@ -128,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dealt_is_refused() {
+    fn invalid_deck_and_hand_sizes_are_rejected() {
         assert!(matches!(Dealer::new(0, 1), Err(Error::NotPositive { .. })));
         assert!(matches!(Dealer::new(4, -1), Err(Error::NotPositive { .. })));
         assert!(matches!(Dealer::new(4, 5), Err(Error::HandTooLarge { .. })));

@@ -1,11 +1,11 @@
-//! How many seats a priority level needed, over a while.
+//! Seat demand of a priority level over time.
 
 use crate::Moment;
 
-/// How much of an old demand remains after an adjustment in which there was less: half of it is gone after five minutes.
+/// The fraction of the smoothed demand that remains after a period with less demand. It halves in about five minutes.
 const SMOOTHING: f64 = 0.977;
 
-/// A number over time: its mean, its deviation and its peak since the last reset.
+/// A value over time: mean, deviation and peak since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Integrator {
     value: f64,
@@ -16,46 +16,42 @@ pub struct Integrator {
     peak: f64,
 }
 
-/// What an [`Integrator`] saw.
+/// The statistics of an [`Integrator`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// For how long, in seconds.
+    /// The observed duration.
     pub seconds: f64,
-    /// The mean over that time.
     pub average: f64,
-    /// The standard deviation over that time.
+    /// The standard deviation.
     pub deviation: f64,
-    /// The highest value.
     pub peak: f64,
 }
 
-/// What a priority level needed in the last period, and what it is expected to need.
+/// The demand of a priority level in the last period, and its smoothed demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// The mean.
     pub average: f64,
     /// The standard deviation.
     pub deviation: f64,
     /// The peak.
     pub high_watermark: f64,
-    /// What is expected: rises at once, falls slowly.
+    /// The expected demand, which rises immediately and falls slowly.
     pub smoothed: f64,
 }
 
 impl Integrator {
-    /// An integrator that starts at zero.
+    /// Returns an integrator with value zero.
     pub fn new(now: Moment) -> Self {
         Self { at: now, ..Self::default() }
     }
 
-    /// Sets the number.
     pub fn set(&mut self, value: u32, now: Moment) {
         self.advance(now);
         self.value = f64::from(value);
         self.peak = self.peak.max(self.value);
     }
 
-    /// What was seen since the last reset; starts anew.
+    /// Returns the statistics since the last reset, and resets them.
     pub fn reset(&mut self, now: Moment) -> Seen {
         self.advance(now);
         let mut seen = Seen { seconds: self.seconds, peak: self.peak, ..Seen::default() };
@@ -77,7 +73,7 @@ impl Integrator {
 }
 
 impl Demand {
-    /// Takes in what was seen in one period.
+    /// Adds the statistics of one period.
     pub fn update(&mut self, seen: Seen) {
         self.high_watermark = seen.peak;
         if seen.seconds <= 0.0 {
@@ -95,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_weighed_by_time() {
+    fn the_mean_is_weighted_by_time() {
         let mut integrator = Integrator::new(Moment::from_seconds(10));
         integrator.set(4, Moment::from_seconds(10));
         integrator.set(0, Moment::from_seconds(12));
@@ -105,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_demand_rises_at_once_and_falls_slowly() {
+    fn smoothed_demand_rises_immediately_and_falls_slowly() {
         let mut demand = Demand::default();
         demand.update(Seen { seconds: 10.0, average: 8.0, deviation: 2.0, peak: 12.0 });
         assert_eq!(demand.smoothed, 10.0);

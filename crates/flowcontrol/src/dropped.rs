@@ -1,14 +1,14 @@
-//! How long a client that was sent away should wait before it comes back.
+//! Retry-After for rejected requests, adapted to the rejection rate.
 
 use std::collections::VecDeque;
 
-/// The longest wait that is asked for, in seconds.
+/// Maximum Retry-After in seconds.
 const RETRY_AFTER_MAX: u64 = 32;
 
-/// What one priority level sent away lately, second by second.
+/// The recent rejections of one priority level by second.
 #[derive(Clone, Debug)]
 pub struct Dropped {
-    /// Past seconds with their counts, oldest first; none is more than the longest wait older than the newest.
+    /// Past seconds with their counts, oldest first, limited to the maximum Retry-After.
     history: VecDeque<(u64, u64)>,
     second: u64,
     count: u64,
@@ -23,9 +23,10 @@ impl Default for Dropped {
 }
 
 impl Dropped {
-    /// Notes a request that was sent away, and gives the seconds that its client should wait.
+    /// Records a rejection and returns the Retry-After in seconds.
     ///
-    /// The wait doubles when many were sent away within it, at most once per wait, and shrinks by a second when few were.
+    /// Retry-After doubles if there were many rejections within it, at most once per its duration. It shrinks by a
+    /// second if there were few.
     pub fn record(&mut self, second: u64) -> u32 {
         if self.count > 0 && self.second == second {
             self.count += 1;
@@ -42,7 +43,7 @@ impl Dropped {
         self.retry_after()
     }
 
-    /// The seconds that a client sent away now should wait.
+    /// Returns the current Retry-After in seconds.
     pub const fn retry_after(&self) -> u32 {
         self.retry_after as u32
     }
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_under_load_and_shrinks_without() {
+    fn retry_after_doubles_under_load_and_shrinks_without() {
         assert_eq!(after(&[(100, 1)]), 1);
         assert_eq!(after(&[(100, 2), (101, 1)]), 1);
         assert_eq!(after(&[(100, 3), (101, 1)]), 2);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_history_is_bounded() {
         let mut dropped = Dropped::default();
         for second in 0..10_000 {
             dropped.record(second);

@@ -1,22 +1,22 @@
-//! The plain limits on requests in flight, for a server without priority and fairness.
+//! Max-in-flight limits, for a server without API priority and fairness.
 
 use machinery::Str;
 
-/// Whoever is in this group is served even when the server is full.
+/// Requests of this group are always admitted.
 const PRIVILEGED: &str = "system:masters";
 
-/// How many requests may be served at a time; zero is any number. Long-running requests are not counted.
+/// Limits of concurrent requests; zero means unlimited. Long-running requests are not counted.
 #[derive(Clone, Debug, Default)]
 pub struct InFlight {
-    /// The most requests that change nothing.
+    /// Maximum non-mutating requests.
     pub read_only_max: u32,
-    /// The most requests that change something.
+    /// Maximum mutating requests.
     pub mutating_max: u32,
     read_only: u32,
     mutating: u32,
 }
 
-/// The limits make no server that could serve anything.
+/// The limits would admit no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid configuration: MaxRequestsInFlight={read_only} and MaxMutatingRequestsInFlight={mutating}; they must add up to something positive"
@@ -26,7 +26,7 @@ pub struct NothingFits {
     mutating: i64,
 }
 
-/// A request that is being served, to be given back when it ends.
+/// An admitted request. The caller must pass it to [`InFlight::finish`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pass {
     counted: Option<Kind>,
@@ -38,22 +38,21 @@ enum Kind {
     Mutating,
 }
 
-/// The seconds after which a client that was sent away may come back.
+/// Retry-After for rejected requests.
 pub const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// With priority and fairness the two limits are one: the seats of the whole server.
+/// Returns the sum of the limits: the total seats with API priority and fairness.
 pub fn total_concurrency(read_only: i64, mutating: i64) -> Result<u32, NothingFits> {
     let sum = u32::try_from(read_only.saturating_add(mutating)).ok();
     sum.filter(|sum| *sum > 0).ok_or(NothingFits { read_only, mutating })
 }
 
 impl InFlight {
-    /// Limits of which nothing is used yet.
     pub const fn new(read_only_max: u32, mutating_max: u32) -> Self {
         Self { read_only_max, mutating_max, read_only: 0, mutating: 0 }
     }
 
-    /// A request that arrives: it is served, or sent away.
+    /// Admits or rejects a request.
     pub fn arrive(&mut self, verb: &str, groups: &[Str]) -> Option<Pass> {
         let kind = if matches!(verb, "get" | "list" | "watch") { Kind::ReadOnly } else { Kind::Mutating };
         let (used, max) = self.side(kind);
@@ -67,7 +66,6 @@ impl InFlight {
         groups.iter().any(|group| group == PRIVILEGED).then_some(Pass { counted: None })
     }
 
-    /// A request that ends.
     #[expect(clippy::needless_pass_by_value, reason = "a pass is given back once")]
     pub fn finish(&mut self, pass: Pass) {
         if let Some(kind) = pass.counted {
@@ -76,7 +74,7 @@ impl InFlight {
         }
     }
 
-    /// How many requests are served: those that change nothing, and the others.
+    /// Returns the number of non-mutating and of mutating requests.
     pub const fn current(&self) -> (u32, u32) {
         (self.read_only, self.mutating)
     }
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_have_limits_of_their_own() {
+    fn reads_and_writes_have_separate_limits() {
         let mut limits = InFlight::new(1, 1);
         let read = limits.arrive("list", &[]).unwrap();
         assert!(limits.arrive("get", &[]).is_none());
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_no_limit() {
+    fn a_limit_of_zero_means_unlimited() {
         let mut limits = InFlight::new(0, 1);
         assert!((0..1000).all(|_| limits.arrive("get", &[]).is_some()));
         assert_eq!(limits.current(), (0, 0));

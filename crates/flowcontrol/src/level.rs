@@ -1,4 +1,4 @@
-//! Priority levels: how many shares of the server one has, and what becomes of requests that find no seat.
+//! Priority levels: shares of the server's seats, and the handling of requests without a seat.
 
 use machinery::meta::Meta;
 use machinery::{Str, Value};
@@ -7,83 +7,81 @@ use crate::dealer::{self, Dealer};
 
 /// The name of the level whose requests never wait.
 pub const EXEMPT: &str = "exempt";
-/// The name of the level for requests that belong to no other.
+/// The name of the level for requests that match no other schema.
 pub const CATCH_ALL: &str = "catch-all";
 
-/// The part of the nominal limit that one request may take at most.
+/// Maximum fraction of the nominal limit for one request.
 const SEATS_MAX_FRACTION: f64 = 0.15;
 
-/// A priority level as its object describes it.
+/// A PriorityLevelConfiguration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelSpec {
-    /// Its name.
     pub name: Str,
-    /// Its unique identifier, empty if it is only imagined.
+    /// Empty for a substituted mandatory level.
     pub uid: Str,
-    /// Its part of the server, in relation to that of the others.
+    /// nominalConcurrencyShares.
     pub shares: u32,
-    /// How much of its seats it lends to others.
+    /// The percentage of the seats that can be lent.
     pub lendable_percent: u32,
-    /// How much more than its seats it may borrow; anything if absent.
+    /// The percentage of the seats that can be borrowed in addition; unlimited if `None`.
     pub borrowing_percent: Option<u32>,
-    /// What becomes of a request that finds no seat.
+    /// The handling of requests without a seat.
     pub discipline: Discipline,
 }
 
-/// What becomes of a request that finds no seat.
+/// The handling of requests without a seat.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Discipline {
-    /// There is always a seat.
+    /// Requests execute without a limit.
     Exempt,
-    /// It is sent away.
+    /// Requests are rejected.
     Reject,
-    /// It waits in a queue.
+    /// Requests wait in a queue.
     Queue(Queuing),
 }
 
 /// The queues of a level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queuing {
-    /// Which queues a flow gets.
+    /// Selects the queues of a flow.
     pub dealer: Dealer,
-    /// How many queues there are.
+    /// The number of queues.
     pub queues: u32,
-    /// How many of them a flow gets.
+    /// The number of queues per flow.
     pub hand_size: u32,
-    /// How many requests a queue holds.
+    /// The maximum requests per queue.
     pub length_max: u32,
 }
 
-/// Why a level is passed over.
+/// A priority level is invalid and ignored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The type and the part that belongs to it do not fit.
+    /// `type` does not match the `limited` or `exempt` field.
     #[error("broken union structure at the top, for {0}")]
     Union(&'static str),
-    /// Exactly the level named exempt is exempt.
+    /// Only the level named `exempt` may have the type Exempt.
     #[error("non-alignment between name and type")]
     Name,
-    /// The response's type and its queuing part do not fit.
+    /// The limit response's type does not match its `queuing` field.
     #[error("broken union structure for limit response")]
     Response,
-    /// The queues cannot be dealt.
     #[error("the QueueSetConfig implies an invalid shuffle sharding config (DesiredNumQueues is deckSize)")]
     Dealer(#[from] dealer::Error),
 }
 
-/// The seats of a level, as its shares and percentages make them of the whole.
+/// The seats of a level, computed from shares and percentages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Its part by its shares.
+    /// The seats by shares.
     pub nominal: u32,
-    /// What remains when all it lends is lent.
+    /// The seats if all lendable seats are lent.
     pub lower: u32,
-    /// What it has when it borrowed all it may.
+    /// The seats if all borrowable seats are borrowed.
     pub upper: u32,
 }
 
 impl LevelSpec {
-    /// Reads a PriorityLevelConfiguration object.
+    /// Parses a PriorityLevelConfiguration object.
     pub fn from_object(object: &Value) -> Result<Self, Error> {
         let meta = Meta::of(object);
         let spec = object.get("spec").unwrap_or(&Value::Null);
@@ -104,7 +102,7 @@ impl LevelSpec {
         Ok(Self {
             name: meta.name().into(),
             uid: meta.uid().into(),
-            // What the API defaults: thirty shares for a limited level, none for the exempt one.
+            // API defaults: 30 shares for a limited level, 0 for the exempt one.
             shares: number("nominalConcurrencyShares").map_or(if exempt.is_some() { 0 } else { 30 }, unsigned),
             lendable_percent: number("lendablePercent").map_or(0, unsigned).min(100),
             borrowing_percent: number("borrowingLimitPercent").map(unsigned),
@@ -112,7 +110,7 @@ impl LevelSpec {
         })
     }
 
-    /// The seats of this level on a server with `total` of them, of which this level has `shares` of `shares_sum` parts.
+    /// Returns the limits of this level on a server with `total` seats and `shares_sum` shares.
     pub fn limits(&self, total: u32, shares_sum: f64) -> Limits {
         let part = f64::from(total) * f64::from(self.shares) / shares_sum;
         let nominal = if part.is_finite() { part.ceil() as u32 } else { 0 };
@@ -124,7 +122,7 @@ impl LevelSpec {
         }
     }
 
-    /// How many seats one request may take at a level with so many nominal seats; the estimators' own limit if absent.
+    /// Returns the maximum seats of one request for a nominal limit; `None` for the estimators' own limit.
     pub fn seats_max(&self, nominal: u32) -> Option<u32> {
         let Discipline::Queue(queuing) = self.discipline else { return None };
         let part = (f64::from(nominal) * SEATS_MAX_FRACTION).ceil() as u32;
@@ -140,7 +138,7 @@ fn response(limited: &Value) -> Result<Discipline, Error> {
     }
     let Some(queuing) = queuing else { return Ok(Discipline::Reject) };
     let number = |field: &str, default: i64| queuing.get(field).and_then(Value::as_int).unwrap_or(default);
-    // The numbers are those that the API defaults.
+    // API defaults.
     let (queues, hand_size, length_max) = (number("queues", 64), number("handSize", 8), number("queueLengthLimit", 50));
     let unsigned = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
     if queues <= 0 {
@@ -162,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_whose_parts_contradict_each_other_is_passed_over() {
+    fn a_contradictory_level_is_ignored() {
         let check = |name: &str, spec: Value, expect: Error| {
             let object = value!({"metadata": {"name": name}, "spec": spec});
             assert_eq!(LevelSpec::from_object(&object).unwrap_err(), expect);
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_follow_from_shares_and_percentages() {
+    fn limits_are_computed_from_shares_and_percentages() {
         let limited = value!({
             "nominalConcurrencyShares": 40, "lendablePercent": 25, "borrowingLimitPercent": 50,
             "limitResponse": {"type": "Reject"},

@@ -1,12 +1,12 @@
-//! API priority and fairness: which requests run, which wait, which are sent away, and for how long.
+//! API priority and fairness: admission, queuing and rejection of requests.
 //!
-//! A request is classified by the first [`rules::FlowSchema`] that matches it, which names a priority level. A level has a
-//! number of seats; a request takes some of them while it runs. What finds no seat waits in one of the queues that its flow
-//! was dealt, and the queues are served so that each flow gets its share ([`queues`]). Every ten seconds levels lend seats to
-//! each other by what they needed ([`allocation`]).
+//! A request is classified by the first matching [`rules::FlowSchema`], which names a priority level. A level has a
+//! number of seats, and a request takes some of them while it executes. A request without a seat waits in one of the
+//! queues dealt to its flow. The queues are served fairly ([`queues`]). Every ten seconds levels lend seats to each
+//! other by demand ([`allocation`]).
 //!
-//! [`FlowControl`] is a step machine: it is told what happens and when, and answers with what to do. Nothing here
-//! reads a clock, and nothing waits.
+//! [`FlowControl`] is a state machine: the caller reports events with their time and gets the resulting decisions. No
+//! code in this crate reads a clock or waits.
 
 pub mod allocation;
 pub mod bootstrap;

@@ -1,4 +1,4 @@
-//! What flow control counts, under the names that upstream's series have.
+//! Flow control metrics, with upstream's names.
 
 use std::time::Duration;
 
@@ -6,28 +6,27 @@ use machinery::Str;
 
 use crate::queues::{Phase, Record};
 
-/// The upper bounds of wait and execution times, in seconds.
+/// Bucket bounds of wait and execution times, in seconds.
 const SECONDS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
-/// The upper bounds of queue lengths.
+/// Bucket bounds of queue lengths.
 const LENGTHS: [f64; 8] = [0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0];
-/// The upper bounds of estimated seats.
+/// Bucket bounds of estimated seats.
 const SEATS: [f64; 6] = [1.0, 2.0, 4.0, 10.0, 50.0, 100.0];
 
-/// Why a request was sent away: the `reason` of `rejected_requests_total`.
+/// The `reason` label of `rejected_requests_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// Its queue was full.
+    /// The queue was full.
     QueueFull,
-    /// All seats were taken, and its level has no queues.
+    /// All seats were taken, and the level has no queues.
     ConcurrencyLimit,
-    /// It waited too long.
+    /// The request waited too long.
     TimeOut,
-    /// Its client left.
+    /// The client disconnected.
     Cancelled,
 }
 
 impl Reason {
-    /// The label's value.
     pub const fn label(self) -> &'static str {
         match self {
             Self::QueueFull => "queue-full",
@@ -40,14 +39,14 @@ impl Reason {
     const ALL: [Self; 4] = [Self::QueueFull, Self::ConcurrencyLimit, Self::TimeOut, Self::Cancelled];
 }
 
-/// How many values fell under each bound.
+/// A histogram with fixed bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram<const N: usize> {
     bounds: &'static [f64; N],
     counts: [u64; N],
-    /// How many values there were.
+    /// The number of values.
     pub count: u64,
-    /// What they add up to.
+    /// The sum of the values.
     pub sum: f64,
 }
 
@@ -56,7 +55,6 @@ impl<const N: usize> Histogram<N> {
         Self { bounds, counts: [0; N], count: 0, sum: 0.0 }
     }
 
-    /// Takes a value in.
     pub fn observe(&mut self, value: f64) {
         if let Some(at) = self.bounds.iter().position(|bound| value <= *bound) {
             self.counts[at] += 1;
@@ -65,7 +63,7 @@ impl<const N: usize> Histogram<N> {
         self.sum += value;
     }
 
-    /// Each bound with how many values did not exceed it, as Prometheus wants it.
+    /// Returns each bound with the cumulative count, as Prometheus requires.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut below = 0;
         self.bounds.iter().zip(self.counts).map(move |(bound, count)| {
@@ -75,7 +73,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// What is counted for a flow schema at a priority level.
+/// The metrics of a flow schema at a priority level.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// The label `priority_level`.
@@ -100,36 +98,36 @@ pub struct Series {
     pub estimated_seats: Histogram<6>,
 }
 
-/// What is measured of a priority level, each field under the series of its name: `apiserver_flowcontrol_<field>`.
+/// The metrics of a priority level. Each field is the series `apiserver_flowcontrol_<field>`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LevelSeries {
     /// The label `priority_level`.
     pub priority_level: Str,
-    /// Its part by its shares.
+    /// The seats by shares.
     pub nominal_limit_seats: u32,
-    /// What remains when all it lends is lent.
+    /// The seats if all lendable seats are lent.
     pub lower_limit_seats: u32,
-    /// What it has when it borrowed all it may.
+    /// The seats if all borrowable seats are borrowed.
     pub upper_limit_seats: u32,
-    /// What it has now.
+    /// The current seats.
     pub current_limit_seats: u32,
-    /// The peak of demand in the last period.
+    /// The peak demand in the last period.
     pub demand_seats_high_watermark: f64,
-    /// The mean of demand in the last period.
+    /// The mean demand in the last period.
     pub demand_seats_average: f64,
-    /// The deviation of demand in the last period.
+    /// The standard deviation of the demand in the last period.
     pub demand_seats_stdev: f64,
-    /// The demand that is expected.
+    /// The smoothed demand.
     pub demand_seats_smoothed: f64,
-    /// What it would like to have.
+    /// The target of the last allocation.
     pub target_seats: f64,
     /// The progress of virtual time.
     pub current_r: f64,
-    /// How often the next request was too wide for the seats that were free.
+    /// The number of times that the next request was too wide for the free seats.
     pub request_dispatch_no_accommodation_total: u64,
 }
 
-/// Everything that is measured, at one moment.
+/// All metrics at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// By priority level.
@@ -156,11 +154,8 @@ pub struct ByKind {
 /// One value of a counter or gauge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The name of the series.
     pub name: &'static str,
-    /// Its labels.
     pub labels: Vec<(&'static str, Str)>,
-    /// Its value.
     pub value: f64,
 }
 
@@ -227,7 +222,7 @@ impl ByKind {
 }
 
 impl Snapshot {
-    /// Counts a request that is there now.
+    /// Counts an existing request.
     pub(crate) fn holds(&mut self, record: &Record) {
         self.series[record.tag.series as usize].holds(record);
         match record.phase {
@@ -237,7 +232,7 @@ impl Snapshot {
         }
     }
 
-    /// The counters and gauges; the histograms are in [`Snapshot::series`].
+    /// Returns the counters and gauges. The histograms are in [`Snapshot::series`].
     pub fn samples(&self) -> Vec<Sample> {
         let mut samples = vec![Sample {
             name: "apiserver_flowcontrol_seat_fair_frac",
@@ -304,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_add_up_and_what_is_beyond_the_last_is_counted_too() {
+    fn buckets_are_cumulative_and_include_values_above_the_last_bound() {
         let mut histogram = Histogram::new(&SEATS);
         for seats in [1.0, 2.0, 3.0, 1000.0] {
             histogram.observe(seats);

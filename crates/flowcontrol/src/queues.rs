@@ -1,17 +1,17 @@
 //! Fair queuing of one priority level: seats, queues, and virtual time.
 //!
-//! All queues with something to do progress at the same rate: `progress` is the work that one of them has been given since
-//! the start. A queue's `next_dispatch` is where on that scale its next request would begin; the queue whose next
-//! request would end first goes first. When a request ends, its queue is charged what it really took instead of what
-//! was guessed.
+//! All active queues progress at the same rate. `progress` is the work (seat-seconds) that one active queue has
+//! received since the start. A queue's `next_dispatch` is the virtual start time of its next request. The queue whose
+//! next request would finish first is served first. When a request finishes, its queue is charged the actual service
+//! time instead of the estimate.
 //!
 //! ```text
-//!            ┌── no seat, queue full ──> sent away
-//!  arrive ───┼── no seat ──> waiting ──> running ──> lingering ──> gone
-//!            └── seat free ────────────────┘ └── no consequences ───┘
+//!            ┌── no seat, queue full ──> rejected
+//!  arrive ───┼── no seat ──> waiting ──> running ──> lingering ──> done
+//!            └── seat free ────────────────┘ └── no extra latency ──┘
 //! ```
 //!
-//! Only queues that have something are kept, so that the number of queues costs nothing.
+//! Only non-empty queues are stored, so the configured number of queues costs nothing.
 
 mod queue;
 mod slots;
@@ -28,10 +28,10 @@ use crate::demand::Integrator;
 use crate::level::{Discipline, Queuing};
 use crate::{Moment, Work};
 
-/// What a request is guessed to take.
+/// Estimated service time of a request.
 const SERVICE_NANOS: i128 = 3_000_000;
 
-/// Seats times nanoseconds. Wide enough that it never wraps.
+/// Seats times nanoseconds, in a type wide enough to never overflow.
 pub type SeatTime = i128;
 
 /// The requests of one priority level.
@@ -40,11 +40,11 @@ pub struct Queues {
     discipline: Discipline,
     limit: u32,
     slots: Slots,
-    /// Queues that have a request waiting, running or lingering.
+    /// Queues with a waiting, running or lingering request.
     queues: BTreeMap<u32, Queue>,
-    /// Queues that have a request waiting, by where that request would end.
+    /// Queues with a waiting request, by the virtual finish time of that request.
     ready: BTreeSet<(SeatTime, u32)>,
-    /// Requests that were answered and keep their seats until then.
+    /// Finished requests that keep their seats until the given time.
     lingering: BTreeSet<(Moment, u32)>,
     progress: SeatTime,
     at: Moment,
@@ -54,40 +54,37 @@ pub struct Queues {
     active_queues: u32,
     queued_seats_in_use: u32,
     counts: Counts,
-    /// The seats that are wanted, over time.
+    /// The demanded seats over time.
     pub demand: Integrator,
 }
 
-/// How many requests and seats there are.
+/// The numbers of requests and seats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that wait.
     pub waiting: u32,
-    /// The seats they wait for.
+    /// The seats of waiting requests.
     pub seats_waiting: u32,
-    /// Requests that run.
     pub executing: u32,
-    /// The seats that running and lingering requests take.
+    /// The seats of running and lingering requests.
     pub seats_in_use: u32,
-    /// How often the next request could not go because it is too wide for the seats that were free.
+    /// The number of times that the next request was too wide for the free seats.
     pub unaccommodated: u64,
 }
 
-/// What became of a request that arrived.
+/// The outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It runs.
+    /// The request runs in this slot.
     Executes(u32),
-    /// It waits in a queue that is now so long.
+    /// The request waits in this slot. The second number is the length of its queue.
     Waits(u32, u32),
-    /// It is sent away: all seats are taken, and there are no queues.
+    /// The request is rejected: all seats are taken, and there are no queues.
     NoSeat,
-    /// It is sent away: its queue is full.
+    /// The request is rejected: its queue is full.
     QueueFull,
 }
 
 impl Queues {
-    /// No requests yet.
     pub fn new(discipline: Discipline, limit: u32, now: Moment) -> Self {
         Self {
             discipline,
@@ -107,57 +104,55 @@ impl Queues {
         }
     }
 
-    /// How many requests and seats there are.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The seats that may be in use.
+    /// Returns the maximum seats in use.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// The work that one busy queue has been given since the start, in seats times seconds.
+    /// Returns the progress of virtual time in seat-seconds.
     pub fn progress_seat_seconds(&self) -> f64 {
         self.progress as f64 / 1e9
     }
 
-    /// Whether nothing waits and nothing runs.
+    /// Whether there are no waiting, running or lingering requests.
     pub const fn is_idle(&self) -> bool {
         self.counts.waiting == 0 && self.counts.executing == 0 && self.counts.seats_in_use == 0
     }
 
-    /// The longest queue.
+    /// Returns the length of the longest queue.
     pub fn length_max(&self) -> usize {
         self.queues.values().map(|queue| queue.waiting.len()).max().unwrap_or(0)
     }
 
-    /// What is known of a request.
+    /// Returns the request in a slot, if the serial matches.
     pub fn record(&self, slot: u32, serial: u64) -> Option<&Record> {
         self.slots.get(slot, serial)
     }
 
-    /// All requests.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         self.slots.iter()
     }
 
-    /// The request in a slot that some step gave.
+    /// Returns the request in a slot that an earlier step returned.
     pub(crate) fn at(&self, slot: u32) -> &Record {
         self.slots.at(slot)
     }
 
-    /// Counts requests elsewhere than before.
+    /// Changes the metrics series of all requests.
     pub(crate) fn renumber_series(&mut self, moved: impl Fn(u32) -> u32) {
         self.slots.iter_mut().for_each(|record| record.tag.series = moved(record.tag.series));
     }
 
-    /// When the next lingering request gives its seats back.
+    /// Returns the time at which the next lingering request releases its seats.
     pub fn wake_at(&self) -> Option<Moment> {
         self.lingering.first().map(|(at, _)| *at)
     }
 
-    /// Sets what happens without a seat and how many seats there are; gives the requests that may run now.
+    /// Sets queuing and the seat limit. Returns the requests that may now run.
     pub fn configure(&mut self, discipline: Discipline, limit: u32, now: Moment) -> Vec<u32> {
         self.sync(now);
         self.discipline = discipline;
@@ -165,8 +160,8 @@ impl Queues {
         self.dispatch_all(now)
     }
 
-    /// A request arrives. Gives what becomes of it, and the requests that may run now besides: where two would end at the same
-    /// virtual time, that it runs can change whose turn is next.
+    /// Handles an arrival. Returns its outcome, and other requests that may now run: if two requests have the same
+    /// virtual finish time, the arrival can change which one is next.
     pub fn arrive(&mut self, tag: Tag, work: Work, hash: u64, now: Moment) -> (Start, Vec<u32>) {
         self.sync(now);
         let record = Record { tag, work, queue: None, arrived: now, started: now, phase: Phase::Running };
@@ -180,7 +175,7 @@ impl Queues {
         }
     }
 
-    /// A running request was answered; gives the requests that may run now.
+    /// Handles the completion of a running request. Returns the requests that may now run.
     pub fn finish(&mut self, slot: u32, serial: u64, now: Moment) -> Vec<u32> {
         if self.slots.get(slot, serial).is_none_or(|record| record.phase != Phase::Running) {
             return Vec::new();
@@ -205,7 +200,7 @@ impl Queues {
         self.dispatch_all(now)
     }
 
-    /// A waiting request leaves; gives the requests that may run now, or nothing if it does not wait.
+    /// Removes a waiting request. Returns the requests that may now run, or `None` if the request is not waiting.
     pub fn leave(&mut self, slot: u32, serial: u64, now: Moment) -> Option<Vec<u32>> {
         let record = self.slots.get(slot, serial).filter(|record| record.phase == Phase::Waiting)?;
         let (queue, width) = (record.queue.expect("who waits is in a queue"), record.work.width());
@@ -218,7 +213,7 @@ impl Queues {
         Some(self.dispatch_all(now))
     }
 
-    /// Takes back the seats of requests whose consequences have been dealt with; gives the requests that may run now.
+    /// Releases the seats of lingering requests that are due. Returns the requests that may now run.
     pub fn wake(&mut self, now: Moment) -> Vec<u32> {
         if self.wake_at().is_none_or(|at| at > now) {
             return Vec::new();
@@ -234,7 +229,7 @@ impl Queues {
     fn arrive_at_queue(&mut self, record: Record, queuing: Queuing, hash: u64, now: Moment) -> (Start, Vec<u32>) {
         let index = self.shard(queuing, hash);
         let width = record.work.width();
-        // Nobody waits, so that this request would be chosen: it need not go through its queue.
+        // No request waits, so this one would be selected: it skips the queue.
         if self.counts.waiting == 0 && self.counts.seats_in_use < self.limit && self.fits(width) {
             let work = self.reshape(record.work);
             let progress = self.progress;
@@ -249,7 +244,8 @@ impl Queues {
             let slot = self.slots.insert(Record { queue: Some(index), work, ..record });
             return (Start::Executes(slot), Vec::new());
         }
-        // DEVIATION: a full queue takes no more; upstream's grows without end behind a request too wide for the free seats.
+        // DEVIATION: a full queue rejects requests; upstream's queue grows without a bound behind a request too wide
+        // for the free seats.
         let length = self.queues.get(&index).map_or(0, |queue| queue.waiting.len());
         if length >= queuing.length_max as usize {
             return (Start::QueueFull, Vec::new());
@@ -273,8 +269,8 @@ impl Queues {
         }
     }
 
-    /// Of the queues that the flow was dealt, the one with the least work waiting. Looking from a different one each
-    /// time keeps flows whose hands overlap from favouring the same queue.
+    /// Returns the queue with the least waiting work of the flow's hand. Starting at a different card each time keeps
+    /// flows with overlapping hands from favouring the same queue.
     fn shard(&mut self, queuing: Queuing, hash: u64) -> u32 {
         let hand = queuing.dealer.deal(hash);
         let cards = hand.cards();
@@ -282,7 +278,7 @@ impl Queues {
         self.enqueues += 1;
         let visited = cards[offset..].iter().chain(&cards[..offset]);
         let waiting = |index: &&u32| self.queues.get(*index).map_or(0, |queue| queue.waiting_work);
-        // Nobody waits anywhere: the first is as good as any.
+        // All queues are empty: any of them is equally good.
         if self.counts.waiting == 0 {
             return cards[offset];
         }
@@ -297,8 +293,8 @@ impl Queues {
         dispatched
     }
 
-    /// Lets the request run that would end first in virtual time, if there are seats for it. Of several the one whose
-    /// queue follows the queue served last.
+    /// Starts the request with the earliest virtual finish time if it fits. Ties go to the queue that follows the one
+    /// served last.
     fn dispatch(&mut self, now: Moment) -> Option<u32> {
         if self.counts.seats_in_use >= self.limit {
             return None;
@@ -333,7 +329,7 @@ impl Queues {
         self.note_demand(now);
     }
 
-    /// Gives back the seats of a request that is over.
+    /// Releases the seats of a finished request.
     fn release(&mut self, slot: u32, now: Moment) {
         let record = self.slots.remove(slot);
         let width = record.work.width();
@@ -345,7 +341,7 @@ impl Queues {
         self.note_demand(now);
     }
 
-    /// Whether there are seats for a request. One that is wider than all seats goes when nothing else runs.
+    /// Whether there are seats for a request. A request wider than the limit runs when no other request runs.
     const fn fits(&self, width: u32) -> bool {
         if width > self.limit {
             self.counts.executing == 0
@@ -354,7 +350,7 @@ impl Queues {
         }
     }
 
-    /// Work whose consequences need more seats than there are takes fewer of them for longer.
+    /// Caps final_seats at the limit and extends additional_latency so that seat-seconds stay equal.
     fn reshape(&self, work: Work) -> Work {
         if work.final_seats <= self.limit || self.limit == 0 {
             return work;
@@ -364,7 +360,7 @@ impl Queues {
         Work { final_seats: self.limit, additional_latency, ..work }
     }
 
-    /// Moves virtual time on, by what happened since it was last moved. Comes before any change.
+    /// Advances virtual time to `now`. Must be called before any change.
     fn sync(&mut self, now: Moment) {
         let elapsed = now.since(self.at).as_nanos() as SeatTime;
         self.at = self.at.max(now);
@@ -374,7 +370,7 @@ impl Queues {
         }
     }
 
-    /// Changes a queue, and keeps what is derived from it.
+    /// Changes a queue and updates the data derived from it.
     fn change(&mut self, index: u32, change: impl FnOnce(&mut Queue)) {
         let queue = self.queues.entry(index).or_default();
         let (end_before, active_before) = (queue.end(), queue.is_active());
@@ -400,7 +396,7 @@ impl Queues {
     }
 }
 
-/// What a request is guessed to be in all, before it has run.
+/// Returns the estimated total work of a request.
 fn total_work(work: Work) -> SeatTime {
     let lingering = work.additional_latency.as_nanos() as SeatTime;
     SeatTime::from(work.initial_seats) * SERVICE_NANOS + SeatTime::from(work.final_seats) * lingering

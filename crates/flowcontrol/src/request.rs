@@ -1,40 +1,35 @@
-//! What flow control needs to know of a request.
+//! The attributes of a request for flow control.
 
 use machinery::Str;
 
-/// A request as a flow schema sees it.
+/// The attributes that flow schemas match.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest<'a> {
-    /// The name of who asks.
+    /// The user name of the requester.
     pub user: &'a str,
-    /// The groups of who asks.
+    /// The groups of the requester.
     pub groups: &'a [Str],
-    /// The API verb, or the HTTP method in lower case for a path.
+    /// The API verb, or the HTTP method in lower case for a non-resource path.
     pub verb: &'a str,
-    /// What it is about.
     pub target: Target<'a>,
 }
 
-/// What a request is about.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
-    /// An API resource; an empty string is the core group, no subresource, no namespace.
+    /// An API resource. Empty strings mean the core group, no subresource, no namespace.
     Resource {
-        /// Its API group.
         group: &'a str,
-        /// Its plural name.
+        /// The plural name.
         resource: &'a str,
-        /// The part of it that is meant.
         subresource: &'a str,
-        /// The namespace.
         namespace: &'a str,
     },
-    /// A path that is no resource, such as `/healthz`.
+    /// A non-resource path, such as `/healthz`.
     Path(&'a str),
 }
 
 impl<'a> Digest<'a> {
-    /// The namespace, empty where there is none.
+    /// Returns the namespace, empty for none.
     pub const fn namespace(&self) -> &'a str {
         match self.target {
             Target::Resource { namespace, .. } => namespace,
@@ -42,7 +37,7 @@ impl<'a> Digest<'a> {
         }
     }
 
-    /// Whether the verb changes something.
+    /// Whether the verb is not get, list or watch.
     pub fn is_mutating(&self) -> bool {
         !matches!(self.verb, "get" | "list" | "watch")
     }

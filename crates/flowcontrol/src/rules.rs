@@ -1,37 +1,36 @@
-//! Flow schemas: which requests belong to which priority level, and which of them are one flow.
+//! Flow schemas: classification of requests into priority levels and flows.
 //!
-//! A schema is read once from its object; matching walks borrowed strings and allocates nothing.
+//! A schema is parsed once. Matching compares borrowed strings and does not allocate.
 
 use machinery::meta::Meta;
 use machinery::{Str, Value};
 
 use crate::request::{Digest, Target};
 
-/// The matching precedence of a schema that does not say: upstream's default.
+/// Upstream's default of matchingPrecedence.
 const PRECEDENCE_DEFAULT: i64 = 1000;
 
-/// One flow schema, ready to match.
+/// A parsed FlowSchema.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSchema {
-    /// Its name.
     pub name: Str,
-    /// Its unique identifier, empty if it is only imagined.
+    /// Empty for a substituted mandatory schema.
     pub uid: Str,
-    /// The priority level it leads to.
+    /// The priority level of its requests.
     pub level: Str,
-    /// Of several that match, the one with the lowest number counts.
+    /// The matching schema with the lowest number is used.
     pub precedence: i64,
-    /// What makes two of its requests parts of different flows.
+    /// The attribute that separates flows.
     pub distinguisher: Option<Distinguisher>,
     rules: Vec<Rule>,
 }
 
-/// What makes two requests of one schema parts of different flows.
+/// The attribute that separates the flows of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinguisher {
-    /// Each user is a flow.
+    /// One flow per user.
     ByUser,
-    /// Each namespace is a flow.
+    /// One flow per namespace.
     ByNamespace,
 }
 
@@ -72,7 +71,7 @@ enum Names {
 }
 
 impl FlowSchema {
-    /// Reads a FlowSchema object. What is absent or malformed matches nothing, since validation has refused it.
+    /// Parses a FlowSchema object. Absent or malformed parts match nothing; validation has rejected them.
     pub fn from_object(object: &Value) -> Self {
         let meta = Meta::of(object);
         let spec = object.get("spec").unwrap_or(&Value::Null);
@@ -90,12 +89,11 @@ impl FlowSchema {
         }
     }
 
-    /// Whether the request belongs to this schema.
     pub fn matches(&self, digest: &Digest<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(digest))
     }
 
-    /// What tells the flows of this schema apart.
+    /// Returns the flow distinguisher of a request.
     pub fn distinguish<'a>(&self, digest: &Digest<'a>) -> &'a str {
         match self.distinguisher {
             Some(Distinguisher::ByUser) => digest.user,
@@ -104,7 +102,7 @@ impl FlowSchema {
         }
     }
 
-    /// Where this schema stands among others.
+    /// Returns the sort key: precedence, then name.
     pub(crate) fn order(&self) -> (i64, &str) {
         (self.precedence, &self.name)
     }
@@ -185,7 +183,7 @@ impl PathRule {
     }
 }
 
-/// `/a` matches `/a` and what is below it, `/a/*` only what is below it, `*` everything.
+/// Whether a path rule matches: `/a` matches `/a` and everything below, `/a/*` only what is below, `*` everything.
 fn path_matches(rule: &str, path: &str) -> bool {
     if rule == "*" || rule == path {
         return true;
@@ -208,7 +206,7 @@ impl Names {
         }
     }
 
-    /// Whether `resource/subresource` is in the list.
+    /// Whether the list contains `resource/subresource`.
     fn has_part(&self, resource: &str, subresource: &str) -> bool {
         if subresource.is_empty() {
             return self.has(resource);
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_rule_asks_for_verb_group_resource_and_place() {
+    fn a_resource_rule_matches_verb_group_resource_and_namespace() {
         let check = |rule: Value, verb: &str, target: Target<'_>, expect: bool| {
             let subjects = value!([{"kind": "Group", "group": {"name": "*"}}]);
             let rule = value!({"subjects": subjects, "resourceRules": [rule]});
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_rule_includes_what_is_below() {
+    fn a_path_rule_matches_paths_below() {
         let check =
             |rule: &str, path: &str, expect: bool| assert_eq!(path_matches(rule, path), expect, "{rule} {path}");
         check("/healthz", "/healthz", true);

@@ -1,103 +1,96 @@
-//! How much work a request is expected to be: the seats it takes, and for how long it keeps some after its answer.
+//! Work estimation: the seats of a request, and the time it keeps seats after its response.
 
 use std::time::Duration;
 
-/// A request takes at least one seat.
+/// Minimum seats of a request.
 const SEATS_MIN: u32 = 1;
-/// A write takes at most ten seats.
+/// Maximum seats of a write.
 const SEATS_MAX: u32 = 10;
-/// A list takes at most a hundred seats.
+/// Maximum seats of a list.
 const LIST_SEATS_MAX: u32 = 100;
-/// A list takes a seat for each hundred kilobytes that it holds in memory at once.
+/// Bytes held in memory at a time per seat of a list.
 const BYTES_PER_SEAT: u64 = 100_000;
-/// A list from the cache is streamed, and holds no more than this at once.
+/// Maximum bytes that a list from the cache holds at a time, because it is streamed.
 const CACHED_BYTES_MAX: u64 = 1_000_000;
-/// What an object may weigh at most, which is assumed where nobody knows.
+/// Maximum size of an object, assumed if the size is unknown.
 const OBJECT_BYTES_MAX: u64 = 1_500_000;
 /// More objects than any server holds.
 const MANY_OBJECTS: u64 = 1_000_000_000;
-/// A write takes a seat for each ten watchers that must be told of it.
+/// Watchers of an event per seat of a write.
 const WATCHERS_PER_SEAT: u32 = 10;
-/// How long it takes to tell them.
+/// Estimated time to send an event to the watchers of one seat.
 const EVENT_DURATION: Duration = Duration::from_millis(5);
 
-/// The seats that a request takes.
+/// The seats of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// While it runs.
+    /// Seats while the request executes.
     pub initial_seats: u32,
-    /// After it was answered, while its consequences are dealt with.
+    /// Seats after the response, while watch events are sent.
     pub final_seats: u32,
-    /// How long that takes.
+    /// The duration of the final seats.
     pub additional_latency: Duration,
 }
 
-/// What is known of a request before it runs.
+/// The known properties of a request before it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimate {
-    /// An ordinary request: one seat.
+    /// An ordinary request with one seat.
     One,
     /// A list, or a watch that starts with a list.
     List(List),
-    /// A write of which so many watchers will be told. A write that makes no event, such as a request for a service account
-    /// token, is [`Estimate::One`].
+    /// A write that causes watch events. A write without events, such as a TokenRequest, is [`Estimate::One`].
     Write {
         /// The number of watchers.
         watchers: u32,
     },
 }
 
-/// What is known of a list before it is made.
+/// The known properties of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List {
-    /// What is stored of its kind.
+    /// The stored objects of its kind.
     pub stored: Stored,
-    /// How many objects the client asked for at once.
+    /// The requested page size.
     pub limit: Option<u64>,
-    /// Where it is read from.
     pub source: Source,
-    /// What the client asked to leave out.
     pub selection: Selection,
 }
 
-/// What is stored of a kind.
+/// The stored objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// So many objects of that size.
+    /// Number and size are known.
     Known {
-        /// How many.
         objects: u64,
-        /// What one weighs on average; zero if nobody measured.
+        /// The average size; zero if it was not measured.
         average_bytes: u64,
     },
-    /// It was known and the count is too old.
+    /// The count is outdated.
     Stale,
-    /// Nobody counts this kind, for example because another server serves it.
+    /// The kind is not counted, for example because it is served by an aggregated server.
     Unknown,
 }
 
-/// Where a list is read from.
+/// The source of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The watch cache.
     Cache,
-    /// The store.
     Store,
 }
 
-/// What a list leaves out.
+/// The selection of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Nothing.
     All,
-    /// What labels or fields do not match.
+    /// Objects that match a label or field selector.
     Selected,
-    /// All but the one object of a name.
+    /// One object by name.
     One,
 }
 
 impl Estimate {
-    /// The work at a level that gives one request at most `seats_max` seats.
+    /// Returns the work at a level with at most `seats_max` seats per request.
     pub fn work(&self, seats_max: Option<u32>) -> Work {
         match self {
             Self::One => Work::seats(SEATS_MIN),
@@ -108,12 +101,12 @@ impl Estimate {
 }
 
 impl Work {
-    /// Work that takes so many seats and ends with its answer.
+    /// Returns work with these seats and without additional latency.
     pub const fn seats(seats: u32) -> Self {
         Self { initial_seats: seats, final_seats: 0, additional_latency: Duration::ZERO }
     }
 
-    /// The most seats that it takes at a time, which are reserved for it all the time.
+    /// Returns the maximum of initial and final seats, which is reserved for the entire time.
     pub const fn width(&self) -> u32 {
         if self.initial_seats > self.final_seats { self.initial_seats } else { self.final_seats }
     }
@@ -140,7 +133,8 @@ impl List {
     }
 }
 
-/// Few watchers cost nothing; of many, the work is kept and stretched where it would take too many seats at once.
+/// Returns the work of a write. With few watchers it is one seat. If the seats are limited, the latency is extended so
+/// that the total work is kept.
 fn write(watchers: u32, seats_max: u32) -> Work {
     if watchers < WATCHERS_PER_SEAT {
         return Work::seats(SEATS_MIN);
@@ -150,11 +144,11 @@ fn write(watchers: u32, seats_max: u32) -> Work {
     Work { initial_seats: SEATS_MIN, final_seats, additional_latency: EVENT_DURATION * wanted / final_seats }
 }
 
-/// Where a list with these options is read from: only an exact or a continued one needs the store.
+/// Returns the source of a list with these options: only exact and continued lists need the store.
 pub fn list_source(resource_version: &str, version_match: &str, limit: u64, continue_token: &str) -> Source {
     let exact = match version_match {
         "NotOlderThan" => false,
-        // Without a match, a limit makes any version but the empty one and zero exact.
+        // Without resourceVersionMatch, a limit makes every version except "" and "0" exact.
         "" => limit > 0 && !matches!(resource_version, "" | "0"),
         _ => true,
     };
@@ -166,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_takes_seats_by_what_it_holds_in_memory() {
+    fn list_seats_depend_on_the_bytes_in_memory() {
         let known = Stored::Known { objects: 1000, average_bytes: 10_000 };
         let check = |stored, limit, source, selection, expect: u32| {
             let list = Estimate::List(List { stored, limit, source, selection });
@@ -188,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_keeps_seats_while_many_watchers_are_told() {
+    fn a_write_with_many_watchers_keeps_seats_after_the_response() {
         let check = |watchers, seats_max, final_seats, millis: u64| {
             let work = Estimate::Write { watchers }.work(seats_max);
             let latency = Duration::from_millis(millis);

@@ -1,4 +1,4 @@
-//! One write to the API, as a value: what, to which object, under which conditions.
+//! API writes as values: the verb, the object, and the preconditions.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,192 +8,168 @@ use machinery::{Key, Resource, Str, Value};
 
 use crate::Errand;
 
-/// One write to the API.
+/// One API write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Makes an object. That it exists already is a reason to look again: a name that follows from what was observed makes sure
-    /// that nothing is made twice.
+    /// Creates an object. AlreadyExists is a reason to observe again: names derived from the observation guarantee that
+    /// no object is created twice.
     Create {
-        /// The kind.
         resource: Resource,
-        /// The object. Its namespace and its name, or `generateName`, are in its metadata.
+        /// The object. Its metadata has the namespace and the name or `generateName`.
         object: Value,
-        /// What people are told of it.
+        /// The events of the outcome.
         told: Option<Box<Told>>,
     },
-    /// Replaces an object, status excepted. The `uid` and `resourceVersion` of what was observed are in its metadata.
+    /// Replaces an object, except its status. The metadata has the observed `uid` and `resourceVersion`.
     Update {
-        /// The kind.
         resource: Resource,
-        /// The object.
         object: Value,
-        /// What people are told of it.
+        /// The events of the outcome.
         told: Option<Box<Told>>,
     },
-    /// Replaces the status of an object. The `uid` and `resourceVersion` of what was observed are in its metadata.
+    /// Replaces the status of an object. The metadata has the observed `uid` and `resourceVersion`.
     UpdateStatus {
-        /// The kind.
         resource: Resource,
         /// The object with its new status.
         object: Value,
     },
-    /// Changes an object.
+    /// Patches an object.
     Patch {
-        /// The kind.
         resource: Resource,
-        /// Which one.
         key: Key,
         /// `status` and the like; empty for the object itself.
         subresource: &'static str,
-        /// Only if it is still this one.
         only_if: Preconditions,
-        /// The change.
         patch: Patch,
     },
-    /// Sets the fields that the controller owns and no others, by server-side apply.
+    /// Sets the controller's fields by server-side apply.
     Apply {
-        /// The kind.
         resource: Resource,
         /// `status` and the like; empty for the object itself.
         subresource: &'static str,
-        /// The fields, with `apiVersion`, `kind` and metadata that names the object.
+        /// The fields, with `apiVersion`, `kind` and the object's name in the metadata.
         object: Value,
     },
     /// Posts to a subresource of an object, such as `binding` and `eviction`.
     Post {
-        /// The kind.
         resource: Resource,
-        /// Which one.
         key: Key,
-        /// The subresource.
+        /// The subresource, such as `binding`.
         subresource: &'static str,
-        /// What is posted.
         body: Value,
     },
-    /// Deletes an object. That it is gone already is success.
+    /// Deletes an object. NotFound counts as success.
     Delete {
-        /// The kind.
         resource: Resource,
-        /// Which one.
         key: Key,
-        /// Only if it is still this one.
         only_if: Preconditions,
-        /// What becomes of the objects it owns; the kind's choice if absent.
+        /// The propagation policy; the kind's default if `None`.
         propagation: Option<Propagation>,
-        /// How long it may take to stop; its own choice if absent.
+        /// The grace period; the object's default if `None`.
         grace_seconds: Option<u32>,
-        /// What people are told of it.
+        /// The events of the outcome.
         told: Option<Box<Told>>,
     },
     /// Deletes all objects of a kind in a namespace.
     DeleteAll {
-        /// The kind.
         resource: Resource,
-        /// The namespace.
+        /// The namespace whose objects are deleted.
         namespace: Str,
     },
-    /// Replaces a subresource of an object other than its status, such as `finalize` and `approval`. The `uid` and
-    /// `resourceVersion` of what was observed are in its metadata.
+    /// Replaces a subresource other than the status, such as `finalize` and `approval`. The metadata has the observed
+    /// `uid` and `resourceVersion`.
     UpdatePart {
-        /// The kind.
         resource: Resource,
-        /// The subresource.
+        /// The subresource, such as `approval`.
         subresource: &'static str,
-        /// The object.
         object: Value,
     },
-    /// Takes place once an errand is done.
+    /// Performs a side effect, then an action.
     After {
-        /// What is done before.
+        /// The side effect, which must succeed first.
         errand: Errand,
-        /// Where in the object that is written goes what came of the errand; nowhere if empty.
+        /// The path in the written object for the result of the side effect; empty for none.
         into: &'static [&'static str],
-        /// What takes place then.
         then: Box<Action>,
     },
-    /// Tells people that something happened. Told at most once, and losing it harms nothing.
+    /// Emits an event. Events are sent at most once, and a lost event is harmless.
     Event {
-        /// What it happened to.
+        /// The object of the event.
         regarding: Regarding,
-        /// Whether it is as it should be.
         kind: EventType,
-        /// A word for machines: `SuccessfulCreate`.
+        /// The machine-readable reason, such as `SuccessfulCreate`.
         reason: &'static str,
-        /// A sentence for people.
         message: String,
     },
 }
 
-/// What people are told of an action, depending on how it went.
+/// The events of an action, depending on its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// What it concerns.
+    /// The object of the event.
     pub regarding: Regarding,
-    /// The word for machines if it succeeds: `SuccessfulCreate`.
+    /// The reason of a success, such as `SuccessfulCreate`.
     pub done_reason: &'static str,
-    /// The sentence for people if it succeeds.
+    /// The message of a success.
     pub done_message: String,
-    /// If a failure is told as well: the word for machines, `FailedCreate`, and what comes before the server's words, `Error creating`.
+    /// If failures are reported: the reason, such as `FailedCreate`, and the prefix of the server's message, such as
+    /// `Error creating`.
     pub failed: Option<(&'static str, Cow<'static, str>)>,
 }
 
-/// What must be true of an object for an action to take place.
+/// The preconditions of an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
-    /// It is this very object.
+    /// The object has this UID.
     pub uid: Option<Str>,
-    /// It has not changed since.
+    /// The object is unchanged since this version.
     pub resource_version: Option<Str>,
 }
 
-/// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
-    /// A tree in which `null` removes.
+    /// JSON merge patch, in which `null` removes.
     Merge(Value),
-    /// A merge that knows which lists are sets and maps.
+    /// Strategic merge patch, which merges lists by their merge keys.
     Strategic(Value),
 }
 
-/// What becomes of the objects that a deleted object owns.
+/// The handling of dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They stay and lose their owner.
+    /// Dependents are kept without the owner reference.
     Orphan,
-    /// They are deleted after it.
+    /// Dependents are deleted after the owner.
     Background,
-    /// They are deleted before it.
+    /// Dependents are deleted before the owner.
     Foreground,
 }
 
-/// Whether what happened is as it should be.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// It is.
     Normal,
-    /// Someone may want to look.
+    /// An operator may need to act.
     Warning,
 }
 
-/// The object that an event is about.
+/// The object of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Regarding {
-    /// `apps/v1`.
+    /// Such as `apps/v1`.
     pub api_version: Str,
-    /// `ReplicaSet`.
+    /// Such as `ReplicaSet`.
     pub kind: Str,
-    /// Which one.
     pub key: Key,
-    /// Which one of that name.
     pub uid: Str,
-    /// The version of it that was observed.
+    /// The observed version.
     pub resource_version: Str,
-    /// The part of it, such as `spec.containers{web}`; empty for all of it.
+    /// The part of the object, such as `spec.containers{web}`; empty for the entire object.
     pub field_path: Str,
 }
 
 impl Action {
-    /// Deletes an object that was observed, if it is still the same.
+    /// Deletes an observed object, with its UID as precondition.
     pub fn delete(resource: &Resource, object: &Value) -> Self {
         Self::Delete {
             resource: resource.clone(),
@@ -205,7 +181,7 @@ impl Action {
         }
     }
 
-    /// What it writes, as a controller declares it: `pods`, `replicasets.apps/status`.
+    /// Returns the written resource as declared by controllers: `pods`, `replicasets.apps/status`.
     pub fn writes(&self) -> String {
         let sub = |resource: &Resource, subresource: &str| {
             if subresource.is_empty() { resource.to_string() } else { format!("{resource}/{subresource}") }
@@ -225,7 +201,7 @@ impl Action {
         }
     }
 
-    /// The same, with a value in the object that is written. Objects that are not there are made on the way.
+    /// Returns the action with a value set in the written object. Missing intermediate objects are created.
     #[must_use]
     pub fn with(mut self, path: &[&str], value: Value) -> Self {
         let object = match &mut self {
@@ -254,19 +230,19 @@ impl Action {
 }
 
 impl Preconditions {
-    /// The object is the one observed, whatever changed in it.
+    /// Requires the UID of the observed object.
     pub fn same(object: &Value) -> Self {
         Self { uid: Some(Meta::of(object).uid().into()), resource_version: None }
     }
 
-    /// The object is as it was observed.
+    /// Requires UID and resourceVersion of the observed object.
     pub fn unchanged(object: &Value) -> Self {
         Self { resource_version: Some(Meta::of(object).resource_version().into()), ..Self::same(object) }
     }
 }
 
 impl Patch {
-    /// The change as it goes to the server.
+    /// Returns the patch document.
     pub const fn value(&self) -> &Value {
         match self {
             Self::Merge(value) | Self::Strategic(value) => value,
@@ -275,7 +251,7 @@ impl Patch {
 }
 
 impl Regarding {
-    /// A whole object.
+    /// Refers to an entire object.
     pub fn object(object: &Value) -> Self {
         let meta = Meta::of(object);
         let text = |field| Str::from(object.str_at(&[field]).unwrap_or_default());
@@ -290,7 +266,7 @@ impl Regarding {
     }
 }
 
-/// One stable line: the log entry, the debug output and the expectation of tests.
+/// Formats one stable line for logs, debug output and test expectations.
 impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -320,7 +296,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// The key, with a star where the server makes up the rest of the name.
+/// Formats the key, with `*` for a generated name suffix.
 fn shown(object: &Value) -> String {
     let key = Key::of(object);
     if key.name.is_empty() {
@@ -338,7 +314,7 @@ mod tests {
     use crate::kinds;
 
     #[test]
-    fn an_action_reads_as_one_line() {
+    fn an_action_is_formatted_as_one_line() {
         let check = |action: &Action, line: &str| assert_eq!(action.to_string(), line);
         let pod = value!({"metadata": {"namespace": "a", "generateName": "web-", "uid": "u", "resourceVersion": "7"}});
         check(&Action::Create { resource: kinds::PODS.clone(), object: pod, told: None }, "create pods a/web-*");
@@ -366,6 +342,6 @@ mod tests {
             into: &[],
             then: Box::new(Action::delete(&kinds::REPLICA_SETS, &set)),
         };
-        check(&after, "remove folder /data/x, then delete replicasets.apps a/web");
+        check(&after, "remove directory /data/x, then delete replicasets.apps a/web");
     }
 }

@@ -1,4 +1,4 @@
-//! What a controller sees: the objects of the kinds it declared, as they were at one moment each.
+//! Controller cache view: snapshots of the declared kinds.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -11,12 +11,12 @@ use machinery::{Key, Resource, Str, Value};
 
 use crate::config::Configs;
 
-/// The objects of a kind, found by key, by namespace and by the indexes of [`index_by`].
+/// The objects of a kind, with lookup by key, by namespace and by the indexes of [`index_by`].
 pub type Objects = Collection<Value>;
 
-/// The kinds that a controller may read. A snapshot of each is taken when it is first looked at, and kept.
+/// The kinds that a controller may read. A snapshot of each kind is taken at its first use and kept.
 pub struct Cache<'s> {
-    /// A handful, of which most views read one or two: a view is made for every change.
+    /// A short list. Most views read one or two kinds, and a view is created for every change.
     kinds: Vec<(&'static str, OnceCell<Shown>)>,
     snapshot: Box<dyn Fn(&str) -> Shown + 's>,
     refusal: Option<Refusal>,
@@ -25,33 +25,31 @@ pub struct Cache<'s> {
     memory: Option<Value>,
 }
 
-/// The objects of a kind as a cache has them.
+/// A snapshot of a kind.
 pub struct Shown {
-    /// The objects.
     pub objects: Objects,
-    /// The version of the store up to which they are true; 0 if the server's versions are not numbers.
+    /// The store revision of the snapshot; 0 if the server's versions are not numbers.
     pub revision: u64,
 }
 
-/// Something to ask the server for that no cache holds.
+/// A request to the API server for data that is not cached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
-    /// The kind.
     pub resource: Resource,
-    /// Which one; all of the namespace if it has no name.
+    /// The object; all objects of the namespace if the name is empty.
     pub key: Key,
     /// `scale` and the like; empty for the object itself.
     pub subresource: Str,
-    /// Only what has such labels; a list is what comes back, also if there is a name. Not a list if absent.
+    /// The label selector of a list request, also if there is a name. `None` requests a single object.
     pub labels: Option<String>,
-    /// What is posted where asking is a request that the server answers and forgets, such as a `SubjectAccessReview`.
+    /// The body of a POST request whose object is not stored, such as a `SubjectAccessReview`.
     pub body: Option<Value>,
-    /// The version of the store that the answer must show at least. Nothing is asked if the cache of the kind gets there in a moment.
+    /// The minimum store revision of the response. No request is sent if the kind's cache reaches it shortly.
     pub as_of: Option<u64>,
 }
 
 impl Ask {
-    /// All objects of a kind in a namespace; of all namespaces if that is empty.
+    /// Requests all objects of a kind in a namespace; in all namespaces if it is empty.
     pub fn all(resource: &Resource, namespace: &str) -> Self {
         Self {
             resource: resource.clone(),
@@ -63,7 +61,7 @@ impl Ask {
         }
     }
 
-    /// The same, as it was when this version of `object` was written, or later.
+    /// Requires a response at least as new as this version of `object`.
     #[must_use]
     pub fn since(self, object: &Value) -> Self {
         Self { as_of: Some(version(object)), ..self }
@@ -79,51 +77,48 @@ impl fmt::Display for Ask {
     }
 }
 
-/// What the server said to an [`Ask`]: an object, or a list as an object with `items`, or why there is none.
+/// The response to an [`Ask`]: an object, an object with `items` for a list, or an error message.
 pub type Answer = Result<Value, String>;
 
-/// What the server said, by what it was asked.
+/// Responses by request.
 #[derive(Clone, Debug, Default)]
 pub struct Answers(BTreeMap<String, Answer>);
 
 impl Answers {
-    /// Takes in an answer.
     pub fn insert(&mut self, ask: &Ask, answer: Answer) {
         self.0.insert(ask.to_string(), answer);
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing was asked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The answer to an ask; `None` if it was not asked yet.
+    /// Returns the response to a request; `None` if it was not sent yet.
     pub fn of(&self, ask: &Ask) -> Option<&Answer> {
         self.0.get(&ask.to_string())
     }
 }
 
-/// How the server refused an action of the last plan for the same key. Known to the process that was refused, and only until a
-/// plan for the key is carried out whole.
+/// The rejection of an action of the last plan for the same key. Kept in memory until a plan for the key is executed
+/// completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What was to be written: `pods`, `replicasets.apps/status`.
+    /// The written resource: `pods`, `replicasets.apps/status`.
     pub writes: String,
-    /// Whether it was to be created.
+    /// Whether the action was a creation.
     pub create: bool,
-    /// The server's word for machines: `Forbidden`.
+    /// The reason in the server's Status, such as `Forbidden`.
     pub reason: String,
-    /// The server's words for people.
+    /// The message in the server's Status.
     pub message: String,
 }
 
 impl<'s> Cache<'s> {
-    /// A view of these kinds, of which `snapshot` gives the objects.
+    /// Returns a view of these kinds. `snapshot` returns the objects of a kind.
     pub fn new(kinds: &[&'static str], snapshot: impl Fn(&str) -> Shown + 's) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, OnceCell::new())).collect();
         Self {
@@ -136,51 +131,51 @@ impl<'s> Cache<'s> {
         }
     }
 
-    /// The same view, with how the last plan was refused.
+    /// Adds the rejection of the last plan.
     #[must_use]
     pub fn refused(self, refusal: Option<Refusal>) -> Self {
         Self { refusal, ..self }
     }
 
-    /// The same view, with what controllers were told at start.
+    /// Adds the controllers' configurations.
     #[must_use]
     pub fn configured(self, configs: Configs) -> Self {
         Self { configs, ..self }
     }
 
-    /// The same view, with what the server said to [`crate::Controller::asks`].
+    /// Adds the responses to [`crate::Controller::asks`].
     #[must_use]
     pub fn answered(self, answers: Answers) -> Self {
         Self { answers, ..self }
     }
 
-    /// What the server said when it was asked; `None` if it was not asked yet.
+    /// Returns the response to a request; `None` if it was not sent yet.
     pub fn answer(&self, ask: &Ask) -> Option<&Answer> {
         self.answers.of(ask)
     }
 
-    /// The same view, with what the last plan for the key wanted to be reminded of.
+    /// Adds the memory of the last plan for the key.
     #[must_use]
     pub fn reminded(self, memory: Option<Value>) -> Self {
         Self { memory, ..self }
     }
 
-    /// What the last plan for the key wanted to be reminded of. Lost with the process.
+    /// Returns [`crate::Plan::remember`] of the last plan for the key. Lost when the process exits.
     pub const fn memory(&self) -> Option<&Value> {
         self.memory.as_ref()
     }
 
-    /// What the controller was told at start, if anything.
+    /// Returns the controller's configuration.
     pub fn config<T: Any>(&self) -> Option<&T> {
         self.configs.of()
     }
 
-    /// How the server refused an action of the last plan for the key that is observed.
+    /// Returns the rejection of an action of the last plan for the observed key.
     pub const fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_ref()
     }
 
-    /// All objects of a kind.
+    /// Returns all objects of a kind.
     ///
     /// # Panics
     /// If the controller does not declare that it reads the kind.
@@ -188,8 +183,9 @@ impl<'s> Cache<'s> {
         &self.shown(kind).objects
     }
 
-    /// Whether a kind is shown as it was when this version of `object` was written, or later: then nothing is missing that was written
-    /// before it or together with it. Each kind has a watch of its own, and any of them may be late. True if versions do not compare.
+    /// Whether the kind's snapshot is at least as new as this version of `object`, so that it contains all writes
+    /// before it or in the same transaction. Each kind has a separate watch, and any of them may lag. Returns `true` if
+    /// versions are not comparable.
     ///
     /// # Panics
     /// If the controller does not declare that it reads the kind.
@@ -205,38 +201,37 @@ impl<'s> Cache<'s> {
         cell.get_or_init(|| (self.snapshot)(kind))
     }
 
-    /// One object.
     pub fn get(&self, kind: &str, key: &Key) -> Option<&Value> {
         self.of(kind).get(key)
     }
 
-    /// The objects of a kind in a namespace, in the order of their names.
+    /// Returns the objects of a kind in a namespace, sorted by name.
     pub fn in_namespace<'a>(&'a self, kind: &str, namespace: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).in_namespace(namespace).map(|entry| &entry.value)
     }
 
-    /// The objects of a kind that the object with this identifier controls.
+    /// Returns the objects of a kind that are controlled by the object with this UID.
     pub fn controlled_by<'a>(&'a self, kind: &str, uid: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("controller", uid).map(|entry| &entry.value)
     }
 
-    /// The objects of a kind in a namespace that nothing controls.
+    /// Returns the objects of a kind in a namespace without a controller.
     pub fn orphans<'a>(&'a self, kind: &str, namespace: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("controller", &orphans_of(namespace)).map(|entry| &entry.value)
     }
 
-    /// The objects of a kind that the object with this identifier is an owner of.
+    /// Returns the objects of a kind that are owned by the object with this UID.
     pub fn owned_by<'a>(&'a self, kind: &str, uid: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("owner", uid).map(|entry| &entry.value)
     }
 
-    /// The objects of a kind, usually pods, that are on a node.
+    /// Returns the objects of a kind, usually pods, on a node.
     pub fn on_node<'a>(&'a self, kind: &str, node: &str) -> impl Iterator<Item = &'a Value> + use<'a, 's> {
         self.of(kind).by("node", node).map(|entry| &entry.value)
     }
 }
 
-/// The indexes that every kind has.
+/// Returns the indexes of every kind.
 pub fn index_by() -> Vec<IndexBy<Value>> {
     let controller = |key: &Key, object: &Value| {
         let found = Meta::of(object).controller();
@@ -251,12 +246,12 @@ pub fn index_by() -> Vec<IndexBy<Value>> {
     vec![IndexBy::new("controller", controller), IndexBy::new("owner", owner), IndexBy::new("node", node)]
 }
 
-/// The version of an object; 0 if it is not a number.
+/// Returns the resourceVersion of an object; 0 if it is not a number.
 fn version(object: &Value) -> u64 {
     Meta::of(object).resource_version().parse().unwrap_or(0)
 }
 
-/// Under what the `controller` index has the objects of a namespace that nothing controls. No identifier has a slash.
+/// Returns the key of the `controller` index for objects without a controller in a namespace. No UID contains a slash.
 pub fn orphans_of(namespace: &str) -> Str {
     format!("/{namespace}").into()
 }
@@ -284,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_found_by_controller_owner_node_and_by_having_none() {
+    fn objects_are_indexed_by_controller_owner_and_node() {
         let cache = Cache::new(&["pods"], |_| pods());
         assert_eq!(names(cache.controlled_by("pods", "u")), ["x"]);
         assert_eq!(names(cache.orphans("pods", "a")), ["y", "z"]);
@@ -294,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_held_against_the_version_of_an_object_if_they_compare() {
+    fn snapshots_are_compared_with_the_version_of_an_object() {
         let check = |revision: u64, version: &str, expect: bool| {
             let cache = Cache::new(&["pods"], |_| Shown { revision, ..pods() });
             let object = value!({"metadata": {"resourceVersion": version}});
@@ -309,7 +304,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "secrets is read but not declared")]
-    fn what_is_not_declared_cannot_be_read() {
+    fn undeclared_kinds_cannot_be_read() {
         Cache::new(&["pods"], |_| pods()).of("secrets");
     }
 }

@@ -1,4 +1,4 @@
-//! What controllers are told at start: a value for each controller that has something to be told, found by its type.
+//! Controller configurations, one value per type.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 pub struct Configs(Arc<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl Configs {
-    /// These, and one more; it takes the place of one of the same type.
+    /// Adds a configuration and replaces one of the same type.
     #[must_use]
     pub fn with<T: Any + Send + Sync>(mut self, config: T) -> Self {
         Arc::make_mut(&mut self.0).insert(TypeId::of::<T>(), Arc::new(config));
         self
     }
 
-    /// The configuration of a type, if there is one.
+    /// Returns the configuration of a type.
     pub fn of<T: Any>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_is_found_by_its_type_and_the_last_one_counts() {
+    fn a_configuration_is_found_by_type_and_the_last_one_is_used() {
         let configs = Configs::default().with(7u8).with("text").with(8u8);
         assert_eq!((configs.of::<u8>(), configs.of::<&str>(), configs.of::<u16>()), (Some(&8), Some(&"text"), None));
     }

@@ -1,37 +1,37 @@
-//! What a plan wants done that is no write to the API: decided as a value, done by whoever the driver was given.
+//! Side effects of a plan that are not API writes: decided as values, performed by an implementation of [`Errands`].
 
 use std::fmt;
 
 use machinery::Value;
 use machinery::time::Duration;
 
-/// Something that is done before a write.
+/// A side effect that is performed before a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// A certificate is signed; what comes of it is the certificate in base64 of PEM.
+    /// Signs a certificate. The result is the PEM certificate in base64.
     Sign(Order),
-    /// A folder of the machine is made, unless it is there.
+    /// Creates a directory of the node, if it does not exist.
     MakeFolder(String),
-    /// A folder of the machine goes with everything in it, unless it is gone.
+    /// Removes a directory of the node with its contents, if it exists.
     RemoveFolder(String),
 }
 
-/// A certificate that is to be signed. That it may be is decided.
+/// A certificate to be signed. The decision to sign is already made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Whose authority signs: `kubernetes.io/kubelet-serving`.
+    /// The signer, whose CA signs: `kubernetes.io/kubelet-serving`.
     pub signer: String,
-    /// What was asked for, in DER.
+    /// The certificate request in DER.
     pub request: Vec<u8>,
-    /// What it is for, in the words of the API: `client auth`.
+    /// The usages as in the API: `client auth`.
     pub usages: Vec<String>,
-    /// How long it lasts; less if the authority ends before.
+    /// The lifetime; shorter if the CA expires before.
     pub life: Duration,
 }
 
-/// Runs errands. Each may be run again after it was cut short.
+/// Performs side effects. Each must be repeatable after an interruption.
 pub trait Errands: Send + Sync {
-    /// Runs one, and gives what came of it, or why nothing did.
+    /// Performs one side effect and returns its result or an error message.
     fn run(&self, errand: &Errand) -> Result<Value, String>;
 }
 
@@ -39,8 +39,8 @@ impl fmt::Display for Errand {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sign(order) => write!(out, "sign as {} for {}", order.signer, order.usages.join(", ")),
-            Self::MakeFolder(path) => write!(out, "make folder {path}"),
-            Self::RemoveFolder(path) => write!(out, "remove folder {path}"),
+            Self::MakeFolder(path) => write!(out, "create directory {path}"),
+            Self::RemoveFolder(path) => write!(out, "remove directory {path}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the kinds are found that controllers look at and write, by the names that rules of access use.
+//! The resources that controllers read and write, with their names in RBAC rules.
 
 use machinery::Resource;
 
@@ -9,7 +9,6 @@ macro_rules! kinds {
             pub static $name: Resource = Resource::$scope($group, $version, $plural, $kind);
         )*
 
-        /// All of them.
         pub static ALL: &[&Resource] = &[$(&$name),*];
     };
 }
@@ -68,7 +67,7 @@ kinds! {
     VOLUME_ATTACHMENTS = cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
 }
 
-/// The kind that is called so: `pods`, `deployments.apps`.
+/// Returns the resource with a name such as `pods` or `deployments.apps`.
 pub fn by_name(name: &str) -> Option<&'static Resource> {
     let (plural, group) = name.split_once('.').unwrap_or((name, ""));
     ALL.iter().find(|have| have.plural == plural && have.group == group).copied()
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_found_by_its_name_and_known_to_the_catalogue() {
+    fn every_kind_is_found_by_name_and_in_the_catalogue() {
         for kind in ALL {
             assert!(std::ptr::eq(by_name(&kind.to_string()).unwrap(), *kind), "{kind}");
             assert!(api::catalogue::schema(&kind.group_version_kind()).is_some(), "{kind}");

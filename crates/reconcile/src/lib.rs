@@ -1,4 +1,4 @@
-//! What a controller is: it observes objects in a cache and decides on a plan; it does nothing itself.
+//! The controller interface: a controller observes cached objects and decides on a plan, without side effects.
 //!
 //! ```text
 //!   cache ──observe──> observed ──plan──> Plan { actions, wake_at, waiting } ──> executed by the driver
@@ -6,9 +6,9 @@
 //!     └──────────────────────────── the next observation is the report ───────────────────┘
 //! ```
 //!
-//! The laws of a plan: it is one safe step, right whatever becomes of its other actions; preconditions travel with each action;
-//! time is an argument and waking a result; a status is written only if it differs; an empty plan that is not done says
-//! why. [`testing`] checks them over any world.
+//! Properties of a plan: it is one safe step, correct whatever happens to its other actions. Preconditions are part of
+//! each action. Time is an argument and waking is a result. A status is written only if it differs. An empty plan that
+//! is not done has a reason. [`testing`] checks these properties in generated clusters.
 
 mod action;
 mod cache;
@@ -28,41 +28,42 @@ pub use config::Configs;
 pub use errand::{Errand, Errands, Order};
 pub use plan::Plan;
 
-/// A control loop of Kubernetes: what it looks at, and what it decides.
+/// A Kubernetes controller: the kinds it reads and writes, and its decisions.
 pub trait Controller: 'static {
-    /// Everything the decision may depend on, and nothing else.
+    /// All inputs of the decision.
     type Observed<'a>;
 
-    /// Its name, as flags, logs and field managers have it.
+    /// The name in flags, logs and field managers.
     const NAME: &'static str;
-    /// The kinds it may look at: `pods`, `replicasets.apps`. The first is what its keys are of.
+    /// The kinds it may read: `pods`, `replicasets.apps`. Keys usually refer to the first.
     const READS: &'static [&'static str];
     /// The kinds and subresources it may write: `pods`, `replicasets.apps/status`; `*` for objects of every kind.
     const WRITES: &'static [&'static str];
 
-    /// Which keys an object of a kind in `READS` concerns. Asked about an object as it was and as it is, whenever it changed.
+    /// Adds the keys that an object of a kind in `READS` concerns. Called with the old and the new state after each
+    /// change.
     fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>);
 
-    /// Whether a change of an object of a kind in `READS` can make a difference at all. Nodes say every few seconds that they are
-    /// well: whoever looks at all pods for a node does not want to hear of that.
+    /// Whether a change of an object of a kind in `READS` is relevant. For example, a controller that reads all pods of
+    /// a node should ignore the node's heartbeats.
     fn matters(_kind: &str, _old: &Value, _new: &Value) -> bool {
         true
     }
 
-    /// What to ask the server for before deciding, where what counts has no watch, such as metrics. Called again with the answers
-    /// until nothing new is asked for.
+    /// Returns requests for data without a watch, such as metrics, that the decision needs. Called again with the
+    /// responses until it returns no new request.
     fn asks(_cache: &Cache, _key: &Key, _now: Time) -> Vec<Ask> {
         Vec::new()
     }
 
-    /// What there is to decide on for a key; `None` if there is nothing.
+    /// Returns the inputs for a key; `None` if there is nothing to decide.
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Self::Observed<'a>>;
 
-    /// The whole of the controller's judgement: no I/O, no clock, no randomness.
+    /// Decides on a plan, without I/O, clock or randomness.
     fn plan(observed: &Self::Observed<'_>, now: Time) -> Plan;
 }
 
-/// Observes and plans in one go; nothing to decide is an empty plan.
+/// Observes and plans. Returns an empty plan if there is nothing to decide.
 pub fn decide<C: Controller>(cache: &Cache, key: &Key, now: Time) -> Plan {
     C::observe(cache, key).map(|observed| C::plan(&observed, now)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a controller decided: actions to take, when to look again, and what it waits for.
+//! Plans: the actions, the wake-up time and the reason for waiting.
 
 use std::fmt;
 
@@ -10,45 +10,43 @@ use crate::Action;
 /// One safe step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// What to do. Each is right whatever becomes of the others; they are begun in this order.
+    /// The actions, started in this order. Each is correct whatever happens to the others.
     pub actions: Vec<Action>,
-    /// Look again at this time even if nothing changes.
+    /// Reconcile again at this time even without changes.
     pub wake_at: Option<Time>,
-    /// Why there is nothing to do although not all is as it should be.
+    /// The reason why there is no action although the desired state is not reached.
     pub waiting: Option<String>,
-    /// What the next look at the same key is reminded of, if all actions took place; if not it is reminded of what this one was. Lost with
-    /// the process: nothing may depend on it but how soon things happen.
+    /// The memory for the next plan of the same key, stored if all actions succeed; otherwise the previous memory is
+    /// kept. Lost when the process exits, so it may only affect timing.
     pub remember: Option<Value>,
 }
 
 impl Plan {
-    /// A plan of one action.
     pub fn of(action: Action) -> Self {
         Self { actions: vec![action], ..Self::default() }
     }
 
-    /// Nothing to do now, because of this.
+    /// Returns a plan without actions that waits for this reason.
     pub fn waiting(why: impl Into<String>) -> Self {
         Self { waiting: Some(why.into()), ..Self::default() }
     }
 
-    /// Adds an action.
     pub fn push(&mut self, action: Action) {
         self.actions.push(action);
     }
 
-    /// Looks again at `time` at the latest.
+    /// Reconciles again at `time` at the latest.
     pub fn wake(&mut self, time: Time) {
         self.wake_at = Some(self.wake_at.map_or(time, |have| have.min(time)));
     }
 
-    /// Nothing to do, nothing to wait for.
+    /// Whether there is no action, no wake-up and no reason for waiting.
     pub fn is_done(&self) -> bool {
         self.actions.is_empty() && self.wake_at.is_none() && self.waiting.is_none()
     }
 }
 
-/// One line an action, then what is waited for.
+/// Formats one line per action, then the reason for waiting.
 impl fmt::Display for Plan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for action in &self.actions {

@@ -1,4 +1,4 @@
-//! A small API server as a model, and the laws that every controller obeys in any world.
+//! Test support: a model of the API server, and the properties that every controller must have.
 
 mod laws;
 mod world;

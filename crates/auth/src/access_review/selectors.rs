@@ -1,10 +1,10 @@
-//! The selectors in a review: either as clients write them, or as requirements that a newer client may know more of.
+//! Selectors of an access review: raw strings, or lists of requirements.
 
 use machinery::field::{Error, Errors};
 use machinery::{Path, Str, Value, fields, labels, names};
 
-/// What is wrong with the selectors of a review. An operator that is not known is not wrong: leaving its requirement
-/// out of the question asks for more than the client wants, which is the safe side.
+/// Validates the selectors of a review. An unknown operator is valid: omitting its requirement requests broader access
+/// than the client needs, which is safe.
 pub fn validate(resource: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_one(resource, "fieldSelector", path, errors, |requirement, at, errors| {
         if requirement.str_at(&["key"]).unwrap_or_default().is_empty() {
@@ -22,7 +22,7 @@ pub fn validate(resource: &Value, path: &Path<'_>, errors: &mut Errors) {
     });
 }
 
-/// The requirements of both selectors as far as they can be read; `ignored` learns what could not.
+/// Parses the requirements of both selectors. Adds an entry to `ignored` for those that cannot be interpreted.
 pub fn read(resource: &Value, ignored: &mut Vec<&'static str>) -> (Vec<fields::Requirement>, Vec<labels::Requirement>) {
     let (of_fields, all_fields) = resource.get("fieldSelector").map(read_fields).unwrap_or((Vec::new(), true));
     match (all_fields, of_fields.is_empty()) {
@@ -75,7 +75,7 @@ fn validate_one(
     }
 }
 
-/// The requirements, and whether they are all.
+/// Returns the requirements, and whether all could be interpreted.
 fn read_fields(selector: &Value) -> (Vec<fields::Requirement>, bool) {
     let list = requirements(selector);
     if list.is_empty() {
@@ -99,7 +99,7 @@ fn read_field(requirement: &Value) -> Option<fields::Requirement> {
     Some(fields::Requirement { field: requirement.str_at(&["key"])?.to_owned(), operator, value: value.into() })
 }
 
-/// The requirements, and whether they are all.
+/// Returns the requirements, and whether all could be interpreted.
 fn read_labels(selector: &Value) -> (Vec<labels::Requirement>, bool) {
     let list = requirements(selector);
     if list.is_empty() {

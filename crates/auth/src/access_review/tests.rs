@@ -1,4 +1,4 @@
-//! Reviews in, questions out, and answers back.
+//! Tests of access reviews: parsing, validation, status and webhook reviews.
 
 use machinery::value;
 
@@ -14,7 +14,7 @@ fn said(kind: Kind, review: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_review_is_a_question_of_its_subject() {
+fn a_review_becomes_the_attributes_of_its_subject() {
     let spec = value!({
         "user": "jane", "groups": ["a"], "uid": "u", "extra": {"k": ["v"]},
         "resourceAttributes": {"namespace": "ns", "verb": "get", "resource": "pods", "subresource": "log", "name": "x", "group": "g"},
@@ -41,7 +41,7 @@ fn a_review_is_a_question_of_its_subject() {
 }
 
 #[test]
-fn what_is_wrong_with_a_review_is_told() {
+fn invalid_reviews_are_rejected_with_upstreams_messages() {
     let check = |kind, review: Value, expect: &[&str]| assert_eq!(said(kind, &review), expect);
     let neither = "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
     let nobody = "spec.user: Invalid value: \"\": at least one of user or group must be specified";
@@ -72,7 +72,7 @@ fn what_is_wrong_with_a_review_is_told() {
 }
 
 #[test]
-fn selectors_are_checked_but_unknown_operators_pass() {
+fn selectors_are_validated_and_unknown_operators_accepted() {
     let check = |selectors: Value, expect: &[&str]| {
         let expect: Vec<_> = expect.iter().map(|error| format!("spec.resourceAttributes.{error}")).collect();
         assert_eq!(said(Kind::SelfSubject, &value!({"spec": {"resourceAttributes": selectors}})), expect);
@@ -99,7 +99,7 @@ fn selectors_are_checked_but_unknown_operators_pass() {
 }
 
 #[test]
-fn what_cannot_be_read_of_a_selector_is_left_out_and_told() {
+fn uninterpretable_requirements_are_omitted_and_reported() {
     let check = |field: Value, label: Value, fields: &str, labels: &str, ignored: &[&str]| {
         let review = value!({"spec": {"resourceAttributes": {"fieldSelector": field, "labelSelector": label}}});
         let read = read(Kind::SelfSubject, &review, &me()).unwrap();
@@ -139,7 +139,7 @@ fn what_cannot_be_read_of_a_selector_is_left_out_and_told() {
 }
 
 #[test]
-fn the_status_says_what_was_decided() {
+fn the_status_reports_the_decision() {
     let review = |ignored: &[&'static str]| {
         let question = Question { user: me(), verb: "get".into(), about: About::Path("/".into()) };
         Review { question, ignored: ignored.to_vec() }
@@ -157,7 +157,7 @@ fn the_status_says_what_was_decided() {
 }
 
 #[test]
-fn a_request_reads_back_from_the_review_that_a_webhook_is_sent() {
+fn a_webhook_review_round_trips_the_attributes() {
     let spec = value!({
         "user": "jane", "groups": ["a"],
         "resourceAttributes": {
@@ -178,7 +178,7 @@ fn a_request_reads_back_from_the_review_that_a_webhook_is_sent() {
 }
 
 #[test]
-fn a_webhooks_answer_decides() {
+fn a_webhook_response_becomes_the_decision() {
     let check = |status: Value, expect: Result<Decision, webhook::Error>| {
         assert_eq!(webhook::decision(&value!({"kind": "SubjectAccessReview", "status": status})), expect);
     };

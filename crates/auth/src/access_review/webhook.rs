@@ -1,11 +1,11 @@
-//! Reviews as they go to an authorizer outside and come back.
+//! Authorization webhook: SubjectAccessReviews sent to the webhook, and its responses.
 
 use machinery::{Object, Str, Value, fields, labels, value};
 
 use crate::Decision;
 use crate::attributes::{Attributes, Resource, Target};
 
-/// The version of the review that an authorizer speaks.
+/// The SubjectAccessReview version of a webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// `authorization.k8s.io/v1`
@@ -15,29 +15,26 @@ pub enum Version {
     V1beta1,
 }
 
-/// What to decide if an authorizer outside cannot be asked, or says nonsense.
+/// The decision if a webhook fails or its response is invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// Others decide.
+    /// The next authorizer decides.
     #[default]
     NoOpinion,
-    /// Nobody may.
+    /// The request is denied.
     Deny,
 }
 
-/// Why an answer cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The answer is not a review.
     #[error("the webhook's answer is not a SubjectAccessReview")]
     Kind,
-    /// The answer allows and denies.
     #[error("webhook subject access review returned both allow and deny response")]
     Both,
 }
 
 impl FailurePolicy {
-    /// The decision when there is none.
+    /// Returns the decision for a failed webhook.
     pub const fn decision(self) -> Decision {
         match self {
             Self::NoOpinion => Decision::NoOpinion(String::new()),
@@ -46,7 +43,7 @@ impl FailurePolicy {
     }
 }
 
-/// The review that asks about a request.
+/// Returns the SubjectAccessReview for a request.
 pub fn request(attributes: &Attributes<'_>, version: Version) -> Value {
     let mut spec = spec(attributes);
     if version == Version::V1beta1 {
@@ -64,7 +61,7 @@ pub fn request(attributes: &Attributes<'_>, version: Version) -> Value {
     })
 }
 
-/// What the answer decides.
+/// Returns the decision in the response.
 pub fn decision(answer: &Value) -> Result<Decision, Error> {
     let status =
         answer.get("status").filter(|_| answer.str_at(&["kind"]) == Some("SubjectAccessReview")).ok_or(Error::Kind)?;
@@ -78,7 +75,7 @@ pub fn decision(answer: &Value) -> Result<Decision, Error> {
     }
 }
 
-/// A request as the specification of a review; what is empty is left out.
+/// Returns the review's spec for a request, without empty fields.
 fn spec(attributes: &Attributes<'_>) -> Value {
     let user = attributes.user;
     let mut spec = user.to_user_info().as_object().cloned().unwrap_or_default();
@@ -126,7 +123,8 @@ fn field_requirement(requirement: &fields::Requirement) -> Value {
     value!({"key": (requirement.field.as_str()), "operator": operator, "values": [(requirement.value.as_str())]})
 }
 
-/// Comparing numbers has no word in a review: without it the review asks for more, which is the safe side.
+/// Returns a requirement of a review. Reviews have no operators for numeric comparison. Omitting such a requirement
+/// requests broader access, which is safe.
 fn label_requirement(requirement: &labels::Requirement) -> Option<Value> {
     let operator = match requirement.operator() {
         labels::Operator::Equals | labels::Operator::DoubleEquals | labels::Operator::In => "In",
@@ -144,7 +142,7 @@ fn label_requirement(requirement: &labels::Requirement) -> Option<Value> {
     Some(Value::Object(out))
 }
 
-/// A request as conditions see it: everything is there, empty or not.
+/// Returns the input of CEL match conditions, which includes empty fields.
 pub fn condition_input(attributes: &Attributes<'_>) -> Value {
     let mut spec = spec(attributes).as_object().cloned().unwrap_or_default();
     for (key, empty) in [

@@ -1,53 +1,46 @@
-//! Attributes that own what they say: those of a review, or of a check that comes before the request itself.
+//! Owned authorization attributes, for reviews and for checks before the request itself.
 
 use machinery::{Str, fields, labels};
 
 use super::{Attributes, Resource, Target};
 use crate::User;
 
-/// What an authorizer is to be asked.
+/// An owned form of [`Attributes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Who asks.
+    /// The requester.
     pub user: User,
-    /// What they want to do.
     pub verb: Str,
-    /// What they want to do it to.
     pub about: About,
 }
 
-/// What a question is about.
+/// An owned form of [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
-    /// An API resource.
     Resource(OwnedResource),
-    /// A path that is no resource.
+    /// A non-resource path.
     Path(Str),
 }
 
-/// A [`Resource`] that owns its words.
+/// An owned form of [`Resource`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedResource {
-    /// Its API group, empty for the core group.
+    /// The API group, empty for the core group.
     pub group: Str,
-    /// The version of the group.
     pub version: Str,
-    /// Its plural name.
+    /// The plural name.
     pub resource: Str,
-    /// The part of it that is meant.
     pub subresource: Str,
-    /// The namespace, empty for all of them and for what has none.
+    /// The namespace, empty for all namespaces and for cluster-scoped resources.
     pub namespace: Str,
-    /// The one object that is meant.
+    /// The object name, empty for requests on collections.
     pub name: Str,
-    /// What the fields of the objects must be.
     pub field_selector: Vec<fields::Requirement>,
-    /// What the labels of the objects must be.
     pub label_selector: Vec<labels::Requirement>,
 }
 
 impl Question {
-    /// The question as authorizers take it.
+    /// Borrows the question as attributes.
     pub fn attributes(&self) -> Attributes<'_> {
         let target = match &self.about {
             About::Path(path) => Target::Path(path),

@@ -1,4 +1,4 @@
-//! Configurations that can and cannot be used.
+//! Tests of valid and invalid authorization configurations.
 
 use super::*;
 use crate::attributes::{Resource, Target};
@@ -26,7 +26,7 @@ fn webhook(lines: &str) -> Result<Webhook, String> {
 }
 
 #[test]
-fn authorizers_are_asked_in_the_order_of_the_file() {
+fn authorizers_keep_the_order_of_the_file() {
     let config = parse(&format!(
         "- {{type: Webhook, name: first}}\n- {{type: Node, name: node}}\n- {{type: RBAC, name: rbac}}\n- type: Webhook\n  name: last\n  webhook:\n    {WEBHOOK}"
     ));
@@ -51,7 +51,7 @@ fn a_webhook_has_defaults() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_configurations_are_rejected() {
     let check = |authorizers: &str, expect: &str| assert_eq!(parse(authorizers).unwrap_err(), expect, "{authorizers}");
     check("  []", "authorizers: Required value: at least one authorization mode must be defined");
     check("- {name: a}", "authorizers[0].type: Required value");
@@ -75,7 +75,7 @@ fn what_makes_no_sense_is_told() {
 }
 
 #[test]
-fn what_makes_no_sense_of_a_webhook_is_told() {
+fn invalid_webhooks_are_rejected() {
     let check = |lines: &str, expect: &str| assert_eq!(webhook(lines).unwrap_err(), expect, "{lines}");
     check(
         "{}",
@@ -110,7 +110,7 @@ fn what_makes_no_sense_of_a_webhook_is_told() {
 }
 
 #[test]
-fn conditions_are_compiled_when_they_are_read() {
+fn match_conditions_are_compiled_on_load() {
     let conditions = |list: &str| webhook(&format!("{WEBHOOK}\n    matchConditions: {list}"));
     let check = |list: &str, expect: &str| {
         let said = conditions(list).unwrap_err();
@@ -143,7 +143,7 @@ fn conditions_are_compiled_when_they_are_read() {
 }
 
 #[test]
-fn conditions_choose_what_a_webhook_sees() {
+fn match_conditions_select_the_requests_of_a_webhook() {
     let check = |expressions: &[&str], target: Target<'_>, expect: Result<bool, &str>| {
         let list: Vec<_> = expressions.iter().map(|expression| format!("{{expression: \"{expression}\"}}")).collect();
         let webhook = webhook(&format!("{WEBHOOK}\n    matchConditions: [{}]", list.join(", "))).unwrap();

@@ -1,4 +1,4 @@
-//! What stands in the file, and what of it makes no sense.
+//! Parsing and validation of the authorization configuration.
 
 use cel::Host;
 use machinery::field::{self, BadValue, Errors};
@@ -23,11 +23,11 @@ const WEBHOOK_FIELDS: [&str; 10] = [
     "connectionInfo",
     "matchConditions",
 ];
-/// How many conditions a webhook may have.
+/// Maximum match conditions of a webhook.
 const CONDITIONS_MAX: usize = 64;
 const TIMEOUT_MAX: Duration = Duration::from_seconds(30);
 
-/// An authorizer as it stands in the file.
+/// An authorizer as written in the file.
 pub struct Raw {
     kind: Str,
     name: Str,
@@ -49,7 +49,6 @@ struct RawWebhook {
 }
 
 impl Raw {
-    /// Reads an authorizer.
     pub fn read(fields: &Fields<'_>, problems: &mut Vec<String>) -> Self {
         let webhook = fields.object("webhook", &WEBHOOK_FIELDS, problems);
         Self {
@@ -83,7 +82,7 @@ impl RawWebhook {
     }
 }
 
-/// The configuration, or everything wrong with it.
+/// Returns the configuration, or all validation errors.
 pub fn validate(raw: Vec<Raw>) -> Result<Config, Errors> {
     let list = Path::of("authorizers");
     let mut errors = Errors::new();
@@ -143,7 +142,7 @@ fn validate_kind(kind: &str, webhook: Option<RawWebhook>, path: &Path<'_>, error
     None
 }
 
-/// The webhook, as far as it makes sense: whatever does not is in `errors`.
+/// Returns the webhook without its invalid parts, which are added to `errors`.
 fn validate_webhook(raw: &RawWebhook, path: &Path<'_>, errors: &mut Errors) -> Webhook {
     let zero = Duration::default();
     if raw.timeout == zero {
@@ -177,7 +176,7 @@ fn validate_webhook(raw: &RawWebhook, path: &Path<'_>, errors: &mut Errors) -> W
     }
 }
 
-/// Which of the words it is.
+/// Returns the index of `word` in `words`, or adds an error.
 fn choice(word: &str, field: &str, words: &[&str], path: &Path<'_>, errors: &mut Errors) -> Option<usize> {
     let found = words.iter().position(|known| *known == word);
     if word.is_empty() {

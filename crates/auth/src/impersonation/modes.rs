@@ -1,4 +1,4 @@
-//! The ways in which somebody may be allowed to act as somebody else.
+//! Impersonation modes and their authorization checks.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use crate::attributes::{About, Attributes, OwnedResource, Question};
 use crate::user::{ANONYMOUS, AUTHENTICATED, MASTERS, NODE_PREFIX, NODES, UNAUTHENTICATED};
 use crate::{User, service_account};
 
-/// Whether the constrained ways are open (`--feature-gates=ConstrainedImpersonation`).
+/// The feature gate `ConstrainedImpersonation`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gate {
-    /// They are tried before the one that has always been.
+    /// Constrained modes are tried before legacy impersonation.
     #[default]
     Constrained,
-    /// Only the way that has always been is open.
+    /// Only legacy impersonation.
     Legacy,
 }
 
-/// From so many groups or extras on, one question for all of them is asked first.
+/// Number of groups or extras from which a wildcard check for all of them comes first.
 const MANY: usize = 4;
 
-/// What tells a way from the others.
+/// The parameters of a mode.
 #[derive(Clone, Copy)]
 struct Way {
-    /// `impersonate:<name>`, or plain `impersonate`.
+    /// `impersonate:<name>`, or `impersonate` for legacy impersonation.
     verb: &'static str,
-    /// What stands before the verb of the request itself; empty for no such check.
+    /// Prefix of the verb in the check of the request itself; empty for no such check.
     on: &'static str,
     constraint: &'static str,
 }
@@ -42,7 +42,7 @@ const fn constrained(verb: &'static str, on: &'static str) -> Way {
     Way { verb, on, constraint: verb }
 }
 
-/// The ways that are open for `wanted`, in the order they are tried: what grants least comes first.
+/// Returns the modes for `wanted` in the order they are tried, the least powerful first.
 pub fn all(wanted: &User, attributes: &Attributes<'_>, gate: Gate) -> Vec<Mode> {
     let mut modes = Vec::new();
     if gate == Gate::Constrained {
@@ -82,7 +82,7 @@ fn mode(way: Way, wanted: &User, request: &Question) -> Mode {
     Mode { steps, outcome: Impersonated { user: outcome(way, wanted), constraint: way.constraint } }
 }
 
-/// The group and version of most of what is impersonated.
+/// The group and version of most impersonated resources.
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 
 struct Checks<'a> {
@@ -95,8 +95,8 @@ impl Checks<'_> {
         let group = self.name_group();
         let question = match (node_name(&wanted.name), service_account::parse(&wanted.name)) {
             (Some(node), _) if self.is_constrained() => {
-                // A daemon's own node stands for every node it may be on: the question is about all of them, and so is
-                // what is remembered of its answer.
+                // The associated node is checked as `*`, so that decision and cache entry are the same for a daemon on
+                // all nodes.
                 let name = if self.way.verb == ASSOCIATED_NODE.verb { "*" } else { node };
                 self.question(group, "nodes", "", name)
             }
@@ -161,7 +161,7 @@ impl Checks<'_> {
         Question { user: self.requester.clone(), verb: self.way.verb.into(), about }
     }
 
-    /// Names and groups were in the core group before there was another.
+    /// Returns the API group of users and groups: legacy impersonation uses the core group.
     const fn name_group(&self) -> (&'static str, &'static str) {
         if self.is_constrained() { AUTHENTICATION } else { ("", "v1") }
     }
@@ -175,7 +175,7 @@ const fn must(question: Question) -> Step {
     Step { question, weight: Weight::Must }
 }
 
-/// Who the request then comes from: groups that follow from the name are added.
+/// Returns the impersonated user with the groups implied by the name.
 fn outcome(way: Way, wanted: &User) -> User {
     let mut user = wanted.clone();
     if !way.constraint.is_empty() && node_name(&wanted.name).is_some() {
@@ -192,19 +192,19 @@ fn outcome(way: Way, wanted: &User) -> User {
     user
 }
 
-/// The node that a user name stands for.
+/// Returns the node name in a user name.
 fn node_name(user_name: &str) -> Option<&str> {
     user_name.strip_prefix(NODE_PREFIX).filter(|name| names::dns1123_subdomain(name).is_empty())
 }
 
-/// Whether the requester is a service account whose token says that it runs on the node.
+/// Whether the requester is a service account whose token is bound to the node.
 fn is_on_node(requester: &User, node: &str) -> bool {
     let told = requester.extra.get(service_account::NODE_NAME).map(Vec::as_slice);
     service_account::parse(&requester.name).is_some() && told.is_some_and(|told| told == [node])
 }
 
-/// The request without what differs from node to node of its requester's extras: what is allowed to a daemon on one
-/// node is then the same question on every node. Which extras there were is kept.
+/// Returns the request with the requester's extras reduced to their keys. The values differ between nodes, and the
+/// check of a daemon must be the same on every node.
 fn without_extras(attributes: &Attributes<'_>) -> Question {
     let mut question = Question::from(attributes);
     let keys: Vec<Str> = question.user.extra.keys().cloned().collect();

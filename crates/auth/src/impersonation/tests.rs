@@ -1,4 +1,4 @@
-//! Who may act as whom, by the questions that are asked.
+//! Tests of impersonation and its authorization checks.
 
 use super::*;
 use crate::attributes::Resource;
@@ -15,7 +15,7 @@ const LIST_PODS: Target<'static> = Target::Resource(Resource {
     label_selector: &[],
 });
 
-/// One line for a question: verb, resource, subresource and name.
+/// Formats a check: verb, resource, subresource and name.
 fn line(attributes: &Attributes<'_>) -> String {
     match attributes.target {
         Target::Path(path) => format!("{} {path}", attributes.verb),
@@ -25,7 +25,7 @@ fn line(attributes: &Attributes<'_>) -> String {
     }
 }
 
-/// The questions that are asked when those in `allowed` are allowed, and the outcome.
+/// Returns the performed checks and the outcome, if the checks in `allowed` are allowed.
 fn trial(wanted: &User, requester: &User, gate: Gate, allowed: &[&str]) -> (Vec<String>, Result<Impersonated, String>) {
     let attributes = Attributes { user: requester, verb: "list", target: LIST_PODS };
     let mut asked = Vec::new();
@@ -49,7 +49,7 @@ fn admin() -> User {
 }
 
 #[test]
-fn headers_say_whom_to_act_as() {
+fn impersonation_headers_are_parsed() {
     let headers = [
         ("impersonate-user", "jane"),
         ("Impersonate-Uid", "u"),
@@ -67,7 +67,7 @@ fn headers_say_whom_to_act_as() {
 }
 
 #[test]
-fn a_user_must_be_named() {
+fn impersonation_requires_a_user() {
     let said = |headers: &[(&str, &str)]| wanted(headers).unwrap_err().message;
     assert_eq!(
         said(&[("Impersonate-Group", "only")]),
@@ -80,7 +80,7 @@ fn a_user_must_be_named() {
 }
 
 #[test]
-fn the_way_that_has_always_been_asks_for_each_part() {
+fn legacy_impersonation_checks_each_part() {
     let wanted = User { uid: "u".into(), groups: vec!["a".into(), "b".into()], ..named("jane") }.with_extra("k", "v");
     let allowed = [
         "impersonate users./ /jane",
@@ -101,7 +101,7 @@ fn the_way_that_has_always_been_asks_for_each_part() {
 }
 
 #[test]
-fn constrained_ways_come_first_and_the_first_refusal_is_told() {
+fn constrained_modes_come_first_and_the_first_denial_is_reported() {
     let (asked, outcome) = trial(&named("jane"), &admin(), Gate::Constrained, &["impersonate users./ /jane"]);
     assert_eq!(asked, ["impersonate-on:user-info:list pods./ ns/", "impersonate users./ /jane"]);
     assert_eq!(outcome.unwrap().constraint, "");
@@ -116,7 +116,7 @@ fn constrained_ways_come_first_and_the_first_refusal_is_told() {
 }
 
 #[test]
-fn service_accounts_and_nodes_have_the_groups_that_follow_from_their_names() {
+fn impersonated_service_accounts_and_nodes_get_their_groups() {
     let account = "system:serviceaccount:ns:robot";
     let allowed = [
         "impersonate-on:serviceaccount:list pods./ ns/",
@@ -139,7 +139,7 @@ fn service_accounts_and_nodes_have_the_groups_that_follow_from_their_names() {
 }
 
 #[test]
-fn a_daemon_may_act_as_the_node_it_runs_on() {
+fn a_daemon_may_impersonate_its_own_node() {
     let daemon = service_account::user("ns", "daemon", "u").with_extra(service_account::NODE_NAME, "n");
     let allowed = [
         "impersonate-on:associated-node:list pods./ ns/",
@@ -158,7 +158,7 @@ fn a_daemon_may_act_as_the_node_it_runs_on() {
 }
 
 #[test]
-fn many_groups_are_asked_for_at_once_and_masters_never() {
+fn many_groups_use_a_wildcard_check_and_masters_is_denied() {
     let user =
         |groups: &[&str]| User { groups: groups.iter().map(|group| Str::from(*group)).collect(), ..named("jane") };
     let base = ["impersonate-on:user-info:list pods./ ns/", "impersonate:user-info users.authentication.k8s.io/ /jane"];
@@ -179,7 +179,7 @@ fn many_groups_are_asked_for_at_once_and_masters_never() {
 }
 
 #[test]
-fn strange_extras_are_refused_by_constrained_ways() {
+fn constrained_modes_reject_invalid_extras() {
     let base = ["impersonate-on:user-info:list pods./ ns/", "impersonate:user-info users.authentication.k8s.io/ /jane"];
     let check = |key: &str, value: &str, expect: &str| {
         let (_, refused) = trial(&named("jane").with_extra(key, value), &admin(), Gate::Constrained, &base);
@@ -197,7 +197,7 @@ fn strange_extras_are_refused_by_constrained_ways() {
 }
 
 #[test]
-fn nobody_stays_nobody() {
+fn the_anonymous_user_stays_unauthenticated() {
     let (_, outcome) =
         trial(&named("system:anonymous"), &admin(), Gate::Legacy, &["impersonate users./ /system:anonymous"]);
     assert_eq!(outcome.unwrap().user.groups, ["system:unauthenticated"]);

@@ -1,4 +1,4 @@
-//! The little of ASN.1 that public keys need: sequences, integers, bit strings.
+//! The subset of DER for public keys: sequences, integers, bit strings.
 
 use super::{Curve, PublicKey};
 
@@ -13,7 +13,6 @@ const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 /// 1.2.840.10045.2.1
 const ELLIPTIC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 
-/// Reads a `SubjectPublicKeyInfo`.
 pub fn read_spki(bytes: &[u8]) -> Option<PublicKey> {
     let mut whole = Reader(bytes);
     let mut spki = Reader(whole.expect(SEQUENCE)?);
@@ -34,7 +33,6 @@ pub fn read_spki(bytes: &[u8]) -> Option<PublicKey> {
     }
 }
 
-/// Reads an `RSAPublicKey`.
 pub fn read_rsa(bytes: &[u8]) -> Option<PublicKey> {
     let mut whole = Reader(bytes);
     let mut key = Reader(whole.expect(SEQUENCE)?);
@@ -43,7 +41,6 @@ pub fn read_rsa(bytes: &[u8]) -> Option<PublicKey> {
         .then(|| PublicKey::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() })
 }
 
-/// Writes a `SubjectPublicKeyInfo`.
 pub fn write_spki(key: &PublicKey) -> Vec<u8> {
     let (algorithm, key) = match key {
         PublicKey::Rsa { modulus, exponent } => {
@@ -74,7 +71,7 @@ impl Curve {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The content of the next element, which must have this tag.
+    /// Returns the content of the next element, which must have this tag.
     fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         let [have, first, rest @ ..] = self.0 else { return None };
         let (len, rest) = match first {
@@ -90,7 +87,7 @@ impl<'a> Reader<'a> {
         (*have == tag).then_some(content)
     }
 
-    /// The next element as a positive integer without leading zeros.
+    /// Returns the next element as a positive integer without leading zeros.
     fn positive(&mut self) -> Option<&'a [u8]> {
         let content = self.expect(INTEGER)?;
         let zeros = content.iter().take_while(|byte| **byte == 0).count();

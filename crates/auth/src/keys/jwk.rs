@@ -1,4 +1,4 @@
-//! JSON Web Keys: what a relying party needs to check our tokens, and what we need to check others'.
+//! JSON Web Key Sets: published for this cluster's tokens, and parsed for other issuers' tokens.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,30 +6,30 @@ use machinery::{Str, Value, json, value};
 
 use super::{Curve, Error, PublicKey};
 
-/// Public keys with their names, as an issuer publishes them.
+/// Public keys with their key IDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySet(pub Vec<(Str, PublicKey)>);
 
 impl KeySet {
-    /// Reads a JSON Web Key Set. Keys of kinds that no token of ours is signed with are passed over.
+    /// Parses a JSON Web Key Set. Keys of unsupported types are skipped.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let document = json::parse(bytes).map_err(|_| Error::KeySet)?;
         let keys = document.get("keys").and_then(Value::as_array).ok_or(Error::KeySet)?;
         Ok(Self(keys.iter().filter_map(read).collect()))
     }
 
-    /// The keys, each under the name derived from it.
+    /// Returns a key set with the keys' derived IDs.
     pub fn of(keys: impl IntoIterator<Item = PublicKey>) -> Self {
         Self(keys.into_iter().map(|key| (key.id(), key)).collect())
     }
 
-    /// The keys that may have signed a token whose header names `id`; all of them if it names none.
+    /// Returns the keys with key ID `id`; all keys if `id` is empty.
     pub fn candidates(&self, id: &str) -> impl Iterator<Item = &PublicKey> {
         self.0.iter().filter(move |(have, _)| id.is_empty() || have == id).map(|(_, key)| key)
     }
 }
 
-/// A key as it stands in a key set.
+/// Returns the JSON Web Key of a public key.
 pub fn jwk(key: &PublicKey) -> Value {
     let (id, algorithm) = (key.id(), key.algorithm().name());
     let text = |bytes: &[u8]| Value::from(URL_SAFE_NO_PAD.encode(bytes));
@@ -47,7 +47,7 @@ pub fn jwk(key: &PublicKey) -> Value {
     }
 }
 
-/// A key set of these keys.
+/// Returns a key set of the keys.
 pub fn jwks(keys: &[PublicKey]) -> Value {
     value!({"keys": (Value::Array(keys.iter().map(jwk).collect()))})
 }

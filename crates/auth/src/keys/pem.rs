@@ -1,15 +1,13 @@
-//! PEM files: blocks of base64 between lines that name them.
+//! PEM files.
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// One block of a file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Block {
-    /// What its first line calls it: `RSA PRIVATE KEY`.
+    /// The type in the first line, such as `RSA PRIVATE KEY`.
     pub label: String,
-    /// What it holds.
     pub bytes: Vec<u8>,
 }
 
@@ -18,7 +16,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The blocks of a file. What stands around them and blocks that cannot be read are passed over, as Go does.
+/// Returns the blocks of a file. As in Go, surrounding text and invalid blocks are skipped.
 pub fn blocks(text: &str) -> impl Iterator<Item = Block> {
     let mut lines = text.lines().map(str::trim);
     std::iter::from_fn(move || {
@@ -34,7 +32,7 @@ pub fn blocks(text: &str) -> impl Iterator<Item = Block> {
                     None => break false,
                     Some(line) => match marker(line, "-----END ") {
                         Some(end) => break end == label,
-                        // Headers, such as those of encrypted keys.
+                        // Skip headers, such as those of encrypted keys.
                         None if line.contains(':') => {}
                         None => body.push_str(line),
                     },
@@ -47,7 +45,7 @@ pub fn blocks(text: &str) -> impl Iterator<Item = Block> {
     })
 }
 
-/// The certificates of a file, in DER.
+/// Returns the certificates of a file in DER.
 pub fn certificates(text: &str) -> Vec<Vec<u8>> {
     blocks(text).filter(|block| block.label == "CERTIFICATE").map(|block| block.bytes).collect()
 }
@@ -69,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_blocks_are_passed_over() {
+    fn broken_blocks_are_skipped() {
         let check = |file: &str| assert_eq!(blocks(file).count(), 0, "{file}");
         check("-----BEGIN A-----\nAQI=\n");
         check("-----BEGIN A-----\nAQI=\n-----END B-----\n");

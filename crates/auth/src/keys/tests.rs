@@ -1,4 +1,4 @@
-//! Keys in all the forms that administrators have them in.
+//! Tests of keys in all supported encodings.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use machinery::json;
 
 use super::*;
 
-/// The same key in two encodings, as PEM.
+/// A key in two PEM encodings.
 struct Made {
     own: String,
     pkcs8: String,
@@ -21,16 +21,16 @@ struct Made {
 static RSA_MADE: LazyLock<Made> = LazyLock::new(|| {
     let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let pkcs8: Pkcs8V1Der<'_> = pair.as_der().unwrap();
-    // PKCS #8 wraps PKCS #1 behind its version and its algorithm: 22 bytes and the 4 of the octet string's head.
+    // PKCS #8 wraps PKCS #1 after version and algorithm: 22 bytes and the 4 bytes of the octet string header.
     Made { own: pem("RSA PRIVATE KEY", &pkcs8.as_ref()[26..]), pkcs8: pem("PRIVATE KEY", pkcs8.as_ref()) }
 });
 
-/// An RSA key in PEM, made once for all tests.
+/// Returns an RSA key in PEM, generated once for all tests.
 pub fn rsa_pem() -> &'static str {
     &RSA_MADE.pkcs8
 }
 
-/// A fresh key on the curve P-256, in PEM.
+/// Returns a new P-256 key in PEM.
 pub fn p256_pem() -> String {
     elliptic(&signature::ECDSA_P256_SHA256_FIXED_SIGNING).pkcs8
 }
@@ -56,7 +56,7 @@ fn everything() -> Vec<(Made, Algorithm)> {
 }
 
 #[test]
-fn a_key_is_the_same_in_every_encoding_and_signs_what_it_checks() {
+fn a_key_is_equal_in_every_encoding_and_verifies_its_signatures() {
     for (made, algorithm) in everything() {
         let own = PrivateKey::from_pem(&made.own).unwrap();
         let pkcs8 = PrivateKey::from_pem(&made.pkcs8).unwrap();
@@ -73,7 +73,7 @@ fn a_key_is_the_same_in_every_encoding_and_signs_what_it_checks() {
 }
 
 #[test]
-fn an_algorithm_of_another_kind_of_key_is_refused() {
+fn an_algorithm_of_another_key_type_is_rejected() {
     for (made, algorithm) in everything() {
         let key = PrivateKey::from_pem(&made.own).unwrap();
         let signature = key.sign(b"message").unwrap();
@@ -97,7 +97,7 @@ fn a_file_may_hold_several_keys_and_certificates() {
 }
 
 #[test]
-fn a_key_set_gives_the_keys_back_under_their_names() {
+fn a_key_set_round_trips_keys_and_ids() {
     let keys: Vec<_> =
         everything().iter().map(|(made, _)| PublicKey::all_from_pem(&made.own).unwrap().remove(0)).collect();
     let document = json::to_vec(&jwks(&keys));
@@ -109,7 +109,7 @@ fn a_key_set_gives_the_keys_back_under_their_names() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_or_passed_over() {
+fn invalid_keys_are_rejected_or_skipped() {
     assert_eq!(PrivateKey::from_pem("").unwrap_err(), Error::NoPrivateKey);
     assert_eq!(
         PublicKey::all_from_pem("-----BEGIN PUBLIC KEY-----\nAQI=\n-----END PUBLIC KEY-----"),
@@ -122,20 +122,20 @@ fn what_is_no_key_is_refused_or_passed_over() {
     assert_eq!(KeySet::parse(strange), Ok(KeySet::default()));
 }
 
-/// The name of a key is a fact others rely on: a key set and its tokens survive a change of server.
+/// Key IDs must equal upstream's, so that key sets and tokens stay valid when the server is replaced.
 #[test]
-fn a_key_is_named_as_upstream_names_it() {
-    // The modulus and exponent of the example key of RFC 7517, appendix A.1; the name is the SHA-256 of its
-    // SubjectPublicKeyInfo as OpenSSL writes it.
+fn key_ids_equal_upstreams() {
+    // Modulus and exponent of the example key of RFC 7517, appendix A.1. The ID is the SHA-256 hash of its
+    // SubjectPublicKeyInfo as written by OpenSSL.
     let document = br#"{"keys":[{"kty":"RSA","kid":"2011-04-29","e":"AQAB","n":"0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw"}]}"#;
     let set = KeySet::parse(document).unwrap();
     assert_eq!(set.0[0].1.id(), "rTIyDPbFltiEsFOBulc6uo3dV0m03o9KI6efmondrrI");
 }
 
 proptest! {
-    /// Files and tokens come from anywhere: whatever they hold, reading them ends in a key or in none.
+    /// Files and tokens are untrusted: parsing any bytes returns a key or none, without a panic.
     #[test]
-    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0usize..300, flip in 0usize..300) {
+    fn parsing_arbitrary_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0usize..300, flip in 0usize..300) {
         let mut spki = PublicKey::all_from_pem(rsa_pem()).unwrap()[0].to_spki();
         let last = spki.len() - 1;
         spki[flip.min(last)] ^= 0x81;

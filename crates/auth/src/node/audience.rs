@@ -1,9 +1,9 @@
-//! For whom a kubelet may ask tokens of its pods' service accounts: for those that the pods themselves name.
+//! Audiences for which a kubelet may request service account tokens: only those that its pods use.
 
 use machinery::Value;
 use machinery::meta::Meta;
 
-/// The verb that lets a kubelet ask for other audiences.
+/// The verb that allows a kubelet other audiences.
 pub const VERB: &str = "request-serviceaccounts-token-audience";
 
 /// A request for more than one audience.
@@ -11,7 +11,7 @@ pub const VERB: &str = "request-serviceaccounts-token-audience";
 #[error("node may only request 0 or 1 audiences")]
 pub struct TooMany;
 
-/// The audience that a TokenRequest asks for; empty for the server's own.
+/// Returns the audience of a TokenRequest; empty for the API server's audiences.
 pub fn requested(request: &Value) -> Result<&str, TooMany> {
     match request.at(&["spec", "audiences"]).and_then(Value::as_array).unwrap_or_default() {
         [] => Ok(""),
@@ -20,7 +20,7 @@ pub fn requested(request: &Value) -> Result<&str, TooMany> {
     }
 }
 
-/// Whether a volume of the pod holds a token for the audience.
+/// Whether a projected volume of the pod has a token for the audience.
 pub fn is_projected(pod: &Value, audience: &str) -> bool {
     volumes(pod).any(|volume| {
         let sources = volume.at(&["projected", "sources"]).and_then(Value::as_array).unwrap_or_default();
@@ -30,16 +30,16 @@ pub fn is_projected(pod: &Value, audience: &str) -> bool {
     })
 }
 
-/// What leads from a volume of a pod to a CSI driver, which may ask for tokens of its pods.
+/// The CSI driver of a pod's volume, which may request tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
     /// The volume names the driver.
     Driver(&'a str),
-    /// The volume is a claim, whose PersistentVolume names the driver.
+    /// The volume is a claim, and its PersistentVolume names the driver.
     Claim(String),
 }
 
-/// In-tree volumes that CSI drivers serve.
+/// In-tree volume types that are migrated to CSI drivers.
 const MIGRATED: &[(&str, &str)] = &[
     ("awsElasticBlockStore", "ebs.csi.aws.com"),
     ("azureDisk", "disk.csi.azure.com"),
@@ -50,7 +50,7 @@ const MIGRATED: &[(&str, &str)] = &[
     ("vsphereVolume", "csi.vsphere.vmware.com"),
 ];
 
-/// The drivers of a pod's volumes.
+/// Returns the CSI drivers of a pod's volumes.
 pub fn sources(pod: &Value) -> impl Iterator<Item = Source<'_>> {
     volumes(pod).filter_map(|volume| {
         if volume.at(&["ephemeral", "volumeClaimTemplate"]).is_some_and(|template| !template.is_null()) {
@@ -62,13 +62,13 @@ pub fn sources(pod: &Value) -> impl Iterator<Item = Source<'_>> {
     })
 }
 
-/// The CSI driver of a volume of a pod, or of the `spec` of a PersistentVolume.
+/// Returns the CSI driver of a pod's volume, or of the `spec` of a PersistentVolume.
 pub fn driver_of(volume: &Value) -> Option<&str> {
     let migrated = MIGRATED.iter().find(|(kind, _)| volume.get(kind).is_some_and(|value| !value.is_null()));
     volume.str_at(&["csi", "driver"]).or(migrated.map(|(_, driver)| *driver))
 }
 
-/// Whether a CSIDriver asks for tokens for the audience.
+/// Whether a CSIDriver requests tokens for the audience.
 pub fn is_requested_by(driver: &Value, audience: &str) -> bool {
     let requests = driver.at(&["spec", "tokenRequests"]).and_then(Value::as_array).unwrap_or_default();
     requests.iter().any(|request| request.str_at(&["audience"]).unwrap_or_default() == audience)
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_names_its_audiences_in_volumes_and_by_drivers() {
+    fn a_pod_uses_audiences_of_volumes_and_csi_drivers() {
         let pod = value!({"spec": {"volumes": [
             {"projected": {"sources": [{"serviceAccountToken": {"audience": "vault"}}, {"serviceAccountToken": {}}]}},
             {"csi": {"driver": "secrets.example"}},
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_audience_is_asked_for_at_a_time() {
+    fn only_one_audience_may_be_requested() {
         let check =
             |audiences: Value, expect| assert_eq!(requested(&value!({"spec": {"audiences": audiences}})), expect);
         check(Value::Null, Ok(""));

@@ -1,32 +1,32 @@
-//! Identities of what runs on every node beside its kubelet: a group for what the component may read, a user for each node.
+//! Identities of node components: a group for the read permissions of the component, and a user for each node.
 
 use crate::User;
 
-/// Answers DNS queries, and publishes where.
+/// The DNS server, which publishes its own endpoints.
 pub const DNS: &str = "knarr:dns";
-/// Connects pods, and announces addresses of load balancers.
+/// The pod network and the announcement of load balancer addresses.
 pub const NETWORK: &str = "knarr:network";
-/// Provisions volumes that are directories of the node.
+/// The provisioner of volumes that are directories of the node.
 pub const LOCAL_PATH: &str = "knarr:local-path";
 
-/// All of them, by their groups.
+/// The groups of all components.
 pub const ALL: [&str; 3] = [DNS, NETWORK, LOCAL_PATH];
 
-/// The user that a component is on a node: `knarr:dns:node-1`.
+/// Returns the user of a component on a node: `knarr:dns:node-1`.
 pub fn user_name(component: &str, node: &str) -> String {
     format!("{component}:{node}")
 }
 
-/// A component of a node, as a user shows it.
+/// The component and node of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Component<'a> {
-    /// Its group.
+    /// The component's group.
     pub component: &'static str,
-    /// The node; empty if the user's name does not say it, and such a user may write nothing.
+    /// The node. Empty if the user name has none; such a user has no write permissions.
     pub node: &'a str,
 }
 
-/// The components that a user is. A certificate names one group, but nothing hinders an administrator to sign another.
+/// Returns the components of a user. A certificate normally has one group, but an administrator can sign others.
 pub fn of(user: &User) -> impl Iterator<Item = Component<'_>> {
     ALL.into_iter().filter(|component| user.is_in(component)).map(|component| {
         let node = user.name.strip_prefix(component).and_then(|rest| rest.strip_prefix(':'));
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_is_known_by_its_group_and_its_node_by_its_name() {
+    fn a_component_has_a_group_and_a_user_per_node() {
         let check = |name: &str, group: &'static str, expect: Option<(&str, &str)>| {
             let user = User::authenticated(name, [group.into()]);
             let found = of(&user).next().map(|found| (found.component, found.node));

@@ -1,4 +1,4 @@
-//! Which node needs which object: kept up to date with every change at the cost of that change alone.
+//! Relations between nodes and objects, updated incrementally with every change.
 //!
 //! ```text
 //! node <── pod <── secret, config map, service account, resource claim
@@ -6,8 +6,8 @@
 //! node <── volume attachment, resource slice, pod certificate request
 //! ```
 //!
-//! The way from an object over pods to nodes is not walked but counted: each object has, per node, the number of pods
-//! that name it. So a question costs a look-up, however many pods use an object.
+//! The path from an object over pods to nodes is not walked. Each object has, per node, the number of pods that refer
+//! to it, so a query is a lookup.
 
 use std::collections::BTreeMap;
 
@@ -16,44 +16,39 @@ use machinery::{Str, Value};
 
 use super::references;
 
-/// What an object is, as far as the graph cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A Pod: belongs to the node it is bound to.
+    /// A Pod, related to the node it is bound to.
     Pod,
-    /// A Secret: named by pods, or by volumes that pods claim.
+    /// A Secret, related through pods or through volumes that pods claim.
     Secret,
-    /// A ConfigMap.
     ConfigMap,
     /// A PersistentVolumeClaim.
     Claim,
-    /// A PersistentVolume: claimed by a claim.
+    /// A PersistentVolume, related through its claim.
     Volume,
-    /// A ServiceAccount.
     ServiceAccount,
-    /// A ResourceClaim.
     ResourceClaim,
-    /// A VolumeAttachment: names its node.
+    /// A VolumeAttachment, which names its node.
     VolumeAttachment,
-    /// A ResourceSlice: names its node.
+    /// A ResourceSlice, which names its node.
     ResourceSlice,
-    /// A PodCertificateRequest: names its node.
+    /// A PodCertificateRequest, which names its node.
     PodCertificateRequest,
 }
 
 /// An object by kind, namespace and name.
 pub type Key = (Kind, Str, Str);
 
-/// What is known of the objects that relate to nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// What each pod, attachment, slice and request adds, to be taken back when it changes.
+    /// The contribution of each pod, attachment, slice and request, to be reverted when it changes.
     added: BTreeMap<Key, Added>,
-    /// By object: how many of those name it, by node.
+    /// By object: the number of contributions that refer to it, by node.
     needed: BTreeMap<Key, BTreeMap<Str, u32>>,
-    /// By volume: the claim it is bound to and the secrets it needs.
+    /// By volume: the claim it is bound to and the Secrets it needs.
     volumes: BTreeMap<Str, Bound>,
-    /// By secret: the volumes that need it.
+    /// By Secret: the volumes that need it.
     volumes_of_secret: BTreeMap<(Str, Str), Vec<Str>>,
 }
 
@@ -70,8 +65,7 @@ struct Bound {
 }
 
 impl Graph {
-    /// Takes note of an object that is there now. Only pods, volumes, attachments, slices and requests say anything of
-    /// nodes.
+    /// Adds or updates an object. Only pods, volumes, attachments, slices and requests affect the graph.
     pub fn set(&mut self, kind: Kind, object: &Value) {
         let meta = Meta::of(object);
         let (namespace, name) = (meta.namespace(), meta.name());
@@ -90,7 +84,7 @@ impl Graph {
         }
     }
 
-    /// Forgets an object that is gone.
+    /// Removes a deleted object.
     pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
         if kind == Kind::Volume {
             self.remove_volume(name);
@@ -99,7 +93,7 @@ impl Graph {
         }
     }
 
-    /// Whether the node has to do with the object.
+    /// Whether the node is related to the object.
     pub fn relates(&self, kind: Kind, namespace: &str, name: &str, node: &str) -> bool {
         let key = (kind, Str::from(namespace), Str::from(name));
         match kind {
@@ -116,7 +110,7 @@ impl Graph {
         }
     }
 
-    /// Whether nothing is known of any node: what was added has been taken back.
+    /// Whether the graph is empty, so that all contributions were reverted.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.needed.is_empty() && self.volumes.is_empty() && self.volumes_of_secret.is_empty()
     }

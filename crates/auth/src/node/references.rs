@@ -1,4 +1,4 @@
-//! Which objects a pod or a volume names.
+//! Objects that a pod or a volume refers to.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use machinery::{Str, Value};
 
 use super::graph::{Key, Kind};
 
-/// The mark of a pod that a kubelet made itself from a file.
+/// The annotation of mirror pods, which a kubelet creates for its static pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Volumes of a pod that name a secret under `secretRef`.
+/// Volume types of a pod with a Secret in `secretRef`.
 const WITH_SECRET_REF: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
 
-/// Every object that a pod needs, each once.
+/// Returns all objects that a pod needs, without duplicates.
 ///
-/// A pod that a kubelet made gives it nothing: else a kubelet could give itself whatever it likes.
+/// A mirror pod relates to no objects. Otherwise a kubelet could grant itself access to any object.
 pub fn of_pod(pod: &Value) -> Vec<Key> {
     let meta = Meta::of(pod);
     if meta.annotation(MIRROR).is_some() {
@@ -40,13 +40,13 @@ pub fn of_pod(pod: &Value) -> Vec<Key> {
     found.keys.into_iter().collect()
 }
 
-/// The names of the secrets that a pod needs, all in its own namespace.
+/// Returns the names of the Secrets that a pod needs, all in its namespace.
 pub fn secrets_of_pod(pod: &Value) -> impl Iterator<Item = Str> {
     let names = of_pod(pod).into_iter();
     names.filter(|(kind, _, _)| *kind == Kind::Secret).map(|(_, _, name)| name)
 }
 
-/// The secrets that a kubelet needs to mount a volume, by namespace and name; `namespace` is that of the claim.
+/// Returns namespace and name of the Secrets that a kubelet needs to mount a volume. `namespace` is that of the claim.
 pub fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
     let spec = &volume["spec"];
     let mut secrets = BTreeSet::new();
@@ -58,7 +58,7 @@ pub fn secrets_of_volume(volume: &Value, namespace: &str) -> Vec<(Str, Str)> {
     };
     add(spec.str_at(&["azureFile", "secretNamespace"]), spec.str_at(&["azureFile", "secretName"]));
     let references = WITH_SECRET_REF.iter().map(|kind| [*kind, "secretRef"]);
-    // Secrets for attaching and expanding from outside are the controller's alone.
+    // The Secrets for attach and for controller expansion are used by controllers only.
     let csi = ["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"].iter().map(|key| ["csi", *key]);
     for [source, key] in references.chain(csi) {
         let reference = &spec[source][key];
@@ -111,7 +111,7 @@ impl Found<'_> {
     }
 }
 
-/// The name of a pod's claim: given, or made from a template and told in the status.
+/// Returns the name of a pod's ResourceClaim: given in the spec, or created from a template and recorded in the status.
 fn resource_claim<'a>(pod: &'a Value, claim: &'a Value) -> Option<&'a str> {
     let given = claim.str_at(&["resourceClaimName"]);
     given.or_else(|| {

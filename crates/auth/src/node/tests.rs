@@ -1,4 +1,4 @@
-//! What kubelets may and may not, in the words of the refusals.
+//! Tests of the Node authorizer and its denial messages.
 
 use machinery::{Value, fields, value};
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ fn kubelet(name: &str) -> User {
     User::authenticated(format!("{NODE_PREFIX}{name}"), [NODES.into()])
 }
 
-/// What a kubelet is told to `verb group/resource/subresource namespace/name`: "yes", or why not.
+/// Returns "yes" or the denial reason for the request `verb group/resource/subresource namespace/name`.
 fn ask(node: &Node, user: &User, request: &str, selector: &str) -> String {
     let words: Vec<&str> = request.split(' ').collect();
     let what: Vec<&str> = words[1].split('/').collect();
@@ -90,7 +90,7 @@ fn check_all(table: &[(&str, &str)]) {
 const UNRELATED: &str = "no relationship found between node 'n1' and this object";
 
 #[test]
-fn a_kubelet_reads_what_its_pods_name() {
+fn a_kubelet_reads_objects_that_its_pods_refer_to() {
     let secrets = ["pull", "env-p1", "from", "vol-p1", "proj", "csi", "ceph", "rbd"];
     let maps = ["envmap", "frommap", "volmap", "projmap"];
     let claims = ["given", "made", "extended"];
@@ -120,7 +120,7 @@ fn a_kubelet_reads_what_its_pods_name() {
 }
 
 #[test]
-fn a_kubelet_is_told_why_it_may_not() {
+fn denials_have_upstreams_reasons() {
     check_all(&[
         ("get /secrets ns/other", UNRELATED),
         ("get /secrets other/pull", UNRELATED),
@@ -140,7 +140,7 @@ fn a_kubelet_is_told_why_it_may_not() {
 }
 
 #[test]
-fn a_kubelet_keeps_its_own_lease_and_csi_node() {
+fn a_kubelet_manages_its_own_lease_and_csi_node() {
     let lease = "can only access node lease with the same name as the requesting node";
     check_all(&[
         ("update coordination.k8s.io/leases kube-node-lease/n1", "yes"),
@@ -163,7 +163,7 @@ fn a_kubelet_keeps_its_own_lease_and_csi_node() {
 }
 
 #[test]
-fn a_kubelet_sees_its_own_node_and_pods() {
+fn a_kubelet_reads_its_own_node_and_pods() {
     let pods = "can only list/watch pods with spec.nodeName field selector";
     check_all(&[
         ("get /nodes /n1", "yes"),
@@ -192,7 +192,7 @@ fn a_kubelet_sees_its_own_node_and_pods() {
 }
 
 #[test]
-fn a_kubelet_has_its_own_slices_and_certificate_requests() {
+fn a_kubelet_manages_its_own_slices_and_certificate_requests() {
     let slices = "can only list/watch/deletecollection resourceslices with nodeName field selector";
     let requests = "can only list/watch podcertificaterequests with nodeName field selector";
     check_all(&[
@@ -216,7 +216,7 @@ fn a_kubelet_has_its_own_slices_and_certificate_requests() {
 }
 
 #[test]
-fn what_is_the_same_for_all_nodes_is_in_their_role() {
+fn common_permissions_come_from_the_system_node_role() {
     check_all(&[
         ("create certificates.k8s.io/certificatesigningrequests /", "yes"),
         ("list /services /", "yes"),
@@ -229,7 +229,7 @@ fn what_is_the_same_for_all_nodes_is_in_their_role() {
 }
 
 #[test]
-fn others_are_left_to_other_authorizers() {
+fn other_users_get_no_opinion() {
     let node = node();
     assert_eq!(ask(&node, &User::authenticated("eve", []), "get /nodes /n1", ""), "");
     let groupless = User::authenticated("system:node:n1", []);
@@ -239,7 +239,7 @@ fn others_are_left_to_other_authorizers() {
 }
 
 #[test]
-fn a_pod_that_a_kubelet_made_gives_it_nothing_but_the_pod() {
+fn a_mirror_pod_relates_to_no_other_objects() {
     let mut node = Node::new();
     let mut mirror = pod("p1", "n1");
     machinery::meta::MetaMut::of(&mut mirror).unwrap().set_annotation("kubernetes.io/config.mirror", "x");
@@ -249,7 +249,7 @@ fn a_pod_that_a_kubelet_made_gives_it_nothing_but_the_pod() {
 }
 
 #[test]
-fn what_a_pod_no_longer_needs_is_no_longer_allowed() {
+fn access_is_revoked_when_no_pod_needs_the_object() {
     let mut node = node();
     node.graph.set(Kind::Pod, &pod("p2", "n1"));
     node.graph.remove(Kind::Pod, "ns", "p1");
@@ -270,7 +270,6 @@ fn what_a_pod_no_longer_needs_is_no_longer_allowed() {
     assert!(node.graph.is_empty(), "nothing is left behind: {:?}", node.graph);
 }
 
-/// One change to the cluster.
 #[derive(Clone, Debug)]
 enum Change {
     Pod { name: u8, node: u8, secret: u8, claim: u8 },
@@ -290,9 +289,9 @@ fn changes() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    /// Whatever came and went, a node relates to exactly what the pods and volumes that are there now lead to.
+    /// After any changes, a node is related to exactly the objects reachable from the existing pods and volumes.
     #[test]
-    fn relations_are_those_of_what_is_there_now(changes in prop::collection::vec(changes(), 0..60)) {
+    fn relations_match_the_existing_objects(changes in prop::collection::vec(changes(), 0..60)) {
         let mut graph = Graph::default();
         let mut pods = std::collections::BTreeMap::new();
         let mut volumes = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `AuthenticationConfiguration`: read, checked, expressions compiled.
+//! `AuthenticationConfiguration`: parsing, validation, and compilation of expressions.
 
 mod validate;
 
@@ -8,28 +8,27 @@ use machinery::field::{self, Errors};
 use super::{Anonymous, Authenticator, Issuer};
 use crate::config_file::{self, Fields, File};
 
-/// The issuers whose tokens count, and what nobody may ask.
+/// The issuers, and the configuration of anonymous requests.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// One for each issuer.
+    /// One authenticator per issuer.
     pub authenticators: Vec<Authenticator>,
-    /// If it is there, it takes the place of `--anonymous-auth`.
+    /// If set, replaces `--anonymous-auth`.
     pub anonymous: Option<Anonymous>,
 }
 
-/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] config_file::Error),
-    /// What it says makes no sense.
+    /// The file has validation errors.
     #[error("{}", field::aggregate(.0).unwrap_or_default())]
     Invalid(Errors),
 }
 
 impl Config {
-    /// Reads a configuration file. Tokens of `disallowed` issuers are checked elsewhere: the cluster's own.
+    /// Parses and validates a configuration file. `disallowed` are the cluster's own issuers, whose tokens are verified
+    /// elsewhere.
     pub fn parse(text: &str, disallowed: &[Str]) -> Result<Self, Error> {
         let mut file = File::parse(text, "AuthenticationConfiguration", &["v1", "v1beta1", "v1alpha1"])?;
         let (fields, problems) = file.open(&["jwt", "anonymous"]);
@@ -44,7 +43,7 @@ impl Config {
     }
 }
 
-/// An issuer as it stands in the file.
+/// An issuer as written in the file.
 struct Raw {
     issuer: Issuer,
     audience_match_policy: Str,

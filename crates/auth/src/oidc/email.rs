@@ -1,16 +1,16 @@
-//! Whether an expression looks at a claim: whoever takes an address for a name must look at whether it is verified.
+//! Detection of claims in a CEL expression, to enforce the use of `email_verified`.
 
 use cel::ast::{Ast, Expr, ExprId, Literal};
 use cel::parser::{Syntax, parse};
 
-/// Whether the expression reads `claims.<field>`, however deep inside. One that does not parse reads nothing.
+/// Whether the expression reads `claims.<field>` at any depth; `false` if it does not parse.
 pub fn reads_claim(source: &str, field: &str) -> bool {
     let syntax = Syntax { optional: true, two_variables: true, bind: false, sort_by: true, math: false };
     let Ok(ast) = parse(source, syntax) else { return false };
     reads(&ast, ast.root(), field)
 }
 
-/// Trees are limited in depth by the parser.
+/// Whether the subtree reads the claim. The parser limits the depth of trees.
 fn reads(ast: &Ast, id: ExprId, field: &str) -> bool {
     let is_claims = |id: ExprId| matches!(ast.expr(id), Expr::Ident(name) if name == "claims");
     let here = match ast.expr(id) {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_found_wherever_it_is_read() {
+    fn a_claim_is_found_at_any_depth() {
         let check = |source: &str, expect: bool| assert_eq!(reads_claim(source, "email"), expect, "{source}");
         check("claims.email", true);
         check("'a' + claims.email", true);

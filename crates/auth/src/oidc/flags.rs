@@ -1,4 +1,4 @@
-//! One issuer by flags, as before there was a configuration file.
+//! OIDC flags: one issuer without a configuration file.
 
 use machinery::Str;
 
@@ -25,19 +25,16 @@ pub struct Flags {
     pub required_claims: Vec<(Str, Str)>,
 }
 
-/// Flags that make no issuer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// One of the two that belong together is missing.
     #[error("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set")]
     Together,
-    /// The issuer is not one.
     #[error("oidc-issuer-url: {0}")]
     Url(String),
 }
 
 impl Flags {
-    /// The issuer that the flags describe. `None` if none is set.
+    /// Returns the authenticator of the flags; `None` if no flag is set.
     pub fn authenticator(self) -> Result<Option<Authenticator>, Error> {
         if self == Self::default() {
             return Ok(None);
@@ -51,7 +48,7 @@ impl Flags {
         let claim = if self.username_claim.is_empty() { "sub".into() } else { self.username_claim };
         let prefix = match self.username_prefix.as_str() {
             "-" => Str::default(),
-            // Names of different issuers must not collide; an address says itself whose it is.
+            // Usernames of different issuers must not collide. An email address is unique without a prefix.
             "" if claim != "email" => format!("{}#", self.issuer_url).into(),
             _ => self.username_prefix,
         };

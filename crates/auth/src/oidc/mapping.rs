@@ -1,4 +1,4 @@
-//! From claims to a user.
+//! OIDC claim mapping: from claims to a user.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::expression::Expression;
 const LIST: &str = "expression must return a string or a list of strings";
 
 impl Authenticator {
-    /// The user that the claims make, without the groups that the server adds.
+    /// Maps claims to a user, without the groups that the server adds.
     pub(super) fn map(&self, claims: &Value) -> Result<User, Error> {
         Ok(User {
             name: self.map_username(claims)?,
@@ -47,7 +47,7 @@ impl Authenticator {
             Some(Mapping::Claim { name, prefix }) => {
                 let Some(value) = claims.get(name) else { return Ok(Vec::new()) };
                 let wrong = |why| Error::Claim { part: "groups claim", name: name.clone(), why };
-                // Some issuers have one role where others have a list of groups.
+                // Some issuers have a single role instead of a list of groups.
                 let groups = match value {
                     Value::Array(items) => items.iter().map(text).collect::<Result<Vec<_>, _>>(),
                     other => text(other).map(|one| vec![one]),
@@ -79,7 +79,7 @@ impl Authenticator {
     }
 }
 
-/// The text of a claim, or why it is none, in the words of Go's decoder.
+/// Returns a string claim, or the error message of Go's decoder.
 pub(super) fn text(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| format!("json: cannot unmarshal {} into Go value of type string", value.kind()))
 }
@@ -89,7 +89,7 @@ fn claim_text<'a>(claims: &'a Value, name: &Str, part: &'static str) -> Result<&
     found.map_err(|why| Error::Claim { part, name: name.clone(), why })
 }
 
-/// An address that the issuer has not verified may be somebody else's.
+/// Rejects an unverified email address, which may belong to another person.
 fn check_email(claims: &Value) -> Result<(), Error> {
     match claims.get("email_verified") {
         None | Some(Value::Bool(true)) => Ok(()),
@@ -106,7 +106,7 @@ fn one_text(expression: &Expression, claims: &Value, what: &'static str, otherwi
     text.ok_or_else(|| Error::Expression { what, why: otherwise.to_owned() })
 }
 
-/// One text or several; empty ones count as absent.
+/// Returns one or several strings without empty ones.
 fn texts(expression: &Expression, claims: &Value, what: &'static str) -> Result<Vec<Str>, Error> {
     let found = evaluate(expression, claims, what, |value| match value {
         Val::Null => Some(Vec::new()),

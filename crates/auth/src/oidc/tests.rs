@@ -1,4 +1,4 @@
-//! Tokens of other issuers, by configurations that can and cannot be used.
+//! Tests of OIDC tokens and of valid and invalid configurations.
 
 use machinery::value;
 
@@ -46,7 +46,7 @@ fn key() -> PrivateKey {
     PrivateKey::from_pem(rsa_pem()).unwrap()
 }
 
-/// Issuers publish key sets, so that is what tests check against.
+/// Returns the test key as a parsed key set, as issuers publish it.
 fn keys() -> KeySet {
     KeySet::parse(&json::to_vec(&jwks(&[key().public().clone()]))).unwrap()
 }
@@ -86,7 +86,7 @@ fn claims_with_prefixes_make_a_user() {
 }
 
 #[test]
-fn expressions_make_a_user_and_judge_it() {
+fn expressions_map_and_validate_users() {
     let good = || value!({"username": "jane", "roles": "a,b,", "tenant": "t1", "hd": "example.com", "nbf": 1_000_000});
     let with = |name: &str, value: Value| {
         let mut claims = good();
@@ -132,7 +132,7 @@ fn expressions_make_a_user_and_judge_it() {
 }
 
 #[test]
-fn a_token_must_be_signed_timely_and_for_us() {
+fn signature_time_and_audience_are_verified() {
     check(
         PLAIN,
         value!({"exp": 999_999}),
@@ -167,7 +167,7 @@ fn a_token_must_be_signed_timely_and_for_us() {
 }
 
 #[test]
-fn an_address_counts_only_if_it_is_verified() {
+fn an_unverified_email_is_rejected() {
     let by_email = "\n- issuer: {url: https://issuer.example, audiences: [kubernetes]}\n  claimMappings: {username: {claim: email, prefix: ''}}\n";
     check(by_email, value!({"email": "a@b"}), Ok(User::authenticated("a@b", [])));
     check(by_email, value!({"email": "a@b", "email_verified": true}), Ok(User::authenticated("a@b", [])));
@@ -177,7 +177,7 @@ fn an_address_counts_only_if_it_is_verified() {
 }
 
 #[test]
-fn the_server_is_told_what_to_fetch() {
+fn discovery_and_key_urls_are_determined() {
     let plain = authenticator(PLAIN);
     assert_eq!(plain.discovery_url(), "https://issuer.example/.well-known/openid-configuration");
     let elsewhere =
@@ -193,7 +193,7 @@ fn the_server_is_told_what_to_fetch() {
 }
 
 #[test]
-fn nobody_may_ask_for_what_is_listed() {
+fn anonymous_requests_are_limited_to_listed_paths() {
     let config = parse("anonymous: {enabled: true, conditions: [{path: /livez}, {path: /readyz}]}").unwrap();
     let anonymous = config.anonymous.unwrap();
     assert!(anonymous.may_ask("/livez") && !anonymous.may_ask("/healthz") && !anonymous.may_ask("/livez/etcd"));
@@ -206,7 +206,7 @@ fn nobody_may_ask_for_what_is_listed() {
     );
 }
 
-/// What is said of one issuer with these parts.
+/// Returns the validation error of a configuration with one issuer.
 fn said(issuer: &str, mappings: &str, rules: &str) -> String {
     let text = format!("jwt:\n- issuer: {issuer}\n  claimMappings: {mappings}\n  {rules}\n");
     parse(&text).err().unwrap_or_default()
@@ -216,7 +216,7 @@ const ISSUER: &str = "{url: https://issuer.example, audiences: [a]}";
 const NAME: &str = "{username: {claim: sub, prefix: ''}}";
 
 #[test]
-fn what_makes_no_sense_of_an_issuer_is_told() {
+fn invalid_issuers_are_rejected() {
     let check = |issuer: &str, expect: &str| assert_eq!(said(issuer, NAME, ""), expect, "{issuer}");
     check(ISSUER, "");
     check("{audiences: [a]}", "jwt[0].issuer.url: Required value");
@@ -263,7 +263,7 @@ fn what_makes_no_sense_of_an_issuer_is_told() {
 }
 
 #[test]
-fn what_makes_no_sense_of_mappings_is_told() {
+fn invalid_mappings_are_rejected() {
     let check = |mappings: &str, expect: &str| {
         let said = said(ISSUER, mappings, "");
         assert!(said.starts_with(expect) && said.is_empty() == expect.is_empty(), "{said}");
@@ -319,7 +319,7 @@ fn what_makes_no_sense_of_mappings_is_told() {
 }
 
 #[test]
-fn what_makes_no_sense_of_rules_is_told() {
+fn invalid_rules_are_rejected() {
     let check = |rules: &str, expect: &str| {
         let said = said(ISSUER, NAME, rules);
         assert!(said.starts_with(expect) && said.is_empty() == expect.is_empty(), "{said}");

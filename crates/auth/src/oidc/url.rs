@@ -1,9 +1,9 @@
-//! URLs of issuers: only as much of them as decides whether they may be used.
+//! Issuer URL validation.
 
 use machinery::field::{Error, Errors};
 use machinery::{Path, Str, go};
 
-/// Everything that keeps a URL from being an issuer's.
+/// Returns all validation errors of an issuer URL.
 pub fn validate(url: &str, disallowed: &[Str], path: &Path<'_>) -> Errors {
     let mut errors = Errors::new();
     let mut wrong = |detail: String| errors.push(Error::invalid(path, url, detail));
@@ -36,7 +36,7 @@ pub fn validate(url: &str, disallowed: &[Str], path: &Path<'_>) -> Errors {
     errors
 }
 
-/// Why Go would not take it for a URL at all.
+/// Returns Go's parse error of a URL.
 fn unreadable(url: &str) -> Option<String> {
     if url.bytes().any(|c| c < b' ' || c == 0x7f) {
         return Some("net/url: invalid control character in URL".to_owned());
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_issuer_is_an_https_url_and_nothing_more() {
+    fn an_issuer_is_an_https_url_without_query_and_fragment() {
         let check = |url: &str, expect: &[&str]| {
             let said: Vec<_> = validate(url, &["https://own".into()], &Path::of("url"))
                 .into_iter()

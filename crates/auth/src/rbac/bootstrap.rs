@@ -1,4 +1,4 @@
-//! The roles and bindings that every cluster starts with, as objects to create.
+//! RBAC bootstrap policy: the default roles and bindings of every cluster.
 
 use machinery::{Object, Str, Value, value};
 
@@ -7,9 +7,9 @@ const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
 const API_GROUP: &str = "rbac.authorization.k8s.io";
 const BROKEN: &str = "the bootstrap policy follows its grammar";
 
-/// Every role and binding, roles first, so that no binding is ever without its role.
+/// Returns all roles and bindings, roles first, so that no binding exists without its role.
 ///
-/// They carry the marks that tell an administrator where they come from and that a newer server may add to them.
+/// They have upstream's bootstrapping label and autoupdate annotation, so that a newer server may extend them.
 pub fn objects() -> Vec<Value> {
     let mut objects = Vec::new();
     let mut lines = TEXT.lines().filter(|line| !line.starts_with('#')).peekable();
@@ -44,7 +44,7 @@ fn role(name: &str, marks: &[&str], rules: Vec<Value>) -> Value {
             fields.insert("aggregationRule", value!({"clusterRoleSelectors": [{"matchLabels": labels}]}));
         }
     }
-    // The sum of other roles is computed by a controller; until then it gives nothing.
+    // The rules of an aggregated role are computed by the aggregation controller.
     fields.insert("rules", if rules.is_empty() { Value::Null } else { Value::Array(rules) });
     role
 }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_cluster_lets_its_own_parts_do_their_work() {
+    fn bootstrap_policy_allows_the_components_of_a_new_cluster() {
         let check = |user: &User, verb, group, resource, namespace, expect: bool| {
             let target = Target::Resource(Resource { group, resource, namespace, ..Resource::default() });
             let decision = fresh().authorize(&Attributes { user, verb, target });
@@ -142,7 +142,8 @@ mod tests {
         check(&nobody, "list", "", "pods", "a", false);
     }
 
-    /// Who may write endpoints sends the traffic of a Service, or of an Ingress controller, into namespaces that policies keep from them.
+    /// A user who may write endpoints can direct the traffic of a Service or Ingress controller into namespaces that
+    /// NetworkPolicies protect from that user.
     #[test]
     fn cve_2021_25740_edit_and_admin_may_read_endpoints_and_not_write_them() {
         let objects = objects();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edit_role_does_not_write_endpoints() {
+    fn the_edit_role_cannot_write_endpoints() {
         let mut policy = fresh();
         let rule = binding("ns/editors", "ClusterRole", "system:aggregate-to-edit", &["User=editor"]);
         policy.set_binding("ns", "editors", Binding::from_object(&rule));
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_binding_names_a_role_that_is_there() {
+    fn every_binding_refers_to_an_existing_role() {
         let policy = fresh();
         for ((namespace, name), binding) in &policy.bindings {
             let place = if binding.cluster_role { Str::default() } else { namespace.clone() };
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn anyone_may_ask_for_health_and_version() {
+    fn anonymous_users_may_read_health_and_version() {
         let user = User::anonymous();
         let asks = |path| fresh().authorize(&Attributes { user: &user, verb: "get", target: Target::Path(path) });
         assert!(matches!(asks("/healthz"), Decision::Allow(_)));

@@ -1,8 +1,8 @@
-//! Privilege escalation: which of some wanted rules the rules that a user holds leave uncovered.
+//! RBAC escalation check: the permissions of the wanted rules that a user's own rules do not cover.
 //!
-//! A rule stands for the product of its lists, so a few kilobytes of role can mean billions of single permissions. They are
-//! compared one at a time and never collected, branches that nothing can cover are cut, and both the comparison and its result are
-//! bounded.
+//! A rule is the product of its lists, so a role of a few kilobytes can mean billions of single permissions.
+//! Permissions are compared one at a time and never collected, subtrees that no owned rule can cover are pruned, and
+//! both comparisons and results are bounded.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,25 @@ use machinery::Str;
 
 use super::rule::{Rule, has, matches_path};
 
-/// How many uncovered permissions are reported.
+/// Maximum uncovered permissions that are reported.
 pub const REPORTED_MAX: usize = 100;
-/// How many single permissions are compared. A role that needs more is refused unless its rules are covered as they stand.
+/// Maximum single permissions that are compared. A role with more is rejected unless its rules are covered without
+/// expansion.
 const COMPARED_MAX: usize = 1 << 16;
 
-/// What a set of rules leaves uncovered.
+/// The uncovered permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uncovered {
-    /// Each names one verb on one resource (or one path), unless there are too many to be told apart.
+    /// Rules with one verb on one resource or path each, unless there are too many to expand.
     pub rules: Vec<Rule>,
-    /// Whether these are not all.
+    /// Whether further permissions are uncovered.
     pub is_truncated: bool,
 }
 
-/// The search ends here: enough was found, or too much compared.
+/// Stops the search: enough was found, or too much was compared.
 struct Enough;
 
-/// The parts of `wanted` that no rule of `owned` covers, as far as they are reported.
+/// Returns the permissions of `wanted` that no rule of `owned` covers, up to [`REPORTED_MAX`].
 ///
 /// The result is empty only if every single permission of `wanted` is covered.
 pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> Uncovered {
@@ -53,7 +54,7 @@ struct Search {
 }
 
 impl Search {
-    /// Walks the single permissions of a rule. At each level only the owned rules that still can cover something go on.
+    /// Walks the single permissions of a rule. Each level keeps only the owned rules that can still cover a permission.
     fn rule(&mut self, owned: &[&Rule], rule: &Rule) -> Result<(), Enough> {
         for verb in distinct(&rule.verbs) {
             let owned: Vec<&Rule> = owned.iter().filter(|have| has(&have.verbs, verb)).copied().collect();
@@ -107,7 +108,7 @@ impl Search {
     }
 }
 
-/// Each word once, in the order of its first appearance.
+/// Returns each word once, in the order of first appearance.
 fn distinct(words: &[Str]) -> impl Iterator<Item = &Str> {
     let mut seen = BTreeSet::new();
     words.iter().filter(move |word| seen.insert(word.as_str()))

@@ -1,4 +1,4 @@
-//! One rule of a role, and what it permits.
+//! PolicyRule: one rule of a role.
 
 use machinery::{Str, Value};
 
@@ -7,7 +7,7 @@ use crate::{Attributes, Target};
 
 const ALL: &str = "*";
 
-/// A PolicyRule: what may be done to which resources or paths.
+/// A PolicyRule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Verbs, or `*`.
@@ -16,19 +16,18 @@ pub struct Rule {
     pub api_groups: Vec<Str>,
     /// Resources, `resource/subresource`, `*/subresource`, or `*`.
     pub resources: Vec<Str>,
-    /// Names of objects; empty for all.
+    /// Object names; empty for all.
     pub resource_names: Vec<Str>,
-    /// Paths, with `*` at the end for a prefix.
+    /// Paths, with a trailing `*` for a prefix.
     pub non_resource_urls: Vec<Str>,
 }
 
 impl Rule {
-    /// Reads the rules of a Role or ClusterRole.
+    /// Parses the rules of a Role or ClusterRole.
     pub fn all_from_object(role: &Value) -> Vec<Self> {
         role.get("rules").and_then(Value::as_array).unwrap_or_default().iter().map(Self::from_object).collect()
     }
 
-    /// Reads one PolicyRule.
     pub fn from_object(rule: &Value) -> Self {
         let strings = |key| {
             let items = rule.get(key).and_then(Value::as_array).unwrap_or_default();
@@ -43,7 +42,7 @@ impl Rule {
         }
     }
 
-    /// Whether this rule alone permits the request.
+    /// Whether this rule allows the request.
     pub fn permits(&self, attributes: &Attributes<'_>) -> bool {
         has(&self.verbs, attributes.verb)
             && match &attributes.target {
@@ -59,12 +58,12 @@ impl Rule {
     }
 }
 
-/// Whether `list` has `word` or the star that stands for every word.
+/// Whether `list` contains `word` or `*`.
 pub(super) fn has(list: &[Str], word: &str) -> bool {
     list.iter().any(|have| have == ALL || have == word)
 }
 
-/// Whether `path` is what `pattern` means: itself, or a prefix before a star.
+/// Whether `path` equals `pattern`, or has the prefix before its trailing `*`.
 pub(super) fn matches_path(pattern: &str, path: &str) -> bool {
     match pattern.strip_suffix(ALL) {
         Some(prefix) => path.starts_with(prefix.trim_end_matches('*')),

@@ -1,4 +1,4 @@
-//! What roles and bindings permit, in the words of their manifests.
+//! Tests of RBAC roles and bindings, written as manifests.
 
 use std::slice::from_ref;
 
@@ -24,7 +24,7 @@ fn permits(rule: &Rule, verb: &str, target: Target<'_>) -> bool {
 }
 
 #[test]
-fn a_rule_permits_the_resources_it_names() {
+fn a_rule_allows_the_resources_it_names() {
     let check = |rule: &Rule, verb, resource, subresource, name, expect| {
         let target = Resource {
             group: "apps",
@@ -56,7 +56,7 @@ fn a_rule_permits_the_resources_it_names() {
 }
 
 #[test]
-fn a_rule_permits_the_paths_it_names() {
+fn a_rule_allows_the_paths_it_names() {
     let check = |patterns: &str, path, expect| {
         assert_eq!(permits(&rule("get", "", "", "", patterns), "get", Target::Path(path)), expect, "{patterns} {path}");
     };
@@ -89,7 +89,7 @@ fn ask(policy: &Policy, user: &User, verb: &str, namespace: &str) -> Decision {
 }
 
 #[test]
-fn a_decision_says_which_binding_allowed_or_what_is_missing() {
+fn a_decision_names_the_binding_or_the_missing_role() {
     let check = |user: &User, verb, namespace, expect: Decision| {
         assert_eq!(ask(&policy(), user, verb, namespace), expect, "{user:?} {verb} {namespace}");
     };
@@ -115,7 +115,7 @@ fn a_decision_says_which_binding_allowed_or_what_is_missing() {
 }
 
 #[test]
-fn a_binding_that_is_gone_gives_nothing() {
+fn a_removed_binding_grants_nothing() {
     let mut policy = policy();
     policy.remove_binding("a", "eve-writes");
     policy.remove_binding("", "all-read");
@@ -141,7 +141,7 @@ fn a_service_account_without_a_namespace_is_in_the_namespace_of_its_role_binding
 }
 
 #[test]
-fn what_is_wanted_is_covered_by_several_rules_together() {
+fn several_rules_can_cover_a_wanted_rule_together() {
     let check = |owned: &[Rule], wanted: Rule, expect: &[Rule]| {
         let owned: Vec<&Rule> = owned.iter().collect();
         assert_eq!(uncovered(&owned, &[wanted]).rules, expect);
@@ -171,7 +171,7 @@ fn a_role_that_expands_to_billions_of_permissions_is_compared_in_bounded_time_an
     };
     let found = uncovered(&[], from_ref(&wide));
     assert!(found.rules.len() <= 100 && found.is_truncated);
-    // Covered by one rule as it stands, or in two halves that cannot all be compared.
+    // Covered by one rule without expansion, or by two halves that cannot be compared completely.
     assert_eq!(uncovered(&[&wide], from_ref(&wide)), Uncovered::default());
     let [even, odd] = [0, 1].map(|half| {
         let names = words.iter().skip(half).step_by(2).cloned().collect();
@@ -202,9 +202,9 @@ fn rules() -> impl Strategy<Value = Rule> {
 }
 
 proptest! {
-    /// If nothing of what is wanted is uncovered, then no request exists that the wanted rule permits and the owned do not.
+    /// If no permission is uncovered, then no request exists that the wanted rule allows and the owned rules do not.
     #[test]
-    fn covered_means_that_no_request_escapes(owned in prop::collection::vec(rules(), 0..4), wanted in rules()) {
+    fn covered_rules_allow_no_additional_request(owned in prop::collection::vec(rules(), 0..4), wanted in rules()) {
         let refs: Vec<&Rule> = owned.iter().collect();
         prop_assume!(uncovered(&refs, from_ref(&wanted)).rules.is_empty());
         for verb in ["get", "list", "watch"] {

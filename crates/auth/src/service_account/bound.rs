@@ -1,4 +1,4 @@
-//! What a token is bound to, and whether that still exists.
+//! Bound objects of a service account token, which must exist while the token is used.
 
 use machinery::meta::Meta;
 use machinery::status::{GroupName, Status};
@@ -12,21 +12,20 @@ use crate::jwt::LEEWAY_SECONDS;
 use crate::user::CREDENTIAL_ID;
 use crate::{User, service_account};
 
-/// What must still exist for a token to count.
+/// The objects that must exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// What the token names.
+    /// The objects in the token's claims.
     Claims {
-        /// The service account, and the pod, secret or node.
+        /// The service account, and the pod, Secret or node.
         claims: Claims,
-        /// The token's subject.
         subject: Str,
     },
-    /// The secret that holds the token, and the service account.
+    /// The Secret that holds the token, and the service account.
     Legacy(Legacy),
 }
 
-/// One object to look up.
+/// An object to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
     /// A ServiceAccount by namespace and name.
@@ -39,63 +38,54 @@ pub enum Lookup<'a> {
     Node(&'a str),
 }
 
-/// What was found of the objects to look up.
+/// The objects found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found<'a> {
-    /// The service account.
     pub account: Option<&'a Value>,
-    /// The pod.
     pub pod: Option<&'a Value>,
-    /// The secret.
     pub secret: Option<&'a Value>,
-    /// The node.
     pub node: Option<&'a Value>,
 }
 
-/// Who the bearer of a token is, and what is to be done besides.
+/// The authenticated user, and the follow-up actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Who it is.
     pub user: User,
-    /// What the audit log should say.
+    /// Audit annotations.
     pub annotations: Vec<(&'static str, String)>,
-    /// What the client should be warned of.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// The day that the secret's label of last use should say, if it says another.
+    /// The new value of the Secret's last-used label, if it changes.
     pub mark_used: Option<String>,
 }
 
-/// Why a token no longer counts.
+/// A token is no longer valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such service account.
     #[error("{}", Status::not_found(GroupName::new("", "serviceaccounts"), .0).message)]
     NoAccount(Str),
-    /// The service account is on its way out.
+    /// The service account is being deleted.
     #[error("service account {0}/{1} has been deleted")]
     AccountDeleted(Str, Str),
-    /// There is another object of that name now.
+    /// An object has the same name and another UID.
     #[error("{what} UID ({found}) does not match {claim} ({claimed})")]
     Uid {
-        /// What kind of object.
+        /// The kind of the object.
         what: &'static str,
-        /// The uid it has.
         found: Str,
-        /// What the claim is called.
+        /// The description of the claim.
         claim: &'static str,
-        /// The uid it should have.
         claimed: Str,
     },
-    /// What it is bound to is gone.
+    /// The bound object was deleted.
     #[error("service account token has been invalidated")]
     Invalidated,
-    /// A token of the old kind does not count any more.
     #[error(transparent)]
     Legacy(#[from] legacy::Refusal),
 }
 
 impl Bound {
-    /// Which objects [`judge`] must see.
+    /// Returns the objects that [`judge`] needs.
     pub fn lookups(&self) -> Vec<Lookup<'_>> {
         match self {
             Self::Claims { claims, .. } => {
@@ -103,7 +93,7 @@ impl Bound {
                 let account = Lookup::Account(namespace, &claims.account.name);
                 let pod = claims.pod.iter().map(|pod| Lookup::Pod(namespace, &pod.name));
                 let secret = claims.secret.iter().map(|secret| Lookup::Secret(namespace, &secret.name));
-                // The node of a pod is told, not checked: the pod's end is the token's end.
+                // The node of a bound pod is only informational: the pod decides about the validity.
                 let node = claims.node.iter().filter(|_| claims.pod.is_none()).map(|node| Lookup::Node(&node.name));
                 [account].into_iter().chain(secret).chain(pod).chain(node).collect()
             }
@@ -115,7 +105,7 @@ impl Bound {
     }
 }
 
-/// Whether a token counts, given what was found of the objects that [`Bound::lookups`] names.
+/// Decides whether a token is valid, given the objects of [`Bound::lookups`].
 pub fn judge(bound: &Bound, found: &Found<'_>, now: Time) -> Result<Verdict, Refusal> {
     match bound {
         Bound::Legacy(token) => Ok(legacy::judge(token, found, now)?),
@@ -160,7 +150,8 @@ fn same_uid(claimed: &ObjectRef, meta: Meta<'_>, (what, claim): (&'static str, &
     Err(Refusal::Uid { what, found: meta.uid().into(), claim, claimed: claimed.uid.clone() })
 }
 
-/// Whether the object's time was over a leeway ago: until then its own tokens may be needed to end it well.
+/// Whether the deletion timestamp is older than the leeway. Until then the object's token may be needed for a graceful
+/// shutdown.
 fn is_gone(meta: Meta<'_>, now: Time) -> bool {
     meta.deletion_timestamp().is_some_and(|at| at < now.plus(Duration::from_seconds(-LEEWAY_SECONDS)))
 }
@@ -182,7 +173,7 @@ fn user(claims: &Claims) -> User {
     user
 }
 
-/// A token that lasts longer than was asked for is told of once it is older than that.
+/// Returns the audit annotation of an extended token that is used after its requested lifetime.
 fn stale(claims: &Claims, subject: &str, now: Time) -> Vec<(&'static str, String)> {
     let late = claims.warn_after.map(|after| now.unix_seconds().saturating_sub(after)).filter(|late| *late > 0);
     let told = |late| format!("subject: {subject}, seconds after warning threshold: {late}");
@@ -216,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_while_everything_it_names_is_there() {
+    fn a_token_is_valid_while_its_bound_objects_exist() {
         let account = object("u1");
         let found = Found { account: Some(&account), ..Found::default() };
         let user = judge(&bound(None, None, None), &found, NOW).unwrap().user;
@@ -235,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_ends_with_what_it_is_bound_to() {
+    fn a_token_is_invalid_after_its_bound_object() {
         let (account, good, other) = (object("u1"), object("u2"), object("u9"));
         let (going, gone) = (deleted("u2", 999_940), deleted("u2", 999_939));
         let (account_gone, account_other) = (deleted("u1", 999_000), object("u8"));
@@ -272,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_counts_is_looked_up() {
+    fn only_relevant_objects_are_looked_up() {
         let check = |bound: &Bound, expect: &[Lookup<'_>]| assert_eq!(bound.lookups(), expect);
         let account = Lookup::Account("ns", "robot");
         check(&bound(None, None, None), &[account]);
@@ -282,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_a_stale_token_is_told() {
+    fn the_use_of_a_stale_token_is_audited() {
         let account = object("u1");
         let found = Found { account: Some(&account), ..Found::default() };
         let told = |warn_after| {

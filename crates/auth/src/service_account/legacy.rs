@@ -1,4 +1,4 @@
-//! Tokens from before they were bound and expired: each lives in a secret and counts as long as the secret holds it.
+//! Legacy service account tokens: unbound, without expiration, valid while their Secret holds them.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;
@@ -15,11 +15,11 @@ use crate::jwt::{self, Token};
 use crate::keys::{self, PrivateKey};
 use crate::service_account;
 
-/// Who issues tokens of this kind.
+/// The `iss` claim of legacy tokens.
 pub const ISSUER: &str = "kubernetes/serviceaccount";
-/// The label that says on which day a token of this kind was last used.
+/// The label with the day of the last use.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-/// The label of a secret whose token is not to count any more.
+/// The label of a Secret whose token is invalidated.
 pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
 const NAME: &str = "kubernetes.io/serviceaccount/service-account.name";
@@ -27,57 +27,51 @@ const UID: &str = "kubernetes.io/serviceaccount/service-account.uid";
 const SECRET: &str = "kubernetes.io/serviceaccount/secret.name";
 const NAMESPACE: &str = "kubernetes.io/serviceaccount/namespace";
 
-/// A token of this kind, whose signature is right.
+/// A legacy token with a verified signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Legacy {
-    /// The namespace of the service account and the secret.
+    /// The namespace of the service account and the Secret.
     pub namespace: Str,
-    /// The service account.
     pub account: ObjectRef,
-    /// The name of the secret.
     pub secret: Str,
     text: String,
 }
 
-/// Why such a token no longer counts.
+/// A legacy token is no longer valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its secret is gone.
+    /// The Secret was deleted.
     #[error("Token has been invalidated")]
     Invalidated,
-    /// Its secret holds another.
+    /// The Secret holds another token.
     #[error("Token does not match server's copy")]
     Replaced,
-    /// There is no such service account.
     #[error("{}", Status::not_found(GroupName::new("", "serviceaccounts"), .0).message)]
     NoAccount(Str),
-    /// The service account is on its way out.
+    /// The service account is being deleted.
     #[error("ServiceAccount {0}/{1} has been deleted")]
     AccountDeleted(Str, Str),
-    /// There is another service account of that name now.
+    /// The service account has the same name and another UID.
     #[error("ServiceAccount UID ({0}) does not match claim ({1})")]
     Uid(Str, Str),
-    /// Nobody used it for long, and it was put out of use.
+    /// The token was invalidated because it was unused.
     #[error(
         "the token in secret {namespace}/{secret} for service account {namespace}/{account} has been marked invalid. Use tokens \
          from the TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label from the \
          secret to temporarily allow use of this token"
     )]
     MarkedInvalid {
-        /// Where it is.
         namespace: Str,
-        /// Which secret holds it.
         secret: Str,
-        /// Whose token it is.
         account: Str,
-        /// The day that the secret's label of last use should say, if it says another: somebody tried.
+        /// The new value of the Secret's last-used label, if it changes: the attempt is recorded.
         mark_used: Option<String>,
     },
 }
 
 const AUTO_GENERATED: &str = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.";
 
-/// Makes a token of this kind, for a secret of type `kubernetes.io/service-account-token`.
+/// Issues a legacy token for a Secret of type `kubernetes.io/service-account-token`.
 pub fn issue(key: &PrivateKey, namespace: &str, account: &ObjectRef, secret: &str) -> Result<String, keys::Error> {
     let claims = value!({
         "iss": ISSUER,
@@ -90,7 +84,7 @@ pub fn issue(key: &PrivateKey, namespace: &str, account: &ObjectRef, secret: &st
     jwt::sign(key, &claims)
 }
 
-/// Reads the claims of a token whose signature is right.
+/// Parses the claims of a token with a verified signature.
 pub(super) fn read(token: &Token<'_>, text: &str) -> Result<Legacy, Error> {
     let claim = |name: &str, called: &'static str| match token.text(name) {
         "" => Err(Error::Missing(called)),
@@ -107,7 +101,7 @@ pub(super) fn read(token: &Token<'_>, text: &str) -> Result<Legacy, Error> {
     Ok(Legacy { namespace, account: ObjectRef { name, uid }, secret, text: text.to_owned() })
 }
 
-/// Whether the token counts, given its secret and its service account.
+/// Decides whether the token is valid, given its Secret and service account.
 pub(super) fn judge(token: &Legacy, found: &Found<'_>, now: Time) -> Result<Verdict, Refusal> {
     let Legacy { namespace, account, .. } = token;
     let secret = found.secret.filter(|secret| !Meta::of(secret).is_deleting()).ok_or(Refusal::Invalidated)?;
@@ -137,7 +131,7 @@ pub(super) fn judge(token: &Legacy, found: &Found<'_>, now: Time) -> Result<Verd
     Ok(Verdict { user, annotations: vec![(annotation, token.secret.to_string())], warnings, mark_used })
 }
 
-/// The day that the secret's label should say, unless it says that day or, by a clock that is ahead, the next.
+/// Returns the new last-used label, unless the label is today or, because of clock skew, tomorrow.
 fn mark_used(secret: &Value, now: Time) -> Option<String> {
     let day = |time: Time| time.to_string()[..10].to_owned();
     let (today, tomorrow) = (day(now), day(now.plus(Duration::from_seconds(24 * 60 * 60))));
@@ -145,7 +139,7 @@ fn mark_used(secret: &Value, now: Time) -> Option<String> {
     (said != Some(&today) && said != Some(&tomorrow)).then_some(today)
 }
 
-/// Shows whose token it is and never the token.
+/// Prints the owner of the token and never the token.
 impl std::fmt::Debug for Legacy {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Legacy({}/{} in {})", self.namespace, self.account.name, self.secret)
@@ -180,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_token_counts_while_its_secret_holds_it() {
+    fn a_legacy_token_is_valid_while_its_secret_holds_it() {
         let (text, bound) = made();
         let secret = value!({"metadata": {"labels": {}}, "data": {"token": (STANDARD.encode(&text))}});
         let labelled = |label: &str, day: &str| {
@@ -227,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_token_must_name_whose_it_is() {
+    fn a_legacy_token_requires_its_claims() {
         let check = |claims: Value, expect: &str| {
             let key = PrivateKey::from_pem(rsa_pem()).unwrap();
             let text = jwt::sign(&key, &claims).unwrap();

@@ -1,4 +1,4 @@
-//! The documents by which others learn to check our tokens: OpenID discovery and the key set.
+//! OpenID discovery document and key set of the service account issuer.
 
 use std::collections::BTreeSet;
 
@@ -6,40 +6,31 @@ use machinery::{Value, value};
 
 use crate::keys::PublicKey;
 
-/// Where the discovery document is served.
 pub const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
-/// Where the key set is served.
 pub const KEYS_PATH: &str = "/openid/v1/jwks";
-/// How long others may keep either document.
+/// Cache lifetime of both documents.
 pub const MAX_AGE_SECONDS: u32 = 3600;
 
-/// Why the documents cannot be served.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing is configured as issuer.
     #[error("empty issuer URL")]
     NoIssuer,
-    /// The issuer is no https URL.
     #[error("issuer URL must use https scheme, got: {0}")]
     IssuerScheme(String),
-    /// The issuer has a query.
     #[error("issuer URL may not include a query, got: {0}")]
     IssuerQuery(String),
-    /// The issuer has a fragment.
     #[error("issuer URL may not include a fragment, got: {0}")]
     IssuerFragment(String),
-    /// It is not known where the key set is.
     #[error("either the JWKS URI or the default external address, or both, must be set")]
     NoKeysUri,
-    /// The key set is not at an https URL.
     #[error("jwksURI requires https scheme, parsed as: {0}")]
     KeysUriScheme(String),
-    /// There are no keys.
     #[error("no keys provided for validating keyset")]
     NoKeys,
 }
 
-/// The discovery document of `issuer`. The key set is at `keys_uri`, or if that is empty at the server's own address.
+/// Returns the discovery document of `issuer`. The key set is at `keys_uri`, or if that is empty at the server's
+/// external address.
 pub fn discovery(issuer: &str, keys_uri: &str, external_address: &str, keys: &[PublicKey]) -> Result<Value, Error> {
     check_issuer(issuer)?;
     let keys_uri = match (keys_uri, external_address) {
@@ -78,7 +69,7 @@ mod tests {
     use crate::keys::tests::{p256_pem, rsa_pem};
 
     #[test]
-    fn discovery_says_who_issues_and_how_to_check() {
+    fn the_discovery_document_has_issuer_and_key_set() {
         let keys: Vec<_> = [p256_pem().as_str(), rsa_pem(), rsa_pem()]
             .into_iter()
             .flat_map(|pem| PublicKey::all_from_pem(pem).unwrap())

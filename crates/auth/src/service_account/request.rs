@@ -1,7 +1,7 @@
-//! TokenRequests: what may be asked for, what the token is bound to, and the answer.
+//! TokenRequest: defaults, validation, the bound object, and the issued token.
 //!
-//! The steps stand in the order that the server takes them; between them it looks up the service account and what
-//! [`reference()`] names.
+//! The functions are in the order in which the server calls them. In between it looks up the service account and the
+//! object of [`reference()`].
 
 use machinery::field::{self, Errors};
 use machinery::meta::{Meta, MetaMut};
@@ -12,64 +12,61 @@ use machinery::{GroupVersionKind, Path, Str, Value, go, value};
 use super::token::{self, Claims, ObjectRef, Terms};
 use crate::keys::{self, PrivateKey};
 
-/// How long a token lasts if the request does not say.
+/// Default lifetime of a token.
 pub const DEFAULT_SECONDS: i64 = 60 * 60;
-/// The least that may be asked for.
+/// Minimum requested lifetime.
 pub const MIN_SECONDS: i64 = 10 * 60;
-/// The most that may be asked for.
+/// Maximum requested lifetime.
 pub const MAX_SECONDS: i64 = 1 << 32;
-/// What pods of the default kind ask for: an hour and a mark by which they are known.
+/// Lifetime requested by the default projected volume: an hour and seven seconds, by which such requests are
+/// recognized.
 pub const WARN_ONLY_SECONDS: i64 = 60 * 60 + 7;
-/// What they get while tokens that do not expire are being unlearnt: a year.
+/// Lifetime granted to such requests during the migration from tokens without expiration: a year.
 pub const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
 
 const KIND: GroupName<'static> = GroupName::new("authentication.k8s.io", "TokenRequest");
 
-/// What a token can be bound to.
+/// The kind of a bound object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A Pod of the service account's namespace.
+    /// A Pod in the service account's namespace.
     Pod,
-    /// A Secret of the service account's namespace.
+    /// A Secret in the service account's namespace.
     Secret,
-    /// A Node.
     Node,
 }
 
-/// The object that a token is to be bound to.
+/// The object that a token is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// What it is.
     pub kind: Kind,
-    /// Its name.
     pub name: Str,
-    /// Its uid, if the request insists on one.
+    /// The required UID; empty if the request has none.
     pub uid: Str,
 }
 
-/// How the server answers requests.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Who issues the tokens.
+    /// The `iss` claim.
     pub issuer: Str,
-    /// Whom a token is for if the request does not say: the server's own audiences.
+    /// Default audiences: those of the API server.
     pub audiences: Vec<Str>,
     /// `--service-account-extend-token-expiration`
     pub extend_expiration: bool,
-    /// `--service-account-max-token-expiration`, if it is set.
+    /// `--service-account-max-token-expiration`, if set.
     pub max_seconds: Option<i64>,
 }
 
-/// What comes with a token.
+/// The side effects of an issued token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// What the client should be warned of.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// What the audit log should say.
+    /// Audit annotations.
     pub annotations: Vec<(&'static str, String)>,
 }
 
-/// Sets what a request leaves open.
+/// Sets the defaults of a request.
 pub fn set_defaults(request: &mut Value) {
     let Some(spec) = request.as_object_mut().map(|request| request.get_or_insert_with("spec", Value::object)) else {
         return;
@@ -80,7 +77,7 @@ pub fn set_defaults(request: &mut Value) {
     }
 }
 
-/// Refuses a request whose metadata is for another service account than its path.
+/// Rejects a request whose metadata names another service account than its path.
 pub fn check_path(request: &Value, namespace: &str, name: &str) -> Result<(), Status> {
     let meta = Meta::of(request);
     let metadata = Path::of("metadata");
@@ -95,7 +92,7 @@ pub fn check_path(request: &Value, namespace: &str, name: &str) -> Result<(), St
     }
 }
 
-/// Makes the request say all that it means, and refuses what may not be asked for.
+/// Completes the request from the service account and rejects it if it is invalid.
 pub fn prepare(request: &mut Value, account: &Value, audiences: &[Str], now: Time) -> Result<(), Status> {
     let account = Meta::of(account);
     if let Some(spec) = request.get_mut("spec").and_then(Value::as_object_mut)
@@ -126,7 +123,7 @@ pub fn prepare(request: &mut Value, account: &Value, audiences: &[Str], now: Tim
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(KIND, "", &errors)) }
 }
 
-/// Everything wrong with a request.
+/// Returns all validation errors of a request.
 pub fn validate(request: &Value) -> Errors {
     let spec = Path::of("spec");
     let at = spec.field("expirationSeconds");
@@ -141,14 +138,14 @@ pub fn validate(request: &Value) -> Errors {
     errors
 }
 
-/// What the token is to be bound to, if the request says so.
+/// Returns the bound object of the request.
 pub fn reference(request: &Value) -> Result<Option<Reference>, Status> {
     let Some(object) = request.at(&["spec", "boundObjectRef"]).filter(|object| !object.is_null()) else {
         return Ok(None);
     };
     let text = |key| object.str_at(&[key]).unwrap_or_default();
     let api_version = text("apiVersion");
-    // A version with two slashes names no group, as everywhere in Kubernetes.
+    // An apiVersion with two slashes has no group, as everywhere in Kubernetes.
     let kind = GroupVersionKind::parse(api_version, text("kind")).unwrap_or_default();
     let found = match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => Kind::Pod,
@@ -162,14 +159,12 @@ pub fn reference(request: &Value) -> Result<Option<Reference>, Status> {
     Ok(Some(Reference { kind: found, name: text("name").into(), uid: text("uid").into() }))
 }
 
-/// The name of the node that a pod runs on, if it runs on one: the token tells it, with the node's uid if there is such
-/// a node.
+/// Returns the name of the pod's node. The token contains it, with the node's UID if the node exists.
 pub fn node_of(pod: &Value) -> Option<&str> {
     pod.str_at(&["spec", "nodeName"]).filter(|name| !name.is_empty())
 }
 
-/// What the token says: the service account, and the object it is bound to. `node` is what was found under [`node_of`]
-/// a pod.
+/// Returns the claims: the service account and its bound object. `node` is the object found for [`node_of`] a pod.
 pub fn claims(
     account: &Value,
     bound: Option<(&Reference, &Value)>,
@@ -209,7 +204,7 @@ pub fn claims(
     Ok(claims)
 }
 
-/// Makes the token and puts it into the request.
+/// Issues the token and adds it to the request's status.
 pub fn answer(
     request: &mut Value,
     mut claims: Claims,
@@ -234,7 +229,8 @@ pub fn answer(
     claims.warn_after = extended.then(|| now.unix_seconds() + granted);
     let terms = Terms { issuer: &config.issuer, audiences: &audiences, issued_at: now, expiration_seconds };
     let token = token::issue(key, &claims, &terms)?;
-    // What the client is told is what it asked for: it renews the token by that, and the longer life is a net below it.
+    // The status has the requested expiration, so that the client renews the token by then. The extended lifetime is
+    // only a safety net.
     let expires = now.plus(Duration::from_seconds(granted)).to_string();
     if let Some(request) = request.as_object_mut() {
         request.insert("status", value!({"token": token, "expirationTimestamp": expires}));
@@ -247,7 +243,6 @@ pub fn answer(
 }
 
 impl Kind {
-    /// The kind's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pod => "Pod",

@@ -1,4 +1,4 @@
-//! Service account tokens: what they say, how they are made, and whether one may be believed.
+//! Service account tokens: claims, issuing and verification.
 
 use machinery::time::{Duration, Time};
 use machinery::{Object, Str, Value, go, value};
@@ -8,105 +8,93 @@ use super::{legacy, user_name};
 use crate::jwt::{self, Age, Token};
 use crate::keys::{self, KeySet, PrivateKey};
 
-/// An object that a token names: it counts only while one of this name has this uid.
+/// An object in a token. The token is valid only while an object with this name and UID exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// Its name.
     pub name: Str,
-    /// Its uid.
     pub uid: Str,
 }
 
-/// What a token says of its bearer.
+/// The private claims of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// The namespace of the service account, and of the pod or secret it is bound to.
+    /// The namespace of the service account and of the bound pod or Secret.
     pub namespace: Str,
-    /// The service account.
     pub account: ObjectRef,
-    /// The pod whose end is the token's end.
+    /// The bound pod.
     pub pod: Option<ObjectRef>,
-    /// The secret whose end is the token's end.
+    /// The bound Secret.
     pub secret: Option<ObjectRef>,
-    /// The node of the pod; without a pod, the node whose end is the token's end.
+    /// The node of the bound pod; without a pod, the bound node.
     pub node: Option<ObjectRef>,
-    /// A name for this one token; may be empty.
+    /// The `jti` claim; may be empty.
     pub id: Str,
-    /// From when on its use is to be complained about, in seconds since 1970.
+    /// The time after which the use of the token is reported as stale, in Unix seconds.
     pub warn_after: Option<i64>,
 }
 
-/// Whom a token is for and how long it lasts.
+/// The registered claims of a new token.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
-    /// Who issues it.
     pub issuer: &'a str,
-    /// Whom it is for.
     pub audiences: &'a [Str],
-    /// When it is issued.
     pub issued_at: Time,
-    /// How long it lasts.
     pub expiration_seconds: i64,
 }
 
-/// A token that may be believed, as far as can be told without looking at the cluster.
+/// A token that is verified as far as possible without objects of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// Which of the wanted audiences it is for.
+    /// The requested audiences that the token has.
     pub audiences: Vec<Str>,
-    /// What must still exist.
+    /// The objects that must exist.
     pub bound: Bound,
-    /// What the audit log should say of it.
+    /// Audit annotations.
     pub annotations: Vec<(&'static str, String)>,
 }
 
-/// Checks tokens of this cluster's issuers.
+/// Verifies tokens of this cluster's issuers.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
-    /// Who may have issued a token; the first one issues new tokens.
+    /// Accepted issuers. The first one issues new tokens.
     pub issuers: Vec<Str>,
-    /// The keys that tokens may be signed with.
     pub keys: KeySet,
-    /// The server's own audiences.
+    /// The API server's own audiences.
     pub audiences: Vec<Str>,
 }
 
-/// Why a token that claims to be ours is not believed.
+/// A token of this cluster's issuers is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Its key is not among ours.
+    /// No key has the token's key ID.
     #[error("invalid signature, no keys found")]
     NoKey,
-    /// It is not signed with the key it names.
     #[error("go-jose/go-jose: error in cryptographic primitive")]
     Signature,
-    /// It is for others.
+    /// The token has none of the requested audiences.
     #[error("token audiences {} is invalid for the target audiences {}", quoted(.token), quoted(.wanted))]
     Audiences {
-        /// Whom it is for.
+        /// The `aud` claim.
         token: Vec<Str>,
-        /// Whom it would have to be for.
+        /// The requested audiences.
         wanted: Vec<Str>,
     },
-    /// Its time is over.
     #[error("service account token has expired")]
     Expired,
-    /// It was made for later.
     #[error("service account token is not valid yet")]
     NotYet,
-    /// It says that it was issued later than now.
     #[error("service account token is issued in the future")]
     Future,
-    /// It lacks something that every token of its kind has.
+    /// A claim of legacy tokens is missing.
     #[error("{0} claim is missing")]
     Missing(&'static str),
-    /// Its subject is not the service account it names.
+    /// The subject is not the service account in the claims.
     #[error("sub claim is invalid")]
     Subject,
 }
 
 impl Claims {
-    /// The claims as a token carries them, besides those of [`Terms`].
+    /// Returns the claims as JSON, without those of [`Terms`].
     fn to_value(&self) -> Value {
         let mut out = Object::new();
         out.insert("namespace", self.namespace.clone());
@@ -148,7 +136,7 @@ impl ObjectRef {
     }
 }
 
-/// Makes a token.
+/// Issues a token.
 pub fn issue(key: &PrivateKey, claims: &Claims, terms: &Terms<'_>) -> Result<String, keys::Error> {
     let issued = terms.issued_at.unix_seconds();
     let expires = terms.issued_at.plus(Duration::from_seconds(terms.expiration_seconds)).unix_seconds();
@@ -169,7 +157,8 @@ pub fn issue(key: &PrivateKey, claims: &Claims, terms: &Terms<'_>) -> Result<Str
 }
 
 impl Checker {
-    /// Checks a token for `wanted` audiences; none are the server's own. `None` if it is nothing that we issue.
+    /// Verifies a token for the `wanted` audiences, by default the server's own. Returns `None` if the token is of
+    /// another issuer.
     pub fn check(&self, text: &str, wanted: &[Str], now: Time) -> Result<Option<Checked>, Error> {
         let Some(issuer) = jwt::claimed_issuer(text) else { return Ok(None) };
         let is_legacy = issuer == legacy::ISSUER;
@@ -186,7 +175,7 @@ impl Checker {
         let mut annotations = Vec::new();
         let mut of_token = token.audiences();
         if of_token.is_empty() {
-            // From before there were audiences: such a token is for this server alone.
+            // A token without audiences is a legacy token, valid for this server only.
             annotations.push(("authentication.k8s.io/legacy-token", token.text("sub").to_owned()));
             of_token.clone_from(&self.audiences);
         }
@@ -205,7 +194,7 @@ impl Checker {
         }
     }
 
-    /// Which of the wanted audiences a token for `of_token` is for.
+    /// Returns the requested audiences that the token has.
     fn audiences(&self, of_token: Vec<Str>, wanted: &[Str]) -> Result<Vec<Str>, Error> {
         let wanted = if wanted.is_empty() { &self.audiences } else { wanted };
         let both: Vec<Str> = of_token.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
@@ -216,7 +205,7 @@ impl Checker {
     }
 }
 
-/// A list of strings as Go's `%q` shows it.
+/// Formats a list of strings as Go's `%q`.
 fn quoted(list: &[Str]) -> String {
     let items: Vec<_> = list.iter().map(|item| go::quote(item)).collect();
     format!("[{}]", items.join(" "))
@@ -258,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_what_upstream_would_say() {
+    fn token_claims_equal_upstreams() {
         let text = issued("https://me", "a");
         let expect = value!({
             "iss": "https://me", "sub": "system:serviceaccount:ns:robot", "aud": ["a"],
@@ -272,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_back_as_it_was_issued() {
+    fn an_issued_token_is_verified() {
         let checked = checker().check(&issued("https://me", "https://me"), &[], NOW).unwrap().unwrap();
         assert_eq!(checked.audiences, ["https://me"]);
         let bound = Bound::Claims { claims: claims(), subject: "system:serviceaccount:ns:robot".into() };
@@ -280,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_to_others() {
+    fn tokens_of_other_issuers_are_ignored() {
         let other = issued("https://other", "a");
         for text in ["", "a.b.c", "opaque-token", other.as_str()] {
             assert_eq!(checker().check(text, &[], NOW), Ok(None), "{text}");
@@ -288,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_and_wrong_is_refused_in_upstreams_words() {
+    fn invalid_tokens_are_rejected_with_upstreams_messages() {
         let ours = issued("https://me", "https://me");
         let refusal = |checker: &Checker, text: &str, wanted: &[Str], now| {
             checker.check(text, wanted, now).unwrap_err().to_string()
@@ -311,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audience_that_is_asked_for_is_told_back() {
+    fn the_matching_requested_audience_is_returned() {
         let checked =
             checker().check(&issued("https://me", "vault"), &["x".into(), "vault".into()], NOW).unwrap().unwrap();
         assert_eq!(checked.audiences, ["vault"]);

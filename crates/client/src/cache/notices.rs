@@ -1,4 +1,4 @@
-//! Keys that something happened to, each once however often it happened, never more than a bound.
+//! Bounded, deduplicated set of changed keys.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use machinery::Key;
 use tokio::sync::Notify;
 
-/// Keys that wait to be looked at. Clones share them.
+/// Changed keys that wait to be processed. Clones share them.
 #[derive(Clone)]
 pub struct Notices(Arc<Shared>);
 
@@ -16,23 +16,21 @@ struct Shared {
     keys_max: usize,
 }
 
-/// What happened since one looked last.
+/// The changes since the last call of [`Notices::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Something happened to these.
     Keys(BTreeSet<Key>),
-    /// More happened than could be remembered: look at everything.
+    /// The bound was exceeded: all keys must be processed.
     Everything,
 }
 
 impl Notices {
-    /// Remembers at most so many keys.
+    /// Holds at most `keys_max` keys.
     pub fn new(keys_max: usize) -> Self {
         let changed = Mutex::new(Changed::Keys(BTreeSet::new()));
         Self(Arc::new(Shared { changed, some: Notify::new(), keys_max }))
     }
 
-    /// Remembers keys.
     pub fn add(&self, keys: impl IntoIterator<Item = Key>) {
         let mut changed = self.0.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut added = false;
@@ -51,9 +49,9 @@ impl Notices {
         }
     }
 
-    /// Waits for something to happen and takes all that did.
+    /// Waits for changes and takes all of them.
     ///
-    /// May be dropped and called again without losing anything; meant for one waiting task.
+    /// Cancel safe. Meant for one waiting task.
     pub async fn take(&self) -> Changed {
         loop {
             if let Some(changed) = self.try_take() {
@@ -63,7 +61,7 @@ impl Notices {
         }
     }
 
-    /// Takes all that happened, if anything did.
+    /// Takes all changes; `None` if there are none.
     pub fn try_take(&self) -> Option<Changed> {
         let mut changed = self.0.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(&*changed, Changed::Keys(keys) if keys.is_empty()) {
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_is_told_once_however_often_it_changed() {
+    async fn a_key_is_reported_once_however_often_it_changed() {
         let notices = Notices::new(10);
         let key = |name: &str| Key::new("a", name);
         notices.add([key("x"), key("y"), key("x")]);
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_look_is_told_to_look_at_everything() {
+    fn exceeding_the_bound_reports_everything() {
         let notices = Notices::new(3);
         for number in 0..100_000 {
             notices.add([Key::cluster(number.to_string())]);

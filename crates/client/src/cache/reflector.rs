@@ -1,4 +1,4 @@
-//! The only writer of a cache: lists, watches, resumes after failures, and lists again when it must.
+//! Reflector: the only writer of a cache. Lists, watches, resumes after failures, and relists if necessary.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::options::{ListOptions, WatchOptions};
 use crate::target::Target;
 use crate::watch::Watch;
 
-/// A shorter watch counts as one that failed.
+/// A watch that is closed earlier counts as failed.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 
-/// Keeps a cache true for as long as [`Reflector::run`] is polled.
+/// Updates a cache while [`Reflector::run`] is polled.
 pub struct Reflector<T> {
     source: Source,
     settings: Settings,
     keep: Keep<T>,
     shared: Arc<Shared<T>>,
     progress: watch::Sender<Progress>,
-    /// The version to watch from; `None` if everything must be listed.
+    /// The version to watch from; `None` if a list is needed.
     resume: Option<String>,
-    /// Whether the server may tell the initial state as events.
+    /// Whether the server supports initial events (sendInitialEvents).
     streaming: bool,
-    /// Whether anything arrived since the last failure.
+    /// Whether data arrived since the last failure.
     progressed: bool,
 }
 
@@ -45,7 +45,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         Self { source, settings, keep, shared, progress, resume: None, streaming: true, progressed: false }
     }
 
-    /// Keeps the cache true and does not end; drop it to end it.
+    /// Updates the cache and never returns. Drop the future to stop it.
     pub async fn run(mut self) {
         let mut waits = self.settings.backoff.waits();
         loop {
@@ -53,7 +53,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             let outcome = self.follow().await;
             if std::mem::take(&mut self.progressed) {
                 waits.reset();
-                // A watch that a server ends as soon as it began is not worth another one at once.
+                // A watch that the server closes immediately is retried with back-off.
                 if outcome.is_ok() && (everything || begun.elapsed() > WATCH_MIN) {
                     continue;
                 }
@@ -67,7 +67,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Goes on from where it is until the server ends it or something fails.
+    /// Continues from the reached version until the server closes the watch or a request fails.
     async fn follow(&mut self) -> Result<(), Error> {
         let watch = match self.resume.clone() {
             Some(version) => {
@@ -98,7 +98,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     fn failed(&self, error: &Error) {
         let why = chain(error);
-        tracing::warn!(resource = %self.source.resource, error = why, "the watch failed and is tried again");
+        tracing::warn!(resource = %self.source.resource, error = why, "watch failed; retrying");
         self.progress.send_modify(|progress| progress.failure = Some(why.into()));
     }
 
@@ -118,7 +118,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         Target::within(&self.source.resource, self.source.namespace.clone())
     }
 
-    /// Has the server tell everything there is, and gives back the watch that goes on from there.
+    /// Receives all objects as initial events and returns the watch that continues after them.
     async fn initial_events(&mut self) -> Result<Watch, Error> {
         let mut watch = self.watch(String::new()).await?;
         let mut fresh = self.snapshot().objects.emptied();
@@ -139,7 +139,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Reads everything in pages, each of them kept as it will be before the next is asked for.
+    /// Lists all objects in pages. Each page is converted before the next one is requested.
     async fn list(&mut self) -> Result<(), Error> {
         let mut options = ListOptions {
             label_selector: self.source.label_selector.clone(),
@@ -151,7 +151,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             let page = match self.source.client.list(&self.target(), &options).await {
                 Ok(page) => page,
-                // The version that the pages show is no longer kept. All in one answer cannot fail like that.
+                // The version of the pages was compacted. A list in one response cannot fail like that.
                 Err(error) if error.is_expired() && options.limit > 0 => {
                     options.limit = 0;
                     options.continue_token.clear();
@@ -195,7 +195,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         Ok(())
     }
 
-    /// Takes an object up into a collection that is not yet seen, from the one that is if it did not change.
+    /// Adds an object to a new collection. An unchanged object reuses the cached entry.
     fn collect(&self, fresh: &mut Collection<T>, object: Held) {
         let (key, version) = (&object.key, object.revision);
         let state = self.shared.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -204,12 +204,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         fresh.insert(known.unwrap_or_else(|| (self.keep.make)(object)));
     }
 
-    /// How an object that was read becomes one that can be kept.
+    /// Returns the conversion from a parsed object to an entry.
     fn make(&self) -> fn(Value) -> Held {
         if self.keep.lean.is_some() { held } else { |object| Arc::new(Entry::of(object)) }
     }
 
-    /// Makes a change that readers see at once, and says how far the cache is now.
+    /// Applies a change that readers see immediately, and advances the progress.
     fn change<R>(&mut self, version: u64, change: impl FnOnce(&mut Collection<T>) -> R) -> R {
         let mut state = self.shared.state.write().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state.objects);
@@ -220,7 +220,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         result
     }
 
-    /// Replaces everything, and tells what is not as it was.
+    /// Replaces all objects and notifies subscribers of the differences.
     fn replace(&mut self, fresh: &Collection<T>, resource_version: String) {
         let version = resource_version.parse().unwrap_or(0);
         let next = Snapshot { objects: fresh.clone(), revision: version };
@@ -268,12 +268,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 }
 
-/// Whether the server knows no initial events: it calls the request invalid.
+/// Whether the server does not support initial events: it rejects the request as invalid.
 fn is_refusal(error: &Error) -> bool {
     error.status().is_some_and(|status| matches!(status.code, 400 | 422))
 }
 
-/// An error with all that caused it, on one line.
+/// Formats an error with all its causes on one line.
 fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! Kubeconfig files: read, merged, and turned into the configuration of one context.
+//! Kubeconfig files: parsing, merging, and the configuration of a context.
 
 mod field;
 
@@ -11,7 +11,7 @@ use super::{Config, Credential, Exec, Impersonate, Interactive, Pem, Secret, Tls
 use crate::transport::EXEC_EXTENSION;
 use field::Field;
 
-/// One or more kubeconfig files, merged.
+/// One or more merged kubeconfig files.
 #[derive(Clone, Debug, Default)]
 pub struct Kubeconfig {
     current_context: Option<String>,
@@ -20,7 +20,7 @@ pub struct Kubeconfig {
     contexts: Vec<Named>,
 }
 
-/// An entry of a file, with where it came from: paths in it are relative to there.
+/// An entry with its file, which relative paths refer to.
 #[derive(Clone, Debug)]
 struct Named {
     name: String,
@@ -29,51 +29,43 @@ struct Named {
     path: String,
 }
 
-/// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// A file cannot be read.
     #[error("cannot read {file}")]
     Read {
-        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: std::io::Error,
     },
-    /// A file is no YAML.
     #[error("{file} is not YAML")]
     Syntax {
-        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The position and message of the parser.
         source: yaml::Error,
     },
-    /// A field says something that cannot be.
+    /// A field has an invalid value.
     #[error("{file}: {field}: {problem}")]
     Field {
-        /// The file.
         file: PathBuf,
-        /// The field.
+        /// The path of the field.
         field: String,
-        /// What is wrong.
         problem: String,
     },
-    /// No context is asked for, and no file names one.
+    /// No context is requested, and no file has a current-context.
     #[error("no context is given, and no current-context is set")]
     NoContext,
-    /// Something that is referred to is not there.
+    /// A referenced entry does not exist.
     #[error("{kind} {name:?} does not exist")]
     Missing {
         /// `context`, `cluster` or `user`.
         kind: &'static str,
-        /// What it should be called.
         name: String,
     },
 }
 
 impl Kubeconfig {
-    /// Reads files and merges them: whatever comes first wins. With several, those that do not exist are passed over, as kubectl
-    /// does with `KUBECONFIG`; a single one must exist.
+    /// Loads and merges files; earlier files take precedence. As kubectl does with `KUBECONFIG`, missing files are
+    /// skipped if there are several. A single file must exist.
     pub fn load(files: &[PathBuf]) -> Result<Self, KubeconfigError> {
         let mut merged = Self::default();
         for file in files {
@@ -86,7 +78,7 @@ impl Kubeconfig {
         Ok(merged)
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub fn parse(text: &str, file: &Path) -> Result<Self, KubeconfigError> {
         let value = yaml::parse(text).map_err(|source| KubeconfigError::Syntax { file: file.to_owned(), source })?;
         let root = Field::root(&value, file);
@@ -99,7 +91,7 @@ impl Kubeconfig {
         })
     }
 
-    /// Adds what another one has and this one has not.
+    /// Adds the entries of another kubeconfig that are missing in this one.
     pub fn merge(&mut self, other: Self) {
         self.current_context = self.current_context.take().or(other.current_context);
         let lists = [
@@ -116,17 +108,17 @@ impl Kubeconfig {
         }
     }
 
-    /// The context that is used if none is asked for.
+    /// Returns the default context.
     pub fn current_context(&self) -> Option<&str> {
         self.current_context.as_deref()
     }
 
-    /// The names of all contexts.
     pub fn contexts(&self) -> impl Iterator<Item = &str> {
         self.contexts.iter().map(|context| context.name.as_str())
     }
 
-    /// What a user shows, if there is one of that name, in a configuration of no server in particular.
+    /// Returns the credentials of a user entry, in a configuration without a specific server; `None` if there is no
+    /// such user.
     pub fn user(&self, name: &str) -> Result<Option<Config>, KubeconfigError> {
         let Some(user) = find(&self.users, name) else { return Ok(None) };
         let mut config = Config::new(Uri::from_static("https://localhost"));
@@ -134,7 +126,7 @@ impl Kubeconfig {
         Ok(Some(config))
     }
 
-    /// The configuration of a context, or of the current one.
+    /// Returns the configuration of a context, or of the current one.
     pub fn config(&self, context: Option<&str>) -> Result<Config, KubeconfigError> {
         let name = context.or(self.current_context()).ok_or(KubeconfigError::NoContext)?;
         let context = required(&self.contexts, "context", name)?.field();
@@ -170,7 +162,7 @@ fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<Named>, Kubeco
     for item in root.list(list)? {
         let name = item.text("name")?.ok_or_else(|| item.missing("name"))?;
         if find(&out, &name).is_some() {
-            return Err(item.wrong("name", format!("{name:?} stands here for the second time")));
+            return Err(item.wrong("name", format!("duplicate name {name:?}")));
         }
         let value = item.child(inner);
         let path = item.path_of(inner);
@@ -181,7 +173,7 @@ fn named(root: &Field<'_>, list: &str, inner: &str) -> Result<Vec<Named>, Kubeco
 
 fn read_cluster(cluster: &Field<'_>) -> Result<Config, KubeconfigError> {
     let server = cluster.text("server")?.ok_or_else(|| cluster.missing("server"))?;
-    // Like upstream, an address without a scheme is one of a server without TLS.
+    // As upstream, a server without a scheme is an http URL.
     let server = if server.contains("://") { server } else { format!("http://{server}") };
     let mut config = Config::new(cluster.uri("server", &server, &["https", "http"])?);
     config.tls = Tls {
@@ -257,7 +249,7 @@ fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigEr
         other => return Err(exec.wrong("apiVersion", format!("{other:?} is not supported"))),
     };
     let command = exec.text("command")?.ok_or_else(|| exec.missing("command"))?;
-    // A bare name is looked for in PATH; anything with a slash is a path from the file.
+    // A bare name is searched in PATH. A name with a slash is a path relative to the file.
     let command = if command.contains('/') { exec.resolve(&command) } else { PathBuf::from(command) };
     let mut env = Vec::new();
     for one in exec.list("env")? {
@@ -270,7 +262,7 @@ fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigEr
         None if v1 => return Err(exec.missing("interactiveMode")),
         Some("IfAvailable") | None => Interactive::IfAvailable,
         Some(other) => {
-            let problem = format!("{other:?} is none of \"Never\", \"IfAvailable\" and \"Always\"");
+            let problem = format!("{other:?} is not one of \"Never\", \"IfAvailable\" and \"Always\"");
             return Err(exec.wrong("interactiveMode", problem));
         }
     };
@@ -293,9 +285,9 @@ fn read_exec(exec: &Field<'_>, cluster: &Field<'_>) -> Result<Exec, KubeconfigEr
     })
 }
 
-/// Checks an address, and that it is one that we can speak to.
+/// Parses a URL and checks its scheme.
 fn parse_uri(text: &str, schemes: &[&str]) -> Result<Uri, String> {
-    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no address: {error}"))?;
+    let uri: Uri = text.parse().map_err(|error| format!("{text:?} is not a valid URL: {error}"))?;
     match uri.scheme_str() {
         Some(scheme) if schemes.contains(&scheme) && uri.host().is_some() => Ok(uri),
         _ => Err(format!("{text:?} does not start with {}://", schemes.join(":// or "))),

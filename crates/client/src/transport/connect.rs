@@ -1,4 +1,4 @@
-//! Makes connections: TCP, through a proxy where there is one, and TLS with the choice between HTTP/2 and HTTP/1.1.
+//! Connections: TCP, an optional proxy, and TLS with HTTP/2 or HTTP/1.1.
 
 use std::future::Future;
 use std::io;
@@ -21,31 +21,27 @@ use tower_service::Service;
 
 use super::BoxError;
 
-/// From the first packet to the end of the handshake.
+/// Timeout of TCP connect, proxy and TLS handshake together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// A peer that vanished is noticed on an idle connection after some such times.
+/// Idle time before TCP keep-alive probes, which detect a vanished peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// What a proxy may say before it connects us.
+/// Maximum size of the proxy's response header.
 const PROXY_ANSWER_MAX: usize = 8 << 10;
 
-/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The address has no host.
     #[error("the address of the server has no host")]
     NoHost,
-    /// The host is no name that a certificate can have.
-    #[error("{0:?} is no server name")]
+    /// The host is not a valid name in a certificate.
+    #[error("{0:?} is not a valid server name")]
     ServerName(String),
-    /// It takes too long.
-    #[error("no connection within {CONNECT_TIMEOUT:?}")]
+    #[error("no connection was established within {CONNECT_TIMEOUT:?}")]
     Timeout,
-    /// The proxy does not let us through.
-    #[error("the proxy {proxy} answered {answer:?}")]
+    /// The proxy rejected the tunnel.
+    #[error("the proxy {proxy} rejected the tunnel with {answer:?}")]
     Proxy {
-        /// The proxy.
         proxy: String,
-        /// The first line of what it said.
+        /// The first line of the proxy's response.
         answer: String,
     },
 }
@@ -59,16 +55,15 @@ pub struct Connector {
     proxy: Option<Uri>,
 }
 
-/// A connection to the server, perhaps through a proxy.
+/// A connection to the server, possibly through a proxy.
 pub enum Wire {
-    /// As it is.
     Plain(TcpStream),
-    /// Inside TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Connector {
-    /// Connects with TLS where the address says `https`; `server_name` is what the certificate must have, if that is not the host.
+    /// Returns a connector, which uses TLS for `https` URLs. `server_name` overrides the expected name in the
+    /// certificate.
     pub fn new(tls: rustls::ClientConfig, server_name: Option<String>, proxy: Option<Uri>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -117,7 +112,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Asks a proxy for a tunnel. The server speaks only after us, so that nothing of its words can be read here by mistake.
+/// Requests a tunnel from a proxy. The server sends only after the client, so the response contains none of its bytes.
 async fn open_tunnel(stream: &mut TcpStream, proxy: &Uri, server: &Uri) -> Result<(), BoxError> {
     let host = server.host().ok_or(ConnectError::NoHost)?;
     let default_port = if server.scheme_str() == Some("http") { 80 } else { 443 };
@@ -144,7 +139,7 @@ async fn open_tunnel(stream: &mut TcpStream, proxy: &Uri, server: &Uri) -> Resul
     if code.is_some_and(|code| code.starts_with('2')) && answer.ends_with("\r\n\r\n") {
         return Ok(());
     }
-    // Without the password that may stand before the host.
+    // Without userinfo, which may contain a password.
     let proxy = authority.rsplit('@').next().unwrap_or_default().to_owned();
     Err(ConnectError::Proxy { proxy, answer: first.to_owned() }.into())
 }

@@ -1,4 +1,4 @@
-//! Who we say we are: the `Authorization` header and the client certificate, from wherever they come, fresh.
+//! Credentials: the `Authorization` header and the client certificate, reloaded when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,29 +12,25 @@ use super::exec::{ExecCredential, ExecError, Plugin};
 use super::tls::file_stamp;
 use crate::config::{Config, Credential};
 
-/// Why there are no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The file with the token cannot be read.
     #[error("cannot read the token file {path}")]
     TokenFile {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: std::io::Error,
     },
-    /// The file with the token holds none.
     #[error("the token file {0} is empty")]
     Empty(PathBuf),
-    /// The token cannot stand in a header.
-    #[error("the {0} cannot stand in a header")]
+    /// The credential is not valid in a header.
+    #[error("the {0} is not valid in an HTTP header")]
     Header(&'static str),
-    /// The plug-in that should give credentials did not.
-    #[error("the credential plug-in failed")]
+    /// The credential plugin failed.
+    #[error("the credential plugin failed")]
     Exec(#[from] ExecError),
 }
 
-/// Where the credentials of a client come from.
+/// The source of a client's credentials.
 pub enum Credentials {
     None,
     Fixed(HeaderValue),
@@ -42,7 +38,7 @@ pub enum Credentials {
     Exec(Plugin),
 }
 
-/// A file that is read again when it was written again.
+/// A token file that is reloaded when it changes.
 pub struct TokenFile {
     path: PathBuf,
     fallback: Option<HeaderValue>,
@@ -51,7 +47,7 @@ pub struct TokenFile {
 
 type FileStamp = Option<(SystemTime, u64)>;
 
-/// What to show for one request.
+/// The credentials for one request.
 #[derive(Default)]
 pub struct Shown {
     pub authorization: Option<HeaderValue>,
@@ -89,7 +85,7 @@ impl Credentials {
         }
     }
 
-    /// The server did not accept what was shown.
+    /// Handles a response 401: a credential of a plugin is dropped.
     pub async fn refused(&self, shown: &Shown) {
         if let (Self::Exec(plugin), Some(credential)) = (self, &shown.exec) {
             plugin.forget(credential).await;
@@ -111,7 +107,7 @@ impl TokenFile {
                 *read = Some((stamp, header.clone()));
                 Ok(header)
             }
-            // While a file is being replaced, what it held a moment ago is better than nothing.
+            // While the file is being replaced, the previous token is used.
             Err(error) => match read.as_ref().map(|(_, header)| header).or(self.fallback.as_ref()) {
                 Some(header) => Ok(header.clone()),
                 None => Err(error),

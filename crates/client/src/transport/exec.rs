@@ -1,4 +1,4 @@
-//! Credential plug-ins: a program that prints an `ExecCredential`, run when one is needed and asked again when it expires.
+//! Credential plugins: executables that print an `ExecCredential`, run when one is needed and again when it expires.
 
 use std::io::IsTerminal;
 use std::process::Stdio;
@@ -14,59 +14,52 @@ use tokio::sync::Mutex;
 use super::Secret;
 use crate::config::{Config, Exec, Interactive, Pem};
 
-/// A plug-in may ask a person to log in, but not for ever.
+/// Timeout of a plugin, long enough for an interactive login.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
-/// Far more than certificates and a token need.
+/// Maximum output, far more than certificates and a token need.
 const OUTPUT_MAX: u64 = 1 << 20;
-/// The name of the extension of a cluster in which a plug-in finds what is meant for it.
+/// The name of the cluster extension with the plugin's configuration.
 pub const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// Why a plug-in gave no credentials.
+/// A plugin returned no credential.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// It does not start.
+    /// The executable cannot be started.
     #[error("cannot run {command}{}", hint(.install_hint))]
     Start {
-        /// The program.
         command: String,
-        /// How to get it.
+        /// The message for users if the executable is missing.
         install_hint: String,
-        /// Why.
         source: std::io::Error,
     },
-    /// It failed.
-    #[error("{command} ended with {status}")]
+    /// The plugin exited with an error.
+    #[error("{command} failed with {status}")]
     Failed {
-        /// The program.
+        /// The path of the executable.
         command: String,
-        /// How it ended.
         status: std::process::ExitStatus,
     },
-    /// It does not end.
-    #[error("{0} did not end within {RUN_TIMEOUT:?}")]
+    #[error("{0} did not exit within {RUN_TIMEOUT:?}")]
     Timeout(String),
-    /// What it printed is no JSON.
     #[error("{command} did not print JSON")]
     Syntax {
-        /// The program.
+        /// The path of the executable.
         command: String,
-        /// Why.
         source: json::Error,
     },
-    /// What it printed is not the credential that was asked for.
+    /// The output is not the requested credential.
     #[error("{command} printed {what}")]
     Answer {
-        /// The program.
         command: String,
-        /// What is wrong.
+        /// A description of the output.
         what: String,
     },
-    /// It needs a person, and there is none.
+    /// The plugin requires a terminal, and there is none.
     #[error("{0} must be run interactively, and standard input is not a terminal")]
     NotInteractive(String),
 }
 
-/// What a plug-in printed.
+/// The output of a plugin.
 #[derive(Debug, Default, PartialEq)]
 pub struct ExecCredential {
     pub token: Option<Secret>,
@@ -74,7 +67,7 @@ pub struct ExecCredential {
     expires: Option<Time>,
 }
 
-/// A plug-in and the credential that it gave last.
+/// A plugin and its last credential.
 pub struct Plugin {
     exec: Exec,
     info: String,
@@ -89,7 +82,7 @@ impl Plugin {
         Self { exec, info, interactive, current: Mutex::new(None) }
     }
 
-    /// The credential to show now. Whoever comes while the plug-in runs waits for the same run.
+    /// Returns the current credential. Concurrent callers wait for the same run of the plugin.
     pub async fn credential(&self) -> Result<Arc<ExecCredential>, ExecError> {
         let mut current = self.current.lock().await;
         if let Some(credential) = &*current
@@ -102,7 +95,7 @@ impl Plugin {
         Ok(credential)
     }
 
-    /// The server refused this credential; the next request needs another one.
+    /// Drops a credential that the server rejected, so that the next request runs the plugin again.
     pub async fn forget(&self, refused: &Arc<ExecCredential>) {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|have| Arc::ptr_eq(have, refused)) {
@@ -142,7 +135,7 @@ impl Plugin {
     }
 }
 
-/// What the plug-in is told: the contents of `KUBERNETES_EXEC_INFO`.
+/// Returns the environment variable `KUBERNETES_EXEC_INFO`.
 fn exec_info(exec: &Exec, config: &Config, interactive: bool) -> Value {
     let mut spec = Object::new();
     spec.insert("interactive", interactive);
@@ -215,7 +208,7 @@ mod tests {
     const V1: &str = "client.authentication.k8s.io/v1";
 
     #[test]
-    fn what_a_plug_in_prints_must_be_the_credential_that_was_asked_for() {
+    fn plugin_output_must_be_the_requested_credential() {
         let check = |answer: &Value, why: &str| assert_eq!(read(answer, V1).unwrap_err(), why);
         check(&value!({"kind": "Pod"}), "kind \"Pod\" instead of \"ExecCredential\"");
         check(

@@ -1,4 +1,4 @@
-//! Carries requests over HTTP/2 or HTTP/1.1, over TLS, with connections that are reused and credentials that are fresh.
+//! HTTPS transport: HTTP/2 or HTTP/1.1 over TLS, with pooled connections and reloaded credentials.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,14 +22,14 @@ use super::tls::{ClientCertificate, Stamp, client_config};
 use super::{Answer, Body, LongLived, Transport, TransportError, body};
 use crate::config::{Config, Pem};
 
-/// Idle connections are closed after this long.
+/// Idle connections are closed after this duration.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// A connection on which nothing comes is asked for a sign of life, as often as upstream's client does it.
+/// Interval and timeout of HTTP/2 pings on a silent connection, equal to client-go's.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Streams that do not end on one connection. Servers allow a hundred or more at once, and requests that end need some of them.
+/// Maximum long-lived streams per connection. Servers allow a hundred or more, and short requests need some of them.
 const STREAMS_MAX: usize = 80;
-/// What a server may send ahead of a reader, on one stream and on all of a connection.
+/// HTTP/2 flow control windows of a stream and of a connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
@@ -52,10 +52,10 @@ struct Connections {
 }
 
 impl Https {
-    /// Checks the configuration; connects only when there is something to send.
+    /// Validates the configuration. Connections are made on demand.
     pub fn new(config: Config) -> Result<Self, TransportError> {
         let credentials = Credentials::new(&config)?;
-        // With a plug-in certificates come later; without one whatever is wrong is said now.
+        // A plugin provides certificates later. Without a plugin, errors are reported now.
         let connections = match credentials {
             Credentials::Exec(_) => None,
             _ => Some(Connections::new(&config, None)?),
@@ -63,8 +63,8 @@ impl Https {
         Ok(Self { config, credentials, connections: Mutex::new(connections) })
     }
 
-    /// The pool to send with, made again if certificates or keys are others than before. What still runs on the old connections
-    /// ends there.
+    /// Returns the pool to use. Changed certificates or keys create a new pool; running requests finish on the old
+    /// connections.
     fn pool(&self, shown: &Shown, long: bool) -> Result<(Pool, Option<Permit>), TransportError> {
         let mut current = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = Stamp::of(self.config.tls.sources());
@@ -72,9 +72,9 @@ impl Https {
         if !fresh {
             match Connections::new(&self.config, shown.exec.clone()) {
                 Ok(connections) => *current = Some(connections),
-                // A certificate is there before its key, or the reverse: the next request looks again.
+                // Certificate and key are replaced one after the other. The next request retries.
                 Err(error) if current.is_some() => {
-                    tracing::warn!(error = %error, "changed certificates cannot be used, keeping the old ones");
+                    tracing::warn!(error = %error, "failed to load the changed certificates; keeping the old ones");
                 }
                 Err(error) => return Err(error),
             }
@@ -125,7 +125,7 @@ impl Connections {
     fn new(config: &Config, exec: Option<Arc<ExecCredential>>) -> Result<Self, TransportError> {
         let stamp = Stamp::of(config.tls.sources());
         let of = |(certificate, key): &'_ (Pem, Pem)| (certificate.clone(), key.clone());
-        // As upstream has it, certificates that are configured come before those of a plug-in.
+        // As upstream, configured certificates take precedence over those of a plugin.
         let plugged = exec.as_ref().and_then(|exec| exec.certificate.as_ref());
         let pair = config.tls.client.as_ref().or(plugged).map(of);
         let client = pair.as_ref().map(|(certificate, key)| ClientCertificate { certificate, key });
@@ -134,8 +134,8 @@ impl Connections {
         Ok(Self { stamp, exec, tls, short, long: Vec::new() })
     }
 
-    /// A pool with room for one more stream that does not end. They share connections, but not with requests that end: a server's
-    /// limit of streams on a connection would make those wait for ever.
+    /// Returns a pool with room for one more long-lived stream. Long-lived streams do not share connections with short
+    /// requests, which would otherwise wait for the server's stream limit.
     fn long(&mut self, config: &Config) -> (Pool, Permit) {
         let free = self.long.iter().find(|(_, streams)| streams.load(Ordering::Relaxed) < STREAMS_MAX);
         let (pool, streams) = match free {
@@ -151,7 +151,7 @@ impl Connections {
     }
 }
 
-/// A place among the streams of a connection, given back when dropped.
+/// A stream slot of a connection, released on drop.
 struct Permit(Arc<AtomicUsize>);
 
 impl Drop for Permit {
@@ -160,7 +160,7 @@ impl Drop for Permit {
     }
 }
 
-/// The body of an answer with the place that its stream takes.
+/// A response body that holds its stream slot.
 struct Held {
     incoming: Incoming,
     _permit: Option<Permit>,
@@ -200,12 +200,12 @@ fn pool(config: &Config, tls: rustls::ClientConfig) -> Pool {
 }
 
 fn same(a: &Option<Arc<ExecCredential>>, b: &Option<Arc<ExecCredential>>) -> bool {
-    // Two runs of a plug-in that differ only in their token do not differ for TLS.
+    // Plugin credentials that differ only in their token are equal for TLS.
     let certificate = |exec: &Option<Arc<ExecCredential>>| exec.as_ref().and_then(|exec| exec.certificate.clone());
     certificate(a) == certificate(b)
 }
 
-/// The server's address, with the path below the one that the server may have.
+/// Returns the server's URL with the request's path appended to the server's path.
 fn absolute(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
     let asked = path.path_and_query().map_or("/", PathAndQuery::as_str);
     let mut parts = server.clone().into_parts();
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_below_a_path_is_asked_below_it() {
+    fn the_path_of_the_server_is_prepended() {
         let check = |server: &str, path: &str, expect: &str| {
             assert_eq!(absolute(&server.parse().unwrap(), &path.parse().unwrap()).unwrap().to_string(), expect);
         };

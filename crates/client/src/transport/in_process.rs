@@ -1,4 +1,4 @@
-//! Calls a function in this process instead of a server over the network: no TCP, no TLS, the same request.
+//! In-process transport: calls a function instead of a server over the network.
 
 use std::future::Future;
 
@@ -8,10 +8,10 @@ use http::{Request, Response};
 
 use super::{Answer, Body, Transport};
 
-/// A function that answers requests, and the identity that they are made as.
+/// A function that serves requests, and the identity of the requests.
 ///
-/// The identity goes along as an extension of the request: the API server takes `auth::User` from there as if a filter had
-/// authenticated it. Nothing that comes over a network can set an extension.
+/// The identity is an extension of the request. The API server takes `auth::User` from it as if an authenticator had
+/// set it. A request from the network cannot set extensions.
 pub struct InProcess<I, S> {
     identity: I,
     service: S,
@@ -23,7 +23,6 @@ where
     S: Fn(Request<Bytes>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    /// Calls `service` as `identity`.
     pub const fn new(identity: I, service: S) -> Self {
         Self { identity, service }
     }
@@ -37,7 +36,7 @@ where
 {
     fn send(&self, mut request: Request<Bytes>) -> Answer<'_> {
         request.extensions_mut().insert(self.identity.clone());
-        // The whole life of a request is a large thing to move about.
+        // Boxed, because the future of a complete request is large.
         Box::pin((self.service)(request).map(Ok))
     }
 }

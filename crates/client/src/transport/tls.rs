@@ -1,4 +1,4 @@
-//! Certificates, keys and roots of trust for connections to the API server.
+//! TLS configuration: certificates, keys and trusted CAs for connections to the API server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use super::verifier::BundleVerifier;
 use crate::config::{Pem, Tls};
 
-/// Where distributions keep the certificates that the whole system trusts, in the order that Go looks.
+/// The system's CA bundles, in Go's search order.
 const SYSTEM_ROOTS: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -23,69 +23,61 @@ const SYSTEM_ROOTS: &[&str] = &[
     "/etc/ssl/cert.pem",
 ];
 
-/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: std::io::Error,
     },
-    /// What should hold certificates or a key does not.
-    #[error("{what} holds no PEM that can be read")]
+    /// The PEM data is invalid.
+    #[error("{what} contains no valid PEM")]
     Pem {
-        /// Which of them.
+        /// The file or the purpose of the data.
         what: String,
-        /// Why.
         source: rustls::pki_types::pem::Error,
     },
-    /// There is not a single certificate.
-    #[error("{0} holds no certificate")]
+    #[error("{0} contains no certificate")]
     Empty(String),
-    /// The system has no certificates and none were given.
-    #[error("no certificate authority is given, and the system has none")]
+    #[error("no CA is configured, and the system has no CA bundle")]
     NoRoots,
-    /// Certificates and key cannot be used, or not together.
-    #[error("{what} cannot be used")]
+    /// Certificate and key are not usable or do not match.
+    #[error("{what} is not usable")]
     Rustls {
-        /// Which of them.
+        /// The certificate or the key.
         what: &'static str,
-        /// Why.
         source: rustls::Error,
     },
 }
 
-/// Certificates and key that a client shows.
+/// The client certificate and its key.
 #[derive(Clone, Copy)]
 pub struct ClientCertificate<'a> {
-    /// The certificate, and those that lead to its authority.
+    /// The certificate and its intermediate CAs.
     pub certificate: &'a Pem,
-    /// Its key.
     pub key: &'a Pem,
 }
 
-/// When files were last written: differs when one of them was.
+/// The modification times and sizes of files, to detect changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Vec<Option<(SystemTime, u64)>>);
 
 impl Stamp {
-    /// Looks at the files among these. A look is one system call that answers from memory, so that it may be done before every
-    /// request and needs no thread of its own.
+    /// Reads the stamps of the files among the sources. This is one cached system call per file, so it may run before
+    /// every request without a separate thread.
     pub fn of<'a>(sources: impl IntoIterator<Item = &'a Pem>) -> Self {
         Self(sources.into_iter().filter_map(Pem::path).map(file_stamp).collect())
     }
 }
 
-/// When a file was last written, and its size; `None` if that cannot be told.
+/// Returns modification time and size of a file; `None` if they cannot be read.
 pub fn file_stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-/// What rustls needs to connect.
+/// Returns the rustls client configuration.
 pub fn client_config(tls: &Tls, client: Option<ClientCertificate<'_>>) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -113,7 +105,7 @@ pub fn client_config(tls: &Tls, client: Option<ClientCertificate<'_>>) -> Result
     Ok(config)
 }
 
-/// The certificates to trust, and where they are from.
+/// Returns the trusted certificates and their origin.
 fn bundle(authority: Option<&Pem>) -> Result<(Vec<CertificateDer<'static>>, String), TlsError> {
     let system;
     let (pem, what) = match authority {
@@ -145,7 +137,7 @@ fn read(pem: &Pem) -> Result<Vec<u8>, TlsError> {
     }
 }
 
-/// For `insecure-skip-tls-verify`: the connection is encrypted, but to whom is anyone's guess.
+/// Verifier for `insecure-skip-tls-verify`: the connection is encrypted, but the server is not authenticated.
 #[derive(Debug)]
 struct TrustAnyone(Arc<CryptoProvider>);
 

@@ -1,8 +1,8 @@
-//! Verification of server certificates by the rules of Go's `crypto/x509`, which `caBundle` and kubeconfig files are written for.
+//! Server certificate verification by the rules of Go's `crypto/x509`, which `caBundle` and kubeconfig files rely on.
 //!
 //! | a certificate of the bundle | Go | webpki alone |
 //! |---|---|---|
-//! | is the server's own | trusted, whoever issued it and whether it is a CA or not | needs its issuer, and must not be a CA |
+//! | is the server's certificate | trusted, regardless of its issuer and of being a CA | needs its issuer, and must not be a CA |
 //! | is not a CA | verifies no other certificate | verifies whatever its key signed |
 //! | has expired | verifies no other certificate | its validity is ignored |
 
@@ -24,7 +24,7 @@ pub(super) struct BundleVerifier {
     provider: Arc<CryptoProvider>,
     /// SHA-256 of every certificate in the bundle: a server that presents one of them needs no issuer.
     trusted: HashSet<[u8; 32]>,
-    /// The certificates of the bundle that may issue others.
+    /// The CA certificates of the bundle.
     authorities: Vec<Authority>,
 }
 
@@ -35,7 +35,8 @@ struct Authority {
 }
 
 impl BundleVerifier {
-    /// Certificates that cannot be parsed are skipped, as Go does; distributions ship some. `None` if none is left.
+    /// Returns a verifier; `None` if no certificate can be parsed. As in Go, unparseable certificates are skipped;
+    /// distributions ship some.
     pub(super) fn new(provider: Arc<CryptoProvider>, bundle: Vec<CertificateDer<'static>>) -> Option<Self> {
         let (mut trusted, mut authorities) = (HashSet::new(), Vec::new());
         for certificate in bundle {
@@ -54,7 +55,7 @@ impl BundleVerifier {
         (!trusted.is_empty()).then_some(Self { provider, trusted, authorities })
     }
 
-    /// The CAs of the bundle that are valid at a time.
+    /// Returns the CAs of the bundle that are valid at a time.
     fn authorities_at(&self, now: UnixTime) -> RootCertStore {
         let valid = self.authorities.iter().filter(|authority| check_validity(&authority.validity, now).is_ok());
         RootCertStore { roots: valid.map(|authority| authority.anchor.clone()).collect() }
@@ -112,7 +113,8 @@ fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
     bytes
 }
 
-/// Whether a certificate of the bundle may verify others. Certificates of version 1 have no extensions that could say so.
+/// Whether a certificate of the bundle may issue others. Version 1 certificates have no extensions that could restrict
+/// it.
 fn may_issue(certificate: &X509Certificate<'_>) -> bool {
     let signs = match certificate.key_usage() {
         Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
@@ -121,7 +123,7 @@ fn may_issue(certificate: &X509Certificate<'_>) -> bool {
     signs && (certificate.version() != X509Version::V3 || certificate.is_ca())
 }
 
-/// What remains to be checked of a server certificate that is trusted by itself: its validity and its purpose.
+/// Checks validity period and extended key usage of a server certificate that is trusted directly.
 fn check_server_certificate(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     check_validity(parsed.validity(), now)?;
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     const NAME: &str = "hook.ns.svc";
-    /// The end of 2025; certificates are valid in 2025 and 2026 unless a case says otherwise.
+    /// The end of 2025. Certificates are valid in 2025 and 2026 unless a case specifies otherwise.
     const NOW: u64 = 1_767_000_000;
 
     struct Ca {
@@ -205,7 +207,7 @@ mod tests {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     }
 
-    /// What comes of a server certificate with a bundle.
+    /// Checks the verification result of a server certificate with a bundle.
     #[track_caller]
     fn check(server: &CertificateDer<'_>, name: &str, bundle: &[&CertificateDer<'static>], expect: &str) {
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_without_a_certificate_is_no_bundle() {
+    fn a_bundle_without_certificates_is_rejected() {
         let provider = Arc::new(aws_lc_rs::default_provider());
         assert!(BundleVerifier::new(provider, vec![CertificateDer::from(vec![0x30, 0])]).is_none());
     }

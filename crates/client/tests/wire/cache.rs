@@ -1,4 +1,4 @@
-//! Caches: how they fill, go on after every kind of failure, and what readers and subscribers see.
+//! Wire tests of caches: initial fill, recovery from failures, readers and subscribers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::requests::{CONFIG_MAPS, config_map};
 use crate::server::{Call, DEADLINE, Server, Stream};
 
-/// What is kept of an object: its version.
+/// The cached value: the version of the object.
 type Kept = String;
 
 struct Running {
@@ -40,7 +40,7 @@ impl Running {
         Self { server, reader, notices, task }
     }
 
-    /// Answers the first request by initial events that say there is `x` at 1 and `y` at 2, and that this is all at 5.
+    /// Responds to the first request with the initial events `x` at 1 and `y` at 2 and the end at 5.
     async fn fill(&mut self) -> Stream {
         let call = self.server.next().await;
         assert!(call.query.contains("sendInitialEvents=true"), "{}", call.query);
@@ -58,7 +58,7 @@ impl Running {
         reached.unwrap_or_else(|_| panic!("reached {:?}, not {revision}", self.reader.progress())).unwrap();
     }
 
-    /// Waits for exactly these to be told.
+    /// Waits until exactly these names are reported as changed.
     async fn changed(&self, names: &[&str]) {
         let mut told = std::collections::BTreeSet::new();
         let expect: std::collections::BTreeSet<Key> = names.iter().map(|name| Key::new("a", *name)).collect();
@@ -76,7 +76,7 @@ impl Running {
         assert_eq!(held, expect);
     }
 
-    /// The next request, which must go on from a version.
+    /// Returns the next request, which must resume from `version`.
     async fn resumed(&mut self, version: u64) -> Call {
         let call = self.server.next().await;
         let expect = format!("watch=true&resourceVersion={version}&allowWatchBookmarks=true");
@@ -134,12 +134,12 @@ async fn a_cache_fills_from_initial_events_and_follows_changes() {
 }
 
 #[tokio::test]
-async fn after_a_break_it_goes_on_from_the_version_reached() {
+async fn a_broken_watch_resumes_from_the_reached_version() {
     let mut running = Running::start().await;
     let stream = running.fill().await;
     stream.event("BOOKMARK", bookmark(9)).await;
     running.reached(9).await;
-    // The server ends the watch as it does after a while.
+    // The server closes the watch, as after its timeout.
     drop(stream);
     let stream = running.resumed(9).await.stream();
     stream.event("MODIFIED", config_map("x", 10)).await;
@@ -147,11 +147,11 @@ async fn after_a_break_it_goes_on_from_the_version_reached() {
     // The connection breaks.
     stream.abort().await;
     let stream = running.resumed(10).await.stream();
-    // It ends in the middle of an event.
+    // The stream ends in the middle of an event.
     stream.send("{\"type\":\"MODIFIED\",\"obj").await;
     drop(stream);
     let stream = running.resumed(10).await.stream();
-    // Something that is no event.
+    // The stream contains something other than an event.
     stream.send("<html>gateway</html>").await;
     let stream = running.resumed(10).await.stream();
     stream.send("{\"type\":\"MODIFIED\"]}\n").await;
@@ -164,7 +164,7 @@ async fn after_a_break_it_goes_on_from_the_version_reached() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_no_longer_kept_makes_it_read_everything_again_and_tell_the_difference() {
+async fn a_compacted_version_causes_a_relist_that_reports_the_differences() {
     let mut running = Running::start().await;
     let stream = running.fill().await;
     let refill = async |running: &mut Running, version| {
@@ -178,12 +178,12 @@ async fn a_version_that_is_no_longer_kept_makes_it_read_everything_again_and_tel
         running.reached(version).await;
         stream
     };
-    // Told as an event of the watch.
+    // The expiry arrives as a watch event.
     stream.event("ERROR", expired()).await;
     let stream = refill(&mut running, 90).await;
     running.holds(&[("x", "1"), ("z", "89")]);
     running.changed(&["y", "z"]).await;
-    // Told as the answer to a resumed watch.
+    // The expiry is the response to a resumed watch.
     drop(stream);
     running.resumed(90).await.answer_with(StatusCode::GONE, &[], &expired().to_string());
     let call = running.server.next().await;
@@ -204,7 +204,7 @@ async fn a_server_without_initial_events_is_listed_in_pages() {
     call.answer(&page("7", "", vec![config_map("z", 3)]));
     let stream = running.resumed(7).await.stream();
     running.holds(&[("x", "1"), ("y", "2"), ("z", "3")]);
-    // The next time it is listed at once; here the second page comes too late.
+    // The next relist lists immediately. Here the continue token of the second page expires.
     stream.event("ERROR", expired()).await;
     running.server.next().await.answer(&page("17", "token", vec![config_map("x", 1), config_map("y", 2)]));
     running.server.next().await.answer_with(StatusCode::GONE, &[], &expired().to_string());
@@ -216,7 +216,7 @@ async fn a_server_without_initial_events_is_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn a_failing_server_is_asked_again_and_the_reason_can_be_read() {
+async fn a_failing_server_is_retried_and_the_error_is_reported() {
     let mut running = Running::start().await;
     for _ in 0..3 {
         let forbidden =
@@ -225,7 +225,7 @@ async fn a_failing_server_is_asked_again_and_the_reason_can_be_read() {
     }
     let call = running.server.next().await;
     assert_eq!(running.reader.progress().failure.as_deref(), Some("no"));
-    // Initial events that end before they are all told are not everything either.
+    // Incomplete initial events do not sync the cache.
     let stream = call.stream();
     stream.event("ADDED", config_map("x", 1)).await;
     drop(stream);
@@ -234,7 +234,7 @@ async fn a_failing_server_is_asked_again_and_the_reason_can_be_read() {
 }
 
 #[tokio::test]
-async fn whoever_subscribes_late_is_told_what_is_there() {
+async fn a_late_subscriber_is_notified_of_existing_objects() {
     let mut running = Running::start().await;
     let _stream = running.fill().await;
     let notices = Notices::new(100);
@@ -245,7 +245,7 @@ async fn whoever_subscribes_late_is_told_what_is_there() {
 }
 
 #[tokio::test]
-async fn a_reader_learns_that_nobody_keeps_the_cache_any_more() {
+async fn readers_get_an_error_after_the_reflector_is_dropped() {
     let running = Running::start().await;
     running.task.abort();
     let synced = tokio::time::timeout(DEADLINE, running.reader.synced()).await.expect("an end");
@@ -253,7 +253,7 @@ async fn a_reader_learns_that_nobody_keeps_the_cache_any_more() {
 }
 
 #[tokio::test]
-async fn an_object_too_large_to_be_one_does_not_fill_the_memory() {
+async fn an_oversized_object_does_not_exhaust_memory() {
     let mut running = Running::start().await;
     let stream = running.fill().await;
     stream.send("{\"type\":\"ADDED\",\"object\":{\"data\":\"").await;

@@ -1,4 +1,4 @@
-//! Who the server sees: certificates, tokens, plug-ins, names, proxies; and what happens when they change.
+//! Wire tests of credentials: certificates, tokens, plugins, server names, proxies, and their rotation.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::requests::{CONFIG_MAPS, config_map};
 use crate::server::{Authority, Call, DEADLINE, Server, impatient};
 
-/// Makes a request and gives back what the server saw of it.
+/// Sends a request and returns it as received by the server.
 async fn seen(client: &Client, server: &mut Server) -> Seen {
     let target = Target::named(&CONFIG_MAPS, "a", "x");
     let both = async { tokio::join!(client.get(&target), observe(server)) };
@@ -45,7 +45,7 @@ fn one_attempt() -> Settings {
 }
 
 #[tokio::test]
-async fn a_server_that_the_authority_does_not_vouch_for_is_not_spoken_to() {
+async fn a_server_of_another_ca_is_rejected() {
     let server = Server::start().await;
     let mut config = server.config();
     config.tls.certificate_authority = Some(Pem::Inline(Authority::new().pem().into()));
@@ -55,7 +55,7 @@ async fn a_server_that_the_authority_does_not_vouch_for_is_not_spoken_to() {
 }
 
 #[tokio::test]
-async fn without_verification_any_server_will_do() {
+async fn insecure_skip_verify_accepts_any_server() {
     let mut server = Server::start().await;
     let mut config = server.config();
     config.tls.certificate_authority = None;
@@ -64,7 +64,7 @@ async fn without_verification_any_server_will_do() {
 }
 
 #[tokio::test]
-async fn the_name_in_the_certificate_may_be_another_than_the_host() {
+async fn tls_server_name_overrides_the_host() {
     let mut server = Server::start().await;
     let mut config = server.config();
     config.tls.server_name = Some("kubernetes".into());
@@ -75,7 +75,7 @@ async fn the_name_in_the_certificate_may_be_another_than_the_host() {
 }
 
 #[tokio::test]
-async fn a_token_file_is_read_again_when_it_was_written_again() {
+async fn a_changed_token_file_is_reloaded() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("token");
@@ -85,7 +85,7 @@ async fn a_token_file_is_read_again_when_it_was_written_again() {
     assert_eq!(seen(&client, &mut server).await.authorization, "Bearer zero", "without a file");
     std::fs::write(&path, "one\n").unwrap();
     assert_eq!(seen(&client, &mut server).await.authorization, "Bearer one");
-    // As a kubelet rotates it: another file takes its place.
+    // As a kubelet rotates a token: another file is renamed over the old one.
     let next = directory.path().join("next");
     std::fs::write(&next, "number-two").unwrap();
     std::fs::rename(&next, &path).unwrap();
@@ -96,7 +96,7 @@ async fn a_token_file_is_read_again_when_it_was_written_again() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_and_another_one_when_its_files_change() {
+async fn a_changed_client_certificate_is_reloaded() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
@@ -118,7 +118,7 @@ fn write_pair(server: &Server, certificate: &Path, key: &Path, name: &str) -> Ce
     CertificateDer::from_pem_slice(certificate_pem.as_bytes()).unwrap()
 }
 
-/// A plug-in that counts its runs, says what it was told, and prints the file `answer`.
+/// Creates a plugin that counts its runs, records its input, and prints the file `answer`.
 fn plug_in(directory: &Path) -> Exec {
     let command = directory.join("plugin");
     let script = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho run >> runs\necho \"$KUBERNETES_EXEC_INFO\" > info\n\
@@ -147,7 +147,7 @@ fn runs(directory: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_plug_in_is_run_once_and_again_when_its_token_expires_or_is_refused() {
+async fn a_plugin_runs_again_when_its_token_expires_or_is_rejected() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let mut config = server.config();
@@ -175,7 +175,7 @@ async fn a_plug_in_is_run_once_and_again_when_its_token_expires_or_is_refused() 
 }
 
 #[tokio::test]
-async fn a_plug_in_may_give_a_certificate() {
+async fn a_plugin_may_return_a_certificate() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = server.authority.issue(&["plugged"]);
@@ -188,7 +188,7 @@ async fn a_plug_in_may_give_a_certificate() {
 }
 
 #[tokio::test]
-async fn a_plug_in_that_fails_or_is_not_there_is_named() {
+async fn errors_name_a_failed_or_missing_plugin() {
     let server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let mut exec = plug_in(directory.path());
@@ -201,7 +201,7 @@ async fn a_plug_in_that_fails_or_is_not_there_is_named() {
         while let Some(error) = cause {
             text = error.to_string();
             cause = error.source();
-            if text.contains("plugin") || text.contains("nothing-here") {
+            if text.contains("/plugin") || text.contains("nothing-here") {
                 break;
             }
         }
@@ -209,7 +209,7 @@ async fn a_plug_in_that_fails_or_is_not_there_is_named() {
     };
     config.credential = Credential::Exec(exec.clone());
     let shown = exec.command.display().to_string();
-    assert_eq!(words(&config).await, format!("{shown} ended with exit status: 1"), "there is no answer to print");
+    assert_eq!(words(&config).await, format!("{shown} failed with exit status: 1"), "there is no answer to print");
     std::fs::write(directory.path().join("answer"), "hello").unwrap();
     assert_eq!(words(&config).await, format!("{shown} did not print JSON"));
     exec.command = "nothing-here".into();
@@ -219,7 +219,7 @@ async fn a_plug_in_that_fails_or_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_asked_for_a_tunnel() {
+async fn requests_are_tunnelled_through_a_proxy() {
     let mut server = Server::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
@@ -244,7 +244,7 @@ async fn a_proxy_is_asked_for_a_tunnel() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_on_disk_leads_to_the_server() {
+async fn a_kubeconfig_file_configures_the_client() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("ca.crt"), server.authority.pem()).unwrap();
@@ -264,7 +264,7 @@ async fn a_kubeconfig_on_disk_leads_to_the_server() {
 }
 
 #[tokio::test]
-async fn a_pod_finds_the_server_by_the_files_of_its_service_account() {
+async fn service_account_files_configure_the_client() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (host, port) = (server.address.ip().to_string(), server.address.port().to_string());

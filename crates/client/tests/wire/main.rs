@@ -1,4 +1,4 @@
-//! The client against a real server over TCP and TLS that answers as each test says, step by step.
+//! Wire tests of the client against a scripted server over TCP and TLS.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

@@ -1,4 +1,4 @@
-//! Verbs, refusals, retries, time-outs and limits.
+//! Wire tests of verbs, rejections, retries, timeouts and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn status(code: i64, reason: &str) -> String {
     value!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": "no"}).to_string()
 }
 
-/// Runs a request and the server's side of it together.
+/// Runs a request and the server's side concurrently.
 macro_rules! meanwhile {
     ($request:expr, $server:expr) => {
         tokio::time::timeout(DEADLINE, async { tokio::join!(async { $request.await }, $server) })
@@ -83,7 +83,7 @@ async fn objects_are_read_and_written_over_one_http2_connection() {
 }
 
 #[tokio::test]
-async fn a_server_without_http2_is_spoken_to_in_http1() {
+async fn a_server_without_http2_gets_http1_requests() {
     let mut server = Server::start_with(&["http/1.1"]).await;
     let client = server.client();
     for _ in 0..3 {
@@ -98,7 +98,7 @@ async fn a_server_without_http2_is_spoken_to_in_http1() {
 }
 
 #[tokio::test]
-async fn items_of_a_list_say_what_they_are_and_pages_are_put_together() {
+async fn list_items_get_their_kind_and_pages_are_joined() {
     let mut server = Server::start().await;
     let client = server.client();
     let options = ListOptions { limit: 1, ..ListOptions::default() };
@@ -122,7 +122,7 @@ async fn items_of_a_list_say_what_they_are_and_pages_are_put_together() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_the_servers_words_or_in_upstreams() {
+async fn a_rejection_has_the_servers_or_upstreams_message() {
     let mut server = Server::start().await;
     let client = server.client();
     let target = Target::named(&PODS, "a", "x");
@@ -145,7 +145,7 @@ async fn a_refusal_is_told_in_the_servers_words_or_in_upstreams() {
 }
 
 #[tokio::test]
-async fn too_many_requests_are_sent_again_when_the_server_says_so_and_not_for_ever() {
+async fn retry_after_is_honoured_up_to_the_maximum_attempts() {
     let mut server = Server::start().await;
     let settings = Settings { attempts_max: 3, ..impatient() };
     let client = Client::connect(&server.config(), settings).unwrap();
@@ -171,7 +171,7 @@ async fn too_many_requests_are_sent_again_when_the_server_says_so_and_not_for_ev
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_yet_is_tried_again_and_not_for_ever() {
+async fn an_unreachable_server_is_retried_up_to_the_maximum_attempts() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -183,7 +183,7 @@ async fn a_server_that_is_not_there_yet_is_tried_again_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_or_stops_in_the_middle_is_given_up() {
+async fn an_unresponsive_server_times_out() {
     let mut server = Server::start().await;
     let timeout = Duration::from_millis(200);
     let client = Client::connect(&server.config(), Settings { request_timeout: timeout, ..impatient() }).unwrap();
@@ -201,7 +201,7 @@ async fn a_server_that_does_not_answer_or_stops_in_the_middle_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_cut_off() {
+async fn an_oversized_response_is_aborted() {
     let mut server = Server::start().await;
     let client = Client::connect(&server.config(), Settings { answer_bytes_max: 1 << 20, ..impatient() }).unwrap();
     let (refused, ()) = meanwhile!(client.get(&Target::named(&PODS, "a", "x")), async {
@@ -216,7 +216,7 @@ async fn an_answer_without_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_events_and_ends_when_it_is_dropped() {
+async fn a_watch_receives_events_and_is_cancelled_on_drop() {
     let mut server = Server::start().await;
     let client = server.client();
     let target = Target::within(&CONFIG_MAPS, "a");
@@ -237,7 +237,7 @@ async fn a_watch_tells_events_and_ends_when_it_is_dropped() {
 }
 
 #[tokio::test]
-async fn watches_do_not_take_the_streams_that_other_requests_need() {
+async fn watches_do_not_use_the_streams_of_other_requests() {
     let mut server = Server::start().await;
     let client = server.client();
     let mut watches = Vec::new();
@@ -255,7 +255,7 @@ async fn watches_do_not_take_the_streams_that_other_requests_need() {
 }
 
 #[tokio::test]
-async fn inside_a_process_a_request_arrives_with_the_identity_it_is_made_as() {
+async fn in_process_requests_carry_their_identity() {
     let user = User::authenticated("system:kube-controller-manager", []);
     let service = |request: Request<Bytes>| async move {
         let user = request.extensions().get::<User>().expect("an identity").name.clone();
@@ -270,7 +270,7 @@ async fn inside_a_process_a_request_arrives_with_the_identity_it_is_made_as() {
 }
 
 #[tokio::test]
-async fn a_request_on_behalf_of_someone_says_so_and_raw_ones_too() {
+async fn impersonation_headers_are_sent_also_with_raw_requests() {
     let mut server = Server::start().await;
     let mut config = server.config();
     config.impersonate = Some(Impersonate {

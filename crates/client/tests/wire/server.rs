@@ -1,4 +1,4 @@
-//! An HTTP server over TLS whose answers a test gives one by one.
+//! Scripted HTTP server over TLS for the wire tests.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -28,13 +28,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 
-/// Nothing that a test waits for takes this long.
+/// Timeout of all waits in tests.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A certificate authority with which the tests make certificates.
+/// A CA that issues the test certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A running server. It ends when it is dropped.
+/// A running server, stopped on drop.
 pub struct Server {
     pub address: SocketAddr,
     pub authority: Authority,
@@ -43,7 +43,7 @@ pub struct Server {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// A request that waits for its answer.
+/// A request that waits for its response.
 pub struct Call {
     pub method: Method,
     pub path: String,
@@ -51,15 +51,15 @@ pub struct Call {
     pub headers: HeaderMap,
     pub body: Bytes,
     pub version: Version,
-    /// The certificate that the client showed.
+    /// The client certificate.
     pub peer: Option<CertificateDer<'static>>,
     reply: oneshot::Sender<Response<Feed>>,
 }
 
-/// The rest of an answer, for a test to send.
+/// The remaining response body, sent by a test.
 pub struct Stream(mpsc::Sender<Result<Bytes, std::io::Error>>);
 
-/// The body that a test feeds.
+/// The response body fed by a test.
 pub struct Feed(mpsc::Receiver<Result<Bytes, std::io::Error>>);
 
 impl Authority {
@@ -73,7 +73,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A certificate and its key for these names.
+    /// Issues a certificate and key for these names.
     pub fn issue(&self, names: &[&str]) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -87,7 +87,7 @@ impl Server {
         Self::start_with(&["h2", "http/1.1"]).await
     }
 
-    /// A server that offers these protocols.
+    /// Starts a server with these ALPN protocols.
     pub async fn start_with(protocols: &[&str]) -> Self {
         let authority = Authority::new();
         let (certificate, key) = authority.issue(&["localhost", "127.0.0.1", "kubernetes"]);
@@ -116,24 +116,23 @@ impl Server {
         Self { address, authority, calls, connections, task }
     }
 
-    /// How many connections were made.
+    /// Returns the number of connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// A configuration that trusts this server.
+    /// Returns a configuration that trusts this server.
     pub fn config(&self) -> Config {
         let mut config = Config::new(format!("https://{}", self.address).parse().unwrap());
         config.tls = Tls { certificate_authority: Some(Pem::Inline(self.authority.pem().into())), ..Tls::default() };
         config
     }
 
-    /// A client of this server that does not wait long.
+    /// Returns a client of this server with short waits.
     pub fn client(&self) -> Client {
         Client::connect(&self.config(), impatient()).unwrap()
     }
 
-    /// The next request.
     pub async fn next(&mut self) -> Call {
         let call = tokio::time::timeout(DEADLINE, self.calls.recv()).await;
         call.expect("no request came").expect("the server runs")
@@ -146,26 +145,25 @@ impl Drop for Server {
     }
 }
 
-/// Settings with short waits.
+/// Returns settings with short waits.
 pub fn impatient() -> Settings {
     let backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(20) };
     Settings { backoff, ..Settings::default() }
 }
 
 impl Call {
-    /// Answers with an object.
+    /// Responds with an object.
     pub fn answer(self, value: &Value) {
         self.answer_with(StatusCode::OK, &[], &json::to_string(value));
     }
 
-    /// Answers with whatever.
     pub fn answer_with(self, status: StatusCode, headers: &[(&str, &str)], body: &str) {
         let (sender, feed) = mpsc::channel(1);
         sender.try_send(Ok(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
         self.reply(status, headers, feed);
     }
 
-    /// Starts an answer that the test goes on with.
+    /// Starts a response that the test continues.
     pub fn stream(self) -> Stream {
         let (sender, feed) = mpsc::channel(1);
         self.reply(StatusCode::OK, &[], feed);
@@ -177,7 +175,7 @@ impl Call {
         for (name, value) in headers {
             response = response.header(*name, *value);
         }
-        // The client may have gone.
+        // The client may have disconnected.
         drop(self.reply.send(response.body(Feed(feed)).unwrap()));
     }
 
@@ -187,24 +185,24 @@ impl Call {
 }
 
 impl Stream {
-    /// Sends bytes. Fails when the client does not take them in time.
+    /// Sends bytes. Panics if the client does not receive them in time.
     pub async fn send(&self, text: &str) {
         let sent = self.0.send(Ok(Bytes::copy_from_slice(text.as_bytes())));
         tokio::time::timeout(DEADLINE, sent).await.expect("the client reads").expect("the client is there");
     }
 
-    /// Sends an event of a watch.
+    /// Sends a watch event.
     pub async fn event(&self, kind: &str, object: Value) {
         let event = machinery::value!({"type": kind, "object": object});
         self.send(&format!("{event}\n")).await;
     }
 
-    /// Breaks the answer off.
+    /// Aborts the response with an error.
     pub async fn abort(self) {
         drop(self.0.send(Err(std::io::Error::other("broken off"))).await);
     }
 
-    /// Waits for the client to lose interest.
+    /// Waits until the client cancels the request.
     pub async fn abandoned(&self) {
         tokio::time::timeout(DEADLINE, self.0.closed()).await.expect("the client goes away");
     }
@@ -239,7 +237,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, calls: mpsc::Sender<Cal
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let peer = stream.get_ref().1.peer_certificates().map(|chain| chain[0].clone().into_owned());
     let service = service_fn(move |request: Request<Incoming>| handle(request, peer.clone(), calls.clone()));
-    // The client may go at any time.
+    // The client may disconnect at any time.
     drop(auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await);
 }
 

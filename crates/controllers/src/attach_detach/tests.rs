@@ -12,7 +12,7 @@ fn world(nodes: &[&str]) -> World {
     world
 }
 
-/// A claim that is bound to a volume of a driver.
+/// Adds a claim that is bound to a volume of `driver`.
 fn volume(world: &mut World, name: &str, driver: &str, mode: &str) {
     let key = world.add(
         &kinds::PERSISTENT_VOLUME_CLAIMS,
@@ -35,7 +35,7 @@ fn pod(world: &mut World, name: &str, node: &str, claim: &str) -> Key {
     )
 }
 
-/// What drivers and kubelets do: volumes are attached, mounted when they are told, and unmounted when no pod has them.
+/// Simulates CSI drivers and kubelets: attaches volumes, mounts those in volumesAttached, unmounts those without pods.
 fn drivers(world: &mut World) -> bool {
     let before = world.revision();
     for entry in world.of(ATTACHMENTS).iter() {
@@ -86,7 +86,7 @@ fn a_volume_is_attached_for_its_pod_and_detached_after_it() {
 }
 
 #[test]
-fn what_a_kubelet_has_mounted_is_not_detached_unless_it_is_silent_for_long() {
+fn a_mounted_volume_is_detached_after_six_minutes_of_a_not_ready_node() {
     let mut world = world(&["n"]);
     volume(&mut world, "c", "disk.example", "ReadWriteOnce");
     let key = pod(&mut world, "p", "n", "c");
@@ -105,7 +105,7 @@ fn what_a_kubelet_has_mounted_is_not_detached_unless_it_is_silent_for_long() {
 }
 
 #[test]
-fn a_volume_for_one_node_goes_to_the_next_only_when_it_is_free() {
+fn an_exclusive_volume_is_attached_to_another_node_after_detach() {
     let mut world = world(&["m", "n"]);
     volume(&mut world, "c", "disk.example", "ReadWriteOnce");
     volume(&mut world, "shared", "disk.example", "ReadWriteMany");
@@ -125,7 +125,7 @@ fn a_volume_for_one_node_goes_to_the_next_only_when_it_is_free() {
 }
 
 #[test]
-fn what_need_not_be_attached_is_not() {
+fn a_driver_without_attach_required_gets_no_volume_attachment() {
     let mut world = world(&["n"]);
     volume(&mut world, "c", "files.example", "ReadWriteOnce");
     pod(&mut world, "p", "n", "c");
@@ -142,7 +142,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(pods in prop::collection::vec((0..2usize, 0..2usize, any::<bool>()), 0..4)) {
+    fn properties_hold_in_generated_clusters(pods in prop::collection::vec((0..2usize, 0..2usize, any::<bool>()), 0..4)) {
         let mut world = world(&["m", "n"]);
         for name in ["c0", "c1"] {
             volume(&mut world, name, "disk.example", "ReadWriteMany");

@@ -1,4 +1,4 @@
-//! A volume of a CSI driver, and what it is called in the places that name it.
+//! CSI PersistentVolumes: the unique volume name in a node's status and the name of the VolumeAttachment.
 
 use aws_lc_rs::digest;
 use machinery::meta::Meta;
@@ -11,7 +11,7 @@ use crate::read::{list, text};
 const PREFIX: &str = "csi-";
 const UNIQUE_PREFIX: &str = "kubernetes.io/csi/";
 
-/// A volume that must be attached before it can be mounted.
+/// A PersistentVolume of a CSI driver that must be attached before it can be mounted.
 pub struct Volume<'a> {
     object: &'a Value,
     driver: &'a str,
@@ -19,7 +19,7 @@ pub struct Volume<'a> {
 }
 
 impl<'a> Volume<'a> {
-    /// The volume that a claim is bound to, if it is one that is attached.
+    /// Returns the volume that the claim is bound to; `None` if it needs no attachment.
     pub fn of_claim(cache: &'a Cache, claim: &Key) -> Option<Self> {
         let claim = cache.get("persistentvolumeclaims", claim)?;
         let object = cache.get("persistentvolumes", &Key::cluster(text(claim, &["spec", "volumeName"])))?;
@@ -40,18 +40,18 @@ impl<'a> Volume<'a> {
         Meta::of(self.object).name()
     }
 
-    /// Whether it can be on one node only.
+    /// Whether the volume can be attached to one node only.
     pub fn is_exclusive(&self) -> bool {
         let shared = |mode: &Value| mode.as_str().is_some_and(|mode| !mode.starts_with("ReadWriteOnce"));
         !list(self.object, &["spec", "accessModes"]).iter().any(shared)
     }
 
-    /// What nodes call it.
+    /// Returns the volume's name in `volumesAttached` and `volumesInUse` of a node's status.
     pub fn unique_name(&self) -> String {
         format!("{UNIQUE_PREFIX}{}^{}", self.driver, self.handle)
     }
 
-    /// The name of its attachment to a node: the same whoever makes it.
+    /// Returns the name of the VolumeAttachment to a node. The name is deterministic.
     pub fn attachment(&self, node: &str) -> String {
         hashed(self.handle, self.driver, node)
     }
@@ -64,13 +64,13 @@ impl<'a> Volume<'a> {
     }
 }
 
-/// The name of the attachment to a node of what the node calls so.
+/// Returns the name of the VolumeAttachment to `node` for a unique volume name.
 pub fn attachment_name(unique: &str, node: &str) -> Option<String> {
     let (driver, handle) = unique.strip_prefix(UNIQUE_PREFIX)?.split_once('^')?;
     Some(hashed(handle, driver, node))
 }
 
-/// Whether an attachment has a name as this controller makes it; others are others'.
+/// Whether the name has this controller's form. VolumeAttachments with other names belong to other components.
 pub fn is_our_name(name: &str) -> bool {
     let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.strip_prefix(PREFIX).is_some_and(is_hash)

@@ -1,22 +1,22 @@
-//! When a schedule is due next, in the time zone that it is meant in.
+//! CronJob schedules: the next and the latest due time in a time zone.
 
 use api::batch::cron_job::schedule::{Calendar, Schedule};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan, Zoned};
 use machinery::time::{Duration, Time};
 
-/// Years in which a schedule that is never due is looked for, as upstream's parser does it.
+/// Years to search before a schedule counts as never due, as in upstream's cron parser.
 const YEARS_MAX: i16 = 5;
 
-/// A schedule and the zone that it is meant in.
+/// A schedule with its time zone.
 pub struct Due {
     schedule: Schedule,
     zone: TimeZone,
 }
 
 impl Due {
-    /// Reads a schedule. A zone beside it counts before one in it; without either it is meant in UTC.
-    // DEVIATION: upstream takes a schedule without a time zone in the zone of the machine that the manager runs on; here it is UTC.
+    /// Parses a schedule. `zone` takes precedence over a TZ prefix in the schedule; the default is UTC.
+    // DEVIATION: a schedule without a time zone is in UTC; upstream uses the local time zone of the controller manager.
     pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
         let schedule = Schedule::parse(text).map_err(|error| format!("unparseable schedule: {text:?} : {error}"))?;
         let stated = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));
@@ -30,7 +30,7 @@ impl Due {
         Ok(Self { schedule, zone })
     }
 
-    /// The first time after this one.
+    /// Returns the first due time after `time`; `None` if there is none within [`YEARS_MAX`].
     pub fn after(&self, time: Time) -> Option<Time> {
         match &self.schedule {
             Schedule::Every(every) => Some(time.to_seconds().plus(*every)),
@@ -44,13 +44,13 @@ impl Due {
         }
     }
 
-    /// The last time up to `now` that came after `from`, and whether there were more of them than anyone should have missed.
+    /// Returns the latest due time in `(from, now]`, and whether more than [`MISSED_MAX`] times were missed.
     pub fn latest(&self, from: Time, now: Time) -> Option<(Time, bool)> {
         let first = self.after(from).filter(|first| *first <= now)?;
         let Some(second) = self.after(first).filter(|second| *second <= now) else { return Some((first, false)) };
         let between = second.since(first).whole_seconds().max(1);
         let missed = now.since(first).whole_seconds() / between + 1;
-        // Near the end if times are evenly spread; if they are not, half as far, until there is one.
+        // Jump near the end, assuming evenly spaced times. If no time follows there, halve the distance until one does.
         let mut ahead = (missed - 2).max(0).saturating_mul(between);
         let near = |ahead: i64| self.after(first.plus(Duration::from_seconds(ahead - 1))).filter(|next| *next <= now);
         while ahead > 0 && near(ahead).is_none() {
@@ -68,7 +68,7 @@ impl Due {
         Some((latest, missed > MISSED_MAX))
     }
 
-    /// A time as people of the zone write it.
+    /// Formats a time in the schedule's time zone.
     pub fn written(&self, time: Time) -> String {
         match Timestamp::from_second(time.unix_seconds()) {
             Ok(time) if self.zone != TimeZone::UTC => {
@@ -79,13 +79,13 @@ impl Due {
     }
 }
 
-/// Times that are looked at one by one near the end of a long absence.
+/// Maximum due times stepped through at the end of a long absence.
 const STEPS_MAX: usize = 10_000;
-/// More missed times than that are worth a warning.
+/// Missed times above which a warning is emitted.
 const MISSED_MAX: i64 = 100;
 
-/// Goes forward by the largest part that does not fit. An hour that does not exist on a day is not made up for, and one that comes
-/// twice counts twice: so does upstream.
+/// Advances the largest calendar field that does not match. As upstream, an hour skipped by daylight saving is not made
+/// up for, and a repeated hour counts twice.
 fn search(calendar: &Calendar, mut at: Zoned) -> Option<Zoned> {
     let last_year = at.year().checked_add(YEARS_MAX)?;
     while at.year() <= last_year {
@@ -107,7 +107,7 @@ fn search(calendar: &Calendar, mut at: Zoned) -> Option<Zoned> {
     None
 }
 
-/// If both kinds of days are given, either is enough.
+/// Whether the day matches. If both day-of-month and day-of-week are restricted, either is enough.
 fn day_fits(calendar: &Calendar, at: &Zoned) -> bool {
     let by_month = calendar.days_of_month >> at.day() & 1 == 1;
     let by_week = calendar.days_of_week >> at.weekday().to_sunday_zero_offset() & 1 == 1;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_time_is_found_in_its_zone() {
+    fn next_due_time_is_in_the_schedules_time_zone() {
         let check = |schedule: &str, zone: Option<&str>, from: &str, expect: &str| {
             let due = Due::parse(schedule, zone).unwrap();
             assert_eq!(due.after(time(from)).map(|at| at.to_string()).as_deref(), Some(expect), "{schedule} {zone:?}");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_absence_only_the_latest_time_counts() {
+    fn latest_missed_time_is_found_after_a_long_absence() {
         let check = |schedule: &str, from: &str, now: &str, expect: Option<(&str, bool)>| {
             let latest = Due::parse(schedule, None).unwrap().latest(time(from), time(now));
             assert_eq!(latest.map(|(at, many)| (at.to_string(), many)), expect.map(|(at, many)| (at.to_owned(), many)));

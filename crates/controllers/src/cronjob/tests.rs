@@ -23,7 +23,7 @@ fn key() -> Key {
     Key::new("a", "c")
 }
 
-/// Looks at the CronJob at its times for so many minutes; Jobs end as `end` says.
+/// Runs the controller at its wake-up times for `minutes`. Jobs finish with the condition `end`.
 fn pass(world: &mut World, minutes: i64, end: Option<&str>) {
     let until = world.now.plus(Duration::from_seconds(minutes * 60));
     for _ in 0..1000 {
@@ -64,7 +64,7 @@ fn status(world: &World) -> Value {
 }
 
 #[test]
-fn jobs_start_at_their_times_and_the_oldest_that_are_over_go() {
+fn jobs_start_on_schedule_and_history_limits_apply() {
     let mut world = world(value!({}));
     pass(&mut world, 21, Some("Complete"));
     assert_eq!(jobs(&world), ["10", "15", "20"], "three are kept");
@@ -80,7 +80,7 @@ fn jobs_start_at_their_times_and_the_oldest_that_are_over_go() {
 }
 
 #[test]
-fn what_runs_already_counts_as_the_policy_says() {
+fn concurrency_policy_is_followed_while_a_job_runs() {
     for (policy, expect) in [("Allow", vec!["5", "10", "15"]), ("Forbid", vec!["5"]), ("Replace", vec!["15"])] {
         let mut world = world(value!({"concurrencyPolicy": policy}));
         pass(&mut world, 17, None);
@@ -90,7 +90,7 @@ fn what_runs_already_counts_as_the_policy_says() {
 }
 
 #[test]
-fn after_an_absence_one_job_makes_up_for_all_unless_it_is_too_late() {
+fn missed_schedules_start_one_job_within_the_starting_deadline() {
     let mut away = world(value!({}));
     away.now = START.plus(Duration::from_seconds(3600 + 240));
     pass(&mut away, 0, None);
@@ -102,7 +102,7 @@ fn after_an_absence_one_job_makes_up_for_all_unless_it_is_too_late() {
 }
 
 #[test]
-fn a_suspended_one_sleeps_and_nonsense_is_told() {
+fn a_suspended_cronjob_starts_no_job_and_an_invalid_schedule_is_reported() {
     let mut world = world(value!({"suspend": true}));
     pass(&mut world, 30, None);
     assert_eq!(jobs(&world), [""; 0]);
@@ -128,13 +128,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(
+    fn properties_hold_in_generated_clusters(
         policy in prop::sample::select(vec!["Allow", "Forbid", "Replace"]),
         end in prop::option::of(prop::sample::select(vec!["Complete", "Failed"])), minutes in 0..20i64, keep in 0..3i64,
     ) {
         let mut world = world(value!({"concurrencyPolicy": policy, "successfulJobsHistoryLimit": keep}));
         pass(&mut world, minutes, end);
-        // Nothing new comes due: only what is there is put right.
+        // A suspended CronJob has no new due times: only existing state is reconciled.
         world.change(&kinds::CRON_JOBS, &key(), |cron| *cron = merge::apply(cron.take(), value!({"spec": {"suspend": true}})));
         obeys_laws::<CronJob>(&world, |_| false);
     }

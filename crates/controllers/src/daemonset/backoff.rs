@@ -1,6 +1,6 @@
-//! How long a failed pod of a DaemonSet is kept before it is replaced: on each node twice as long as the last time.
+//! Back-off for failed DaemonSet pods: the delay before replacement doubles for each failure on a node.
 //!
-//! What was replaced when is what the controller remembers of the set between two plans.
+//! The replacement times are the memory of the controller between two plans.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use machinery::{Value, value};
 
 const FIRST: Duration = Duration::from_seconds(1);
 const MAX: Duration = Duration::from_seconds(15 * 60);
-/// A node on which nothing failed for so long starts over.
+/// A node without failures for this duration resets its back-off.
 const RESET_AFTER: Duration = Duration::from_seconds(2 * 15 * 60);
 
 /// The replacements of failed pods of one template, by node.
@@ -26,7 +26,8 @@ struct Replaced {
 }
 
 impl<'a> Backoffs<'a> {
-    /// What is remembered of a template; nothing of another one, so that a corrected template is tried at once.
+    /// Restores the back-offs of a template. Back-offs of another template are dropped, so that a corrected template is
+    /// tried immediately.
     pub fn recall(memory: Option<&Value>, template: &'a str, now: Time) -> Self {
         let same = memory.filter(|memory| memory.str_at(&["template"]) == Some(template));
         let nodes = same.and_then(|memory| memory.get("nodes")?.as_object());
@@ -39,7 +40,7 @@ impl<'a> Backoffs<'a> {
         Self { template, nodes: nodes.collect() }
     }
 
-    /// When the next failed pod of a node may be replaced; `None` if it may be at once.
+    /// Returns the time until which failed pods of the node are kept; `None` if they may be replaced now.
     pub fn until(&self, node: &str, now: Time) -> Option<Time> {
         let replaced = self.nodes.get(node)?;
         let doubled = replaced.times.saturating_sub(1).min(16);
@@ -47,13 +48,13 @@ impl<'a> Backoffs<'a> {
         Some(replaced.last.plus(Duration::from_nanos(wait))).filter(|until| *until > now)
     }
 
-    /// A failed pod of a node is replaced now.
+    /// Records that a failed pod of the node is replaced now.
     pub fn replace(&mut self, node: &str, now: Time) {
         let replaced = self.nodes.entry(node.to_owned()).or_insert(Replaced { times: 0, last: now });
         *replaced = Replaced { times: replaced.times.saturating_add(1), last: now };
     }
 
-    /// What the next plan needs to know; `None` if nothing failed lately.
+    /// Returns the memory for the next plan; `None` if no back-off is active.
     pub fn remember(&self) -> Option<Value> {
         if self.nodes.is_empty() {
             return None;

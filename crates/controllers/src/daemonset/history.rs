@@ -1,4 +1,4 @@
-//! The revisions of a DaemonSet: the one of its template, and those that it could go back to.
+//! ControllerRevisions of a DaemonSet: the current revision and those kept for rollback.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Key, Object, Value, json, value};
@@ -7,16 +7,16 @@ use reconcile::{Action, Patch, Preconditions, kinds};
 use super::make::HASH;
 use crate::{claim, revision};
 
-/// The revisions of a set, with the one of its template.
+/// The revisions of a DaemonSet, including the current one.
 pub struct History<'a> {
     all: Vec<&'a Value>,
     current: &'a Value,
-    /// What pods of the template are labelled with.
+    /// The controller-revision-hash label of pods with the current template.
     pub hash: String,
 }
 
 impl<'a> History<'a> {
-    /// The revisions, or what must be written so that there is one of the template, and no other of the same.
+    /// Returns the history, or the writes needed until exactly one revision has the current template.
     pub fn of(set: &'a Value, owned: &[&'a Value], pods: &[&Value]) -> Result<Self, Vec<Action>> {
         let all = revision::sorted(owned.iter().copied());
         let data = revision::data(set);
@@ -33,7 +33,7 @@ impl<'a> History<'a> {
         if actions.is_empty() { Ok(Self { all, current, hash }) } else { Err(actions) }
     }
 
-    /// Revisions that nobody needs, beyond those that are to be kept.
+    /// Deletes unused revisions beyond revisionHistoryLimit.
     pub fn beyond_limit(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
         let limit = set.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
         revision::drop_old(&self.all, limit, |one| {
@@ -43,9 +43,10 @@ impl<'a> History<'a> {
     }
 }
 
-/// Makes one revision of those with the same data: first their pods are labelled as those of the one that stays, since they
-/// are up to date whatever they are called, and then the others go.
-// DEVIATION: upstream labels all pods of the set so, also those of other templates, which it then takes for up to date.
+/// Merges revisions with equal data into one. First the pods of the duplicates get the hash of the remaining revision,
+/// because they are up to date. Then the duplicates are deleted.
+// DEVIATION: only pods of the duplicates are relabelled; upstream relabels all pods of the DaemonSet, so outdated pods
+// count as up to date.
 fn merge(twins: &[&Value], hash: &str, pods: &[&Value]) -> Vec<Action> {
     let is_twin = |pod: &&&Value| {
         let label = Meta::of(pod).label(HASH);
@@ -90,8 +91,9 @@ fn create(set: &Value, data: Value, number: i64, all: &[&Value]) -> Action {
     Action::Create { resource: kinds::CONTROLLER_REVISIONS.clone(), object, told: None }
 }
 
-/// A few letters that follow from the template, and from how often that was not enough.
-// DEVIATION: upstream hashes Go's dump of a DaemonSet's template; revisions are found by their data, so that both can go on from each other.
+/// Returns a hash of the template and the collision count.
+// DEVIATION: the hash differs from upstream's, which hashes Go's dump of the template. Revisions are found by their
+// data, so both controllers can take over from each other.
 fn hash(data: &Value, collisions: i64) -> String {
     let salt = if collisions > 0 { collisions.to_le_bytes().to_vec() } else { Vec::new() };
     let fnv = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);

@@ -1,4 +1,4 @@
-//! The pods of a DaemonSet: bound to a node by affinity, and tolerant of what the node suffers.
+//! DaemonSet pods: node affinity to one node, and the default tolerations of daemon pods.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Value, value};
@@ -6,12 +6,12 @@ use reconcile::{Action, Regarding, Told, kinds};
 
 use crate::{claim, names, placement, pod};
 
-/// The label with the hash of the template that a pod was made from.
+/// The label with the hash of the pod's template.
 pub const HASH: &str = "controller-revision-hash";
-/// The label with the generation of that template, from before there were hashes.
+/// The label with the generation of the pod's template, older than the hash label.
 pub const GENERATION: &str = "pod-template-generation";
 
-/// What a pod of a DaemonSet tolerates besides what its template says.
+/// Tolerations that every daemon pod gets in addition to its template's.
 const TOLERATED: &[(&str, &str)] = &[
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -21,7 +21,7 @@ const TOLERATED: &[(&str, &str)] = &[
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
 
-/// The specification of a pod of the set, on no node yet.
+/// Returns the pod spec of the DaemonSet with its default tolerations, without node affinity.
 pub fn spec(set: &Value) -> Value {
     let mut spec = set.at(&["spec", "template", "spec"]).cloned().unwrap_or_else(Value::object);
     let on_host = spec.get("hostNetwork").and_then(Value::as_bool) == Some(true);
@@ -31,7 +31,7 @@ pub fn spec(set: &Value) -> Value {
     if let Some(list) = tolerations.as_array_mut() {
         for (key, effect) in TOLERATED.iter().copied().chain(network) {
             let added = value!({"key": key, "operator": "Exists", "effect": effect});
-            // One that says the same already is kept as it is.
+            // An equal toleration of the template is kept unchanged.
             let taint = value!({"key": key, "effect": effect});
             let is_same = |have: &Value| {
                 have.str_at(&["key"]) == Some(key)
@@ -47,7 +47,7 @@ pub fn spec(set: &Value) -> Value {
     spec
 }
 
-/// The node that a pod is on, or is meant for.
+/// Returns the node of a pod: the bound one, or else the one of its affinity.
 pub fn target(pod: &Value) -> &str {
     if !pod::node(pod).is_empty() {
         return pod::node(pod);
@@ -62,12 +62,12 @@ pub fn target(pod: &Value) -> &str {
     value.unwrap_or_default()
 }
 
-/// The generation of the template, which the server counts.
+/// Returns the template generation, which the API server counts.
 pub fn template_generation(set: &Value) -> Option<&str> {
     Meta::of(set).annotation("deprecated.daemonset.template.generation")
 }
 
-/// Makes a pod for each of these nodes.
+/// Creates a pod for each of the nodes.
 pub fn create(set: &Value, hash: &str, nodes: &[&str], owned: &[&Value]) -> Vec<Action> {
     let prefix = format!("{}-", Meta::of(set).name());
     let template = value!({"metadata": (set.at(&["spec", "template", "metadata"]).cloned().unwrap_or_default()), "spec": (spec(set))});
@@ -96,7 +96,7 @@ pub fn delete(set: &Value, pod: &Value) -> Action {
     action
 }
 
-/// The scheduler places the pod, and on this node only: it knows best whether there is room.
+/// Restricts the pod to one node by affinity. The scheduler still binds it, because it knows the free resources.
 fn bind(pod: &mut Value, node: &str) {
     let terms = value!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]);
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };

@@ -1,4 +1,4 @@
-//! Replaces outdated pods of a DaemonSet: the old one goes first, or the new one comes first where surge is allowed.
+//! DaemonSet rolling update: deletes old pods first, or creates new pods first if maxSurge allows it.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -8,12 +8,12 @@ use reconcile::Action;
 use super::{Fleet, Place, make};
 use crate::share;
 
-/// Whether new pods may come before old ones go.
+/// Whether maxSurge allows new pods before old ones are deleted.
 pub fn surges(set: &Value) -> bool {
     bounds(set, 1).0 > 0
 }
 
-/// The next step of the update.
+/// Returns the actions of the next update step.
 pub fn roll(fleet: &Fleet<'_>, now: Time) -> Vec<Action> {
     if fleet.set.str_at(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
         return Vec::new();
@@ -23,7 +23,7 @@ pub fn roll(fleet: &Fleet<'_>, now: Time) -> Vec<Action> {
     if surge > 0 { grow_first(fleet, surge, now) } else { shrink_first(fleet, unavailable, now) }
 }
 
-/// How many nodes may have two pods for a while, and how many may have none.
+/// Returns maxSurge and maxUnavailable as numbers of nodes.
 fn bounds(set: &Value, nodes: i64) -> (i64, i64) {
     let rolling = |field| set.at(&["spec", "updateStrategy", "rollingUpdate", field]);
     if set.str_at(&["spec", "updateStrategy", "type"]) == Some("OnDelete") {
@@ -31,11 +31,11 @@ fn bounds(set: &Value, nodes: i64) -> (i64, i64) {
     }
     let surge = share::up(rolling("maxSurge"), nodes);
     let unavailable = share::up(rolling("maxUnavailable").or(Some(&value!(1))), nodes);
-    // With neither allowed nothing could ever move.
+    // If both were zero, the update could not proceed.
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
-/// The one updated and the one outdated pod of a node; `None` if there are more than that.
+/// Returns the updated and the outdated pod of a node; `None` if there are several of either.
 fn pair<'a>(fleet: &Fleet<'a>, place: &Place<'a>) -> Option<(Option<&'a Value>, Option<&'a Value>)> {
     let alive = place.pods.iter().copied().filter(|pod| !Meta::of(pod).is_deleting());
     let (new, old): (Vec<&Value>, Vec<&Value>) = alive.partition(|pod| fleet.is_updated(pod));
@@ -54,7 +54,7 @@ fn shrink_first(fleet: &Fleet<'_>, unavailable: i64, now: Time) -> Vec<Action> {
         }
     }
     let room = usize::try_from(unavailable - missing).unwrap_or(0);
-    // Who is not available anyway is replaced whatever the budget says.
+    // Unavailable pods are replaced regardless of maxUnavailable.
     let gone = useless.into_iter().chain(candidates.into_iter().take(room));
     gone.map(|pod| make::delete(fleet.set, pod)).collect()
 }

@@ -1,4 +1,4 @@
-//! The status of a DaemonSet, as a function of its nodes and pods.
+//! DaemonSet status, computed from its nodes and pods.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -8,7 +8,7 @@ use reconcile::{Action, kinds};
 use super::Fleet;
 use crate::pod;
 
-/// What to write, and when to look again because a pod will count as available by then.
+/// The status update, and the next time at which a pod becomes available.
 pub struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
@@ -33,7 +33,7 @@ pub fn of(fleet: &Fleet<'_>, now: Time) -> Status {
         ("numberAvailable", count(available)),
         ("numberUnavailable", count(desired - available.min(desired))),
     ];
-    // Go leaves out what is zero, but not the first four.
+    // Go omits zero fields, except the first four.
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }

@@ -40,7 +40,7 @@ fn image(image: &str) -> Value {
     value!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
-/// Places each pod on the node it is meant for; then it runs.
+/// Binds each pod to its node and makes it run.
 fn nodes(world: &mut World) -> bool {
     let mut busy = false;
     for entry in world.of("pods").iter().filter(|entry| pod::node(&entry.value).is_empty()) {
@@ -77,7 +77,7 @@ fn status(world: &World) -> String {
 }
 
 #[test]
-fn every_node_that_fits_has_one_pod() {
+fn every_eligible_node_has_one_pod() {
     let mut world = world(set(), 2);
     let taint = |effect: &str| value!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect}]}});
     world.add(&kinds::NODES, node("n3", taint("NoSchedule")));
@@ -109,7 +109,7 @@ fn every_node_that_fits_has_one_pod() {
 }
 
 #[test]
-fn a_pod_is_meant_for_its_node_and_tolerates_what_nodes_suffer() {
+fn daemon_pods_have_node_affinity_and_default_tolerations() {
     let mut set = set();
     MetaMut::of(&mut set).unwrap().set_annotation("deprecated.daemonset.template.generation", "7");
     let mut world = world(set, 1);
@@ -127,7 +127,7 @@ fn a_pod_is_meant_for_its_node_and_tolerates_what_nodes_suffer() {
 }
 
 #[test]
-fn an_update_takes_one_node_after_the_other() {
+fn rolling_update_replaces_one_node_at_a_time() {
     let mut world = world(set(), 3);
     settle::<DaemonSet>(&mut world, nodes);
     world.log.clear();
@@ -143,7 +143,7 @@ fn an_update_takes_one_node_after_the_other() {
 }
 
 #[test]
-fn of_two_revisions_with_the_same_data_one_stays_and_no_pod_is_replaced() {
+fn duplicate_revisions_are_merged_without_replacing_pods() {
     let mut world = world(set(), 2);
     settle::<DaemonSet>(&mut world, nodes);
     let mut twin = world.of("controllerrevisions.apps").iter().next().unwrap().value.clone();
@@ -164,7 +164,7 @@ fn of_two_revisions_with_the_same_data_one_stays_and_no_pod_is_replaced() {
 }
 
 #[test]
-fn with_surge_the_new_pod_comes_first() {
+fn max_surge_creates_the_new_pod_first() {
     let surge = value!({"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}});
     let mut world = world(merge::apply(set(), surge), 2);
     settle::<DaemonSet>(&mut world, nodes);
@@ -176,7 +176,7 @@ fn with_surge_the_new_pod_comes_first() {
     assert_eq!(story, ["create", "delete", "create", "delete"]);
 }
 
-/// Drives the controller with its memory, one second at a time, while the pods of `failing` nodes fail as soon as they run.
+/// Runs the controller with its memory, one second at a time. Pods on `failing` nodes fail as soon as they run.
 struct Trial {
     world: World,
     memory: Option<Value>,
@@ -189,7 +189,7 @@ impl Trial {
         Self { world, memory: None }
     }
 
-    /// Seconds at which pods were replaced.
+    /// Returns the seconds at which pods were replaced.
     fn run(&mut self, failing: &[&str], seconds: u32) -> Vec<u32> {
         let mut replaced = Vec::new();
         for second in 0..seconds {
@@ -287,7 +287,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(world in arbitrary_world()) {
+    fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
         obeys_laws::<DaemonSet>(&world, nodes);
     }
 }

@@ -1,4 +1,4 @@
-//! The ReplicaSet for the template of a Deployment: what it is called, which it is, how it is made.
+//! The new ReplicaSet of a Deployment: its name, template comparison, creation and annotations.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::replicas;
 use super::sets::{DESIRED, MAX, Sets, max_surge, resized};
 use crate::claim;
 
-/// The label that keeps the pods of two ReplicaSets apart.
+/// The label that distinguishes the pods of a Deployment's ReplicaSets.
 pub const HASH: &str = "pod-template-hash";
-/// Which in the row of templates a set or a Deployment is at, and which it was before.
+/// Annotations with the current revision and the earlier revisions of a ReplicaSet or Deployment.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 pub const HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// What a set does not take over from its Deployment.
+/// Annotations that are not copied from the Deployment to its ReplicaSets.
 const NOT_COPIED: &[&str] = &[
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -24,20 +24,20 @@ const NOT_COPIED: &[&str] = &[
     MAX,
     "deprecated.deployment.rollback.to",
 ];
-/// No history of revisions is longer.
+/// Maximum length of the revision history annotation.
 const HISTORY_BYTES_MAX: usize = 2000;
 
-/// What the ReplicaSet for the template is called.
+/// Returns the name of the ReplicaSet for the current template.
 pub fn name(deployment: &Value) -> String {
     format!("{}-{}", Meta::of(deployment).name(), hash(deployment))
 }
 
-/// Whether a set has the template of a Deployment, but for the label that tells sets apart.
+/// Whether ReplicaSet and Deployment have the same template, ignoring the pod-template-hash label.
 pub fn same_template(set: &Value, deployment: &Value) -> bool {
     stripped(set) == stripped(deployment)
 }
 
-/// Makes the set, as large as it may be beside the old ones.
+/// Creates the new ReplicaSet with as many replicas as the rollout bounds allow.
 pub fn create(sets: &Sets<'_>) -> Action {
     let deployment = sets.deployment;
     let (name, hash) = (name(deployment), hash(deployment));
@@ -76,7 +76,7 @@ pub fn create(sets: &Sets<'_>) -> Action {
     Action::Create { resource: kinds::REPLICA_SETS.clone(), object, told: Some(Box::new(told)) }
 }
 
-/// How large the new set may be, from the size that it has.
+/// Returns the size that the new ReplicaSet may grow to from `size`.
 pub fn growth(sets: &Sets<'_>, size: i64) -> i64 {
     let wanted = replicas(sets.deployment);
     if super::is_recreate(sets.deployment) {
@@ -86,7 +86,7 @@ pub fn growth(sets: &Sets<'_>, size: i64) -> i64 {
     if room <= 0 { size } else { size + room.min(wanted - size) }
 }
 
-/// The annotations that a set should have besides those of size.
+/// Returns the annotations of a ReplicaSet, without desired-replicas and max-replicas.
 pub fn annotations(deployment: &Value, set: Option<&Value>, revision: i64) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let own = Meta::of(deployment).annotations().into_iter().flat_map(Object::iter);
@@ -105,7 +105,7 @@ pub fn annotations(deployment: &Value, set: Option<&Value>, revision: i64) -> BT
     out
 }
 
-/// Adds a revision to a history, and drops the oldest ones if it becomes too long.
+/// Appends a revision and drops the oldest ones beyond the maximum length.
 fn with_history(history: &str, revision: &str) -> String {
     let mut all: Vec<&str> = history.split(',').filter(|one| !one.is_empty()).collect();
     all.push(revision);
@@ -115,8 +115,9 @@ fn with_history(history: &str, revision: &str) -> String {
     all.join(",")
 }
 
-/// A few letters that follow from the template, and from how often that was not enough.
-// DEVIATION: upstream hashes Go's dump of the template; sets are found by their template, so that both can go on from each other.
+/// Returns a hash of the template and the collision count.
+// DEVIATION: the hash differs from upstream's, which hashes Go's dump of the template. ReplicaSets are found by their
+// template, so both controllers can take over from each other.
 fn hash(deployment: &Value) -> String {
     let text = template(deployment).map(json::to_vec).unwrap_or_default();
     let collisions = deployment.at(&["status", "collisionCount"]).and_then(Value::as_int).unwrap_or(0);
@@ -135,7 +136,7 @@ fn stripped(workload: &Value) -> Option<Value> {
     let mut template = template(workload)?.clone();
     let mut meta = MetaMut::of(&mut template)?;
     meta.remove_label(HASH);
-    // Go prints a time that was never set.
+    // Go serializes an unset creationTimestamp as null.
     meta.remove("creationTimestamp");
     Some(template)
 }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_history_forgets_its_beginning() {
+    fn revision_history_drops_the_oldest_entries() {
         assert_eq!(with_history("", "1"), "1");
         assert_eq!(with_history("1,3", "5"), "1,3,5");
         let long = with_history(&"123456789,".repeat(250), "7");
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_follows_from_the_template_and_from_collisions() {
+    fn replicaset_name_depends_on_template_and_collision_count() {
         let deployment = value!({"metadata": {"name": "web"}, "spec": {"template": {"spec": {"x": 1}}}});
         let mut collided = deployment.clone();
         collided.as_object_mut().unwrap().insert("status", value!({"collisionCount": 1}));

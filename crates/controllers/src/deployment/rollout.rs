@@ -1,4 +1,4 @@
-//! One step of a rollout: the new set is made and grows, or the old ones shrink, never beyond the bounds.
+//! Deployment rollout: creates and scales up the new ReplicaSet, or scales down the old ones, within the bounds.
 
 use machinery::Value;
 use machinery::meta::Meta;
@@ -8,12 +8,12 @@ use super::sets::{Sets, max_unavailable};
 use super::{Observed, is_recreate, new_set, replicas};
 use crate::pod;
 
-/// What a step does besides resizing sets.
+/// The result of a step in addition to the scaled ReplicaSets.
 #[derive(Default)]
 pub struct Step {
-    /// Makes the new set.
+    /// The creation of the new ReplicaSet.
     pub create: Option<Action>,
-    /// Its name is taken by something else.
+    /// The name of the new ReplicaSet is taken by another object.
     pub collision: bool,
 }
 
@@ -26,7 +26,7 @@ fn rolling(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
     let wanted = replicas(sets.deployment);
     let Some(new) = &sets.new else { return make(sets, observed) };
     let size = new.size;
-    // Grow, or shrink what is too large; else it is the old ones' turn.
+    // Scale the new ReplicaSet up, or down if it is too large; otherwise scale the old ones down.
     let next = if size > wanted { wanted } else { new_set::growth(sets, size) };
     if next == size {
         shrink_old(sets);
@@ -57,13 +57,13 @@ fn recreate(sets: &mut Sets<'_>, observed: &Observed<'_>) -> Step {
 
 fn make(sets: &Sets<'_>, observed: &Observed<'_>) -> Step {
     match observed.namesake {
-        // Something that is not ours, or not the same, has the name: another one must be found.
+        // An object with another owner or template has the name: increment the collision count.
         Some(_) => Step { create: None, collision: true },
         None => Step { create: Some(new_set::create(sets)), collision: false },
     }
 }
 
-/// Shrinks old sets: first what does not serve anyway, then what is not needed to have enough.
+/// Scales old ReplicaSets down: first their unavailable pods, then those not needed to satisfy maxUnavailable.
 fn shrink_old(sets: &mut Sets<'_>) {
     let deployment = sets.deployment;
     let min_available = replicas(deployment) - max_unavailable(deployment);
@@ -78,7 +78,7 @@ fn shrink_old(sets: &mut Sets<'_>) {
         old.size -= less;
         spare -= less;
     }
-    // A set that was told to shrink soon has no more than that, whatever it says until then.
+    // A ReplicaSet just scaled down may still report more available replicas than its new size.
     let available: i64 = sets.all().map(|set| set.status("availableReplicas").min(set.size)).sum();
     let mut surplus = (available - min_available).min(spare);
     for old in &mut sets.old {
@@ -88,7 +88,7 @@ fn shrink_old(sets: &mut Sets<'_>) {
     }
 }
 
-/// Whether any pod of an old set still runs.
+/// Whether any pod of an old ReplicaSet still runs.
 fn old_pods_run(sets: &Sets<'_>, observed: &Observed<'_>) -> bool {
     let new = sets.new.as_ref().map(|new| new.meta().uid());
     let of_new = |pod: &Value| Meta::of(pod).controller().is_some_and(|owner| Some(owner.uid()) == new);

@@ -1,9 +1,9 @@
-//! Resizes a Deployment whose wanted number changed, in the middle of a rollout too: every set in proportion.
+//! Deployment scaling: a change of `spec.replicas` scales all ReplicaSets proportionally, also during a rollout.
 
 use super::replicas;
 use super::sets::{DESIRED, MAX, Set, Sets, max_surge};
 
-/// Whether a set was last resized for another wanted number.
+/// Whether a ReplicaSet was last scaled for another value of `spec.replicas`.
 pub fn is_needed(sets: &Sets<'_>) -> bool {
     let wanted = replicas(sets.deployment);
     sets.all().filter(|set| set.size > 0).any(|set| set.number(DESIRED).is_some_and(|desired| desired != wanted))
@@ -25,7 +25,7 @@ pub fn scale(sets: &mut Sets<'_>) {
     }
 }
 
-/// The only set with pods, or else the newest.
+/// Returns the only ReplicaSet with pods, or else the newest.
 fn active_or_latest<'s, 'a>(sets: &'s mut Sets<'a>) -> Option<&'s mut Set<'a>> {
     if sets.all().any(|set| set.size > 0) {
         return sets.all_mut().find(|set| set.size > 0);
@@ -36,7 +36,7 @@ fn active_or_latest<'s, 'a>(sets: &'s mut Sets<'a>) -> Option<&'s mut Set<'a>> {
     }
 }
 
-/// Whether the new set has all that is wanted, and all of it serves.
+/// Whether the new ReplicaSet has all desired replicas and all are available.
 fn is_saturated(sets: &Sets<'_>) -> bool {
     let wanted = replicas(sets.deployment);
     sets.new.as_ref().is_some_and(|new| {
@@ -50,7 +50,7 @@ fn in_proportion(sets: &mut Sets<'_>) {
     let to_add = allowed - sets.total();
     let was_total = sets.deployment.at(&["status", "replicas"]).and_then(machinery::Value::as_int).unwrap_or(0);
     let mut active: Vec<&mut Set<'_>> = sets.all_mut().filter(|set| set.size > 0).collect();
-    // The largest take the first share; among equals the newer when growing, the older when shrinking.
+    // The largest ReplicaSets come first; of equal ones the newer when scaling up, the older when scaling down.
     active.reverse();
     if to_add <= 0 {
         active.reverse();
@@ -70,7 +70,7 @@ fn in_proportion(sets: &mut Sets<'_>) {
     }
 }
 
-/// By how much a set grows or shrinks if its part of the whole stays the same.
+/// Returns the change of a ReplicaSet's size that keeps its proportion of the total.
 fn share(set: &Set<'_>, wanted: i64, allowed: i64, was_total: i64) -> i64 {
     if wanted == 0 {
         return -set.size;
@@ -79,7 +79,7 @@ fn share(set: &Set<'_>, wanted: i64, allowed: i64, was_total: i64) -> i64 {
     if before == 0 {
         return 0;
     }
-    // Rounded to the nearest, halves away from zero, as Go rounds.
+    // Rounds half away from zero, as Go's math.Round.
     let size = (set.size as f64 * allowed as f64 / before as f64).round() as i64;
     size - set.size
 }

@@ -1,4 +1,4 @@
-//! The ReplicaSets of a Deployment, new and old, with the changes that a plan makes to them.
+//! The new and old ReplicaSets of a Deployment, with the changes planned for them.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,25 @@ use super::new_set::{self, REVISION, same_template};
 use super::replicas;
 use crate::share;
 
-/// How many pods were wanted when a set was last resized, and how many there may be at most: what a later resize is in proportion to.
+/// Annotations with the desired and maximum replicas at the last scaling, the base of proportional scaling.
 pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
 
-/// The sets of one Deployment. What is read of a set is what was observed, but for its size, which is what it will be.
+/// The ReplicaSets of one Deployment. All fields are as observed, except the size, which is the planned one.
 pub struct Sets<'a> {
     pub deployment: &'a Value,
-    /// The one with the template of the Deployment.
+    /// The ReplicaSet with the Deployment's current template.
     pub new: Option<Set<'a>>,
-    /// The others, oldest first.
+    /// The other ReplicaSets, oldest first.
     pub old: Vec<Set<'a>>,
 }
 
-/// One ReplicaSet.
 #[derive(Clone, Debug)]
 pub struct Set<'a> {
     pub object: &'a Value,
-    /// How many pods it asks for after the plan.
+    /// The planned `spec.replicas`.
     pub size: i64,
-    /// Annotations that it gets.
+    /// Annotations to be set.
     annotations: BTreeMap<String, String>,
     min_ready_seconds: Option<i64>,
 }
@@ -38,7 +37,7 @@ impl<'a> Sets<'a> {
     pub fn new(deployment: &'a Value, owned: Vec<&'a Value>) -> Self {
         let mut all: Vec<Set<'a>> = owned.into_iter().map(Set::new).collect();
         all.sort_by_key(|set| (set.meta().creation_timestamp(), set.name().to_owned()));
-        // Of two with the same template, which should not be, the older counts, whoever looks.
+        // Two ReplicaSets should never have the same template. If they do, the older one is used, deterministically.
         let at = all.iter().position(|set| same_template(set.object, deployment));
         let new = at.map(|at| all.remove(at));
         Self { deployment, new, old: all }
@@ -52,18 +51,18 @@ impl<'a> Sets<'a> {
         self.old.iter_mut().chain(&mut self.new)
     }
 
-    /// How many pods all sets ask for.
+    /// Returns the sum of the planned sizes.
     pub fn total(&self) -> i64 {
         self.all().map(|set| set.size).sum()
     }
 
-    /// How many pods there are at most: of a set that shrinks, also those that are yet to go.
+    /// Returns the maximum number of existing pods, including those of ReplicaSets that are still scaling down.
     pub fn present(&self) -> i64 {
         let old: i64 = self.old.iter().map(|set| set.size.max(set.status("replicas"))).sum();
         old + self.new.as_ref().map_or(0, |set| set.size)
     }
 
-    /// Gives the new set the revision, the annotations and the patience that it should have.
+    /// Plans revision, annotations and minReadySeconds of the new ReplicaSet.
     pub fn annotate_new(&mut self) {
         let newest = self.old.iter().map(Set::revision).max().unwrap_or(0);
         let Some(set) = &mut self.new else { return };
@@ -73,10 +72,10 @@ impl<'a> Sets<'a> {
         set.min_ready_seconds = (wanted != has).then_some(wanted);
     }
 
-    /// Old sets beyond what history is to be kept, with nothing left in them.
+    /// Deletes old, empty ReplicaSets beyond revisionHistoryLimit.
     pub fn beyond_history(&self) -> Vec<Action> {
         let limit = self.deployment.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
-        // Without a limit nothing is ever dropped: upstream has the largest number for it.
+        // Without a limit all ReplicaSets are kept; upstream uses the largest integer for it.
         let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Vec::new() };
         let mut old: Vec<&Set<'_>> = self.old.iter().filter(|set| !set.meta().is_deleting()).collect();
         old.sort_by_key(|set| set.revision());
@@ -91,7 +90,7 @@ impl<'a> Sets<'a> {
         gone.map(|set| Action::delete(&kinds::REPLICA_SETS, set.object)).collect()
     }
 
-    /// The writes that make the sets what the plan says.
+    /// Returns the writes that apply the plan.
     pub fn into_updates(self) -> Vec<Action> {
         let (wanted, max) = (replicas(self.deployment), replicas(self.deployment) + max_surge(self.deployment));
         self.all().filter_map(|set| set.update(self.deployment, wanted, max)).collect()
@@ -119,7 +118,7 @@ impl<'a> Set<'a> {
         self.number(REVISION).unwrap_or(0)
     }
 
-    /// An annotation that is a number.
+    /// Returns an annotation parsed as a number.
     pub fn number(&self, annotation: &str) -> Option<i64> {
         self.meta().annotation(annotation)?.parse().ok()
     }
@@ -127,7 +126,7 @@ impl<'a> Set<'a> {
     fn update(&self, deployment: &Value, wanted: i64, max: i64) -> Option<Action> {
         let mut annotations = self.annotations.clone();
         let before = replicas(self.object);
-        // What a set is in proportion to changes with its size, or with what is wanted while it has pods.
+        // The scaling annotations change with the size, or with spec.replicas while the ReplicaSet has pods.
         let outdated = self.size > 0 && self.number(DESIRED).is_some_and(|desired| desired != wanted);
         if self.size != before || outdated {
             annotations.insert(DESIRED.to_owned(), wanted.to_string());
@@ -150,7 +149,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// What people are told of a set that grows or shrinks.
+/// Returns the ScalingReplicaSet event.
 pub fn resized(deployment: &Value, name: &str, from: i64, to: i64) -> Told {
     let way = if to > from { "up" } else { "down" };
     Told {
@@ -161,12 +160,12 @@ pub fn resized(deployment: &Value, name: &str, from: i64, to: i64) -> Told {
     }
 }
 
-/// How many pods there may be beyond those wanted.
+/// Returns the number of pods allowed above `spec.replicas`.
 pub fn max_surge(deployment: &Value) -> i64 {
     bounds(deployment).0
 }
 
-/// How many of the wanted pods may be missing.
+/// Returns the number of desired pods that may be unavailable.
 pub fn max_unavailable(deployment: &Value) -> i64 {
     let wanted = replicas(deployment);
     if wanted == 0 { 0 } else { bounds(deployment).1.min(wanted) }
@@ -180,7 +179,7 @@ fn bounds(deployment: &Value) -> (i64, i64) {
     let value = |field| deployment.at(&["spec", "strategy", "rollingUpdate", field]);
     let surge = share::up(value("maxSurge"), wanted);
     let unavailable = share::down(value("maxUnavailable"), wanted);
-    // With neither allowed nothing could ever move.
+    // If both were zero, the rollout could not proceed.
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_numbers_or_shares_and_never_both_nothing() {
+    fn bounds_are_numbers_or_percentages_and_never_both_zero() {
         let check = |replicas: i64, surge: Value, unavailable: Value, expect: (i64, i64)| {
             let deployment = value!({"spec": {"replicas": replicas, "strategy": {"type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}});

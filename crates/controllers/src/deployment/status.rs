@@ -1,4 +1,4 @@
-//! The status of a Deployment as a function of its ReplicaSets: numbers, and whether it is available, progressing, failing.
+//! Deployment status: counts and conditions (Available, Progressing, ReplicaFailure) from its ReplicaSets.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::time::{Duration, Time};
@@ -10,24 +10,24 @@ use super::sets::{Sets, max_unavailable};
 use super::{is_paused, replicas};
 use crate::condition;
 
-/// What to write, and when the deadline of its progress is over.
+/// The status update, and the time at which the progress deadline expires.
 pub struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
 }
 
-/// What is known beyond the sets.
+/// The inputs of the status in addition to the ReplicaSets.
 #[derive(Clone, Copy)]
 pub struct How<'a> {
     deployment: &'a Value,
-    /// Whether a rollout is under way, which may progress or not.
+    /// Whether a rollout runs, so that the progress condition applies.
     rolls: bool,
-    /// The name of a new set is taken.
+    /// The name of the new ReplicaSet is taken.
     collision: bool,
     refusal: Option<&'a Refusal>,
 }
 
-/// The numbers of a status.
+/// The replica counts of a status.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Numbers {
     replicas: i64,
@@ -36,24 +36,24 @@ struct Numbers {
     available: i64,
 }
 
-/// Numbers only: the Deployment is paused, being resized or going away.
+/// Counts only: the Deployment is paused, being scaled or being deleted.
 pub const fn plain(deployment: &Value) -> How<'_> {
     How { deployment, rolls: false, collision: false, refusal: None }
 }
 
-/// Numbers and progress.
+/// Counts and progress.
 pub const fn rollout<'a>(deployment: &'a Value, collision: bool, refusal: Option<&'a Refusal>) -> How<'a> {
     How { deployment, rolls: true, collision, refusal }
 }
 
-/// Whether all pods are of the new set and serve.
+/// Whether all pods belong to the new ReplicaSet and are available.
 pub fn is_complete(deployment: &Value, sets: &Sets<'_>) -> bool {
     let numbers = Numbers::of(sets);
     let wanted = replicas(deployment);
     numbers.updated == wanted && numbers.replicas == wanted && numbers.available == wanted
 }
 
-/// Only says that this generation was looked at.
+/// Updates observedGeneration only.
 pub fn seen(deployment: &Value) -> Option<Action> {
     let generation = Meta::of(deployment).generation();
     let observed = deployment.at(&["status", "observedGeneration"]).and_then(Value::as_int).unwrap_or(0);
@@ -146,7 +146,7 @@ fn conditions(sets: &Sets<'_>, how: &How<'_>, numbers: Numbers, now: Time) -> Ve
 
 type Make<'m> = dyn Fn(&str, &str, &str, &str) -> Value + 'm;
 
-/// Says that it is paused or resumed, so that time does not count meanwhile.
+/// Sets the Progressing condition to paused or resumed, which stops or restarts the progress deadline.
 fn pause(list: &mut Vec<Value>, deployment: &Value, make: &Make<'_>) {
     let reason = condition::in_list(list, "Progressing").and_then(|have| have.str_at(&["reason"]));
     match (is_paused(deployment), reason) {
@@ -170,7 +170,7 @@ fn progress(list: &mut Vec<Value>, sets: &Sets<'_>, how: &How<'_>, numbers: Numb
     note_new_set(list, sets, make);
     let Some(current) = condition::in_list(list, "Progressing").cloned() else { return };
     let reason = current.str_at(&["reason"]).unwrap_or_default();
-    // A write that was cut short may have left the name of the set before.
+    // An interrupted write may have left the name of the previous ReplicaSet.
     let message = current.str_at(&["message"]).unwrap_or_default();
     let is_of_this = sets.new.as_ref().is_none_or(|new| message.contains(new.name()));
     let available = reason == "NewReplicaSetAvailable";
@@ -194,7 +194,7 @@ fn progress(list: &mut Vec<Value>, sets: &Sets<'_>, how: &How<'_>, numbers: Numb
         if current.str_at(&["status"]) == Some("True") {
             keep_transition(&mut condition, &current);
         }
-        // The time of the last progress is renewed even if nothing else changes.
+        // Replaces the condition to renew lastUpdateTime, even if nothing else changed.
         condition::remove(list, "Progressing");
         list.push(condition);
     } else if deadline_of(deployment, list).is_some_and(|deadline| deadline <= now) {
@@ -203,7 +203,7 @@ fn progress(list: &mut Vec<Value>, sets: &Sets<'_>, how: &How<'_>, numbers: Numb
     }
 }
 
-/// A set that the Deployment does not know yet is progress: the time to the deadline starts anew.
+/// Treats a new ReplicaSet as progress, which restarts the progress deadline.
 fn note_new_set(list: &mut Vec<Value>, sets: &Sets<'_>, make: &Make<'_>) {
     let Some(new) = &sets.new else { return };
     let known = Meta::of(sets.deployment).annotation(REVISION) == new.meta().annotation(REVISION);
@@ -217,7 +217,7 @@ fn note_new_set(list: &mut Vec<Value>, sets: &Sets<'_>, make: &Make<'_>) {
     }
 }
 
-/// Says what a set says about pods that cannot be made, that of the new set first.
+/// Copies the ReplicaFailure condition of a ReplicaSet, preferring the new one.
 fn replica_failure(list: &mut Vec<Value>, sets: &Sets<'_>, make: &Make<'_>) {
     let failure = sets.new.iter().chain(&sets.old).find_map(|set| condition::find(set.object, "ReplicaFailure"));
     match failure {
@@ -235,13 +235,13 @@ fn keep_transition(condition: &mut Value, current: &Value) {
     }
 }
 
-/// For how long nothing may happen; `None` if for ever.
+/// Returns progressDeadlineSeconds; `None` if there is no deadline.
 fn deadline_seconds(deployment: &Value) -> Option<i64> {
     let seconds = deployment.at(&["spec", "progressDeadlineSeconds"]).and_then(Value::as_int)?;
     (seconds != i64::from(i32::MAX)).then_some(seconds)
 }
 
-/// When progress must have been made, if any is expected: a second later than asked for, because times are told in whole seconds.
+/// Returns the progress deadline, if progress is expected. One second is added, because timestamps have whole seconds.
 fn deadline_of(deployment: &Value, conditions: &[Value]) -> Option<Time> {
     let seconds = deadline_seconds(deployment)?;
     let current = condition::in_list(conditions, "Progressing")?;
@@ -266,7 +266,7 @@ impl Numbers {
         }
     }
 
-    /// What the status says now.
+    /// Returns the counts of the stored status.
     fn told(deployment: &Value) -> Self {
         let field = |name| deployment.at(&["status", name]).and_then(Value::as_int).unwrap_or(0);
         Self {

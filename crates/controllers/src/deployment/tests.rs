@@ -39,7 +39,7 @@ fn set_image(world: &mut World, image: &str) {
     edit(world, value!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}));
 }
 
-/// The rest of the cluster: the ReplicaSets' own controller, and nodes.
+/// Simulates the ReplicaSet controller and the nodes.
 fn cluster(world: &mut World) -> bool {
     let mut busy = false;
     for entry in world.of("replicasets.apps").iter() {
@@ -54,7 +54,7 @@ fn the(world: &World) -> Value {
     world.get(&kinds::DEPLOYMENTS, &key()).unwrap().clone()
 }
 
-/// Each ReplicaSet: revision, image, size, generation.
+/// Formats each ReplicaSet: revision, image, size, generation.
 fn sets(world: &World) -> Vec<String> {
     let mut lines: Vec<String> = world
         .of("replicasets.apps")
@@ -77,7 +77,7 @@ fn condition(world: &World, kind: &str) -> String {
 }
 
 #[test]
-fn a_deployment_makes_one_set_and_says_when_it_is_there() {
+fn a_deployment_creates_one_replicaset_and_becomes_available() {
     let mut world = world(deployment(3, "v1"));
     settle::<Deployment>(&mut world, cluster);
     assert_eq!(sets(&world), ["1 \"v1\" 3 g1"]);
@@ -100,7 +100,7 @@ fn a_deployment_makes_one_set_and_says_when_it_is_there() {
     assert_eq!(meta.annotation("deployment.kubernetes.io/max-replicas"), Some("4"));
 }
 
-/// What must hold at every moment of a rollout.
+/// Asserts the rollout bounds, which hold at every step.
 fn within_bounds(world: &World, available_min: usize, total_max: usize) {
     let pods = world.of("pods");
     let alive = pods.iter().filter(|entry| crate::pod::is_active(&entry.value)).count();
@@ -110,13 +110,13 @@ fn within_bounds(world: &World, available_min: usize, total_max: usize) {
     assert!(ready >= available_min, "{ready} ready");
 }
 
-/// A step of the Deployment alone: nobody else has done anything yet.
+/// Executes one plan of the Deployment controller, without any other controller.
 fn step(world: &mut World) {
     let plan = decide::<Deployment>(&world.cache::<Deployment>(), &key(), world.now);
     plan.actions.iter().for_each(|action| drop(world.execute(action)));
 }
 
-/// The number of pods that the set of an image is to have.
+/// Returns `spec.replicas` of the ReplicaSet with an image.
 fn size_of(world: &World, image: &str) -> i64 {
     let all = world.of("replicasets.apps");
     let is = |set: &Value| set.at(&["spec", "template", "spec"]).unwrap()["containers"][0]["image"] == image.into();
@@ -124,14 +124,14 @@ fn size_of(world: &World, image: &str) -> i64 {
 }
 
 #[test]
-fn what_a_set_says_before_it_shrank_does_not_break_bounds() {
+fn an_outdated_replicaset_status_does_not_break_the_bounds() {
     let mut world = world(deployment(8, "v1"));
     settle::<Deployment>(&mut world, cluster);
     set_image(&mut world, "v2");
     for _ in 0..3 {
         step(&mut world);
     }
-    // The old set still says that it has all eight.
+    // The old ReplicaSet still reports all eight replicas.
     assert_eq!((size_of(&world, "v1"), size_of(&world, "v2")), (6, 2), "ten at most, and six are enough");
     let names: Vec<(String, bool)> = world
         .of("replicasets.apps")
@@ -154,7 +154,7 @@ fn what_a_set_says_before_it_shrank_does_not_break_bounds() {
 }
 
 #[test]
-fn a_rollout_goes_step_by_step_and_never_breaks_its_bounds() {
+fn a_rollout_proceeds_in_steps_within_its_bounds() {
     let mut world = world(deployment(3, "v1"));
     settle::<Deployment>(&mut world, cluster);
     set_image(&mut world, "v2");
@@ -164,13 +164,13 @@ fn a_rollout_goes_step_by_step_and_never_breaks_its_bounds() {
         within_bounds(world, 3, 4);
         busy
     });
-    // The generations are those that upstream leaves behind: three steps down, two up.
+    // Upstream produces the same generations: three steps down, two up.
     assert_eq!(sets(&world), ["1 \"v1\" 0 g4", "2 \"v2\" 3 g3"]);
     assert_eq!(Meta::of(&the(&world)).annotation(REVISION), Some("2"));
 }
 
 #[test]
-fn going_back_to_a_template_makes_its_old_set_the_newest() {
+fn a_rollback_reuses_the_old_replicaset_as_the_newest_revision() {
     let mut world = world(deployment(2, "v1"));
     for image in ["v1", "v2", "v1"] {
         set_image(&mut world, image);
@@ -185,7 +185,7 @@ fn going_back_to_a_template_makes_its_old_set_the_newest() {
 }
 
 #[test]
-fn before_a_deployment_is_made_anew_the_old_pods_are_gone() {
+fn recreate_waits_until_old_pods_have_terminated() {
     let mut world = world(deployment(3, "v1"));
     edit(&mut world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
     settle::<Deployment>(&mut world, cluster);
@@ -204,11 +204,11 @@ fn before_a_deployment_is_made_anew_the_old_pods_are_gone() {
 }
 
 #[test]
-fn a_deployment_in_the_middle_of_a_rollout_is_resized_in_proportion() {
+fn scaling_during_a_rollout_is_proportional() {
     let mut world = world(deployment(10, "v1"));
     settle::<Deployment>(&mut world, cluster);
     set_image(&mut world, "v2");
-    // New pods never become ready, so that the rollout stops in the middle: 8 old, 5 new.
+    // New pods never become ready, so the rollout stops at 8 old and 5 new pods.
     let stuck = |world: &mut World| {
         let mut busy = false;
         for entry in world.of("replicasets.apps").iter() {
@@ -230,12 +230,12 @@ fn a_deployment_in_the_middle_of_a_rollout_is_resized_in_proportion() {
     assert_eq!(condition(&world, "Progressing"), "False ProgressDeadlineExceeded");
     edit(&mut world, value!({"replicas": 20}));
     settle::<Deployment>(&mut world, stuck);
-    // 13 become 25: 8 of them 15, 5 of them 10.
+    // Scaling from 13 to 25 makes 15 of the 8 and 10 of the 5.
     assert_eq!(sizes(&world), ["1 \"v1\" 15", "2 \"v2\" 10"]);
 }
 
 #[test]
-fn a_paused_deployment_is_resized_but_not_rolled_out() {
+fn a_paused_deployment_is_scaled_but_not_rolled_out() {
     let mut world = world(deployment(2, "v1"));
     settle::<Deployment>(&mut world, cluster);
     edit(&mut world, value!({"paused": true, "replicas": 4}));
@@ -250,7 +250,7 @@ fn a_paused_deployment_is_resized_but_not_rolled_out() {
 }
 
 #[test]
-fn old_sets_beyond_the_history_go() {
+fn replicasets_beyond_the_history_limit_are_deleted() {
     let mut world = world(deployment(1, "v0"));
     edit(&mut world, value!({"revisionHistoryLimit": 2}));
     for number in 0..6 {
@@ -262,7 +262,7 @@ fn old_sets_beyond_the_history_go() {
 }
 
 #[test]
-fn a_name_that_is_taken_leads_to_another_one() {
+fn a_name_collision_increments_the_collision_count() {
     let mut world = world(deployment(1, "v1"));
     let name = new_set::name(&the(&world));
     let foreign = value!({"metadata": {"namespace": "a", "name": (name.as_str())}, "spec": {"replicas": 0}});
@@ -273,7 +273,7 @@ fn a_name_that_is_taken_leads_to_another_one() {
 }
 
 #[test]
-fn sets_are_adopted_and_released_by_their_labels() {
+fn replicasets_are_adopted_and_released_by_labels() {
     let mut world = world(deployment(2, "v1"));
     settle::<Deployment>(&mut world, cluster);
     let name = world.of("replicasets.apps").iter().next().unwrap().key.name.clone();
@@ -285,7 +285,7 @@ fn sets_are_adopted_and_released_by_their_labels() {
 }
 
 #[test]
-fn a_set_that_cannot_be_made_is_said() {
+fn a_failed_replicaset_creation_is_reported_in_the_condition() {
     let world = world(deployment(1, "v1"));
     let refusal =
         Refusal { writes: "replicasets.apps".into(), create: true, reason: "Forbidden".into(), message: "no".into() };
@@ -297,7 +297,7 @@ fn a_set_that_cannot_be_made_is_said() {
 }
 
 #[test]
-fn it_obeys_the_laws_from_beginning_to_end() {
+fn properties_hold_throughout_a_rollout() {
     let mut world = world(deployment(4, "v1"));
     obeys_laws::<Deployment>(&world, cluster);
     settle::<Deployment>(&mut world, cluster);
@@ -346,7 +346,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_after_any_edits(
+    fn properties_hold_after_arbitrary_edits(
         size in 0..6i64,
         settled in prop::collection::vec(arbitrary_edit(), 0..3),
         edits in prop::collection::vec(arbitrary_edit(), 0..3),

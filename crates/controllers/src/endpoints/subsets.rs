@@ -1,4 +1,6 @@
-//! The subsets of Endpoints in one form: every port once, with all addresses that have it, and ports with the same addresses together.
+//! Canonical form of Endpoints subsets.
+//!
+//! Each port occurs once with all its addresses. Ports with equal addresses share a subset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,22 +9,19 @@ use machinery::{Object, Value};
 
 use crate::read::{list, text};
 
-/// Addresses that are listed at most.
+/// Maximum addresses in one Endpoints object.
 pub const ADDRESSES_MAX: usize = 1000;
 
-/// Addresses that have the same ports.
+/// Addresses with the same ports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subset {
-    /// Addresses that are served.
     pub ready: Vec<Value>,
-    /// Addresses that are not served yet.
     pub unready: Vec<Value>,
-    /// The ports.
     pub ports: Vec<Value>,
 }
 
 impl Subset {
-    /// One address at one port.
+    /// Returns a subset with one address and at most one port.
     pub fn single(address: Value, port: Option<Value>, ready: bool) -> Self {
         let ports = port.into_iter().collect();
         if ready {
@@ -32,7 +31,7 @@ impl Subset {
         }
     }
 
-    /// The subset as it stands in an object: what is empty is left out.
+    /// Returns the subset as JSON, without empty fields.
     pub fn to_value(&self) -> Value {
         let mut subset = Object::new();
         for (field, items) in [("addresses", &self.ready), ("notReadyAddresses", &self.unready), ("ports", &self.ports)]
@@ -45,7 +44,7 @@ impl Subset {
     }
 }
 
-/// The subsets of an object, in the one form.
+/// Reads the subsets of an Endpoints object in canonical form.
 pub fn read(endpoints: &Value) -> Vec<Subset> {
     repack(
         list(endpoints, &["subsets"])
@@ -58,7 +57,7 @@ pub fn read(endpoints: &Value) -> Vec<Subset> {
     )
 }
 
-/// Brings subsets into the one form.
+/// Brings subsets into canonical form.
 pub fn repack(subsets: Vec<Subset>) -> Vec<Subset> {
     let mut addresses: BTreeMap<AddressKey, Value> = BTreeMap::new();
     let mut by_port: BTreeMap<PortKey, (Option<Value>, BTreeMap<AddressKey, bool>)> = BTreeMap::new();
@@ -71,7 +70,7 @@ pub fn repack(subsets: Vec<Subset>) -> Vec<Subset> {
             for port in &ports {
                 let (_, have) =
                     by_port.entry(port_key(port.as_ref())).or_insert_with(|| (port.clone(), BTreeMap::new()));
-                // Whoever is not ready at one place is not ready.
+                // An address that is listed as not ready anywhere is not ready.
                 have.entry(key.clone()).and_modify(|have| *have &= ready).or_insert(ready);
             }
             addresses.entry(key).or_insert(address);
@@ -99,7 +98,7 @@ pub fn repack(subsets: Vec<Subset>) -> Vec<Subset> {
         .collect()
 }
 
-/// Leaves so many addresses, ready ones before others, and tells whether that is fewer than there were.
+/// Truncates to `addresses_max` addresses, ready ones first. Returns whether any were dropped.
 pub fn truncate(subsets: Vec<Subset>, addresses_max: usize) -> (Vec<Subset>, bool) {
     let count = |subsets: &[Subset]| subsets.iter().map(|it| it.ready.len() + it.unready.len()).sum::<usize>();
     if count(&subsets) <= addresses_max {
@@ -118,7 +117,7 @@ pub fn truncate(subsets: Vec<Subset>, addresses_max: usize) -> (Vec<Subset>, boo
     (cut, true)
 }
 
-/// All addresses of a family in a subset, with whether they are ready.
+/// Returns all addresses of an IP family, with their readiness.
 pub fn of_family<'a>(subset: &'a Subset, family: &'a str) -> impl Iterator<Item = (&'a Value, bool)> {
     let all = subset.ready.iter().map(|it| (it, true)).chain(subset.unready.iter().map(|it| (it, false)));
     all.filter(move |(it, _)| crate::service::family(text(it, &["ip"])) == Some(family))
@@ -138,7 +137,7 @@ fn port_key(port: Option<&Value>) -> PortKey {
     (part("name"), part("protocol"), port.get("port").and_then(Value::as_int).unwrap_or(0), part("appProtocol"))
 }
 
-/// The families that addresses of subsets have.
+/// Returns the IP families of the addresses.
 pub fn families(subsets: &[Subset]) -> BTreeSet<&'static str> {
     let all = subsets.iter().flat_map(|subset| subset.ready.iter().chain(&subset.unready));
     all.filter_map(|address| crate::service::family(text(address, &["ip"]))).collect()

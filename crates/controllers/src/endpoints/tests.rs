@@ -26,7 +26,7 @@ fn pod(world: &mut World, name: &str, ip: &str, ready: &str, ports: Value) {
     );
 }
 
-/// Each subset as `ready addresses|unready addresses at ports`.
+/// Formats each subset as `ready addresses|unready addresses at ports`.
 fn published(world: &World) -> Vec<String> {
     let endpoints = world.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
     let join = |items: &[Value], field: &str| {
@@ -40,7 +40,7 @@ fn published(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn ports_with_the_same_addresses_stand_together() {
+fn ports_with_equal_addresses_share_a_subset() {
     let mut world = world();
     obeys_laws::<Endpoints>(&world, |_| false);
     settle::<Endpoints>(&mut world, |_| false);
@@ -67,7 +67,7 @@ fn addresses_follow_readiness() {
 }
 
 #[test]
-fn ours_go_with_their_service() {
+fn managed_endpoints_are_deleted_with_their_service() {
     let mut world = world();
     settle::<Endpoints>(&mut world, |_| false);
     world.remove(&kinds::SERVICES, &Key::new("a", "s"));
@@ -76,7 +76,7 @@ fn ours_go_with_their_service() {
 }
 
 #[test]
-fn more_than_a_thousand_addresses_are_cut_and_said_to_be() {
+fn endpoints_are_truncated_to_a_thousand_addresses_and_annotated() {
     let many: Vec<Value> = (0..1200).map(|at| value!({"ip": (format!("10.0.{}.{}", at / 250, at % 250))})).collect();
     let whole = vec![Subset { ready: many[..600].to_vec(), unready: many[600..].to_vec(), ports: Vec::new() }];
     let (cut, truncated) = subsets::truncate(whole, 1000);

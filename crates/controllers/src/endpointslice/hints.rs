@@ -1,4 +1,4 @@
-//! Says for which zones and nodes an endpoint is meant, if a service wants its traffic kept near.
+//! EndpointSlice hints: zones and nodes for topology-aware routing and trafficDistribution.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::slices::Groups;
 
 use super::ZONE;
 
-/// A zone may have this much more to do than its share before hints are given up: upstream's overload threshold.
+/// Maximum overload of a zone relative to its share before hints are omitted: upstream's overload threshold.
 const OVERLOAD_MAX: f64 = 0.2;
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const MODE_OLD: &str = "service.kubernetes.io/topology-aware-hints";
 
-/// Whether hints follow from the sizes of zones.
+/// Whether hints are computed from the CPU capacity of zones.
 pub fn need_nodes(service: &Value) -> bool {
     distribution(service).is_empty() && is_auto(service)
 }
 
-/// Adds hints to the endpoints of a service that asks for them.
+/// Adds hints to the endpoints of a Service that requests them.
 pub fn add(service: &Value, groups: &mut Groups, nodes: &[&Value]) {
     match distribution(service) {
         "PreferClose" | "PreferSameZone" => each(groups, |endpoint| {
@@ -59,7 +59,7 @@ fn each(groups: &mut Groups, hint: impl Fn(&Value) -> Option<Value>) {
     }
 }
 
-/// Deals ready endpoints out to zones by their share of processors, most of them to their own zone.
+/// Assigns ready endpoints to zones by their share of CPUs, preferring the endpoint's own zone.
 fn by_shares(groups: &mut Groups, nodes: &[&Value]) {
     let Some(shares) = shares(nodes) else { return };
     let endpoints: Vec<&mut Value> = groups.values_mut().flat_map(|group| &mut group.endpoints).collect();
@@ -69,7 +69,7 @@ fn by_shares(groups: &mut Groups, nodes: &[&Value]) {
     if ready.iter().any(|endpoint| zone(endpoint).is_none()) {
         return;
     }
-    // The fewest that a zone can do with without being overloaded; without so many there are no hints at all.
+    // Minimum endpoints of a zone without overload. If the sum exceeds the total, no hints are added.
     let fewest = |share: f64| (total * share / (1.0 + OVERLOAD_MAX)).ceil().max(1.0);
     if shares.values().map(|share| fewest(*share)).sum::<f64>() > total {
         return;
@@ -106,7 +106,7 @@ fn set(endpoint: &mut Value, zone: &str) {
     }
 }
 
-/// The share of each zone in all processors of ready nodes; `None` if that is not known or there is only one zone.
+/// Returns each zone's share of the CPUs of ready nodes; `None` if it is unknown or there is only one zone.
 fn shares(nodes: &[&Value]) -> Option<BTreeMap<String, f64>> {
     let mut processors: BTreeMap<String, f64> = BTreeMap::new();
     for node in nodes {

@@ -46,7 +46,7 @@ fn settled(world: &mut World) -> Vec<Value> {
 }
 
 #[test]
-fn an_endpoint_says_all_there_is_to_say() {
+fn endpoints_have_addresses_conditions_node_zone_and_target() {
     let mut world = world(value!({}));
     pod(&mut world, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
     obeys_laws::<EndpointSlice>(&world, |_| false);
@@ -62,7 +62,7 @@ fn an_endpoint_says_all_there_is_to_say() {
 }
 
 #[test]
-fn a_service_without_pods_has_an_empty_slice_which_is_filled_later() {
+fn a_service_without_pods_has_an_empty_slice_that_is_reused() {
     let mut world = world(value!({}));
     let empty = settled(&mut world);
     assert_eq!((empty.len(), empty[0]["endpoints"].to_string()), (1, "[]".to_owned()));
@@ -78,7 +78,7 @@ fn a_service_without_pods_has_an_empty_slice_which_is_filled_later() {
 }
 
 #[test]
-fn what_terminates_is_served_but_not_ready() {
+fn terminating_endpoints_are_serving_but_not_ready() {
     let mut world = world(value!({}));
     pod(&mut world, "x", "n1", &["10.1.0.1"], true);
     world.delete(&kinds::PODS, &Key::new("a", "x"), None, None);
@@ -91,7 +91,7 @@ fn what_terminates_is_served_but_not_ready() {
 }
 
 #[test]
-fn each_family_has_slices_of_its_own() {
+fn each_ip_family_has_separate_slices() {
     let mut world = world(value!({"ipFamilies": ["IPv4", "IPv6"]}));
     pod(&mut world, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
     let mut families: Vec<String> =
@@ -105,7 +105,7 @@ fn each_family_has_slices_of_its_own() {
 }
 
 #[test]
-fn traffic_is_kept_near_if_the_service_wants_that() {
+fn hints_follow_the_traffic_distribution_of_the_service() {
     let check = |spec: Value, annotations: Value, expect: &str| {
         let mut world = world(spec);
         world.change(&kinds::SERVICES, &Key::new("a", "s"), |it| {
@@ -129,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 30, ..ProptestConfig::default() })]
 
     #[test]
-    fn slices_hold_every_endpoint_once_and_never_too_many(
+    fn slices_hold_every_endpoint_once_within_the_limit(
         before in prop::collection::btree_set(0..40u8, 0..30),
         after in prop::collection::btree_set(0..40u8, 0..30),
         slice_max in 1..8usize,

@@ -10,7 +10,7 @@ fn world() -> World {
     World::new(Time::from_unix(1_700_000_000, 0))
 }
 
-/// Makes an object that belongs to others, and gives its identifier.
+/// Creates an object with owners and returns its UID.
 fn add(world: &mut World, resource: &Resource, name: &str, owners: Vec<Value>) -> String {
     let key = world.add(resource, value!({"metadata": {"namespace": "a", "name": name, "ownerReferences": owners}}));
     Meta::of(world.get(resource, &key).unwrap()).uid().to_owned()
@@ -21,7 +21,7 @@ fn owner(resource: &Resource, name: &str, uid: &str, block: bool) -> Value {
         "controller": true, "blockOwnerDeletion": block})
 }
 
-/// A Deployment, its ReplicaSet and its pod.
+/// Creates a Deployment with its ReplicaSet and pod.
 fn chain() -> World {
     let mut world = world();
     let deployment = add(&mut world, &kinds::DEPLOYMENTS, "web", Vec::new());
@@ -45,7 +45,7 @@ fn key(name: &str) -> Key {
 }
 
 #[test]
-fn what_stands_is_left_alone() {
+fn objects_with_existing_owners_are_not_changed() {
     let mut world = chain();
     settle::<GarbageCollector>(&mut world, |_| false, None);
     assert_eq!(names(&world), ["web", "web-1", "web-1-x"]);
@@ -53,7 +53,7 @@ fn what_stands_is_left_alone() {
 }
 
 #[test]
-fn in_the_background_dependents_go_after_their_owner() {
+fn background_deletion_deletes_dependents_after_the_owner() {
     let mut world = chain();
     world.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Background), None);
     settle::<GarbageCollector>(&mut world, kubelet, None);
@@ -62,7 +62,7 @@ fn in_the_background_dependents_go_after_their_owner() {
 }
 
 #[test]
-fn in_the_foreground_an_owner_stays_until_its_dependents_have_gone() {
+fn foreground_deletion_deletes_the_owner_after_its_dependents() {
     let mut world = chain();
     world.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Foreground), None);
     settle::<GarbageCollector>(&mut world, kubelet, None);
@@ -73,7 +73,7 @@ fn in_the_foreground_an_owner_stays_until_its_dependents_have_gone() {
 }
 
 #[test]
-fn an_owner_waits_only_for_those_that_ask_it_to() {
+fn foreground_deletion_waits_only_for_blocking_dependents() {
     let mut world = world();
     let map = add(&mut world, &kinds::CONFIG_MAPS, "map", Vec::new());
     add(&mut world, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "map", &map, false)]);
@@ -87,7 +87,7 @@ fn an_owner_waits_only_for_those_that_ask_it_to() {
 }
 
 #[test]
-fn orphans_stay_without_an_owner() {
+fn orphan_deletion_keeps_dependents_without_owner_reference() {
     let mut world = chain();
     world.delete(&kinds::DEPLOYMENTS, &key("web"), Some(Propagation::Orphan), None);
     settle::<GarbageCollector>(&mut world, kubelet, None);
@@ -97,19 +97,19 @@ fn orphans_stay_without_an_owner() {
 }
 
 #[test]
-fn an_owner_that_never_was_is_asked_about_and_then_believed_to_be_absent() {
+fn a_nonexistent_owner_is_confirmed_with_the_api_server() {
     let mut world = world();
     let uid = add(&mut world, &kinds::CONFIG_MAPS, "map", vec![owner(&kinds::CONFIG_MAPS, "never", "u", true)]);
     let plan = step::<GarbageCollector>(&world, &Key::cluster(uid));
     assert_eq!(plan.to_string(), "delete configmaps a/map Background\n");
-    // The same name, but another object.
+    // An object with the same name and another UID.
     add(&mut world, &kinds::CONFIG_MAPS, "never", Vec::new());
     settle::<GarbageCollector>(&mut world, |_| false, None);
     assert_eq!(names(&world), ["never"]);
 }
 
 #[test]
-fn without_the_servers_word_nothing_is_deleted() {
+fn dependents_of_an_unserved_kind_are_not_deleted() {
     let mut world = world();
     let nobody = value!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": "u"});
     add(&mut world, &kinds::CONFIG_MAPS, "map", vec![nobody]);
@@ -118,7 +118,7 @@ fn without_the_servers_word_nothing_is_deleted() {
 }
 
 #[test]
-fn of_several_owners_the_one_that_is_left_counts() {
+fn an_object_is_kept_while_one_of_its_owners_exists() {
     let mut world = world();
     let stays = add(&mut world, &kinds::CONFIG_MAPS, "stays", Vec::new());
     let goes = add(&mut world, &kinds::CONFIG_MAPS, "goes", Vec::new());
@@ -139,7 +139,7 @@ fn of_several_owners_the_one_that_is_left_counts() {
 }
 
 #[test]
-fn an_identifier_under_a_false_name_owns_nothing() {
+fn an_owner_reference_with_a_wrong_name_is_dangling() {
     let mut world = world();
     let map = add(&mut world, &kinds::CONFIG_MAPS, "map", Vec::new());
     add(&mut world, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "other", &map, true)]);
@@ -148,7 +148,7 @@ fn an_identifier_under_a_false_name_owns_nothing() {
 }
 
 #[test]
-fn two_that_wait_for_each_other_both_go() {
+fn an_ownership_cycle_is_deleted() {
     let mut world = world();
     let first = add(&mut world, &kinds::CONFIG_MAPS, "first", Vec::new());
     let second =
@@ -166,7 +166,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_any_forest_exactly_what_hangs_on_nothing_goes_whatever_is_cut_short(
+    fn any_ownership_forest_loses_exactly_its_unowned_objects(
         parents in prop::collection::vec((0..8usize, any::<bool>()), 1..10),
         deleted in 0..10usize,
         how in prop::sample::select(vec![Propagation::Background, Propagation::Foreground]),

@@ -1,22 +1,22 @@
-//! How fast and how far a size may change: what was proposed lately, the rates of the autoscaler, its bounds.
+//! Autoscaler limits: stabilization windows, scaling policies, and minimum and maximum replicas.
 
 use machinery::time::{Duration, Time};
 use machinery::{Value, value};
 
 use super::{Config, Report};
 
-/// Sizes and changes that are remembered.
+/// Maximum remembered proposals, and maximum remembered changes.
 const REMEMBERED_MAX: usize = 1000;
-/// No window or period is longer.
+/// Maximum stabilization window and policy period.
 const WINDOW_MAX: Duration = Duration::from_seconds(3600);
 
-/// The smallest and the largest size.
+/// Minimum and maximum replicas.
 pub struct Bounds {
     pub min: i64,
     pub max: i64,
 }
 
-/// What was proposed and done lately, each with its second. Lost with the process, as upstream's is.
+/// Recent proposals and changes with their Unix seconds. As upstream's, they are lost when the process exits.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     proposals: Vec<(i64, i64)>,
@@ -42,18 +42,18 @@ impl Memory {
         value!({"proposals": (list(self.proposals)), "changes": (list(self.changes))})
     }
 
-    /// The size changed by so much.
+    /// Records a change of the replicas.
     pub fn resized(&mut self, now: Time, by: i64) {
         push(&mut self.changes, now, by);
     }
 
-    /// What was proposed within a window before now.
+    /// Returns the proposals within the window before `now`.
     fn proposed(&self, now: Time, window: Duration) -> impl Iterator<Item = i64> {
         let from = now.plus(Duration::from_nanos(-window.nanos())).unix_seconds();
         self.proposals.iter().filter(move |(at, _)| *at > from).map(|(_, size)| *size)
     }
 
-    /// By how much the size grew, or shrank if `sign` is negative, within a period before now.
+    /// Returns by how much the replicas grew, or shrank if `sign` is negative, within the period before `now`.
     fn changed(&self, now: Time, period: Duration, sign: i64) -> i64 {
         let from = now.plus(Duration::from_nanos(-period.nanos())).unix_seconds();
         let within = self.changes.iter().filter(|(at, by)| *at > from && by.signum() == sign);
@@ -76,7 +76,7 @@ impl Bounds {
         Self { min: number("minReplicas").unwrap_or(1), max: number("maxReplicas").unwrap_or(1) }
     }
 
-    /// The size that may be taken now on the way to the one that was proposed.
+    /// Returns the replicas allowed now: `proposed` after stabilization, rates and bounds.
     pub fn normalize(
         &self,
         hpa: &Value,
@@ -87,7 +87,7 @@ impl Bounds {
         report: &mut Report<'_>,
     ) -> i64 {
         if memory.proposals.is_empty() {
-            // The size that is there when one first looks is as good as proposed: nobody shrinks at once after a start.
+            // The initial replicas count as a proposal, so that a restarted controller does not scale down immediately.
             push(&mut memory.proposals, report.now, current);
         }
         let stabilized = stabilize(hpa, current, proposed, memory, config, report);
@@ -106,7 +106,7 @@ impl Bounds {
         now: Time,
     ) -> (i64, &'static str, &'static str) {
         let (up, down) = match hpa.at(&["spec", "behavior"]).filter(|behavior| !behavior.is_null()) {
-            // Twice as many at once, and as few as may be.
+            // Defaults without behavior: at most double (at least 4) when scaling up, no limit when scaling down.
             None => ((2 * current).max(4), 0),
             Some(behavior) => (
                 rate(behavior.get("scaleUp"), current, memory, now, 1),
@@ -140,7 +140,7 @@ impl Bounds {
     }
 }
 
-/// The highest of what was proposed lately before shrinking, the lowest before growing.
+/// Returns the highest recent proposal when scaling down, the lowest when scaling up.
 fn stabilize(
     hpa: &Value,
     current: i64,
@@ -169,7 +169,7 @@ fn stabilize(
     stabilized
 }
 
-/// How far the policies of a direction let the size go.
+/// Returns the limit that the policies of a direction allow.
 fn rate(rules: Option<&Value>, current: i64, memory: &Memory, now: Time, sign: i64) -> i64 {
     let select = rules.and_then(|rules| rules.str_at(&["selectPolicy"])).unwrap_or("Max");
     if select == "Disabled" {
@@ -188,7 +188,7 @@ fn rate(rules: Option<&Value>, current: i64, memory: &Memory, now: Time, sign: i
             _ => start + sign * number("value"),
         }
     });
-    // The policy that allows most is the largest limit for growing and the smallest for shrinking.
+    // The most permissive policy has the largest limit when scaling up and the smallest when scaling down.
     let largest = (select == "Max") == (sign > 0);
     let chosen = if largest { limits.max() } else { limits.min() };
     chosen.unwrap_or(if sign > 0 { i64::from(i32::MAX) } else { 0 })

@@ -1,4 +1,4 @@
-//! What each metric of an autoscaler proposes, and what the status tells of it.
+//! Autoscaler metrics: the replicas that each metric proposes, and the current metrics of the status.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,20 @@ use super::usage::{self, Sample, Target, Tolerances};
 
 static POD_METRICS: Resource = Resource::namespaced("metrics.k8s.io", "v1beta1", "pods", "PodMetrics");
 
-/// What a metric proposes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposed {
     pub replicas: i64,
-    /// What it is called in messages.
+    /// The metric's description in messages.
     pub metric: String,
 }
 
-/// What all metrics propose.
 pub struct Proposals {
     all: Vec<Result<Proposed, (&'static str, String)>>,
-    /// What the status tells of them.
+    /// `status.currentMetrics`.
     pub told: Vec<Value>,
 }
 
-/// What must be asked for to measure a metric.
+/// Returns the request that measures a metric.
 pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
     let custom = |plural: &str| Resource {
         group: "custom.metrics.k8s.io".into(),
@@ -113,7 +111,7 @@ impl Proposals {
         proposals
     }
 
-    /// The largest, unless so much is unknown that shrinking would be rash.
+    /// Returns the largest proposal. If a metric failed, a proposal to scale down is rejected with that error.
     pub fn largest(&self, current: i64) -> Result<Proposed, (&'static str, String)> {
         let best = self.all.iter().flatten().max_by_key(|proposed| proposed.replicas);
         let failed = self.all.iter().find_map(|one| one.as_ref().err());
@@ -191,7 +189,7 @@ impl Context<'_> {
         Ok((Proposed { replicas, metric }, told))
     }
 
-    /// The load of pods, sorted by what is known of them.
+    /// Returns the usage of the pods, grouped by the availability of their samples.
     fn pod_usage(&self, name: &str, container: Option<&str>) -> Result<usage::Groups, String> {
         let unable = |why: &str| format!("unable to get metrics for resource {name}: {why}");
         let items =
@@ -263,7 +261,7 @@ impl Context<'_> {
         Ok((Proposed { replicas, metric: format!("external metric {name}") }, told))
     }
 
-    /// What one number calls for, compared as such or as a share of each pod.
+    /// Returns the replicas for one total value: per pod with averageValue, as a whole with value.
     fn of_total(&self, field: &str, value: i64) -> Result<(i64, Value), String> {
         let status = self.scale.at(&["status", "replicas"]).and_then(Value::as_int).unwrap_or(0);
         if self.spec.at(&[field, "target", "averageValue"]).is_some() {
@@ -311,7 +309,7 @@ fn mean(samples: &BTreeMap<String, Sample>) -> i64 {
     samples.values().map(|sample| sample.value).sum::<i64>() / count
 }
 
-/// Thousandths as people write them: memory in bytes, the rest in decimal.
+/// Formats milli-units: memory in bytes, others in decimal.
 fn amount(milli: i64, resource: &str) -> String {
     if resource == "memory" {
         (milli / 1000).to_string()

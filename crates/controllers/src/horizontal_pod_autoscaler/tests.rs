@@ -6,11 +6,11 @@ use super::*;
 
 const NOW: Time = Time::from_unix(1_767_225_600, 0);
 
-/// A Deployment of so many pods of one CPU each, and an autoscaler that wants 50 % of it used.
+/// A Deployment whose pods request one CPU each, and an autoscaler with a target of 50 %.
 struct Scene {
     world: World,
     replicas: i64,
-    /// What each pod uses, in thousandths of a CPU; `None` without a metrics API.
+    /// CPU usage of each pod in millicores; `None` without a metrics API.
     used: Option<Vec<i64>>,
     memory: Option<Value>,
 }
@@ -57,7 +57,7 @@ impl Scene {
         self.world.get(&kinds::HORIZONTAL_POD_AUTOSCALERS, &Key::new("a", "h")).unwrap().clone()
     }
 
-    /// Looks once, carries out what concerns the autoscaler, and gives the new size.
+    /// Executes one plan of the autoscaler and returns the new replicas.
     fn look(&mut self) -> i64 {
         let key = Key::new("a", "h");
         let cache =
@@ -87,7 +87,7 @@ impl Scene {
 }
 
 #[test]
-fn without_the_metrics_api_that_is_said_and_nothing_is_done() {
+fn a_missing_metrics_api_is_reported_without_scaling() {
     let mut scene = Scene::new(3, None, value!({}));
     assert_eq!(scene.look(), 3);
     assert_eq!(scene.told(), ["AbleToScale True SucceededGetScale", "ScalingActive False FailedGetResourceMetric"]);
@@ -99,7 +99,7 @@ fn without_the_metrics_api_that_is_said_and_nothing_is_done() {
 }
 
 #[test]
-fn an_autoscaler_may_say_what_difference_counts() {
+fn tolerance_in_the_behavior_overrides_the_default() {
     let check = |used: &[i64], behavior: Value, expect: i64| {
         let count = i64::try_from(used.len()).unwrap();
         assert_eq!(
@@ -114,7 +114,7 @@ fn an_autoscaler_may_say_what_difference_counts() {
 }
 
 #[test]
-fn a_custom_kind_is_called_as_its_definition_says() {
+fn a_custom_target_uses_the_plural_name_of_its_crd() {
     let target = value!({"scaleTargetRef": {"apiVersion": "example.org/v1", "kind": "Octopus", "name": "web"}});
     let mut scene = Scene::new(2, Some(&[900, 900]), target);
     let names = value!({"kind": "Octopus", "plural": "octopodes"});
@@ -128,7 +128,7 @@ fn a_custom_kind_is_called_as_its_definition_says() {
 }
 
 #[test]
-fn the_size_follows_the_load_within_bounds_and_rates() {
+fn replicas_follow_the_load_within_bounds_and_rates() {
     let check = |used: &[i64], spec: Value, expect: i64, limited: &str| {
         let mut scene = Scene::new(i64::try_from(used.len()).unwrap(), Some(used), spec);
         assert_eq!(scene.look(), expect, "{used:?} {:?}", scene.told());
@@ -143,7 +143,7 @@ fn the_size_follows_the_load_within_bounds_and_rates() {
 }
 
 #[test]
-fn shrinking_waits_until_nothing_larger_was_proposed_for_a_while() {
+fn scaling_down_waits_for_the_stabilization_window() {
     let mut scene = Scene::new(4, Some(&[100, 100, 100, 100]), value!({}));
     assert_eq!(scene.look(), 4);
     assert_eq!(scene.told()[0], "AbleToScale True ScaleDownStabilized");
@@ -155,7 +155,7 @@ fn shrinking_waits_until_nothing_larger_was_proposed_for_a_while() {
 }
 
 #[test]
-fn behaviour_says_how_fast() {
+fn scaling_policies_limit_the_rate() {
     let policies =
         value!({"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]});
     let mut scene = Scene::new(4, Some(&[100, 100, 100, 100]), value!({"behavior": {"scaleDown": policies}}));
@@ -172,7 +172,7 @@ fn behaviour_says_how_fast() {
 }
 
 #[test]
-fn pods_of_which_nothing_is_known_make_it_careful() {
+fn pods_without_metrics_dampen_scaling() {
     let mut scene = Scene::new(4, Some(&[900, 900]), value!({"maxReplicas": 20}));
     assert_eq!(scene.look(), 4, "the two that say nothing may use nothing");
     let mut none = Scene::new(0, Some(&[]), value!({}));
@@ -183,6 +183,6 @@ fn pods_of_which_nothing_is_known_make_it_careful() {
 }
 
 #[test]
-fn it_obeys_the_laws() {
+fn properties_hold() {
     obeys_laws::<HorizontalPodAutoscaler>(&Scene::new(2, None, value!({})).world, |_| false);
 }

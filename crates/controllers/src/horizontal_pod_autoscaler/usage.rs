@@ -1,4 +1,4 @@
-//! What is measured of pods, and how many pods that calls for.
+//! Autoscaler samples: the usage of pods, and the replicas that meet a target.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use machinery::time::{Duration, Time};
 use super::Config;
 use crate::{condition, pod};
 
-/// A measurement of one pod, in thousandths, with the time and the window that it is of.
+/// The sample of one pod in milli-units, with its timestamp and window.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub value: i64,
@@ -18,7 +18,7 @@ pub struct Sample {
     pub window: Duration,
 }
 
-/// Pods by what is known of them.
+/// Pods grouped by the availability of their samples.
 #[derive(Debug, Default)]
 pub struct Groups {
     pub samples: BTreeMap<String, Sample>,
@@ -27,7 +27,7 @@ pub struct Groups {
     missing: Vec<String>,
 }
 
-/// What difference does not count, as a part of the target: upwards and downwards.
+/// Tolerated deviations of the ratio of usage and target, upwards and downwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerances {
     pub up: f64,
@@ -35,7 +35,7 @@ pub struct Tolerances {
 }
 
 impl Tolerances {
-    /// What an autoscaler says, or otherwise what the controller was told.
+    /// Returns the tolerances of the autoscaler's behavior, or else the default.
     pub fn of(hpa: &Value, otherwise: f64) -> Self {
         let stated = |way| hpa.at(&["spec", "behavior", way, "tolerance"]).and_then(quantity);
         let tolerance = |way| stated(way).map_or(otherwise, |thousandths| thousandths as f64 / 1000.0);
@@ -47,17 +47,17 @@ impl Tolerances {
     }
 }
 
-/// What a target compares with.
+/// The target of a metric.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
-    /// The sum of samples in percent of the sum of these requests.
+    /// The sum of the samples in percent of the sum of the requests.
     Utilization { percent: i64, requests: &'a BTreeMap<String, i64> },
-    /// The mean of samples.
+    /// The mean of the samples.
     Average(i64),
 }
 
 impl Target<'_> {
-    /// How much of the target is used, and how much that is in the words of the status.
+    /// Returns the ratio of usage and target, and the usage as reported in the status.
     fn ratio(self, samples: &BTreeMap<String, Sample>) -> Option<(f64, i64)> {
         match self {
             Self::Utilization { percent, requests } => {
@@ -77,7 +77,7 @@ impl Target<'_> {
         }
     }
 
-    /// What a pod that says nothing is taken to use when the others use too little.
+    /// Returns the usage assumed for a pod without a sample when scaling down.
     fn full(self, name: &str) -> i64 {
         match self {
             Self::Utilization { percent, requests } => {
@@ -88,7 +88,7 @@ impl Target<'_> {
     }
 }
 
-/// Sorts pods into those that count, those too young to count, and those of which nothing is known.
+/// Groups pods into those with usable samples, those that started recently, and those without a sample.
 pub fn group(
     pods: &[&Value],
     mut samples: BTreeMap<String, Sample>,
@@ -121,7 +121,7 @@ pub fn group(
     groups
 }
 
-/// How many pods there should be, and how much is used now.
+/// Returns the desired replicas and the current usage.
 pub fn replicas(
     mut groups: Groups,
     target: Target<'_>,
@@ -158,7 +158,7 @@ pub fn replicas(
     Ok((if is_near(again) || turned || against { current } else { wanted }, used))
 }
 
-/// How many pods a measurement of something else calls for, by how many are ready.
+/// Returns the desired replicas for the ratio of a metric that is not per pod, based on the ready pods.
 pub fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: Tolerances) -> i64 {
     if tolerances.is_near(ratio) && current != 0 {
         return current;
@@ -167,7 +167,7 @@ pub fn by_ratio(ratio: f64, pods: &[&Value], current: i64, tolerances: Tolerance
     if current == 0 { ratio.ceil() as i64 } else { (ratio * ready as f64).ceil() as i64 }
 }
 
-/// What the containers of a pod, or one of them, ask for.
+/// Returns the requests of each pod, or of one container of each pod, in milli-units.
 pub fn requests(pods: &[&Value], resource: &str, container: Option<&str>) -> Result<BTreeMap<String, i64>, String> {
     let mut all = BTreeMap::new();
     for pod in pods {
@@ -189,7 +189,7 @@ pub fn requests(pods: &[&Value], resource: &str, container: Option<&str>) -> Res
     Ok(all)
 }
 
-/// A quantity in thousandths.
+/// Parses a quantity into milli-units.
 pub fn quantity(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => number.checked_mul(1000),
@@ -197,7 +197,7 @@ pub fn quantity(value: &Value) -> Option<i64> {
     }
 }
 
-/// Whether the load of a pod is that of its start.
+/// Whether the sample reflects the pod's start and must be ignored.
 fn misleads(pod: &Value, sample: Sample, config: &Config, now: Time) -> bool {
     let time = |text: Option<&str>| text.and_then(|text| Time::parse(text).ok());
     let start = time(pod.str_at(&["status", "startTime"]));

@@ -1,4 +1,4 @@
-//! Whether a Job is done or has failed, and why.
+//! Job completion and failure, with reason and message.
 
 use machinery::Value;
 use machinery::time::{Duration, Time};
@@ -8,10 +8,10 @@ use super::tally::Tally;
 use super::{completions, is_failed, is_indexed, is_suspended, limit_per_index, spec_number};
 use crate::{condition, pod};
 
-/// Times are told in whole seconds: this is at least one of them.
+/// Two seconds, because timestamps have whole seconds and at least one second must pass.
 const SETTLE: Duration = Duration::from_seconds(2);
 
-/// How a Job ends.
+/// The outcome of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
     pub success: bool,
@@ -20,12 +20,13 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// What the Job has said already, or what is to be said now.
+    /// Returns the outcome already in the conditions, or the one to be written now.
     pub fn of(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Option<Self> {
         said(job).or_else(|| fails(job, owned, tally, now)).or_else(|| succeeded(job, owned, tally))
     }
 
-    /// Until when pods that still run may end and count, before enough of them are enough: upstream looks at a Job once a second at most.
+    /// Returns the time until which a met success policy waits for running pods to terminate and be counted. Upstream
+    /// syncs a Job at most once per second, so it counts such pods too.
     pub fn settles_at(&self, job: &Value, owned: &[&Value]) -> Option<Time> {
         let news = self.reason == "SuccessPolicy" && condition::find(job, self.interim()).is_none();
         let runs = owned.iter().any(|pod| pod::is_active(pod));
@@ -33,12 +34,12 @@ impl Finish {
         last.filter(|_| news && runs).map(|last| last.plus(SETTLE))
     }
 
-    /// The condition that says what the Job is about to be.
+    /// Returns the interim condition.
     pub const fn interim(&self) -> &'static str {
         if self.success { "SuccessCriteriaMet" } else { "FailureTarget" }
     }
 
-    /// The condition that says what it is.
+    /// Returns the terminal condition.
     pub const fn terminal(&self) -> &'static str {
         if self.success { "Complete" } else { "Failed" }
     }
@@ -48,7 +49,7 @@ impl Finish {
     }
 }
 
-/// When a Job has been active for as long as it may.
+/// Returns the time at which activeDeadlineSeconds is exceeded.
 pub fn deadline(job: &Value) -> Option<Time> {
     let seconds = spec_number(job, "activeDeadlineSeconds").filter(|_| !is_suspended(job))?;
     let start = Time::parse(job.str_at(&["status", "startTime"])?).ok()?;
@@ -99,14 +100,14 @@ fn succeeded(job: &Value, owned: &[&Value], tally: &Tally) -> Option<Finish> {
     }
     let total = tally.succeeded_total();
     let complete = match spec_number(job, "completions") {
-        // Any success says that the work is done; whoever still runs is waited for.
+        // Without completions any success completes the Job, after all running pods have terminated.
         None => total > 0 && !owned.iter().any(|pod| pod::is_active(pod)),
         Some(wanted) => total >= wanted,
     };
     complete.then(|| success("CompletionsReached", "Reached expected number of succeeded pods".to_owned()))
 }
 
-/// Where containers are restarted in place their restarts count instead of pods.
+/// Whether container restarts exceed the back-off limit. With restartPolicy OnFailure restarts count instead of pods.
 fn restarts_exceed(job: &Value, owned: &[&Value], limit: i64) -> bool {
     if job.str_at(&["spec", "template", "spec", "restartPolicy"]) != Some("OnFailure") {
         return false;

@@ -1,17 +1,17 @@
-//! Sets of completion indexes, as the status of a Job writes them: `0,2-4`.
+//! Completion indexes in the format of a Job's status: `0,2-4`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Indexes are no larger: a Job has at most so many completions where indexes are told.
+/// Exclusive bound of parsed indexes. Larger indexes are dropped.
 const INDEX_MAX: u32 = 100_000;
 
-/// A set of indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexes(BTreeSet<u32>);
 
 impl Indexes {
-    /// Reads a set, and takes only what is below `end`. What cannot be read ends it: nobody else writes it.
+    /// Parses a set and keeps only indexes below `end`. Parsing stops at the first invalid part, because only this
+    /// controller writes the field.
     pub fn parse(text: &str, end: u32) -> Self {
         let mut indexes = BTreeSet::new();
         let end = end.min(INDEX_MAX);
@@ -40,13 +40,13 @@ impl Indexes {
         self.0.is_empty()
     }
 
-    /// How many both have.
+    /// Returns the size of the intersection.
     pub fn in_common(&self, other: &Self) -> usize {
         self.0.intersection(&other.0).count()
     }
 }
 
-/// Three or more in a row are a range; two are not.
+/// Three or more consecutive indexes form a range; two do not.
 impl fmt::Display for Indexes {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_is_read_and_written_the_same() {
+    fn indexes_round_trip_through_their_text() {
         for text in ["", "0", "0,1", "0-2", "0,2-4,7,8", "1-3,5,9-11"] {
             assert_eq!(Indexes::parse(text, 20).to_string(), text);
         }

@@ -1,4 +1,4 @@
-//! Makes and stops the pods of a Job: as many at once as it may have, each index once, later after failures.
+//! Job pods: creation and deletion within parallelism, one pod per index, with back-off after failures.
 
 use std::collections::BTreeSet;
 
@@ -15,24 +15,24 @@ use super::{
 };
 use crate::{claim, names, pod};
 
-/// The index that a pod works on, as annotation and as label.
+/// Annotation and label with the pod's completion index.
 pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// How often pods of the index failed before this one.
+/// Annotations with the number of earlier failures, and of earlier ignored failures, of the index.
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
-/// Pods created or deleted by one plan at most, as upstream bounds it.
+/// Maximum pods created or deleted by one plan (upstream: MaxPodCreateDeletePerSync).
 const BURST_MAX: usize = 500;
-/// The wait after the first failure, and the longest.
+/// Back-off after the first failure, and the maximum back-off.
 const BACKOFF: Duration = Duration::from_seconds(10);
 const BACKOFF_MAX: Duration = Duration::from_seconds(600);
-/// What a name may have at most, so that a suffix fits behind it.
+/// Maximum length of a name prefix, so that a generated suffix fits.
 const PREFIX_MAX: usize = 63 - NAME_SUFFIX_LENGTH;
 
-/// As many pods as there should be, and no more.
+/// Creates or deletes pods until the desired number runs.
 pub fn manage(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Plan {
     let mut active: Vec<&Value> = owned.iter().copied().filter(|pod| pod::is_active(pod)).collect();
     active.sort_by_cached_key(|pod| pod::deletion_key(pod, 0, now));
-    // Without its finalizer a pod is not counted: that is how one that is not wanted any more is told apart.
+    // A surplus pod loses its finalizer first, so that it is not counted, and is deleted afterwards.
     let (held, unwanted): (Vec<&Value>, Vec<&Value>) = active.iter().copied().partition(|pod| has_finalizer(pod));
     let mut plan = Plan::default();
     plan.actions.extend(unwanted.into_iter().map(|pod| delete(job, pod)));
@@ -53,24 +53,24 @@ pub fn manage(job: &Value, owned: &[&Value], tally: &Tally, now: Time) -> Plan {
     plan
 }
 
-/// Deletes what still runs of a Job that is over.
+/// Deletes the running pods of a finished Job.
 pub fn stop(job: &Value, owned: &[&Value]) -> Vec<Action> {
     owned.iter().filter(|pod| pod::is_active(pod)).map(|pod| delete(job, pod)).collect()
 }
 
-/// How often pods of the same index failed before this one.
+/// Returns the number of failures of the index before this pod.
 pub fn failures_before(pod: &Value) -> i64 {
     Meta::of(pod).annotation(INDEX_FAILURES).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// How many pods should run.
+/// Returns the desired number of active pods.
 fn wanted(job: &Value, held: &[&Value], tally: &Tally) -> usize {
     if is_suspended(job) {
         return 0;
     }
     let parallelism = spec_number(job, "parallelism").unwrap_or(1);
     let wanted = match spec_number(job, "completions") {
-        // After the first success nothing new is begun, and what runs goes on.
+        // After the first success no pod is created, and active pods keep running.
         None if tally.succeeded_total() > 0 => return held.len(),
         None => parallelism,
         Some(completions) => (completions - tally.succeeded_total()).min(parallelism),
@@ -78,12 +78,12 @@ fn wanted(job: &Value, held: &[&Value], tally: &Tally) -> usize {
     usize::try_from(wanted).unwrap_or(0)
 }
 
-/// The pods that go: those of an index that has one already, then those that do the least.
+/// Returns the pods to delete: duplicates of an index first, then the first in deletion order.
 fn surplus<'a>(job: &Value, held: &[&'a Value], wanted: usize) -> Vec<&'a Value> {
     let mut seen = BTreeSet::new();
     let mut rest = Vec::new();
     let mut surplus = Vec::new();
-    // The one that does most comes last in the order of deletion: it is the one to keep.
+    // The last pod in deletion order is the one to keep.
     for pod in held.iter().rev().copied() {
         if is_indexed(job) && !index_of(job, pod).is_some_and(|index| seen.insert(index)) {
             surplus.push(pod);
@@ -125,7 +125,7 @@ fn create(plan: &mut Plan, job: &Value, owned: &[&Value], tally: &Tally, missing
     }
 }
 
-/// Indexes that nobody works on, the lowest first.
+/// Returns the indexes without an active pod, the lowest first.
 fn pending<'a>(job: &Value, owned: &[&Value], tally: &'a Tally) -> impl Iterator<Item = u32> + use<'a> {
     let busy = |pod: &&&Value| pod::is_active(pod) || (replaces_only_failed(job) && pod::is_terminating(pod));
     let busy: BTreeSet<u32> = owned.iter().filter(busy).filter_map(|pod| index_of(job, pod)).collect();
@@ -133,20 +133,20 @@ fn pending<'a>(job: &Value, owned: &[&Value], tally: &'a Tally) -> impl Iterator
         .filter(move |index| !busy.contains(index) && !tally.done.has(*index) && !tally.given_up.has(*index))
 }
 
-/// The failure of an index that knows of all before it.
+/// Returns the failed pod of an index with the highest failure count.
 fn last_failure<'a>(job: &Value, owned: &[&'a Value], index: u32) -> Option<&'a Value> {
     let failed = owned.iter().copied().filter(|pod| is_failed(job, pod) && index_of(job, pod) == Some(index));
     failed.max_by_key(|pod| (failures_before(pod), pod::ended_at(pod)))
 }
 
-/// Failures that no success came after.
+/// Returns the failed pods that terminated after the last success.
 fn failures_since_success<'a>(job: &Value, owned: &[&'a Value]) -> Vec<&'a Value> {
     let success = owned.iter().filter(|pod| pod::phase(pod) == "Succeeded").filter_map(|pod| pod::ended_at(pod)).max();
     let counts = |pod: &&&Value| pod::phase(pod) == "Failed" && judge(job, pod) != Verdict::Ignore;
     owned.iter().filter(counts).copied().filter(|pod| pod::ended_at(pod) > success).collect()
 }
 
-/// When there may be another try: ten seconds after the last failure, and twice as long after each.
+/// Returns the time of the next attempt: ten seconds after the last failure, doubled for each further failure.
 fn back_off(failed: &[&Value], failures: usize) -> Option<Time> {
     let last = failed.iter().filter_map(|pod| pod::ended_at(pod)).max()?;
     let doubled = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
@@ -159,7 +159,7 @@ fn indexed_prefix(job: &str, index: u32) -> String {
     format!("{}{suffix}", &job[..job.floor_char_boundary(PREFIX_MAX - suffix.len())])
 }
 
-/// A pod of the Job; for an index, with the failure that it comes after.
+/// Creates a pod of the Job. For an index, `index` carries the index and its last failed pod.
 fn make(job: &Value, name: &str, prefix: &str, index: Option<(u32, Option<&Value>)>) -> Action {
     let template = job.at(&["spec", "template"]).unwrap_or(&Value::Null);
     let mut object = pod::from_template(template, Meta::of(job).namespace(), name, prefix, claim::reference(job));
@@ -191,7 +191,7 @@ fn count_failures(job: &Value, meta: &mut MetaMut<'_>, last: Option<&Value>) {
     }
 }
 
-/// Tells the pod its index: by its host name, and by a variable in each container.
+/// Passes the index to the pod: as hostname, and as environment variable of each container.
 fn tell_index(pod: &mut Value, job: &str, index: u32) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.insert("hostname", format!("{job}-{index}"));

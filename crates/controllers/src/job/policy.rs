@@ -1,4 +1,4 @@
-//! What the failure of a pod means, and when a Job counts as done although not all is: the policies of a Job.
+//! Job policies: podFailurePolicy and successPolicy.
 
 use machinery::Value;
 use machinery::meta::Meta;
@@ -6,20 +6,20 @@ use machinery::meta::Meta;
 use super::indexes::Indexes;
 use crate::condition;
 
-/// What becomes of a failed pod.
+/// The consequence of a failed pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It counts towards the limit.
+    /// The failure counts towards the back-off limit.
     Count,
-    /// It does not, and is replaced.
+    /// The failure is not counted and the pod is replaced.
     Ignore,
-    /// Its index has failed.
+    /// The index fails.
     FailIndex,
-    /// The Job has failed, because of this.
+    /// The Job fails with this message.
     FailJob(String),
 }
 
-/// What the policy of a Job says about a pod that failed.
+/// Applies the podFailurePolicy to a failed pod.
 pub fn judge(job: &Value, pod: &Value) -> Verdict {
     let rules = job.at(&["spec", "podFailurePolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
     for (at, rule) in rules.iter().enumerate() {
@@ -34,7 +34,7 @@ pub fn judge(job: &Value, pod: &Value) -> Verdict {
     Verdict::Count
 }
 
-/// The first rule of success that is met.
+/// Returns the message of the first success policy rule that is met.
 pub fn succeeds(job: &Value, succeeded: &Indexes, completions: u32) -> Option<String> {
     let rules = job.at(&["spec", "successPolicy", "rules"]).and_then(Value::as_array).unwrap_or_default();
     let met = |rule: &&Value| {
@@ -51,7 +51,7 @@ pub fn succeeds(job: &Value, succeeded: &Indexes, completions: u32) -> Option<St
     Some(format!("Matched rules at index {at}"))
 }
 
-/// In what a pod matches a rule.
+/// Returns a description of the match if the pod matches the rule.
 fn matched(rule: &Value, pod: &Value) -> Option<String> {
     let meta = Meta::of(pod);
     let pod_name = format!("{}/{}", meta.namespace(), meta.name());
@@ -68,7 +68,7 @@ fn matched(rule: &Value, pod: &Value) -> Option<String> {
     Some(format!("Pod {pod_name} has condition {found}"))
 }
 
-/// The first container that ended with one of the codes. Success is no failure, whatever the rule says.
+/// Returns the first container that exited with one of the codes. Exit code 0 never matches.
 fn exit_code<'a>(codes: &Value, pod: &'a Value) -> Option<(&'a str, i64)> {
     let only = codes.str_at(&["containerName"]);
     let values = codes.get("values").and_then(Value::as_array).unwrap_or_default();
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_that_matches_decides() {
+    fn first_matching_failure_policy_rule_applies() {
         let pod = value!({"metadata": {"namespace": "a", "name": "p"}, "status": {
             "conditions": [{"type": "DisruptionTarget", "status": "True"}],
             "containerStatuses": [{"name": "ok", "state": {"terminated": {"exitCode": 0}}},
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn success_is_enough_indexes_of_those_that_count() {
+    fn success_policy_requires_enough_succeeded_indexes() {
         let check = |rule: Value, succeeded: &str, expect: bool| {
             let job = value!({"spec": {"successPolicy": {"rules": [rule]}}});
             assert_eq!(succeeds(&job, &Indexes::parse(succeeded, 10), 10).is_some(), expect, "{job} {succeeded}");

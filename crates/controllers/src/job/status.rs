@@ -1,4 +1,4 @@
-//! The status of a Job, as a function of its pods and of what is said of them already.
+//! Job status, computed from its pods and its stored status.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::tally::Tally;
 use super::{is_indexed, is_suspended, limit_per_index};
 use crate::{condition, pod};
 
-/// What to write, and what to tell people about it.
+/// Returns the status update and its events.
 pub fn of(job: &Value, owned: &[&Value], tally: &Tally, finish: Option<Finish>, now: Time) -> Vec<Action> {
     let mut events = Vec::new();
     let mut status = numbers(job, owned, tally);
@@ -24,7 +24,7 @@ pub fn of(job: &Value, owned: &[&Value], tally: &Tally, finish: Option<Finish>, 
         Some(finish) => end(job, owned, tally, &finish, &mut status, &mut conditions, &mut events, now),
         None => {
             if suspend(job, &mut conditions, &mut events, now) == Some(false) {
-                // Time does not count while a Job is suspended.
+                // The time during which a Job is suspended does not count towards activeDeadlineSeconds.
                 start = Some(now.to_string().into());
             }
         }
@@ -53,7 +53,7 @@ fn numbers(job: &Value, owned: &[&Value], tally: &Tally) -> Object {
     status.insert("ready", count(&|pod| pod::is_active(pod) && pod::is_ready(pod)));
     status.insert("terminating", count(&pod::is_terminating));
     let counted = [("active", count(&pod::is_active)), ("succeeded", tally.succeeded), ("failed", tally.failed)];
-    // Go leaves out what is zero, but not the first two.
+    // Go omits zero fields, except the first two.
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }
@@ -77,7 +77,7 @@ fn listed(uids: &BTreeSet<String>) -> Vec<Value> {
     uids.iter().map(|uid| uid.as_str().into()).collect()
 }
 
-/// Says what the Job is about to be, or what it is when nothing is left that could change the numbers.
+/// Sets the interim condition, or the terminal condition when no pod is left that could change the counts.
 #[expect(clippy::too_many_arguments, reason = "it fills three parts of one status")]
 fn end(
     job: &Value,
@@ -113,14 +113,15 @@ fn end(
     }
 }
 
-/// Reasons of events are ours; one that someone else wrote into a condition is told as a failure.
+/// Returns the reason of an event as a static string. A reason that another client wrote into the condition becomes a
+/// generic failure.
 fn known(reason: &str) -> &'static str {
     const ALL: &[&str] =
         &["BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"];
     ALL.iter().find(|known| **known == reason).copied().unwrap_or("Failed")
 }
 
-/// Says whether the Job is suspended, if that is news; `false` if it is resumed.
+/// Updates the Suspended condition. Returns the new state if it changed: `false` if the Job was resumed.
 fn suspend(job: &Value, conditions: &mut Vec<Value>, events: &mut Vec<Action>, now: Time) -> Option<bool> {
     let told = condition::in_list(conditions, "Suspended").and_then(|have| have.str_at(&["status"]));
     let (status, reason, message, event) = match (is_suspended(job), told) {

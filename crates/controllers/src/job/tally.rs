@@ -1,4 +1,4 @@
-//! How many pods of a Job succeeded and failed, and which of them are still being counted.
+//! Job pod accounting: succeeded and failed pods, and the pods that are still being counted.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use super::policy::{Verdict, judge};
 use super::{completions, has_finalizer, index_of, is_failed, is_indexed, limit_per_index, make, release};
 use crate::pod;
 
-/// The numbers after this look.
+/// The counts after this reconciliation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// Counted for good.
+    /// Counted pods, whose finalizers are removed.
     pub succeeded: i64,
     pub failed: i64,
-    /// Written down, but with their finalizers still on.
+    /// Pods in uncountedTerminatedPods that still have their finalizers.
     pub uncounted_succeeded: BTreeSet<String>,
     pub uncounted_failed: BTreeSet<String>,
-    /// Indexes that are done; of an indexed Job only.
+    /// Succeeded indexes of an Indexed Job.
     pub done: Indexes,
-    /// Indexes that are given up; only where each has a limit of its own.
+    /// Failed indexes; only with backoffLimitPerIndex.
     pub given_up: Indexes,
 }
 
 impl Tally {
-    /// Counts what the status says and what the pods add to it.
+    /// Adds the terminated pods to the counts of the stored status.
     pub fn of(job: &Value, owned: &[&Value]) -> Self {
         let number = |field| job.at(&["status", field]).and_then(Value::as_int).unwrap_or(0);
         let told = |field| job.str_at(&["status", field]).unwrap_or_default();
@@ -52,22 +52,22 @@ impl Tally {
         tally
     }
 
-    /// All that succeeded.
+    /// Returns the succeeded pods, including uncounted ones.
     pub fn succeeded_total(&self) -> i64 {
         self.succeeded + i64::try_from(self.uncounted_succeeded.len()).unwrap_or(i64::MAX)
     }
 
-    /// All that failed and count.
+    /// Returns the failed pods that count, including uncounted ones.
     pub fn failed_total(&self) -> i64 {
         self.failed + i64::try_from(self.uncounted_failed.len()).unwrap_or(i64::MAX)
     }
 
-    /// Whether nothing is under way.
+    /// Whether all terminated pods are counted.
     pub fn is_settled(&self) -> bool {
         self.uncounted_succeeded.is_empty() && self.uncounted_failed.is_empty()
     }
 
-    /// Takes finalizers off pods that ended and that the stored status knows, or that it need not know.
+    /// Removes the finalizers of terminated pods that are in the stored status or need not be counted.
     pub fn uncounted_no_more(&self, job: &Value, owned: &[&Value], is_over: bool) -> Vec<Action> {
         let (succeeded, failed) = (written_down(job, "succeeded"), written_down(job, "failed"));
         let done = Indexes::parse(job.str_at(&["status", "completedIndexes"]).unwrap_or_default(), completions(job));
@@ -86,7 +86,8 @@ impl Tally {
         ended.filter(|pod| is_over || !self.is_remembered(job, pod, owned)).map(|pod| release(pod)).collect()
     }
 
-    /// The last failure of an index says how often it failed: it stays until another pod has taken over the number.
+    /// Whether the pod must be kept as the record of its index's failure count, until a newer pod of the index carries
+    /// the count.
     fn is_remembered(&self, job: &Value, pod: &Value, owned: &[&Value]) -> bool {
         let Some(index) = index_of(job, pod).filter(|_| limit_per_index(job).is_some()) else { return false };
         let taken_over = owned.iter().any(|other| {
@@ -126,14 +127,14 @@ fn counts(job: &Value, pod: &Value) -> bool {
     judge(job, pod) != Verdict::Ignore
 }
 
-/// The identifiers in the stored status.
+/// Returns the UIDs in the stored uncountedTerminatedPods.
 fn written_down(job: &Value, field: &str) -> BTreeSet<String> {
     let list = job.at(&["status", "uncountedTerminatedPods"]).and_then(Value::as_object);
     let list = list.and_then(|list: &Object| list.get(field)).and_then(Value::as_array).unwrap_or_default();
     list.iter().filter_map(|uid| uid.as_str().map(str::to_owned)).collect()
 }
 
-/// Removes those that are no longer held, and says how many.
+/// Removes the UIDs without a finalizer and returns their number.
 fn take_absent(uids: &mut BTreeSet<String>, held: &BTreeSet<&str>) -> i64 {
     let before = uids.len();
     uids.retain(|uid| held.contains(uid.as_str()));

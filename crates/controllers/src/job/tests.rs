@@ -13,7 +13,7 @@ fn job(spec: Value) -> Value {
     merge::apply(base, value!({"spec": spec}))
 }
 
-/// A Job whose pods do this: `run`, `succeed`, `fail` or `fail:CODE`.
+/// Creates a Job whose pods `run`, `succeed`, `fail` or `fail:CODE`.
 fn doing(does: &str, spec: Value) -> World {
     let mut world = World::new(Time::from_unix(1_700_000_000, 0));
     let annotated = value!({"template": {"metadata": {"annotations": {"does": does}}}});
@@ -29,7 +29,7 @@ fn change(world: &mut World, change: Value) {
     world.change(&kinds::JOBS, &key(), |job| *job = merge::apply(job.take(), change));
 }
 
-/// Pods are placed and do what their annotation says; those to be deleted end, and go when nothing holds them.
+/// Simulates nodes: binds pods, applies their annotated behaviour, and terminates pods that are being deleted.
 fn nodes(world: &mut World) -> bool {
     let mut busy = false;
     for entry in world.of("pods").iter() {
@@ -70,7 +70,7 @@ fn ended(phase: &str, code: i64, now: &str) -> Value {
     value!({"phase": phase, "containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": code, "finishedAt": now}}}]})
 }
 
-/// The status without times.
+/// Formats the status without times.
 fn status(world: &World) -> String {
     let mut status = world.get(&kinds::JOBS, &key()).unwrap()["status"].clone();
     let fields = status.as_object_mut().unwrap();
@@ -96,7 +96,7 @@ fn check(does: &str, spec: Value, expect: &str) -> World {
 }
 
 #[test]
-fn a_job_is_complete_when_enough_pods_succeeded() {
+fn a_job_completes_when_enough_pods_succeeded() {
     let world = check(
         "succeed",
         value!({"completions": 3, "parallelism": 2}),
@@ -110,7 +110,7 @@ fn a_job_is_complete_when_enough_pods_succeeded() {
 }
 
 #[test]
-fn a_job_fails_when_too_many_pods_failed_and_waits_longer_between_them() {
+fn a_job_backs_off_and_fails_at_the_backoff_limit() {
     let start = doing("fail", value!({})).now;
     let world = check(
         "fail",
@@ -123,7 +123,7 @@ fn a_job_fails_when_too_many_pods_failed_and_waits_longer_between_them() {
 }
 
 #[test]
-fn an_indexed_job_does_each_index_once() {
+fn an_indexed_job_runs_each_index_once() {
     let world = check(
         "succeed",
         value!({"completionMode": "Indexed", "completions": 3, "parallelism": 2}),
@@ -139,7 +139,7 @@ fn an_indexed_job_does_each_index_once() {
 }
 
 #[test]
-fn indexes_fail_by_themselves_if_each_has_a_limit() {
+fn backoff_limit_per_index_fails_indexes_separately() {
     check(
         "fail",
         value!({"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 100, "backoffLimitPerIndex": 1}),
@@ -150,7 +150,7 @@ fn indexes_fail_by_themselves_if_each_has_a_limit() {
 }
 
 #[test]
-fn policies_decide_what_a_failure_and_a_success_is() {
+fn failure_and_success_policies_are_applied() {
     let rule = value!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}});
     let world = check(
         "fail:42",
@@ -176,7 +176,7 @@ fn policies_decide_what_a_failure_and_a_success_is() {
 }
 
 #[test]
-fn a_suspended_job_has_no_pods_and_none_of_them_failed() {
+fn suspending_a_job_deletes_its_pods_without_counting_failures() {
     let mut world = doing("run", value!({"parallelism": 2, "completions": 2, "suspend": true}));
     settle::<Job>(&mut world, nodes);
     assert_eq!(
@@ -199,7 +199,7 @@ fn a_suspended_job_has_no_pods_and_none_of_them_failed() {
 }
 
 #[test]
-fn a_job_that_runs_too_long_fails_and_takes_its_pods_along() {
+fn active_deadline_fails_the_job_and_deletes_its_pods() {
     let mut world = doing("run", value!({"activeDeadlineSeconds": 60}));
     settle::<Job>(&mut world, nodes);
     assert!(status(&world).contains("Failed True DeadlineExceeded: Job was active longer than specified deadline"));
@@ -207,7 +207,7 @@ fn a_job_that_runs_too_long_fails_and_takes_its_pods_along() {
 }
 
 #[test]
-fn without_completions_the_first_success_is_enough() {
+fn a_job_without_completions_completes_after_the_first_success() {
     let mut world = doing("run", value!({"parallelism": 2}));
     change(&mut world, value!({"spec": {"completions": null}}));
     settle::<Job>(&mut world, nodes);
@@ -227,7 +227,7 @@ fn without_completions_the_first_success_is_enough() {
 }
 
 #[test]
-fn pods_of_a_job_that_is_gone_are_let_go() {
+fn pods_of_a_deleted_job_lose_the_finalizer() {
     let mut world = doing("run", value!({"parallelism": 2, "completions": 2}));
     settle::<Job>(&mut world, nodes);
     world.remove(&kinds::JOBS, &key());
@@ -267,7 +267,7 @@ prop_compose! {
         parallelism in 0..4i64, fewer in 0..3i64, completions in 1..4i64, limit in 0..2i64, per_index in prop::option::of(0..2i64),
         policy in prop::option::of(prop::sample::select(vec!["Ignore", "Count"])), suspend in any::<bool>(), only_failed in any::<bool>(),
     ) -> World {
-        // How many fail before the first failure is seen is up to the nodes: one after the other there is only one way.
+        // With parallelism above 1, the number of failures before the first one is observed depends on timing.
         let parallelism = if does.starts_with("fail") { parallelism.min(1) } else { parallelism };
         let mut spec = value!({"parallelism": parallelism, "completions": completions, "backoffLimit": limit});
         if indexed {
@@ -276,7 +276,8 @@ prop_compose! {
                 spec = merge::apply(spec, value!({"backoffLimitPerIndex": per_index, "backoffLimit": 100}));
             }
         }
-        // Whoever ignores every failure never settles, and one that fails the Job is named in the reason, whatever its name.
+        // A Job that ignores every failure never converges. FailJob is omitted because its message contains the pod's
+        // name.
         if let Some(action) = policy.filter(|action| *action != "Ignore" || does != "fail:42") {
             let rules = value!([{"action": action, "onExitCodes": {"operator": "In", "values": [42]}}]);
             spec = merge::apply(spec, value!({"podFailurePolicy": {"rules": rules}}));
@@ -297,7 +298,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(world in arbitrary_world()) {
+    fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
         obeys_laws::<Job>(&world, nodes);
     }
 }

@@ -15,7 +15,7 @@ fn world(reclaim: &str) -> World {
     world
 }
 
-/// A claim as the scheduler and the binder leave it.
+/// Creates a claim as annotated by the scheduler and the volume binder.
 fn claim(world: &mut World, name: &str, node: &str, spec: Value) -> Key {
     let base = value!({"accessModes": ["ReadWriteOnce"], "storageClassName": "local-path",
         "resources": {"requests": {"storage": "1Gi"}}});
@@ -26,7 +26,7 @@ fn claim(world: &mut World, name: &str, node: &str, spec: Value) -> Key {
     world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": metadata, "spec": spec}))
 }
 
-/// What the rest of the cluster does about volumes.
+/// Simulates the volume binder.
 fn binder(world: &mut World) -> bool {
     let before = world.revision();
     settle::<PersistentVolumeBinder>(world, |_| false);
@@ -34,30 +34,30 @@ fn binder(world: &mut World) -> bool {
 }
 
 fn did(world: &World) -> Vec<&str> {
-    let ours = |line: &&str| line.contains("folder") || line.contains("ProvisioningFailed");
+    let ours = |line: &&str| line.contains(" directory ") || line.contains("ProvisioningFailed");
     world.log.iter().map(String::as_str).filter(ours).collect()
 }
 
 #[test]
-fn a_claim_gets_a_folder_of_its_node_and_the_folder_goes_with_it() {
+fn a_claim_gets_a_directory_that_is_removed_with_it() {
     let mut world = world("Delete");
     let key = claim(&mut world, "c", "n", value!({}));
     claim(&mut world, "elsewhere", "other", value!({}));
     obeys_laws::<LocalPath>(&world, binder);
     settle::<LocalPath>(&mut world, binder);
-    assert_eq!(did(&world), ["make folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c"]);
     let volumes = world.of("persistentvolumes");
     let volume = &volumes.iter().next().unwrap().value;
     assert_eq!((volumes.len(), text(volume, &["status", "phase"])), (1, "Bound"));
     world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
     obeys_laws::<LocalPath>(&world, binder);
     settle::<LocalPath>(&mut world, binder);
-    assert_eq!(did(&world), ["make folder /data/pvc-uid-2_a_c", "remove folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c", "remove directory /data/pvc-uid-2_a_c"]);
     assert!(world.of("persistentvolumes").is_empty());
 }
 
 #[test]
-fn a_volume_that_is_to_be_kept_keeps_its_folder() {
+fn a_retained_volume_keeps_its_directory() {
     let mut world = world("Retain");
     let key = claim(&mut world, "c", "n", value!({}));
     settle::<LocalPath>(&mut world, binder);
@@ -67,11 +67,11 @@ fn a_volume_that_is_to_be_kept_keeps_its_folder() {
     world.delete(&kinds::PERSISTENT_VOLUMES, &Key::cluster("pvc-uid-2"), None, None);
     settle::<LocalPath>(&mut world, binder);
     assert!(world.of("persistentvolumes").is_empty());
-    assert_eq!(did(&world), ["make folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c"]);
 }
 
 #[test]
-fn a_volume_that_is_deleted_too_early_waits_for_its_claim() {
+fn deletion_of_a_bound_volume_waits_for_its_claim() {
     let mut world = world("Delete");
     let key = claim(&mut world, "c", "n", value!({}));
     settle::<LocalPath>(&mut world, binder);
@@ -80,11 +80,11 @@ fn a_volume_that_is_deleted_too_early_waits_for_its_claim() {
     assert_eq!(did(&world).len(), 1, "the folder is in use");
     world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
     settle::<LocalPath>(&mut world, binder);
-    assert_eq!(did(&world)[1..], ["remove folder /data/pvc-uid-2_a_c"]);
+    assert_eq!(did(&world)[1..], ["remove directory /data/pvc-uid-2_a_c"]);
 }
 
 #[test]
-fn what_a_folder_cannot_be_is_told() {
+fn unsupported_claims_are_reported() {
     let check = |spec: Value, expect: &str| {
         let mut world = world("Delete");
         claim(&mut world, "c", "n", spec);
@@ -109,7 +109,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(claims in prop::collection::vec((0..2usize, any::<bool>(), any::<bool>()), 0..5), retain: bool) {
+    fn properties_hold_in_generated_clusters(claims in prop::collection::vec((0..2usize, any::<bool>(), any::<bool>()), 0..5), retain: bool) {
         let mut world = world(if retain { "Retain" } else { "Delete" });
         for (number, (node, shared, _)) in claims.iter().enumerate() {
             let modes = if *shared { value!(["ReadWriteMany"]) } else { value!(["ReadWriteOnce"]) };

@@ -1,4 +1,4 @@
-//! The taints that follow from what is known of a node.
+//! Node taints derived from conditions and spec.unschedulable.
 
 use machinery::time::Time;
 use machinery::{Object, Value, value};
@@ -10,7 +10,7 @@ use crate::read::{is_true, list, text};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Taints that follow from a condition being true.
+/// Taints for conditions with status True.
 const BY_CONDITION: [(&str, &str); 4] = [
     ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
     ("DiskPressure", "node.kubernetes.io/disk-pressure"),
@@ -19,18 +19,19 @@ const BY_CONDITION: [(&str, &str); 4] = [
 ];
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether new pods are kept away or all pods are sent away from a node that is not well.
+/// Whether an unhealthy node gets the NoExecute taint in addition to NoSchedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayEmpty {
-    /// Pods may be sent away.
+    /// The NoExecute taint may be added.
     Yes,
-    /// Not now: too many were of late, or it would help nobody.
+    /// The NoExecute taint is not added now, because of the eviction rate or because the node is ready. An existing one
+    /// stays.
     NotNow,
-    /// Nothing is well anywhere: whoever was to be sent away stays.
+    /// All zones are unhealthy: an existing NoExecute taint is removed.
     Never,
 }
 
-/// Whether the pods of a node are being sent away because it is not well, and since when.
+/// Returns the time of the NoExecute taint for an unhealthy node; the outer `None` if there is no such taint.
 pub fn emptied_at(node: &Value) -> Option<Option<Time>> {
     let taint = list(node, &["spec", "taints"]).iter().find(|taint| {
         matches!(text(taint, &["key"]), NOT_READY | UNREACHABLE) && text(taint, &["effect"]) == "NoExecute"
@@ -38,7 +39,7 @@ pub fn emptied_at(node: &Value) -> Option<Option<Time>> {
     Some(taint.str_at(&["timeAdded"]).and_then(|text| Time::parse(text).ok()))
 }
 
-/// Brings the taints in line with what is known.
+/// Updates the taints that this controller manages.
 pub fn update(node: &Value, ready: &str, may_empty: MayEmpty, now: Time) -> Option<Action> {
     let have = list(node, &["spec", "taints"]);
     let cause = match ready {
@@ -48,7 +49,7 @@ pub fn update(node: &Value, ready: &str, may_empty: MayEmpty, now: Time) -> Opti
     };
     let emptying = match may_empty {
         MayEmpty::Yes => true,
-        // Another cause does not make it another emptying.
+        // A changed cause, such as NotReady to Unreachable, keeps the NoExecute taint.
         MayEmpty::NotNow => emptied_at(node).is_some(),
         MayEmpty::Never => false,
     };

@@ -7,7 +7,7 @@ fn start() -> Time {
     Time::from_unix(1_700_000_000, 0)
 }
 
-/// Nodes that were just heard of, all ready; `zone` of each by number.
+/// Creates ready nodes with a fresh heartbeat, one for each zone number.
 fn world(zones: &[usize]) -> World {
     let mut world = World::new(start());
     for (at, zone) in zones.iter().enumerate() {
@@ -37,7 +37,7 @@ fn plan(world: &World, name: &str) -> Plan {
     reconcile::decide::<NodeLifecycle>(&world.cache::<NodeLifecycle>(), &Key::cluster(name), world.now)
 }
 
-/// Carries out plans for one node until there is nothing to do now.
+/// Executes the plans for one node until no action is left for now.
 fn act(world: &mut World, name: &str) {
     for _ in 0..10 {
         let plan = plan(world, name);
@@ -58,7 +58,7 @@ fn taints(world: &World, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_node_that_falls_silent_is_unknown_and_its_pods_do_not_serve() {
+fn an_unresponsive_node_becomes_unknown_and_its_pods_not_ready() {
     let mut world = world(&[0, 0]);
     world.add(
         &kinds::PODS,
@@ -82,7 +82,7 @@ fn a_node_that_falls_silent_is_unknown_and_its_pods_do_not_serve() {
 }
 
 #[test]
-fn a_node_that_comes_back_loses_its_taints_but_not_those_of_others() {
+fn a_recovered_node_loses_only_the_controllers_taints() {
     let mut world = world(&[0, 0]);
     world.change(&kinds::NODES, &Key::cluster("n0"), |node| {
         *node = machinery::patch::merge::apply(
@@ -96,7 +96,7 @@ fn a_node_that_comes_back_loses_its_taints_but_not_those_of_others() {
 }
 
 #[test]
-fn nodes_of_a_zone_are_emptied_one_after_the_other() {
+fn no_execute_taints_are_rate_limited_per_zone() {
     let mut world = world(&[0, 0, 0, 0, 0]);
     world.now = start().plus(Duration::from_seconds(60));
     renew(&mut world, &["n2", "n3", "n4"]);
@@ -111,7 +111,7 @@ fn nodes_of_a_zone_are_emptied_one_after_the_other() {
 }
 
 #[test]
-fn if_nothing_is_well_anywhere_nobody_is_sent_away() {
+fn no_node_gets_no_execute_if_all_zones_are_unhealthy() {
     let mut world = world(&[0, 1]);
     world.now = start().plus(Duration::from_seconds(60));
     renew(&mut world, &["n1"]);
@@ -127,7 +127,7 @@ fn if_nothing_is_well_anywhere_nobody_is_sent_away() {
 }
 
 #[test]
-fn what_a_node_says_of_itself_keeps_new_pods_away() {
+fn node_conditions_become_no_schedule_taints() {
     let mut world = world(&[0]);
     world.change(&kinds::NODES, &Key::cluster("n0"), |node| {
         let said = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())},
@@ -142,7 +142,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(zones in prop::collection::vec(0..3usize, 1..5), silent in prop::collection::vec(any::<bool>(), 5)) {
+    fn properties_hold_in_generated_clusters(zones in prop::collection::vec(0..3usize, 1..5), silent in prop::collection::vec(any::<bool>(), 5)) {
         let mut world = world(&zones);
         let names: Vec<String> = (0..zones.len()).filter(|at| !silent[*at]).map(|at| format!("n{at}")).collect();
         world.now = start().plus(Duration::from_seconds(30));

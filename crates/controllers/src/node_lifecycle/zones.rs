@@ -1,4 +1,4 @@
-//! How fast the nodes of a zone may be emptied, depending on how much of the zone is well.
+//! Eviction rates of a zone, depending on the share of unhealthy nodes.
 
 use machinery::Value;
 use machinery::meta::Meta;
@@ -10,24 +10,23 @@ use super::taints::{MayEmpty, emptied_at};
 const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// How fast nodes are emptied.
+/// The eviction rate flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Nodes a second in a zone that is well.
+    /// Nodes per second in a healthy zone.
     pub normal: f64,
-    /// Nodes a second in a large zone that is partly not.
+    /// Nodes per second in a large, partially unhealthy zone.
     pub secondary: f64,
-    /// The share of nodes that are not well that makes a zone so.
+    /// The share of not ready nodes from which a zone counts as unhealthy.
     pub unhealthy_share: f64,
-    /// More nodes than this make a zone large.
+    /// Number of nodes above which a zone is large.
     pub large_size: usize,
 }
 
-/// What a zone allows for one of its nodes.
+/// The eviction decision for one node.
 pub struct Judgement {
-    /// Whether its pods may be sent away.
     pub may_empty: MayEmpty,
-    /// When to look again.
+    /// The time at which the rate allows the next node.
     pub wake_at: Option<Time>,
 }
 
@@ -44,7 +43,7 @@ impl Default for Rates {
     }
 }
 
-/// Judges about a node by the state of its zone and of all others.
+/// Decides on a node from the state of its zone and of all other zones.
 pub fn judge(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgement {
     if ready(node) == "True" {
         return Judgement { may_empty: MayEmpty::NotNow, wake_at: None };
@@ -57,7 +56,7 @@ pub fn judge(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgemen
         let nodes: Vec<&Value> = all.iter().copied().filter(|it| zone(it) == wanted).collect();
         state(&nodes, rates)
     };
-    // If nothing is well anywhere, it is us who cannot see.
+    // If all zones are unhealthy, the fault is probably on the control plane's side.
     if zones.iter().all(|zone| of_zone(*zone) == State::Full) {
         return Judgement { may_empty: MayEmpty::Never, wake_at: None };
     }
@@ -70,7 +69,7 @@ pub fn judge(node: &Value, all: &[&Value], rates: &Rates, now: Time) -> Judgemen
         return Judgement { may_empty: MayEmpty::NotNow, wake_at: None };
     }
     let last = mine.iter().filter_map(|it| emptied_at(it).flatten()).max();
-    // A millionth of a node a second is as slow as it gets.
+    // The rate has a minimum of 1e-6 nodes per second, so that the pause fits into nanoseconds.
     let pause = Duration::from_nanos((1e9 / rate.max(1e-6)) as i64);
     let next = last.map(|last| last.plus(pause)).filter(|next| *next > now);
     if emptied_at(node).is_some() || next.is_none() {

@@ -1,4 +1,4 @@
-//! What to do about a claim.
+//! PersistentVolumeClaims: binding, provisioning and phase.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Object, Value, value};
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::read::text;
 
-/// A claim whose binding was once complete.
+/// Plans for a claim that was completely bound before: rebinds it or marks it Lost.
 pub fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
     let lost = |reason, message: &str| {
         let mut plan = Plan { actions: phase(claim, "Lost", None).into_iter().collect(), ..Plan::default() };
@@ -30,7 +30,7 @@ pub fn plan_bound(claim: &Value, named: Option<&Value>) -> Plan {
     lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-/// A claim that is not bound, or not completely.
+/// Plans for a claim that is not completely bound.
 pub fn plan_unbound(
     claim: &Value,
     named: Option<&Value>,
@@ -84,7 +84,7 @@ pub fn plan_unbound(
     }
 }
 
-/// Asks whoever makes volumes of a class to make one.
+/// Annotates the claim for the external provisioner of its class.
 fn provision(claim: &Value, class: &Value, pending: impl Fn(Option<Action>) -> Plan) -> Plan {
     let provisioner = text(class, &["provisioner"]);
     if provisioner == "kubernetes.io/no-provisioner" {
@@ -114,7 +114,7 @@ fn with_class(claim: &Value, class: &Value) -> Action {
     Action::Update { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None }
 }
 
-/// The next of the writes that bind a claim to a volume.
+/// Returns the next write that binds the claim to the volume.
 fn bind(volume: &Value, claim: &Value) -> Plan {
     if let Some(volume) = naming(volume, claim) {
         return Plan::of(Action::Update { resource: kinds::PERSISTENT_VOLUMES.clone(), object: volume, told: None });
@@ -126,7 +126,7 @@ fn bind(volume: &Value, claim: &Value) -> Plan {
     Plan { actions: phase(claim, "Bound", Some(volume)).into_iter().collect(), ..Plan::default() }
 }
 
-/// The volume with the name of the claim in it, unless it is there already.
+/// Returns the volume with its claimRef set; `None` if it is set already.
 fn naming(volume: &Value, claim: &Value) -> Option<Value> {
     let meta = Meta::of(claim);
     if text(volume, &["spec", "claimRef", "uid"]) == meta.uid() && matching::is_for(volume, claim) {
@@ -143,7 +143,7 @@ fn naming(volume: &Value, claim: &Value) -> Option<Value> {
     Some(object)
 }
 
-/// The claim with the name of the volume in it, unless it is there already.
+/// Returns the claim with its volumeName set; `None` if it is set already.
 fn named(claim: &Value, volume: &Value) -> Option<Value> {
     let name = Meta::of(volume).name();
     let is_named = text(claim, &["spec", "volumeName"]) == name;
@@ -161,7 +161,7 @@ fn named(claim: &Value, volume: &Value) -> Option<Value> {
     Some(object)
 }
 
-/// The status of a claim, if it does not say this already.
+/// Returns the status update of a claim, if the status changes.
 fn phase(claim: &Value, phase: &str, volume: Option<&Value>) -> Option<Action> {
     let mut object = claim.clone();
     let status = object.as_object_mut()?.get_or_insert_with("status", Value::object).as_object_mut()?;
@@ -172,7 +172,7 @@ fn phase(claim: &Value, phase: &str, volume: Option<&Value>) -> Option<Action> {
             if let Some(modes) = volume.at(&["spec", "accessModes"]) {
                 status.insert("accessModes", modes.clone());
             }
-            // Later, whoever resizes the volume says how large it is.
+            // After binding, the component that resizes the volume updates the capacity.
             if text(claim, &["status", "phase"]) != "Bound"
                 && let Some(storage) = volume.at(&["spec", "capacity", "storage"])
             {

@@ -1,4 +1,4 @@
-//! Which volume fits a claim, and which of those that fit is taken.
+//! PersistentVolume matching: candidate volumes for a claim, and the selection among them.
 
 use machinery::labels;
 use machinery::meta::Meta;
@@ -8,12 +8,12 @@ use machinery::{Str, Value};
 use super::CLASS_BETA;
 use crate::read::{list, text};
 
-/// The class of a claim or a volume, empty for none.
+/// Returns the class of a claim or volume, empty for none.
 pub fn class_of(object: &Value) -> &str {
     Meta::of(object).annotation(CLASS_BETA).unwrap_or_else(|| text(object, &["spec", "storageClassName"]))
 }
 
-/// The volume to bind to a claim: one that is reserved for it, or the smallest of those with the fewest abilities.
+/// Returns the volume to bind: one reserved for the claim, or the smallest of those with the fewest access modes.
 pub fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool) -> Option<&'a Value> {
     let fits = |volume: &&&Value| mismatch(volume, claim).is_none() && !Meta::of(volume).is_deleting();
     if let Some(reserved) = volumes.iter().filter(|volume| is_for(volume, claim)).find(fits) {
@@ -31,7 +31,7 @@ pub fn best<'a>(claim: &Value, volumes: &[&'a Value], reserved_only: bool) -> Op
     })
 }
 
-/// Whether a volume names a claim.
+/// Whether the volume's claimRef refers to the claim.
 pub fn is_for(volume: &Value, claim: &Value) -> bool {
     let meta = Meta::of(claim);
     let named = |field| text(volume, &["spec", "claimRef", field]);
@@ -39,7 +39,7 @@ pub fn is_for(volume: &Value, claim: &Value) -> bool {
     named("name") == meta.name() && named("namespace") == meta.namespace() && (uid.is_empty() || uid == meta.uid())
 }
 
-/// Why a volume does not fit a claim.
+/// Returns the reason why a volume does not match a claim.
 pub fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
     let mode = |object: &Value| object.str_at(&["spec", "volumeMode"]).unwrap_or("Filesystem").to_owned();
     let offered = list(volume, &["spec", "accessModes"]);

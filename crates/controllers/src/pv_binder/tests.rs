@@ -29,7 +29,7 @@ fn settled(world: &mut World) {
     settle::<PersistentVolumeBinder>(world, |_| false);
 }
 
-/// `phase of volume` of a claim.
+/// Formats a claim as `phase of volume`.
 fn of_claim(world: &World, key: &Key) -> String {
     let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, key).unwrap();
     format!("{} {}", text(claim, &["status", "phase"]), text(claim, &["spec", "volumeName"]))
@@ -40,13 +40,13 @@ fn phase(world: &World, key: &Key) -> String {
 }
 
 #[test]
-fn the_smallest_volume_that_fits_is_bound() {
+fn the_smallest_matching_volume_is_bound() {
     let mut world = world();
     let big = volume(&mut world, "big", "10Gi", "c");
     let small = volume(&mut world, "small", "2Gi", "c");
     volume(&mut world, "tiny", "500Mi", "c");
     volume(&mut world, "other", "1Gi", "d");
-    // Which one is the smallest is known once all are known to be free.
+    // The volumes must be Available before the smallest can be selected.
     settled(&mut world);
     let key = claim(&mut world, "x", "1Gi", "c", "");
     obeys_laws::<PersistentVolumeBinder>(&world, |_| false);
@@ -63,7 +63,7 @@ fn the_smallest_volume_that_fits_is_bound() {
 }
 
 #[test]
-fn a_volume_that_is_asked_for_by_name_is_bound_if_it_fits() {
+fn a_volume_requested_by_name_is_bound_if_it_matches() {
     let mut world = world();
     volume(&mut world, "v", "1Gi", "c");
     let key = claim(&mut world, "x", "1Gi", "c", "v");
@@ -76,7 +76,7 @@ fn a_volume_that_is_asked_for_by_name_is_bound_if_it_fits() {
 }
 
 #[test]
-fn a_claim_that_loses_its_volume_says_so() {
+fn a_claim_without_its_volume_becomes_lost() {
     let mut world = world();
     let volume = volume(&mut world, "v", "1Gi", "c");
     let key = claim(&mut world, "x", "1Gi", "c", "");
@@ -87,7 +87,7 @@ fn a_claim_that_loses_its_volume_says_so() {
 }
 
 #[test]
-fn a_class_that_waits_leaves_the_choice_to_the_scheduler() {
+fn wait_for_first_consumer_leaves_the_choice_to_the_scheduler() {
     let mut world = world();
     volume(&mut world, "v", "1Gi", "late");
     world.add(
@@ -109,7 +109,7 @@ fn a_class_that_waits_leaves_the_choice_to_the_scheduler() {
 }
 
 #[test]
-fn a_claim_without_a_class_gets_the_default_one_when_there_is_one() {
+fn a_claim_without_a_class_gets_the_default_class() {
     let mut world = world();
     let key = world.add(
         &kinds::PERSISTENT_VOLUME_CLAIMS,
@@ -125,9 +125,10 @@ fn a_claim_without_a_class_gets_the_default_one_when_there_is_one() {
     assert_eq!(world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap()["spec"]["storageClassName"], "std".into());
 }
 
-/// In CVE-2020-8555 the controller manager called the URL of a StorageClass, and the event showed a part of the answer.
+/// In CVE-2020-8555 the controller manager requested the URL of a StorageClass, and the event contained a part of the
+/// response.
 #[test]
-fn cve_2020_8555_the_url_of_a_storage_class_is_neither_called_nor_shown() {
+fn cve_2020_8555_the_url_of_a_storage_class_is_neither_requested_nor_reported() {
     const URL: &str = "http://169.254.169.254/latest/meta-data/";
     let mut world = world();
     world.add(
@@ -136,7 +137,7 @@ fn cve_2020_8555_the_url_of_a_storage_class_is_neither_called_nor_shown() {
             "parameters": {"resturl": URL, "restuser": "u", "adminSecretName": "s"}}),
     );
     let key = claim(&mut world, "x", "1Gi", "gluster", "");
-    // What a controller does is a plan of API writes, which it makes from objects alone; this one names the provisioner and waits.
+    // Controllers compute plans from cached objects only. This plan annotates the provisioner and waits.
     let plan = reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now);
     assert!(!plan.to_string().contains("169.254"), "{plan}");
     for action in &plan.actions {
@@ -151,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 25, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_volume_has_two_claims_and_what_could_be_bound_is(
+    fn no_volume_has_two_claims_and_matching_claims_are_bound(
         sizes in prop::collection::vec(1..6u8, 0..5),
         wants in prop::collection::vec(1..6u8, 0..4),
     ) {

@@ -1,4 +1,4 @@
-//! What to do about a volume.
+//! PersistentVolumes: phase and claimRef.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Key, Value};
@@ -7,22 +7,23 @@ use reconcile::{Action, Plan, kinds};
 use super::BOUND_BY_CONTROLLER;
 use crate::read::text;
 
-/// The claim that a volume names.
+/// Returns the key of the claim in `spec.claimRef`.
 pub fn claim_key(volume: &Value) -> Option<Key> {
     let reference = volume.at(&["spec", "claimRef"])?;
     Some(Key::new(text(reference, &["namespace"]), text(reference, &["name"])))
 }
 
-/// Brings a volume's phase in line with what it names; `claim` is there if it is that very one.
-// DEVIATION: volumes are not recycled, and those of in-tree plug-ins are not deleted; what is dynamic, its provisioner deletes.
+/// Updates the phase of a volume. `claim` is the claim in its claimRef, if the UID matches.
+// DEVIATION: volumes are not recycled, and volumes of in-tree plugins are not deleted. Dynamically provisioned volumes
+// are deleted by their provisioner.
 pub fn plan(volume: &Value, claim: Option<&Value>) -> Plan {
     let name = Meta::of(volume).name();
     let phase = match claim {
-        // Nobody's, or reserved for a claim that has not been seen yet.
+        // The volume is free, or pre-bound to a claim that does not exist yet.
         None if text(volume, &["spec", "claimRef", "uid"]).is_empty() => "Available",
         None => "Released",
         Some(claim) => match text(claim, &["spec", "volumeName"]) {
-            "" => return Plan::waiting("its claim does not name it yet"),
+            "" => return Plan::waiting("the claim does not refer to the volume yet"),
             named if named == name => "Bound",
             _ => return Plan::of(unbound(volume)),
         },
@@ -40,7 +41,8 @@ pub fn plan(volume: &Value, claim: Option<&Value>) -> Plan {
     Plan::of(Action::UpdateStatus { resource: kinds::PERSISTENT_VOLUMES.clone(), object })
 }
 
-/// The claim chose another volume: this one is free again, or again only reserved if a person reserved it.
+/// Removes the claimRef after the claim was bound to another volume. A claimRef that a user set keeps its name and
+/// loses its UID.
 fn unbound(volume: &Value) -> Action {
     let mut object = volume.clone();
     let ours = Meta::of(volume).annotation(BOUND_BY_CONTROLLER).is_some();

@@ -1,4 +1,4 @@
-//! The status of a ReplicaSet, as a function of its pods.
+//! ReplicaSet status, computed from its pods.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -8,7 +8,7 @@ use reconcile::{Action, Refusal};
 use super::{Kind, replicas};
 use crate::{condition, pod};
 
-/// What to write, and when to look again because a pod will count as available by then.
+/// The status update, and the next time at which a pod becomes available.
 pub struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
@@ -24,7 +24,7 @@ pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now
     ];
     let mut status = Object::new();
     status.insert("replicas", counts.active);
-    // Go leaves out what is zero, but not these two.
+    // Go omits zero fields, except these two.
     if K::TELLS_TERMINATING {
         status.insert("terminatingReplicas", counts.terminating);
     }
@@ -44,7 +44,7 @@ pub fn of<K: Kind>(set: &Value, owned: &[&Value], refusal: Option<&Refusal>, now
     Status { update, wake_at: counts.next_available }
 }
 
-/// How many of its pods are what.
+/// The replica counts of the status.
 #[derive(Default)]
 struct Counts {
     active: i64,
@@ -52,12 +52,12 @@ struct Counts {
     ready: i64,
     available: i64,
     terminating: i64,
-    /// When the next one that is ready counts as available.
+    /// The time at which the next ready pod becomes available.
     next_available: Option<Time>,
 }
 
 impl Counts {
-    /// Looks at each pod once: there may be thousands, and this happens whenever one changes.
+    /// Counts in a single pass: there may be thousands of pods, and every pod change triggers it.
     fn of(set: &Value, owned: &[&Value], now: Time) -> Self {
         let min_ready = set.at(&["spec", "minReadySeconds"]).and_then(Value::as_int).unwrap_or(0);
         let labels = set.at(&["spec", "template", "metadata", "labels"]).and_then(Value::as_object);
@@ -83,7 +83,7 @@ impl Counts {
     }
 }
 
-/// Says that pods could not be made or deleted for as long as that is so.
+/// Sets the ReplicaFailure condition while the API server rejects creations or deletions.
 fn conditions(set: &Value, active: i64, refusal: Option<&Refusal>, now: Time) -> Vec<Value> {
     let mut list = set.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default().to_vec();
     match refusal.filter(|refusal| refusal.writes == "pods") {

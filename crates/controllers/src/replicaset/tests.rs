@@ -44,7 +44,7 @@ fn change(world: &mut World, resource: &Resource, name: &str, change: Value) {
 }
 
 #[test]
-fn it_settles_with_as_many_pods_as_it_asks_for_and_says_so() {
+fn a_replicaset_converges_to_its_replicas_and_reports_them() {
     let mut world = world();
     world.add(&kinds::REPLICA_SETS, set("web", 3));
     settle::<ReplicaSet>(&mut world, kubelet);
@@ -60,7 +60,7 @@ fn it_settles_with_as_many_pods_as_it_asks_for_and_says_so() {
 }
 
 #[test]
-fn a_pod_is_made_as_the_template_says() {
+fn pods_are_created_from_the_template() {
     let mut world = world();
     world.add(&kinds::REPLICA_SETS, set("web", 1));
     settle::<ReplicaSet>(&mut world, |_| false);
@@ -76,7 +76,7 @@ fn a_pod_is_made_as_the_template_says() {
 }
 
 #[test]
-fn orphans_that_fit_are_adopted_and_pods_that_no_longer_fit_released() {
+fn matching_orphans_are_adopted_and_other_pods_released() {
     let mut world = world();
     world.add(&kinds::PODS, bare_pod("x", "web"));
     world.add(&kinds::PODS, bare_pod("y", "other"));
@@ -92,7 +92,7 @@ fn orphans_that_fit_are_adopted_and_pods_that_no_longer_fit_released() {
 }
 
 #[test]
-fn pods_that_ended_or_are_going_do_not_count() {
+fn terminated_and_terminating_pods_are_replaced() {
     let mut world = world();
     world.add(&kinds::REPLICA_SETS, set("web", 2));
     settle::<ReplicaSet>(&mut world, kubelet);
@@ -106,7 +106,7 @@ fn pods_that_ended_or_are_going_do_not_count() {
 }
 
 #[test]
-fn cheap_pods_go_first_and_a_set_that_is_deleted_does_nothing() {
+fn low_deletion_cost_goes_first_and_a_deleted_replicaset_is_idle() {
     let mut world = world();
     world.add(&kinds::REPLICA_SETS, set("web", 3));
     settle::<ReplicaSet>(&mut world, kubelet);
@@ -121,7 +121,7 @@ fn cheap_pods_go_first_and_a_set_that_is_deleted_does_nothing() {
 }
 
 #[test]
-fn a_pod_counts_as_available_after_its_time_and_the_set_wakes_for_it() {
+fn a_pod_becomes_available_after_min_ready_seconds() {
     let mut world = world();
     let mut set = set("web", 1);
     set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("minReadySeconds", 30);
@@ -139,7 +139,7 @@ fn a_pod_counts_as_available_after_its_time_and_the_set_wakes_for_it() {
 }
 
 #[test]
-fn a_refusal_is_a_condition_until_it_is_over() {
+fn a_rejected_pod_sets_replica_failure_until_it_succeeds() {
     let mut world = world();
     world.add(&kinds::REPLICA_SETS, set("web", 2));
     let refusal =
@@ -160,7 +160,7 @@ fn a_refusal_is_a_condition_until_it_is_over() {
 }
 
 #[test]
-fn whoever_decides_on_the_same_again_chooses_the_same_names() {
+fn pod_names_are_deterministic() {
     let mut world = world();
     world.add(&kinds::REPLICA_SETS, set("web", 3));
     let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key("web"), world.now);
@@ -178,7 +178,7 @@ fn whoever_decides_on_the_same_again_chooses_the_same_names() {
 }
 
 #[test]
-fn it_obeys_the_laws_in_any_world() {
+fn properties_hold_in_example_clusters() {
     let mut world = world();
     world.add(&kinds::PODS, bare_pod("x", "web"));
     world.add(&kinds::PODS, bare_pod("y", "web"));
@@ -192,7 +192,7 @@ fn it_obeys_the_laws_in_any_world() {
 }
 
 prop_compose! {
-    /// A set of some size and patience that had another size before, and pods of all kinds that nobody owns.
+    /// Generates ReplicaSets that were scaled before, and orphan pods of all kinds.
     fn arbitrary_world()(
         sizes in prop::collection::vec((0..5i64, 0..5i64, prop::sample::select(vec![0, 20])), 1..3),
         pods in prop::collection::vec((0..3usize, prop::sample::select(vec!["", "Pending", "Running", "Failed"]), any::<bool>()), 0..5),
@@ -224,7 +224,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(world in arbitrary_world()) {
+    fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
         obeys_laws::<ReplicaSet>(&world, kubelet);
         let mut settled = world;
         settle::<ReplicaSet>(&mut settled, kubelet);

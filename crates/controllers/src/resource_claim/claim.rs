@@ -1,4 +1,4 @@
-//! What becomes of a claim when pods are done with it.
+//! ResourceClaim deallocation and deletion after its pods no longer need it.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Object, Value};
@@ -7,15 +7,17 @@ use reconcile::{Action, Plan, kinds};
 use super::{FINALIZER, is_done};
 use crate::read::list;
 
-/// The next step for a claim.
-// DEVIATION: a claim that is no longer allocated keeps its finalizer until it is deleted, lest it be taken from a scheduler about to allocate.
+/// Returns the next step for a claim.
+// DEVIATION: a deallocated claim keeps its finalizer until it is deleted, so that a concurrent allocation by the
+// scheduler stays protected.
 pub fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value>) -> Plan {
-    let Some(users) = users else { return Plan::waiting("which of its pods are there is not known") };
+    let Some(users) = users else { return Plan::waiting("the state of its pods is unknown") };
     let meta = Meta::of(claim);
     let has_finalizer = meta.finalizers().any(|finalizer| finalizer == FINALIZER);
     let reserved = list(claim, &["status", "reservedFor"]).len();
     let allocated = claim.at(&["status", "allocation"]).is_some();
-    // Nobody's any more: whoever comes next may want it elsewhere. What was never reserved may be about to be.
+    // An unused claim is deallocated, because the next pod may need another node. A claim that was never reserved may
+    // be about to be.
     let free = users.is_empty() && has_finalizer && allocated && (reserved > 0 || meta.is_deleting());
     if users.len() < reserved || free {
         return Plan::of(status(claim, users, free));
@@ -33,7 +35,8 @@ pub fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value>) -> P
         }
         return Plan::of(Action::Update { resource: kinds::RESOURCE_CLAIMS.clone(), object, told: None });
     }
-    // A pod that is gone takes its claim with it; one that has only ended may stay for long.
+    // A claim is deleted here only if its owner terminated or was replaced. The garbage collector handles a deleted
+    // owner.
     let over = |pod: &Value| {
         let same = meta.controller().is_some_and(|owner| owner.uid() == Meta::of(pod).uid());
         !same || is_done(pod)
@@ -41,7 +44,7 @@ pub fn plan(claim: &Value, users: Option<&[&Value]>, owner: Option<&Value>) -> P
     if owner.is_some_and(over) { Plan::of(Action::delete(&kinds::RESOURCE_CLAIMS, claim)) } else { Plan::default() }
 }
 
-/// The claim for these pods only, and allocated no more if it is free.
+/// Updates reservedFor to `users` and, if `free`, removes the allocation.
 fn status(claim: &Value, users: &[&Value], free: bool) -> Action {
     let mut status = claim.get("status").and_then(Value::as_object).cloned().unwrap_or_else(Object::new);
     if users.is_empty() {

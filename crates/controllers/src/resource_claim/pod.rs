@@ -1,4 +1,4 @@
-//! What a pod needs of its claims: that they are there, that it knows their names, and that they are reserved for it.
+//! The claims of a pod: created from templates, recorded in the pod's status, and reserved for the pod.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -9,10 +9,10 @@ use super::{POD_CLAIM_NAME, Wish, is_done};
 use crate::read::{list, text};
 use crate::{claim, names};
 
-/// Pods that one claim can be reserved for.
+/// Maximum entries of `status.reservedFor`.
 const USERS_MAX: usize = 256;
 
-/// The next step for a pod.
+/// Returns the next step for a pod.
 pub fn plan(pod: &Value, wishes: &[Wish<'_>], _: Time) -> Plan {
     if Meta::of(pod).is_deleting() || is_done(pod) {
         return Plan::default();
@@ -28,12 +28,12 @@ pub fn plan(pod: &Value, wishes: &[Wish<'_>], _: Time) -> Plan {
                 );
             }
             (Some(claim), _, _) => plan.actions.extend(reserve(pod, claim)),
-            // The scheduler said that the pod does without.
+            // The status records that this entry needs no claim.
             (None, Some(_), _) if is_left_out(pod, wish) => {}
             (None, Some(_), Some(template)) => plan.push(create(pod, wish, template)),
             (None, Some(template), None) => {
                 plan.push(missing(pod, wish, template));
-                plan.waiting = Some(format!("there is no template {template}"));
+                plan.waiting = Some(format!("template {template} does not exist"));
             }
             (None, None, _) => {}
         }
@@ -55,7 +55,7 @@ fn status_of<'a>(pod: &'a Value, wish: &Wish<'_>) -> Option<&'a Value> {
     statuses.iter().find(|status| status.get("name") == wish.stated.get("name"))
 }
 
-/// Whether the pod says which claim was made for it.
+/// Whether the pod's status names the claim.
 fn is_told(pod: &Value, wish: &Wish<'_>, claim: &Value) -> bool {
     status_of(pod, wish).is_some_and(|status| text(status, &["resourceClaimName"]) == Meta::of(claim).name())
 }
@@ -98,7 +98,7 @@ fn missing(pod: &Value, wish: &Wish<'_>, template: &str) -> Action {
     }
 }
 
-/// Reserves an allocated claim for a pod that was placed by somebody who does not know of claims.
+/// Reserves an allocated claim for a pod that was bound without the scheduler.
 fn reserve(pod: &Value, claim: &Value) -> Option<Action> {
     let users = list(claim, &["status", "reservedFor"]);
     let reserved = users.iter().any(|user| text(user, &["uid"]) == Meta::of(pod).uid());

@@ -39,7 +39,7 @@ fn end(world: &mut World, key: &Key) {
 }
 
 #[test]
-fn a_claim_is_made_from_a_template_once_and_told_to_the_pod() {
+fn a_claim_is_created_once_and_recorded_in_the_pod_status() {
     let mut world = world();
     let key = pod(&mut world, "p", value!([{"name": "gpu", "resourceClaimTemplateName": "t"}]));
     obeys_laws::<ResourceClaim>(&world, |_| false);
@@ -56,7 +56,7 @@ fn a_claim_is_made_from_a_template_once_and_told_to_the_pod() {
 }
 
 #[test]
-fn a_template_that_is_missing_is_told_and_waited_for() {
+fn a_missing_template_is_reported_and_retried() {
     let mut world = world();
     pod(&mut world, "p", value!([{"name": "gpu", "resourceClaimTemplateName": "later"}]));
     settle::<ResourceClaim>(&mut world, |_| false);
@@ -69,7 +69,7 @@ fn a_template_that_is_missing_is_told_and_waited_for() {
 }
 
 #[test]
-fn a_claim_is_freed_when_its_last_pod_is_done_and_goes_if_it_was_made_for_it() {
+fn a_claim_is_deallocated_after_its_last_pod_and_deleted_if_owned_by_it() {
     let mut world = world();
     let first = pod(&mut world, "first", value!([{"name": "gpu", "resourceClaimName": "shared"}]));
     let second = pod(&mut world, "second", value!([{"name": "gpu", "resourceClaimName": "shared"}]));
@@ -100,7 +100,7 @@ fn a_claim_is_freed_when_its_last_pod_is_done_and_goes_if_it_was_made_for_it() {
 }
 
 #[test]
-fn nobodys_silence_frees_a_claim() {
+fn an_unknown_pod_state_does_not_deallocate_a_claim() {
     let mut world = world();
     let key = claim(&mut world, "c", &[("unseen", "u")]);
     world.answer(&all_pods(&key), Err("the server is busy".to_owned()));
@@ -113,7 +113,7 @@ fn nobodys_silence_frees_a_claim() {
 }
 
 #[test]
-fn a_pod_that_was_placed_past_the_scheduler_gets_its_claim_reserved() {
+fn a_claim_is_reserved_for_a_pod_bound_without_the_scheduler() {
     let mut world = world();
     let key = pod(&mut world, "p", value!([{"name": "gpu", "resourceClaimName": "c"}]));
     world.change(&kinds::PODS, &key, |pod| {
@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(pods in prop::collection::vec((0..3usize, 0..3usize), 1..5)) {
+    fn properties_hold_in_generated_clusters(pods in prop::collection::vec((0..3usize, 0..3usize), 1..5)) {
         let mut world = world();
         let mut users = Vec::new();
         for (number, (kind, state)) in pods.iter().enumerate() {

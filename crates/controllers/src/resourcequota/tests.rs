@@ -23,7 +23,7 @@ fn used(world: &World) -> String {
 }
 
 #[test]
-fn what_runs_in_the_namespace_is_counted_and_what_ended_is_not() {
+fn running_pods_are_counted_and_terminated_pods_are_not() {
     let hard = value!({"pods": "9", "requests.cpu": "4", "limits.memory": "8Gi", "count/pods": "9", "count/deployments.apps": "1"});
     let mut world = world(value!({"hard": hard}));
     obeys_laws::<ResourceQuota>(&world, |_| false);
@@ -37,7 +37,7 @@ fn what_runs_in_the_namespace_is_counted_and_what_ended_is_not() {
     assert_eq!(used(&world), expect);
 }
 
-/// What the API server does: it lets a pod in if the quota allows it, and adds it to the count.
+/// Simulates admission: creates a pod if the quota allows it, and adds its usage.
 fn admit(world: &mut World, name: &str) -> bool {
     let key = Key::new("a", "q");
     let quota = world.get(&kinds::RESOURCE_QUOTAS, &key).unwrap();
@@ -66,7 +66,7 @@ fn look(world: &World, view: &Cache) -> Plan {
 }
 
 #[test]
-fn a_count_waits_for_pods_that_the_quota_has_and_the_cache_has_not() {
+fn recalculation_waits_for_a_cache_as_new_as_the_quota() {
     let mut world = world(value!({"hard": {"pods": "9"}}));
     settle::<ResourceQuota>(&mut world, |_| false);
     assert_eq!(used(&world), r#"{"pods":"2"}"#);
@@ -75,7 +75,7 @@ fn a_count_waits_for_pods_that_the_quota_has_and_the_cache_has_not() {
     let view = world.cache::<ResourceQuota>();
     let asks = ResourceQuota::asks(&view, &Key::new("a", "q"), world.now);
     assert_eq!(asks, [Ask { as_of: Some(world.revision()), ..Ask::all(&kinds::PODS, "a") }]);
-    let expect = "wake at 2023-11-14T22:13:21Z\nwaiting: pods are not known as of the quota's version\n";
+    let expect = "wake at 2023-11-14T22:13:21Z\nwaiting: pods are cached at an older version than the quota's\n";
     assert_eq!(look(&world, &view).to_string(), expect);
     drop(view);
     let plan = look(&world, &world.cache_for::<ResourceQuota>(&Key::new("a", "q"), None));
@@ -85,7 +85,7 @@ fn a_count_waits_for_pods_that_the_quota_has_and_the_cache_has_not() {
 }
 
 #[test]
-fn however_late_the_watch_of_pods_is_no_more_are_let_in_than_the_quota_allows() {
+fn a_lagging_watch_never_admits_more_than_the_quota() {
     for seed in 0..200_u64 {
         let mut state = seed;
         let mut roll = |sides: u64| {
@@ -129,7 +129,7 @@ fn however_late_the_watch_of_pods_is_no_more_are_let_in_than_the_quota_allows() 
 }
 
 #[test]
-fn what_nobody_watches_is_counted_when_it_is_new_to_the_quota_and_every_five_minutes() {
+fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
     let mut world =
         world(value!({"hard": {"count/widgets.example.org": "4", "count/leases.coordination.k8s.io": "2"}}));
     let (key, minute) = (Key::new("a", "q"), Duration::from_seconds(60));
@@ -169,7 +169,7 @@ fn what_nobody_watches_is_counted_when_it_is_new_to_the_quota_and_every_five_min
 }
 
 #[test]
-fn a_scope_narrows_what_is_counted() {
+fn quota_scopes_limit_the_counted_pods() {
     let mut world = world(value!({"hard": {"pods": "9"}, "scopes": ["BestEffort"]}));
     settle::<ResourceQuota>(&mut world, kubelet);
     assert_eq!(used(&world), r#"{"pods":"1"}"#);

@@ -1,4 +1,4 @@
-//! Who gets which address.
+//! Tests of address assignment to Services of type LoadBalancer.
 
 use reconcile::testing::{World, obeys_laws, settle};
 
@@ -44,7 +44,7 @@ fn check(world: &mut World, expect: &[(&str, &str)]) {
 }
 
 #[test]
-fn services_get_the_addresses_of_the_nodes_that_are_ready() {
+fn services_get_the_addresses_of_ready_nodes() {
     let mut world = world(Some(""));
     service(&mut world, "old", 9, value!({}));
     service(&mut world, "new", 1, value!({}));
@@ -57,7 +57,7 @@ fn services_get_the_addresses_of_the_nodes_that_are_ready() {
         &mut world,
         &[("old", both), ("new", ""), ("other-port", both), ("foreign", ""), ("ours", both), ("six", "")],
     );
-    // The port is free again, and a node comes back.
+    // The port becomes free, and a node becomes ready.
     world.remove(&kinds::SERVICES, &Key::new("x", "old"));
     world.change(&kinds::NODES, &Key::cluster("c"), |node| {
         let status = node.get_mut("status").and_then(Value::as_object_mut).unwrap();
@@ -67,7 +67,7 @@ fn services_get_the_addresses_of_the_nodes_that_are_ready() {
 }
 
 #[test]
-fn ports_that_the_machines_need_are_given_to_no_service() {
+fn reserved_node_ports_are_not_assigned() {
     let mut world = world(None);
     world.configure(Config { pool: Vec::new(), reserved: [22, 6443].into() });
     world.change(&kinds::NODES, &Key::cluster("c"), |node| {
@@ -86,7 +86,7 @@ fn ports_that_the_machines_need_are_given_to_no_service() {
 }
 
 #[test]
-fn a_pool_is_given_out_one_by_one_and_what_is_given_stays() {
+fn pool_addresses_are_unique_and_stable() {
     let mut world = world(Some("198.51.100.1-198.51.100.3, 2001:db8::/126"));
     service(&mut world, "asks", 1, value!({"loadBalancerIP": "198.51.100.1"}));
     service(&mut world, "both", 9, value!({"ipFamilies": ["IPv6", "IPv4"]}));
@@ -112,14 +112,14 @@ fn a_pool_is_given_out_one_by_one_and_what_is_given_stays() {
 }
 
 #[test]
-fn without_being_told_it_gives_nothing() {
+fn no_address_is_assigned_without_a_configuration() {
     let mut world = world(None);
     service(&mut world, "web", 1, value!({}));
     check(&mut world, &[("web", "")]);
 }
 
 #[test]
-fn pools_are_ranges_blocks_and_addresses() {
+fn pools_are_ranges_cidrs_and_addresses() {
     let check = |text: &str, expect: &str| {
         let shown = Config::parse(text).map(|config| {
             config.pool.iter().map(|(first, last)| format!("{first}-{last}")).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! The claims of a StatefulSet: one for each template and place, made before the pod, owned as the retention policy says.
+//! StatefulSet claims: one per template and ordinal, created before the pod, owned according to the retention policy.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Key, Object, Value, value};
@@ -6,29 +6,28 @@ use reconcile::{Action, Cache, Preconditions, Regarding, Told, kinds};
 
 use super::Slots;
 
-/// The templates of claims.
 pub fn templates(set: &Value) -> &[Value] {
     set.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// What the claim of a place is called.
+/// Returns the name of the claim for a template and ordinal.
 pub fn name(set: &Value, template: &Value, ordinal: i64) -> String {
     format!("{}-{}-{ordinal}", Meta::of(template).name(), Meta::of(set).name())
 }
 
-/// Whether a claim is named after a place of the set.
+/// Whether the claim's name belongs to an ordinal of the StatefulSet.
 pub fn is_of(set: &Value, claim: &Value) -> bool {
     ordinal(set, claim).is_some()
 }
 
-/// The sets that a claim may be of.
+/// Returns the StatefulSets that the claim may belong to.
 pub fn set_of(cache: &Cache, claim: &Value) -> Vec<Key> {
     let sets = cache.of("statefulsets.apps");
     let near = sets.in_namespace(Meta::of(claim).namespace());
     near.filter(|set| is_of(&set.value, claim)).map(|set| set.key.clone()).collect()
 }
 
-/// Makes the claims of a place that are not there.
+/// Creates the missing claims of an ordinal.
 pub fn missing(set: &Value, ordinal: i64, have: &[&Value]) -> Vec<Action> {
     let missing = templates(set).iter().map(|template| (template, name(set, template, ordinal)));
     let missing = missing.filter(|(_, name)| !have.iter().any(|claim| Meta::of(claim).name() == name));
@@ -61,7 +60,8 @@ fn create(set: &Value, template: &Value, name: &str, ordinal: i64) -> Action {
     Action::Create { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: Some(Box::new(told)) }
 }
 
-/// Has claims owned by the set or by their pod, so that they go with it, or by neither, so that they stay.
+/// Sets the owner of claims by the retention policy: the StatefulSet or the pod if they are deleted with it, otherwise
+/// none.
 pub fn retention(set: &Value, slots: &Slots<'_>, claims: &[&Value]) -> Vec<Action> {
     let policy = |field| set.str_at(&["spec", "persistentVolumeClaimRetentionPolicy", field]) == Some("Delete");
     let (when_deleted, when_scaled) = (policy("whenDeleted"), policy("whenScaled"));
@@ -69,7 +69,7 @@ pub fn retention(set: &Value, slots: &Slots<'_>, claims: &[&Value]) -> Vec<Actio
     for claim in claims.iter().filter(|claim| !Meta::of(claim).is_deleting()) {
         let Some(place) = ordinal(set, claim) else { continue };
         let beyond = slots.beyond.iter().find(|pod| super::ordinal(set, pod) == Some(place));
-        // A place without a pod beyond the row: whoever owns its claim owns it.
+        // An ordinal out of range without a pod: the owner of its claim stays unchanged.
         if beyond.is_none() && !slots.row.iter().any(|slot| slot.ordinal == place) {
             continue;
         }
@@ -86,7 +86,7 @@ fn owned(claim: &Value, set: &Value, by_set: bool, by_pod: Option<&Value>) -> Op
     let others =
         meta.owner_references().any(|owner| owner.is_controller() && owner.uid() != set_uid && owner.kind() != "Pod");
     if others {
-        // Someone else decides over it.
+        // Another controller manages the claim.
         return None;
     }
     let mut wanted: Vec<Value> = meta
@@ -124,7 +124,7 @@ fn reference(owner: &Value, api_version: &str, kind: &str) -> Value {
     value!({"apiVersion": api_version, "kind": kind, "name": (meta.name()), "uid": (meta.uid()), "controller": true})
 }
 
-/// The place that a claim is named after.
+/// Returns the ordinal in the claim's name.
 fn ordinal(set: &Value, claim: &Value) -> Option<i64> {
     let claim = Meta::of(claim).name();
     templates(set).iter().find_map(|template| {

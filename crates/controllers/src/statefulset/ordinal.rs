@@ -1,4 +1,4 @@
-//! A place in the row of a StatefulSet: the name, the labels and the volumes that the pod in it has.
+//! StatefulSet ordinals: name, labels and volumes of the pod with an ordinal.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Object, Value, value};
@@ -10,22 +10,22 @@ use crate::{claim, pod, revision};
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
-/// A place, and the pod in it.
+/// An ordinal, and its pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
     pub ordinal: i64,
     pub pod: Option<&'a Value>,
 }
 
-/// The number at which the row starts.
+/// Returns `spec.ordinals.start`.
 pub fn start(set: &Value) -> i64 {
     set.at(&["spec", "ordinals", "start"]).and_then(Value::as_int).unwrap_or(0)
 }
 
-/// The place that a pod is named after, if it is named after one of the set.
+/// Returns the ordinal in the pod's name, if the name has the StatefulSet's form.
 pub fn ordinal(set: &Value, pod: &Value) -> Option<i64> {
     let rest = Meta::of(pod).name().strip_prefix(Meta::of(set).name())?.strip_prefix('-')?;
-    // Only the form that we print: no sign, no leading zeros.
+    // Only the canonical form: no sign, no leading zeros.
     rest.parse().ok().filter(|number: &i64| *number >= 0 && number.to_string() == rest)
 }
 
@@ -34,7 +34,7 @@ impl Slot<'_> {
         format!("{}-{}", Meta::of(set).name(), self.ordinal)
     }
 
-    /// The pod for this place, as the template of a revision makes it.
+    /// Returns the pod for this ordinal from the template of a revision.
     pub fn make(self, set: &Value, from: &Value) -> Value {
         let name = self.name(set);
         let prefix = format!("{}-", Meta::of(set).name());
@@ -57,7 +57,7 @@ impl Slot<'_> {
         pod
     }
 
-    /// Puts right what a pod lost of its identity.
+    /// Restores the pod's name and index labels if they differ.
     pub fn identity(self, set: &Value) -> Option<Action> {
         let pod = self.pod?;
         let wrong: Object = self
@@ -81,7 +81,7 @@ impl Slot<'_> {
         [(POD_NAME, name.to_owned()), (POD_INDEX, self.ordinal.to_string())]
     }
 
-    /// The claims of this place take the place of volumes of the same names.
+    /// Adds volumes for the claims, which replace volumes with the same names.
     fn mount(self, set: &Value, spec: &mut Object) {
         let templates = claims::templates(set);
         if templates.is_empty() {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_has_the_place_that_it_is_named_after() {
+    fn ordinals_are_parsed_from_pod_names() {
         let check = |pod: &str, expect: Option<i64>| {
             let set = value!({"metadata": {"name": "db"}});
             assert_eq!(ordinal(&set, &value!({"metadata": {"name": pod}})), expect, "{pod}");

@@ -1,4 +1,4 @@
-//! The two revisions of a StatefulSet that count: the one that its pods have, and the one that they are to have.
+//! StatefulSet revisions: currentRevision and updateRevision.
 
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Object, Value, value};
@@ -7,19 +7,19 @@ use reconcile::{Action, kinds};
 use super::{ordinal, revision_of};
 use crate::{claim, revision};
 
-/// The revisions of a set that are there.
+/// The existing revisions of a StatefulSet.
 pub struct Revisions<'a> {
     all: Vec<&'a Value>,
-    /// What pods have, or had before the update began.
+    /// The revision of the pods before the update.
     pub current: &'a Value,
-    /// What pods are to have.
+    /// The target revision.
     pub update: &'a Value,
-    /// How often a name was taken by another revision.
+    /// The number of name collisions with other revisions.
     pub collisions: i64,
 }
 
 impl<'a> Revisions<'a> {
-    /// The revisions, or what must be written so that there are any.
+    /// Returns the revisions, or the writes needed until they exist.
     pub fn of(set: &'a Value, owned: &[&'a Value]) -> Result<Self, Vec<Action>> {
         let all = revision::sorted(owned.iter().copied());
         let data = revision::data(set);
@@ -37,7 +37,7 @@ impl<'a> Revisions<'a> {
         Ok(Self { all, current, update, collisions })
     }
 
-    /// What a new pod of a place is made from: below the partition the old revision is kept.
+    /// Returns the revision for a new pod: ordinals below the partition keep the current revision.
     pub fn for_new(&self, set: &Value, place: i64) -> &'a Value {
         let partition = set.at(&["spec", "updateStrategy", "rollingUpdate", "partition"]).and_then(Value::as_int);
         let rolls = set.str_at(&["spec", "updateStrategy", "type"]) == Some("RollingUpdate");
@@ -45,7 +45,7 @@ impl<'a> Revisions<'a> {
         if kept { self.current } else { self.update }
     }
 
-    /// Revisions that nobody needs, beyond those that are to be kept.
+    /// Deletes unused revisions beyond revisionHistoryLimit.
     pub fn beyond_history(&self, set: &Value, pods: &[&Value]) -> Vec<Action> {
         let limit = set.at(&["spec", "revisionHistoryLimit"]).and_then(Value::as_int);
         revision::drop_old(&self.all, limit, |one| {
@@ -57,7 +57,7 @@ impl<'a> Revisions<'a> {
     }
 }
 
-/// A new revision. A name that another revision has is not tried again.
+/// Creates a revision. Names of existing revisions are skipped.
 fn create(set: &Value, data: Value, number: i64, collisions: i64, all: &[&Value]) -> Action {
     let named = |tries: i64| {
         let hash = revision::hash(&data, collisions + tries);

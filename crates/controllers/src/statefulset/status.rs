@@ -1,4 +1,4 @@
-//! The status of a StatefulSet, as a function of its pods and revisions.
+//! StatefulSet status, computed from its pods and revisions.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -9,7 +9,7 @@ use super::revisions::Revisions;
 use super::{is_healthy, min_ready_seconds, replicas, revision_of};
 use crate::pod;
 
-/// What to write, and when to look again because a pod will count as available by then.
+/// The status update, and the next time at which a pod becomes available.
 pub struct Status {
     pub update: Option<Action>,
     pub wake_at: Option<Time>,
@@ -30,7 +30,7 @@ pub fn of(set: &Value, pods: &[&Value], revisions: &Revisions<'_>, now: Time) ->
     let wanted = replicas(set);
     let rolls = set.str_at(&["spec", "updateStrategy", "type"]) == Some("RollingUpdate");
     if rolls && updated == wanted && ready == wanted && total == wanted {
-        // The update is over: what was to come is what is.
+        // The update is complete: the update revision becomes the current one.
         (current, of_current) = (update, updated);
     }
     let mut status = Object::new();
@@ -49,7 +49,7 @@ pub fn of(set: &Value, pods: &[&Value], revisions: &Revisions<'_>, now: Time) ->
         ("currentReplicas", of_current),
         ("updatedReplicas", updated),
     ];
-    // Go leaves out what is zero, but not the first two.
+    // Go omits zero fields, except the first two.
     for (field, number) in counted.into_iter().filter(|(_, number)| *number != 0) {
         status.insert(field, number);
     }

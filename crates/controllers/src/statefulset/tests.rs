@@ -45,14 +45,14 @@ fn pods(world: &World) -> Vec<String> {
     world.of("pods").iter().map(|entry| show(&entry.value)).collect()
 }
 
-/// What happened to pods and claims, in the order in which it happened.
+/// Returns the writes of pods and claims in order.
 fn story(world: &World) -> Vec<&str> {
     let of_interest = |line: &&String| line.contains(" pods ") || line.contains(" persistentvolumeclaims ");
     world.log.iter().filter(of_interest).map(String::as_str).collect()
 }
 
 #[test]
-fn pods_are_made_one_after_the_other_and_go_the_last_first() {
+fn pods_are_created_in_order_and_deleted_in_reverse() {
     let mut world = world(set(3));
     settle::<StatefulSet>(&mut world, kubelet);
     assert_eq!(story(&world), ["create pods a/db-0", "create pods a/db-1", "create pods a/db-2"]);
@@ -69,7 +69,7 @@ fn pods_are_made_one_after_the_other_and_go_the_last_first() {
 }
 
 #[test]
-fn a_pod_has_its_name_its_place_and_its_claims() {
+fn a_pod_has_its_name_ordinal_and_claims() {
     let claims = value!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]);
     let mut world = world(with(set(1), value!({"spec": {"volumeClaimTemplates": claims, "ordinals": {"start": 5}}})));
     settle::<StatefulSet>(&mut world, kubelet);
@@ -87,7 +87,7 @@ fn a_pod_has_its_name_its_place_and_its_claims() {
 }
 
 #[test]
-fn an_update_replaces_pods_from_the_last_down_to_the_partition() {
+fn a_rolling_update_replaces_pods_down_to_the_partition() {
     let mut world = world(set(3));
     settle::<StatefulSet>(&mut world, kubelet);
     world.log.clear();
@@ -109,7 +109,7 @@ fn an_update_replaces_pods_from_the_last_down_to_the_partition() {
 }
 
 #[test]
-fn a_template_that_comes_again_finds_its_revision() {
+fn a_rollback_reuses_the_existing_revision() {
     let mut world = world(set(1));
     settle::<StatefulSet>(&mut world, kubelet);
     for image in ["v2", "v1"] {
@@ -126,7 +126,7 @@ fn a_template_that_comes_again_finds_its_revision() {
 }
 
 #[test]
-fn in_parallel_nobody_waits() {
+fn parallel_pod_management_does_not_wait() {
     let mut world = world(with(set(3), value!({"spec": {"podManagementPolicy": "Parallel"}})));
     settle::<StatefulSet>(&mut world, |_| false);
     assert_eq!(world.of("pods").len(), 3, "none of them runs yet");
@@ -137,7 +137,7 @@ fn in_parallel_nobody_waits() {
 }
 
 #[test]
-fn several_may_be_missing_if_that_is_said() {
+fn max_unavailable_allows_several_pods_to_be_replaced() {
     let mut world = world(set(4));
     settle::<StatefulSet>(&mut world, kubelet);
     let rolling = value!({"rollingUpdate": {"partition": 0, "maxUnavailable": "50%"}});
@@ -155,7 +155,7 @@ fn several_may_be_missing_if_that_is_said() {
 }
 
 #[test]
-fn a_pod_that_ended_is_replaced_and_a_sick_one_holds_up_the_rest() {
+fn a_terminated_pod_is_replaced_and_an_unready_one_blocks_the_rest() {
     let mut world = world(set(2));
     settle::<StatefulSet>(&mut world, kubelet);
     world.change(&kinds::PODS, &key("db-0"), |pod| {
@@ -174,7 +174,7 @@ fn a_pod_that_ended_is_replaced_and_a_sick_one_holds_up_the_rest() {
 }
 
 #[test]
-fn claims_go_as_the_policy_says() {
+fn claims_follow_the_retention_policy() {
     let claims = value!([{"metadata": {"name": "data"}, "spec": {}}]);
     let policy = value!({"whenDeleted": "Delete", "whenScaled": "Delete"});
     let spec = value!({"volumeClaimTemplates": claims, "persistentVolumeClaimRetentionPolicy": policy});
@@ -223,7 +223,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_obeys_the_laws_in_generated_worlds(world in arbitrary_world()) {
+    fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
         obeys_laws::<StatefulSet>(&world, kubelet);
         let mut settled = world;
         settle::<StatefulSet>(&mut settled, kubelet);

@@ -1,4 +1,4 @@
-//! Every row obeys the laws in worlds that have something of everything, whatever else its own tests look at.
+//! Property tests of every controller in generated clusters with objects of all kinds.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use reconcile::{Controller, kinds};
 
 use super::{ROWS, Row, SWEEPERS, Visitor, each};
 
-/// Numbers from a seed.
+/// A deterministic random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -41,7 +41,7 @@ fn selector(app: &str) -> Value {
     value!({"matchLabels": {"app": app}})
 }
 
-/// One node, since the model of the kubelet knows no other.
+/// Adds one node; the kubelet simulation supports only one.
 fn add_node(world: &mut World, dice: &mut Dice) {
     let now = world.now.to_string();
     let ready = value!([{"type": "Ready", "status": (dice.pick(&["True", "True", "False", "Unknown"])),
@@ -156,7 +156,7 @@ fn world(seed: u64) -> World {
     world
 }
 
-/// Checks every row, and remembers which were shown.
+/// Checks the properties of every row and records the visited rows.
 struct Laws {
     world: World,
     checked: BTreeSet<&'static str>,
@@ -168,7 +168,7 @@ impl Visitor for Laws {
         self.checked.insert(row.name);
     }
 
-    // These are checked in a model of their own: they look at objects of every kind, and ask.
+    // Sweepers have separate property tests, because they read objects of every kind and send requests.
     fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
         self.checked.insert(row.name);
     }
@@ -178,7 +178,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_row_obeys_the_laws_in_worlds_with_something_of_everything(seed: u64) {
+    fn properties_of_every_controller_hold_in_mixed_clusters(seed: u64) {
         let mut laws = Laws { world: world(seed), checked: BTreeSet::new() };
         each(&mut laws);
         for row in ROWS.iter().chain(&SWEEPERS) {

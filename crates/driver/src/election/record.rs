@@ -1,4 +1,4 @@
-//! What a Lease says about leadership: who, since when, how often it changed hands.
+//! Leader election record in a Lease: holder, times and number of transitions.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use machinery::{Key, Object, Value, value};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Empty if nobody holds it.
+    /// Empty if the lease is free.
     pub holder: String,
     duration_seconds: i64,
     acquired: Option<Time>,
@@ -16,7 +16,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The first of its lease.
+    /// Returns the record of a new lease.
     pub fn new(holder: &str, duration: Duration, now: Time) -> Self {
         Self {
             holder: holder.to_owned(),
@@ -40,12 +40,12 @@ impl Record {
         }
     }
 
-    /// For how long the holder may be silent.
+    /// Returns the lease duration.
     pub fn duration(&self) -> Duration {
         Duration::from_secs(self.duration_seconds.max(0).unsigned_abs())
     }
 
-    /// Held on, or taken over.
+    /// Renews the lease, or takes it over.
     pub fn renew(&mut self, holder: &str, duration: Duration, now: Time) {
         if self.holder == holder {
             self.duration_seconds = duration.as_secs().try_into().unwrap_or(i64::MAX);
@@ -55,12 +55,12 @@ impl Record {
         }
     }
 
-    /// Given back: held by nobody, and for no longer than it takes to say so.
+    /// Releases the lease: no holder, and the duration of one second that upstream writes.
     pub fn release(&mut self, now: Time) {
         *self = Self { transitions: self.transitions, ..Self::new("", Duration::from_secs(1), now) };
     }
 
-    /// The lease with this record in place of its own.
+    /// Returns the lease with this record.
     pub fn into_lease(self, mut lease: Value) -> Value {
         let Some(object) = lease.as_object_mut() else { return lease };
         let spec = object.get_or_insert_with("spec", Value::object);
@@ -81,7 +81,7 @@ impl Record {
     }
 }
 
-/// A lease that says nothing yet.
+/// Returns a lease without a record.
 pub fn blank(key: &Key) -> Value {
     value!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -96,7 +96,7 @@ mod tests {
     const TERM: Duration = Duration::from_secs(15);
 
     #[test]
-    fn a_record_changes_hands_as_upstream_writes_it() {
+    fn a_record_is_transferred_as_upstream_writes_it() {
         let key = Key::new("kube-system", "kcm");
         let at = |seconds| Time::from_unix(seconds, 0);
         let first = Record::new("a", TERM, at(100)).into_lease(blank(&key));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_another_shape_is_one_that_nobody_holds() {
+    fn a_malformed_lease_has_no_holder() {
         let record = Record::of(&value!({"spec": {"holderIdentity": 3, "renewTime": "soon"}}));
         assert_eq!(record.holder, "");
         assert_eq!(record.duration(), Duration::ZERO);

@@ -1,8 +1,7 @@
-//! What becomes of something that happened: a new event, one more of an old event, or nothing.
+//! Event correlation, as in client-go: an occurrence creates an event, increments an existing one, or is dropped.
 //!
-//! The same thing again adds to the count of the event that told it. Ten different messages for the same reason within ten minutes
-//! become one that says so. And an object about which there is no end of events has a budget: 25, and one more every
-//! five minutes.
+//! An equal occurrence increments the event's count. Ten different messages for the same reason within ten minutes are
+//! aggregated into one event. Each object has a budget of 25 events, refilled by one every five minutes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,17 +9,17 @@ use machinery::time::Time;
 use machinery::{Key, Object, Value, value};
 use reconcile::{EventType, Regarding};
 
-/// Events, reasons and objects that are remembered.
+/// Maximum remembered events, reasons and objects.
 const REMEMBERED_MAX: usize = 4096;
-/// Different messages for the same reason before they are told as one.
+/// Different messages for the same reason before they are aggregated.
 const SIMILAR_MAX: usize = 10;
-/// How long messages count as similar after the last of them.
+/// Time after the last message during which messages are aggregated.
 const SIMILAR_SECONDS: i64 = 600;
-/// Events of one object at once, and the seconds until there may be one more.
+/// Burst of events per object, and the seconds per additional event.
 const BUDGET_MAX: f64 = 25.0;
 const BUDGET_SECONDS: f64 = 300.0;
 
-/// Something that happened.
+/// Something that happened to an object.
 #[derive(Clone, Debug)]
 pub struct Occurrence {
     pub regarding: Regarding,
@@ -30,18 +29,18 @@ pub struct Occurrence {
     pub at: Time,
 }
 
-/// What becomes of it.
+/// The result of correlation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Nothing.
+    /// The rate limit of the object is exceeded.
     Drop,
-    /// A new event.
+    /// Create this event.
     Create(Value),
-    /// One more of an event that was told: the change, and the whole of it should it be gone.
+    /// Increment an event: the patch, and the complete event in case it has expired.
     Again { event: Value, patch: Value },
 }
 
-/// Remembers what was told.
+/// Remembers recent events.
 pub struct Correlator {
     component: String,
     told: Recent<Value>,
@@ -81,13 +80,13 @@ impl Correlator {
         if self.spend(&object, it.at) { verdict } else { Verdict::Drop }
     }
 
-    /// The event was never stored.
+    /// Forgets an event that was not stored.
     pub fn forget(&mut self, event: &Value) {
         let key = Key::of(event);
         self.told.retain(|have| Key::of(have) != key);
     }
 
-    /// The message to tell and the key of the event that tells it.
+    /// Returns the message and the key of the event that reports the occurrence.
     fn combine(&mut self, it: &Occurrence, group: &str) -> (String, String) {
         let fresh = || Similar { messages: BTreeSet::new(), last: it.at };
         let similar = self.similar.get_or_insert_with(group, fresh);
@@ -117,7 +116,7 @@ impl Correlator {
 
     fn event(&self, it: &Occurrence, message: &str) -> Value {
         let regarding = &it.regarding;
-        // As upstream names events: unique by the nanosecond.
+        // Upstream's event names: the object's name and the time in nanoseconds.
         let nanos = i128::from(it.at.unix_seconds()) * 1_000_000_000 + i128::from(it.at.nanos());
         let name = format!("{}.{nanos:x}", regarding.key.name);
         let namespace = if regarding.key.namespace.is_empty() { "default" } else { regarding.key.namespace.as_str() };
@@ -171,7 +170,7 @@ fn group_key(it: &Occurrence) -> String {
     format!("{}\0{}\0{:?}\0{}", object_key(&it.regarding), it.regarding.field_path, it.kind, it.reason)
 }
 
-/// The entries used last, up to a bound.
+/// The most recently used entries, up to a bound.
 struct Recent<V> {
     entries: HashMap<String, (u64, V)>,
     by_use: BTreeMap<u64, String>,
@@ -244,7 +243,7 @@ mod tests {
         Occurrence { regarding, kind: EventType::Warning, reason, message, at: Time::from_unix(seconds, 7) }
     }
 
-    /// `+name` a new event, `name×n` one more, `-` nothing; with its message.
+    /// Formats the result: `+name` a new event, `name×n` an increment, `-` none; with the message.
     fn told(correlator: &mut Correlator, it: &Occurrence) -> String {
         match correlator.correlate(it) {
             Verdict::Drop => "-".to_owned(),
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again_is_counted() {
+    fn equal_occurrences_are_counted() {
         let mut correlator = Correlator::new("kcm".into());
         assert_eq!(told(&mut correlator, &occurrence("x", "no", 1)), "+ no");
         assert_eq!(told(&mut correlator, &occurrence("x", "no", 2)), "×2 no");
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_written_as_upstream_writes_it() {
+    fn events_equal_upstreams() {
         let mut correlator = Correlator::new("kcm".into());
         let Verdict::Create(event) = correlator.correlate(&occurrence("x", "no", 255)) else { panic!("a new event") };
         assert_eq!(event.str_at(&["metadata", "name"]), Some("x.3b5f2f3607"));
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_messages_for_one_reason_are_told_as_one() {
+    fn ten_messages_for_one_reason_are_aggregated() {
         let mut correlator = Correlator::new("kcm".into());
         for number in 0..9 {
             assert!(told(&mut correlator, &occurrence("x", &format!("no {number}"), 1)).starts_with('+'));
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_a_budget() {
+    fn events_per_object_are_rate_limited() {
         let mut correlator = Correlator::new("kcm".into());
         let told: Vec<_> = (0..30).map(|_| told(&mut correlator, &occurrence("x", "no", 1))).collect();
         assert_eq!(told.iter().filter(|told| *told != "-").count(), 25);
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_remembered() {
+    fn the_memory_is_bounded() {
         let mut correlator = Correlator::new("kcm".into());
         for number in 0..20_000 {
             correlator.correlate(&occurrence(&number.to_string(), "no", 1));

@@ -1,4 +1,4 @@
-//! A store, an API server, managers and pretended nodes, all in this process.
+//! Test cluster in one process: a store, an API server, controller managers and simulated nodes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 pub struct Cluster {
     server: Server,
     authority: String,
-    /// What the tests wait on, and all pods that ever were.
+    /// The readers for conditions of tests, and the names of all pods ever seen.
     watched: Vec<(&'static str, Reader<Value>)>,
     pods: Arc<Mutex<BTreeSet<String>>>,
     _node: Node,
@@ -35,14 +35,14 @@ pub struct Cluster {
     _directory: TempDir,
 }
 
-/// A manager that is not running yet, with caches that are warm.
+/// A controller manager with synced caches that is not running yet.
 pub struct Manager {
     driver: Arc<Driver>,
     sending: JoinSet<()>,
 }
 
 impl Manager {
-    /// Runs the controllers; ends with whoever polls it.
+    /// Runs the controllers while polled.
     pub async fn run(&self) {
         let replicasets = run::<ReplicaSet>(Arc::clone(&self.driver), 5);
         let deployments = run::<Deployment>(Arc::clone(&self.driver), 5);
@@ -58,7 +58,7 @@ impl Cluster {
         let authenticators = Authenticators { tokens: [(TOKEN.into(), admin)].into(), ..Authenticators::default() };
         let mut config =
             apiserver::Config { authenticators, ..apiserver::Config::local(directory.path().join("certs")) };
-        // No controller here makes the service accounts that pods would run as.
+        // There is no controller here that creates service accounts for pods.
         config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();
         let mut cluster = Self {
@@ -88,12 +88,12 @@ impl Cluster {
         cluster
     }
 
-    /// A client inside the process that may do anything.
+    /// Returns an in-process client of a cluster administrator.
     pub fn admin(&self) -> Client {
         inside::admin(Arc::clone(self.server.state()))
     }
 
-    /// A client over HTTPS that may do anything.
+    /// Returns an HTTPS client of a cluster administrator.
     pub fn remote(&self) -> Client {
         let mut config = Config::new(format!("https://{}", self.server.address()).parse().unwrap());
         let authority = Some(Pem::Inline(self.authority.clone().into()));
@@ -102,7 +102,7 @@ impl Cluster {
         Client::connect(&config, Settings::default()).unwrap()
     }
 
-    /// A manager with its own caches.
+    /// Returns a manager with separate caches.
     pub fn candidate(&self, client: Client) -> Manager {
         let reads = ReplicaSet::READS.iter().chain(Deployment::READS).copied();
         let caches = Caches::start(&client, &cache::Settings::default(), reads).unwrap();
@@ -113,7 +113,7 @@ impl Cluster {
         Manager { driver: Arc::new(driver), sending: tasks }
     }
 
-    /// Runs a manager until what it gives is dropped.
+    /// Runs a manager until the returned set is dropped.
     pub fn manage(&self, client: Client) -> JoinSet<()> {
         let mut manager = self.candidate(client);
         let mut tasks = std::mem::take(&mut manager.sending);
@@ -121,7 +121,7 @@ impl Cluster {
         tasks
     }
 
-    /// Waits for something to be true of a kind.
+    /// Waits until a condition holds for the objects of a kind.
     pub async fn until(&self, kind: &str, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
         let (_, reader) = self.watched.iter().find(|(watched, _)| *watched == kind).expect("a kind that is watched");
         let mut reader = reader.clone();
@@ -150,12 +150,12 @@ impl Cluster {
         }
     }
 
-    /// How many different pods there ever were.
+    /// Returns the number of distinct pods ever seen.
     pub fn seen_pods(&self) -> usize {
         self.pods.lock().unwrap().len()
     }
 
-    /// The server makes the first namespaces by itself.
+    /// Waits until the server has created the initial namespaces.
     async fn wait_for_namespaces(&self) {
         let source = Source::all(self.admin(), kinds::NAMESPACES.clone());
         let (reflector, mut reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
@@ -171,7 +171,7 @@ impl Cluster {
     }
 }
 
-/// Pretends to be nodes: every pod runs and is ready at once, and goes when it is told to.
+/// Simulates nodes: every pod runs and is ready immediately, and is removed when it is deleted.
 pub fn nodes(client: Client) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let source = Source::all(client.clone(), kinds::PODS.clone());
@@ -193,7 +193,7 @@ pub fn nodes(client: Client) -> JoinSet<()> {
     tasks
 }
 
-/// A pod may change or go at any time, which is no failure here.
+/// Advances one pod. A pod may change or be deleted concurrently, which is not an error.
 async fn step(client: Client, pod: Value) {
     let key = Key::of(&pod);
     if Meta::of(&pod).is_deleting() {
@@ -208,7 +208,7 @@ async fn step(client: Client, pod: Value) {
     }
 }
 
-/// The certificate that the server made for itself, which vouches for itself.
+/// Returns the server's self-signed certificate.
 fn read_certificate(directory: &TempDir) -> String {
     let certs = std::fs::read_dir(directory.path().join("certs")).unwrap();
     let file = certs.map(|file| file.unwrap().path()).find(|path| path.extension().is_some_and(|it| it == "crt"));

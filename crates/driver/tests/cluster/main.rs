@@ -1,4 +1,4 @@
-//! Controllers against the real API server and store, inside the process and over HTTPS, with nodes that only pretend.
+//! Controllers against the real API server and store, in-process and over HTTPS, with simulated nodes.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -33,7 +33,7 @@ fn number(object: &Value, field: &str) -> i64 {
     object.at(&["status", field]).and_then(Value::as_int).unwrap_or(0)
 }
 
-/// Whether a Deployment says that all is as it should be.
+/// Whether a Deployment's rollout is complete.
 fn is_settled(deployment: &Value, replicas: i64) -> bool {
     let meta = Meta::of(deployment);
     number(deployment, "observedGeneration") == meta.generation()
@@ -43,7 +43,7 @@ fn is_settled(deployment: &Value, replicas: i64) -> bool {
         && number(deployment, "terminatingReplicas") == 0
 }
 
-/// Waits for this generation of the Deployment, or a later one, to be settled.
+/// Waits until the rollout of this or a later generation of the Deployment is complete.
 async fn settled(cluster: &Cluster, generation: i64, replicas: i64) -> Value {
     let key = Key::new("default", "web");
     cluster
@@ -56,7 +56,7 @@ async fn settled(cluster: &Cluster, generation: i64, replicas: i64) -> Value {
         .clone()
 }
 
-/// Waits until a cache shows an object of the namespace `default` as wanted.
+/// Waits until a cache shows an object of the namespace `default` in the wanted state.
 async fn shown(caches: &Caches, name: &str, wanted: impl Fn(Option<&Value>) -> bool) {
     let mut reader = caches.reader("configmaps").unwrap().clone();
     let waiting = async {
@@ -68,7 +68,7 @@ async fn shown(caches: &Caches, name: &str, wanted: impl Fn(Option<&Value>) -> b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn caches_of_one_process_hold_the_same_objects_as_others_have_copies_of() {
+async fn in_process_caches_share_objects_and_remote_caches_have_copies() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let follow = |client| Caches::start(client, &Keeping::default(), ["configmaps"]).unwrap();
@@ -78,7 +78,7 @@ async fn caches_of_one_process_hold_the_same_objects_as_others_have_copies_of() 
     };
     let target = Target::within(&kinds::CONFIG_MAPS, "default");
     let named = Target::named(&kinds::CONFIG_MAPS, "default", "map");
-    // One that follows from before the object is, and one that finds it.
+    // One cache starts before the object is created, and one afterwards.
     let early = follow(&admin);
     admin.create(&target, &map("made"), &WriteOptions::default()).await.unwrap();
     let (late, remote) = (follow(&admin), follow(&cluster.remote()));
@@ -103,7 +103,7 @@ async fn caches_of_one_process_hold_the_same_objects_as_others_have_copies_of() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_is_rolled_out_resized_and_rolled_back() {
+async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
     let cluster = Cluster::start().await;
     let _nodes = nodes(cluster.admin());
     let _manager = cluster.manage(cluster.admin());
@@ -129,7 +129,7 @@ async fn a_deployment_is_rolled_out_resized_and_rolled_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_the_network_it_is_the_same() {
+async fn a_deployment_is_rolled_out_over_https() {
     let cluster = Cluster::start().await;
     let remote = cluster.remote();
     let _nodes = nodes(remote.clone());
@@ -139,7 +139,7 @@ async fn over_the_network_it_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_are_deleted_come_back_and_a_thousand_come_soon() {
+async fn deleted_pods_are_replaced_and_a_thousand_are_created_quickly() {
     let cluster = Cluster::start().await;
     let _nodes = nodes(cluster.admin());
     let _manager = cluster.manage(cluster.admin());
@@ -162,7 +162,7 @@ async fn pods_that_are_deleted_come_back_and_a_thousand_come_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_leader_dies_the_other_goes_on_and_nothing_is_made_twice() {
+async fn a_new_leader_continues_without_creating_duplicates() {
     let cluster = Cluster::start().await;
     let _nodes = nodes(cluster.admin());
     let lead = |identity: &'static str| {

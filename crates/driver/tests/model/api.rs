@@ -1,4 +1,4 @@
-//! The model of the API server behind HTTP: what `World` knows, with watches that may lag and requests that may be refused.
+//! Model API server behind HTTP: `World` with lagging watches and rejected requests.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -18,25 +18,25 @@ use reconcile::testing::{Refused, World};
 use reconcile::{Action, Patch, Preconditions, kinds};
 use tokio::sync::mpsc;
 
-/// The server. Clones are the same one.
+/// The server. Clones share its state.
 #[derive(Clone)]
 pub struct Api(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// How long after a change watches tell it.
+    /// The delay of watch events.
     lag: Duration,
 }
 
 struct State {
     world: World,
     watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
-    /// Every request that writes: `POST pods`.
+    /// Every write request, such as `POST pods`.
     writes: Vec<String>,
     refuse: Option<Refuse>,
-    /// Requests are not answered anymore.
+    /// Whether requests are no longer answered.
     is_gone: bool,
-    /// How long a write takes.
+    /// The duration of a write.
     write_time: Duration,
 }
 
@@ -77,23 +77,23 @@ impl Api {
         Client::new(Arc::new(InProcess::new((), serve)), Settings::default()).unwrap()
     }
 
-    /// Changes the world as someone else would.
+    /// Changes the world as another client would.
     pub fn change<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
         let mut state = self.0.state.lock().unwrap();
         self.tell_after(&mut state, change)
     }
 
-    /// Refuses what this refuses; asked for method, kind with subresource, and name.
+    /// Sets a function that may reject requests by method, kind with subresource, and name.
     pub fn refuse(&self, refuse: impl Fn(&Method, &str, &str) -> Option<Status> + Send + 'static) {
         self.0.state.lock().unwrap().refuse = Some(Box::new(refuse));
     }
 
-    /// Takes so long for each write from now on.
+    /// Sets the duration of writes.
     pub fn slow_writes(&self, write_time: Duration) {
         self.0.state.lock().unwrap().write_time = write_time;
     }
 
-    /// Answers no more requests.
+    /// Stops answering requests.
     pub fn go(&self) {
         self.0.state.lock().unwrap().is_gone = true;
     }
@@ -102,16 +102,16 @@ impl Api {
         self.0.state.lock().unwrap().refuse = None;
     }
 
-    /// How many requests of this kind were made, whatever became of them: `POST pods`.
+    /// Returns the number of write requests such as `POST pods`, regardless of their outcome.
     pub fn writes(&self, which: &str) -> usize {
         self.0.state.lock().unwrap().writes.iter().filter(|write| *write == which).count()
     }
 
-    /// Waits for something to be true of the world.
+    /// Waits until a condition holds.
     pub async fn until(&self, what: &str, condition: impl Fn(&World) -> bool) {
         let reached = async {
             while !condition(&self.0.state.lock().unwrap().world) {
-                // Time is virtual: this lets everything else run first.
+                // Time is virtual: sleeping lets all other tasks run first.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -176,7 +176,7 @@ impl Api {
         Response::new(transport::body(Feed(events)))
     }
 
-    /// Tells watchers of all that a change changes, after the lag.
+    /// Applies a change and sends its watch events after the lag.
     fn tell_after<R>(&self, state: &mut State, change: impl FnOnce(&mut World) -> R) -> R {
         let kinds: Vec<String> = kinds::ALL.iter().map(ToString::to_string).collect();
         let before: Vec<_> = kinds.iter().map(|kind| state.world.of(kind)).collect();
@@ -298,7 +298,7 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
     }
 }
 
-/// The names of all objects of a kind.
+/// Returns the names of all objects of a kind.
 pub fn names(world: &World, kind: &str) -> Vec<String> {
     world.of(kind).iter().map(|entry| Meta::of(&entry.value).name().to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! A small controller run by the driver: it makes as many pods as a config map asks for.
+//! A test controller run by the driver, which creates as many pods as a ConfigMap requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ struct Observed<'a> {
     refusal: Option<&'a Refusal>,
 }
 
-/// How often the config map called `bad` was decided on.
+/// The number of decisions on the ConfigMap `bad`.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 impl Controller for Copies {
@@ -75,7 +75,7 @@ impl Controller for Copies {
         for pod in observed.pods.iter().skip(wanted).filter(|pod| !Meta::of(pod).is_deleting()) {
             plan.push(Action::delete(&kinds::PODS, pod));
         }
-        // Said last, and all the same when what comes before is refused.
+        // The last action, which must run even if earlier ones are rejected.
         let said = meta.annotation("refused");
         let refused = observed.refusal.map(|refusal| refusal.message.as_str());
         if said != refused {
@@ -91,7 +91,7 @@ impl Controller for Copies {
     }
 }
 
-/// Runs the controller until the set is dropped.
+/// Runs the controller until the returned set is dropped.
 fn start(api: &Api) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let client = api.client();
@@ -116,14 +116,14 @@ fn pods(world: &World) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_twice_however_late_the_watches_are() {
+async fn lagging_watches_do_not_cause_duplicates() {
     let api = Api::new(Duration::from_millis(700));
     for number in 0..5 {
         add(&api, &format!("m{number}"), "20");
     }
     let _running = start(&api);
     api.until("a hundred pods", |world| pods(world) >= 100).await;
-    // Unrelated changes make the controller look again while it has not seen its own writes.
+    // Unrelated changes trigger the controller before its caches contain its own writes.
     for _ in 0..10 {
         for number in 0..5 {
             let key = Key::new("a", format!("m{number}"));
@@ -147,7 +147,7 @@ async fn nothing_is_made_twice_however_late_the_watches_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_panics_stops_only_its_own_key() {
+async fn a_panicking_decision_affects_only_its_own_key() {
     let api = Api::new(Duration::ZERO);
     add(&api, "bad", "1");
     let _running = start(&api);
@@ -161,7 +161,7 @@ async fn a_decision_that_panics_stops_only_its_own_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_refuses_once_is_not_asked_for_a_hundred_times_and_is_told() {
+async fn a_rejected_action_is_not_repeated_and_is_reported() {
     let api = Api::new(Duration::ZERO);
     api.refuse(|method, kind, _| {
         (method == Method::POST && kind == "pods").then(|| Status::failure(Reason::Forbidden, "exceeded quota"))
@@ -186,7 +186,7 @@ async fn what_the_server_refuses_once_is_not_asked_for_a_hundred_times_and_is_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_controller_asks_nothing_of_the_server() {
+async fn an_idle_controller_sends_no_requests() {
     let api = Api::new(Duration::ZERO);
     add(&api, "x", "3");
     let _running = start(&api);
@@ -197,9 +197,10 @@ async fn an_idle_controller_asks_nothing_of_the_server() {
     assert_eq!(["POST pods", "PUT configmaps", "DELETE pods"].map(|which| api.writes(which)), before);
 }
 
-/// Two hundred Services whose Endpoints appeared one round of slow writes after another took 11 s at the median.
+/// Regression test: the Endpoints of two hundred Services, created one round of slow writes after another, took 11 s at
+/// the median.
 #[tokio::test(start_paused = true)]
-async fn slow_writes_delay_their_own_keys_and_not_the_others() {
+async fn slow_writes_delay_only_their_own_keys() {
     let api = Api::new(Duration::ZERO);
     api.slow_writes(Duration::from_millis(250));
     let _running = start(&api);

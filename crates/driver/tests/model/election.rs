@@ -1,4 +1,4 @@
-//! Candidates for one lease, in virtual time.
+//! Leader election of several candidates in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ fn spec(api: &Api, field: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_candidates_one_leads_at_a_time() {
+async fn only_one_candidate_leads_at_a_time() {
     let api = Api::new(Duration::ZERO);
     let leading = Arc::new(AtomicUsize::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -51,7 +51,7 @@ async fn of_many_candidates_one_leads_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_dies_is_replaced_after_its_lease_and_not_before() {
+async fn a_dead_leader_is_replaced_after_its_lease_expires() {
     let api = Api::new(Duration::ZERO);
     let mut first = election(&api, "first");
     first.acquire().await;
@@ -69,7 +69,7 @@ async fn a_leader_that_dies_is_replaced_after_its_lease_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_stops_before_another_may_start() {
+async fn a_leader_that_cannot_renew_stops_before_another_starts() {
     let api = Api::new(Duration::ZERO);
     let stopped = Arc::new(AtomicBool::new(false));
     let leader = election(&api, "first");
@@ -100,7 +100,7 @@ async fn a_leader_that_cannot_renew_stops_before_another_may_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_asked_to_stop_gives_the_lease_back() {
+async fn a_stopped_leader_releases_the_lease() {
     let api = Api::new(Duration::ZERO);
     let stop = tokio::time::sleep(Duration::from_secs(30));
     let ended = election(&api, "first").lead(std::future::pending::<()>, stop).await;
@@ -112,7 +112,7 @@ async fn whoever_is_asked_to_stop_gives_the_lease_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_asked_to_stop_does_not_wait_for_an_api_server_that_is_gone() {
+async fn a_stopped_leader_does_not_wait_for_an_unreachable_api_server() {
     let api = Api::new(Duration::ZERO);
     let (elected, was_elected) = oneshot::channel();
     let stop = async {

@@ -1,4 +1,4 @@
-//! Controllers, leaders and events against a model of the API server inside the process, in virtual time.
+//! Controllers, leader election and events against a model of the API server, in virtual time.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

@@ -27,7 +27,7 @@ fn only_update(mut writes: Vec<Write>) -> Value {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "where the recordings are is not part of any decision")]
-fn a_fresh_server_holds_what_upstreams_holds() {
+fn bootstrap_objects_equal_upstreams() {
     let shared = std::env::var("KNARR_SHARED")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
     for (kind, file) in [("FlowSchema", "flowschemas"), ("PriorityLevelConfiguration", "prioritylevelconfigurations")] {
@@ -46,7 +46,7 @@ fn a_fresh_server_holds_what_upstreams_holds() {
 }
 
 #[test]
-fn an_empty_cluster_gets_everything_and_a_full_one_nothing() {
+fn missing_objects_are_created_and_complete_ones_unchanged() {
     let writes = ensure(&[]);
     assert_eq!(writes.len(), objects().len());
     assert!(writes.iter().all(|write| matches!(write, Write::Create(_))));
@@ -68,7 +68,7 @@ fn a_missing_object_is_created_again() {
 }
 
 #[test]
-fn a_mandatory_object_that_was_changed_is_put_right() {
+fn a_changed_mandatory_object_is_restored() {
     let mut current = stored();
     let object = find(&mut current, "FlowSchema", "catch-all");
     object.get_mut("spec").unwrap().as_object_mut().unwrap().insert("matchingPrecedence", 5);
@@ -79,7 +79,7 @@ fn a_mandatory_object_that_was_changed_is_put_right() {
 }
 
 #[test]
-fn the_shares_of_the_exempt_level_are_the_clusters_to_choose() {
+fn the_shares_of_the_exempt_level_may_be_changed() {
     let mut current = stored();
     let object = find(&mut current, "PriorityLevelConfiguration", "exempt");
     object
@@ -90,7 +90,7 @@ fn the_shares_of_the_exempt_level_are_the_clusters_to_choose() {
 }
 
 #[test]
-fn a_suggested_object_that_was_changed_is_left_alone() {
+fn a_changed_suggested_object_is_kept() {
     let change = |annotation: Option<&str>, generation: i64| {
         let mut current = stored();
         let object = find(&mut current, "FlowSchema", "probes");
@@ -113,7 +113,7 @@ fn a_suggested_object_that_was_changed_is_left_alone() {
 }
 
 #[test]
-fn what_an_older_version_suggested_goes_unless_somebody_kept_it() {
+fn unchanged_objects_of_older_versions_are_deleted() {
     let mut current = stored();
     let mut old = current[0].clone();
     MetaMut::of(&mut old).unwrap().set("name", "workload-leader-election");

@@ -1,4 +1,4 @@
-//! Lending and borrowing: every ten seconds the seats are divided anew, by what each level needed.
+//! Lending and borrowing: every ten seconds seats are reallocated by the demand of each level.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::{FlowControl, Level, Ticket};
 use crate::Moment;
 use crate::allocation::{self, Claim, Division};
 
-/// How often seats are divided anew.
+/// Interval of reallocation.
 pub const PERIOD: Duration = Duration::from_secs(10);
 
 impl FlowControl {
-    /// Divides the seats by what was needed since the last time; gives the requests that may run now.
+    /// Reallocates the seats by the demand since the last call. Returns the requests that may now execute.
     pub fn adjust(&mut self, now: Moment) -> Vec<Ticket> {
         self.adjusted_at = now;
         let mut claims = Vec::with_capacity(self.levels.len());
@@ -20,7 +20,7 @@ impl FlowControl {
             claims.push(level.claim());
         }
         let nominal = self.levels.iter().flatten().map(|level| level.limits.nominal).sum();
-        // Claims that contradict each other leave everything as it is.
+        // Contradictory claims leave the allocation unchanged.
         let division = allocation::divide(nominal, &claims).unwrap_or_else(|_| Division {
             seats: self.levels.iter().flatten().map(|level| f64::from(level.current)).collect(),
             fair_fraction: 0.0,
@@ -41,7 +41,7 @@ impl FlowControl {
 }
 
 impl Level {
-    /// A level keeps what it needed at its peak, up to its nominal seats, and would like what it is expected to need.
+    /// Returns the level's claim: at least its peak demand up to its nominal seats, and its smoothed demand as target.
     fn claim(&self) -> Claim {
         let (nominal, lower) = (f64::from(self.limits.nominal), f64::from(self.limits.lower));
         let keeps = self.demand.high_watermark.min(nominal).max(lower);

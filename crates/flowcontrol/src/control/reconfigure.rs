@@ -1,4 +1,4 @@
-//! Taking in the objects that configure flow control, all of them at once.
+//! Reconfiguration: replaces all flow schemas and priority levels in one step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,39 +16,37 @@ use crate::metrics::Series;
 use crate::queues::Queues;
 use crate::rules::FlowSchema;
 
-/// What came of a new configuration.
+/// The result of a reconfiguration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reconfigured {
-    /// The requests that may run now.
+    /// The requests that may now execute.
     pub admitted: Vec<Ticket>,
-    /// Priority levels that make no sense and are passed over.
+    /// Invalid priority levels, which are ignored.
     pub ignored: Vec<Ignored>,
-    /// What the status of each flow schema has to say, in the order of the objects.
+    /// The status condition of each flow schema, in the order of the objects.
     pub conditions: Vec<Condition>,
 }
 
-/// A priority level that is passed over.
+/// An invalid priority level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ignored {
-    /// Its name.
     pub name: Str,
-    /// Why.
     pub error: level::Error,
 }
 
-/// Whether a flow schema leads anywhere.
+/// The Dangling condition of a flow schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The name of the flow schema.
     pub flow_schema: Str,
-    /// The name of the priority level it leads to.
+    /// The priority level that the schema refers to.
     pub priority_level: Str,
-    /// Whether there is no such level.
+    /// Whether that level does not exist.
     pub is_dangling: bool,
 }
 
 impl Condition {
-    /// The condition of a FlowSchema's status. It is written where status, reason or message differ from those there.
+    /// Returns the condition for the FlowSchema's status. The caller writes it only if status, reason or message
+    /// change.
     pub fn to_value(&self, now: Time) -> Value {
         let (status, reason, end) = if self.is_dangling {
             ("True", "NotFound", "but there is no such object")
@@ -65,8 +63,8 @@ impl Condition {
 }
 
 impl FlowControl {
-    /// Replaces the configuration by these FlowSchema and PriorityLevelConfiguration objects. What is mandatory and not
-    /// among them is imagined. A level that is gone but busy stays until it is idle.
+    /// Replaces the configuration by these FlowSchema and PriorityLevelConfiguration objects. Missing mandatory objects
+    /// are substituted. A removed level stays until it is idle.
     pub fn reconfigure(&mut self, schemas: &[Value], levels: &[Value], now: Moment) -> Reconfigured {
         let mut result = Reconfigured::default();
         let mut specs = Vec::new();
@@ -87,7 +85,7 @@ impl FlowControl {
         result
     }
 
-    /// Drops a level that is wanted no more once it is idle, and divides its seats among the others.
+    /// Removes a quiescing level once it is idle, and divides its seats among the others.
     pub(super) fn reap(&mut self, id: u32, now: Moment, admitted: &mut Vec<Ticket>) {
         let slot = &mut self.levels[id as usize];
         if slot.as_ref().is_some_and(|level| level.quiescing && level.queues.is_idle()) {
@@ -155,7 +153,7 @@ impl FlowControl {
         Flow { schema, level, series: series as u32, classification }
     }
 
-    /// Keeps what is counted for the flows there are and for the requests there are, and no more.
+    /// Drops the metrics series that no flow and no request uses.
     fn drop_unused_series(&mut self) {
         let mut used: BTreeSet<u32> = self.flows.iter().map(|flow| flow.series).collect();
         used.extend(
@@ -179,7 +177,7 @@ impl FlowControl {
         });
     }
 
-    /// Gives each level its part of the server by its shares, and then by its demand.
+    /// Computes the limits of each level from its shares, then reallocates by demand.
     fn divide(&mut self, now: Moment) -> Vec<Ticket> {
         let shares: f64 = self.levels.iter().flatten().map(|level| f64::from(level.spec.shares)).sum();
         for level in self.levels.iter_mut().flatten() {

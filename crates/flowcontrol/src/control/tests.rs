@@ -32,7 +32,7 @@ fn ticket(arrival: &Arrival) -> Ticket {
     }
 }
 
-/// A level of so many shares with one queue, and a schema that leads everybody to it.
+/// Returns a level with `shares` and one queue, and a schema that routes all requests to it.
 fn custom(shares: i64, length: i64) -> (Vec<Value>, Vec<Value>) {
     let queuing = value!({"queues": 1, "handSize": 1, "queueLengthLimit": length});
     let limited = value!({
@@ -49,7 +49,7 @@ fn custom(shares: i64, length: i64) -> (Vec<Value>, Vec<Value>) {
 }
 
 #[test]
-fn requests_go_where_upstreams_schemas_send_them() {
+fn requests_are_classified_as_upstream() {
     let control = fresh(600);
     let check = |user: &str, names: &[&str], verb: &str, target: Target<'_>, schema: &str, level: &str| {
         let groups = groups(names);
@@ -86,7 +86,7 @@ fn requests_go_where_upstreams_schemas_send_them() {
 }
 
 #[test]
-fn a_fresh_server_divides_its_seats_as_upstream_does() {
+fn initial_seats_equal_upstreams() {
     let snapshot = fresh(600).snapshot();
     let seats: Vec<_> = snapshot
         .levels
@@ -95,7 +95,7 @@ fn a_fresh_server_divides_its_seats_as_upstream_does() {
             (&*level.priority_level, level.nominal_limit_seats, level.lower_limit_seats, level.upper_limit_seats)
         })
         .collect();
-    // 245 shares in all: 600 * 40 / 245 is 97.96.
+    // There are 245 shares: 600 * 40 / 245 is 97.96.
     assert_eq!(
         seats,
         [
@@ -112,7 +112,7 @@ fn a_fresh_server_divides_its_seats_as_upstream_does() {
 }
 
 #[test]
-fn identifiers_are_told_in_headers() {
+fn uids_are_returned_in_headers() {
     let (schemas, levels) = custom(100, 1);
     let mut control = FlowControl::new(10, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
@@ -124,7 +124,7 @@ fn identifiers_are_told_in_headers() {
 }
 
 #[test]
-fn a_full_queue_sends_away_and_asks_for_longer_and_longer_waits() {
+fn a_full_queue_rejects_with_growing_retry_after() {
     let (schemas, levels) = custom(1000, 2);
     let mut control = FlowControl::new(1, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
@@ -151,7 +151,7 @@ fn a_full_queue_sends_away_and_asks_for_longer_and_longer_waits() {
 }
 
 #[test]
-fn who_waits_too_long_leaves_unless_it_runs_already() {
+fn a_timed_out_request_leaves_unless_it_executes() {
     let (schemas, levels) = custom(1000, 5);
     let mut control = FlowControl::new(1, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
@@ -171,7 +171,7 @@ fn who_waits_too_long_leaves_unless_it_runs_already() {
 }
 
 #[test]
-fn a_busy_level_borrows_what_idle_ones_lend() {
+fn a_busy_level_borrows_seats_of_idle_levels() {
     let mut control = fresh(600);
     let all = groups(&["system:authenticated"]);
     let digest = pods("ann", &all, "get");
@@ -195,7 +195,7 @@ fn a_busy_level_borrows_what_idle_ones_lend() {
 }
 
 #[test]
-fn a_level_that_is_gone_stays_until_it_is_idle() {
+fn a_removed_level_stays_until_it_is_idle() {
     let (schemas, levels) = custom(1000, 5);
     let mut control = FlowControl::new(1, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
@@ -217,7 +217,7 @@ fn a_level_that_is_gone_stays_until_it_is_idle() {
 }
 
 #[test]
-fn what_is_mandatory_is_imagined_where_it_is_missing() {
+fn missing_mandatory_objects_are_substituted() {
     let mut control = FlowControl::new(10, Moment::default());
     let masters = groups(&["system:masters"]);
     assert_eq!(&*control.classify(&pods("root", &masters, "get")).priority_level, "exempt");
@@ -228,7 +228,7 @@ fn what_is_mandatory_is_imagined_where_it_is_missing() {
 }
 
 #[test]
-fn who_matches_nothing_belongs_to_the_rest_whatever_stands_after_it() {
+fn an_unmatched_request_belongs_to_catch_all() {
     let (mut schemas, levels) = custom(10, 1);
     let spec = schemas[0].get_mut("spec").and_then(Value::as_object_mut).unwrap();
     spec.insert("matchingPrecedence", 10_000);
@@ -240,7 +240,7 @@ fn who_matches_nothing_belongs_to_the_rest_whatever_stands_after_it() {
 }
 
 #[test]
-fn a_condition_says_whether_a_schema_leads_anywhere() {
+fn the_dangling_condition_reports_a_missing_level() {
     let condition = |is_dangling| {
         let condition = Condition { flow_schema: "f".into(), priority_level: "l".into(), is_dangling };
         condition.to_value(machinery::time::Time::from_unix(0, 0)).to_string()
@@ -253,7 +253,7 @@ fn a_condition_says_whether_a_schema_leads_anywhere() {
 }
 
 #[test]
-fn what_is_counted_carries_upstreams_names() {
+fn metrics_have_upstreams_names() {
     let mut control = fresh(600);
     let masters = groups(&["system:masters"]);
     let running = ticket(&control.arrive(&pods("root", &masters, "get"), &Estimate::One, Moment::default()));
@@ -281,7 +281,7 @@ fn what_is_counted_carries_upstreams_names() {
 
 proptest! {
     #[test]
-    fn the_exempt_never_wait(others in 0_usize..400, exempt in 1_usize..200) {
+    fn exempt_requests_never_wait(others in 0_usize..400, exempt in 1_usize..200) {
         let mut control = fresh(20);
         let (all, masters) = (groups(&["system:authenticated"]), groups(&["system:masters"]));
         for _ in 0..others {
@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_steps_give_the_same_answers(users in prop::collection::vec(0_u8..5, 1..200)) {
+    fn equal_steps_give_equal_results(users in prop::collection::vec(0_u8..5, 1..200)) {
         let run = || {
             let mut control = fresh(20);
             let all = groups(&["system:authenticated"]);

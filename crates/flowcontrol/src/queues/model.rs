@@ -1,4 +1,4 @@
-//! Fair queuing as its definition reads: all queues there are, looked at one by one.
+//! Reference model of fair queuing: a direct implementation that scans all queues.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Model {
     at: Moment,
     robin: usize,
     enqueues: usize,
-    /// Where each running or lingering request came from, when it started, and what it takes.
+    /// Running and lingering requests: queue, start time and work.
     running: BTreeMap<u64, (usize, Moment, Work)>,
     lingering: BTreeMap<u64, (usize, Moment, Work)>,
 }
@@ -37,7 +37,7 @@ impl Model {
         self.running.keys().copied().collect()
     }
 
-    /// Whether the request was taken.
+    /// Handles an arrival. Returns whether the request was accepted.
     pub fn arrive(&mut self, serial: u64, work: Work, hash: u64, now: Moment) -> bool {
         self.sync(now);
         let hand = self.queuing.dealer.deal(hash);

@@ -1,67 +1,66 @@
-//! One queue: who waits in it, and where it stands in virtual time.
+//! One queue: its waiting requests and its virtual time.
 
 use std::collections::VecDeque;
 
 use super::{SeatTime, total_work};
 use crate::Work;
 
-/// A queue that has something to do.
+/// A queue with requests.
 #[derive(Debug, Default)]
 pub struct Queue {
-    /// Where in virtual time its next request begins.
+    /// The virtual start time of its next request.
     pub next_dispatch: SeatTime,
-    /// Who waits, oldest first.
+    /// The waiting requests, oldest first.
     pub waiting: VecDeque<Waiting>,
-    /// The work of who waits.
+    /// The total work of the waiting requests.
     pub waiting_work: SeatTime,
-    /// How many of its requests run.
+    /// The number of running requests.
     pub executing: u32,
-    /// The seats that its requests take.
+    /// The seats of running and lingering requests.
     pub seats_in_use: u32,
 }
 
-/// A request in a queue.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// Which one.
     pub slot: u32,
-    /// What it is guessed to be.
+    /// The estimated work.
     pub work: SeatTime,
-    /// When it arrived, in virtual time.
+    /// The virtual arrival time.
     pub arrival: SeatTime,
 }
 
 impl Queue {
-    /// Whether it takes part in virtual time.
+    /// Whether the queue takes part in virtual time.
     pub fn is_active(&self) -> bool {
         self.executing > 0 || !self.waiting.is_empty()
     }
 
-    /// Whether nothing is left of it.
+    /// Whether the queue has no waiting, running or lingering request.
     pub fn is_empty(&self) -> bool {
         !self.is_active() && self.seats_in_use == 0
     }
 
-    /// Where in virtual time its next request would end.
+    /// Returns the virtual finish time of its next request.
     pub fn end(&self) -> Option<SeatTime> {
         self.waiting.front().map(|head| self.next_dispatch + head.work)
     }
 
-    /// A queue that had nothing to do begins where the others are.
+    /// Sets an inactive queue to the current virtual time.
     pub fn begin(&mut self, progress: SeatTime) {
         if !self.is_active() {
             self.next_dispatch = progress;
         }
     }
 
-    /// A request begins no earlier than it arrived, so that a queue that cannot use its share does not save it up.
+    /// Advances next_dispatch to the arrival of the next request, so that an idle queue does not accumulate credit.
     pub fn catch_up(&mut self) {
         if let Some(head) = self.waiting.front() {
             self.catch_up_with(head.arrival);
         }
     }
 
-    /// The same for a request that does not wait.
+    /// Like [`Queue::catch_up`], for a request that does not wait.
     pub fn catch_up_with(&mut self, arrival: SeatTime) {
         self.next_dispatch = self.next_dispatch.max(arrival);
     }
@@ -77,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// A request of this queue takes its seats, and the queue is charged what it is guessed to be.
+    /// Starts a request: its seats are taken, and the queue is charged the estimated work.
     pub fn start(&mut self, work: Work) {
         self.executing += 1;
         self.seats_in_use += work.width();

@@ -1,50 +1,41 @@
-//! The requests of a level, by small numbers that are used again.
+//! Slab of the requests of a level, with reused slots.
 
 use crate::{Moment, Work};
 
-/// Requests in slots; a slot is used again when its request is over, and the serial tells one request from the next.
+/// Requests in slots. A slot is reused after its request ends, and the serial distinguishes the requests.
 #[derive(Debug, Default)]
 pub struct Slots {
     records: Vec<Option<Record>>,
     free: Vec<u32>,
 }
 
-/// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// What tells it from others.
     pub tag: Tag,
-    /// The seats it takes.
     pub work: Work,
-    /// The queue it waits or waited in.
+    /// The queue of a request that waits or waited.
     pub queue: Option<u32>,
-    /// When it arrived.
     pub arrived: Moment,
-    /// When it was let in.
+    /// The time of admission.
     pub started: Moment,
-    /// How far it is.
     pub phase: Phase,
 }
 
-/// What tells a request from others.
+/// The identity of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// A number that no other request has.
+    /// A unique number.
     pub serial: u64,
-    /// Where it is counted.
+    /// The index of its metrics series.
     pub series: u32,
-    /// Whether it changes something.
     pub is_mutating: bool,
 }
 
-/// How far a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// In its queue.
     Waiting,
-    /// In its seats.
     Running,
-    /// Answered, its consequences in its seats.
+    /// Finished, but still holding its seats for the additional latency.
     Lingering,
 }
 

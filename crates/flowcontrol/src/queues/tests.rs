@@ -19,12 +19,12 @@ fn tag(serial: u64) -> Tag {
     Tag { serial, series: 0, is_mutating: false }
 }
 
-/// A level whose requests are numbered as they arrive.
+/// A level whose requests are numbered in order of arrival.
 struct Bench {
     queues: Queues,
     serial: u64,
     now: Moment,
-    /// Who else was let in by an arrival.
+    /// Other requests admitted by an arrival.
     others: Vec<u32>,
 }
 
@@ -42,7 +42,7 @@ impl Bench {
 }
 
 #[test]
-fn without_queues_the_limit_alone_decides() {
+fn without_queues_only_the_limit_decides() {
     let mut bench = Bench::new(Discipline::Reject, 2);
     let (first, serial) = bench.arrive(1, 0);
     assert_eq!(first, Start::Executes(0));
@@ -54,7 +54,7 @@ fn without_queues_the_limit_alone_decides() {
 }
 
 #[test]
-fn a_request_wider_than_all_seats_goes_alone() {
+fn a_request_wider_than_the_limit_runs_alone() {
     let mut bench = Bench::new(queuing(1, 1, 10), 2);
     let (_, small) = bench.arrive(1, 0);
     let (wide, wide_serial) = bench.arrive(5, 0);
@@ -78,7 +78,7 @@ fn seats_are_kept_while_a_request_lingers() {
 }
 
 #[test]
-fn consequences_that_need_more_seats_than_there_are_take_longer() {
+fn excess_final_seats_extend_the_additional_latency() {
     let mut queues = Queues::new(queuing(1, 1, 10), 2, millis(0));
     let work = Work { initial_seats: 1, final_seats: 10, additional_latency: Duration::from_millis(4) };
     queues.arrive(tag(1), work, 0, millis(0));
@@ -88,7 +88,7 @@ fn consequences_that_need_more_seats_than_there_are_take_longer() {
 }
 
 #[test]
-fn who_finished_or_left_is_not_there_twice() {
+fn finishing_or_leaving_twice_has_no_effect() {
     let mut bench = Bench::new(queuing(1, 1, 10), 1);
     let (_, running) = bench.arrive(1, 0);
     let (_, waiting) = bench.arrive(1, 0);
@@ -101,8 +101,8 @@ fn who_finished_or_left_is_not_there_twice() {
     assert!(bench.queues.is_idle());
 }
 
-/// Serves two flows for a while, of which each keeps so many requests of so many seats waiting; gives what each got, in seats
-/// times milliseconds.
+/// Serves two flows for 4,000 steps. Each flow keeps a number of requests of a width pending. Returns the service of
+/// each in seat-milliseconds.
 fn share(flows: [(usize, u32); 2], seats: u32, service: u64) -> [u64; 2] {
     let mut bench = Bench::new(queuing(64, 4, 50), seats);
     let (mut running, mut pending, mut got) = (Vec::new(), [0_usize; 2], [0_u64; 2]);
@@ -135,10 +135,10 @@ fn share(flows: [(usize, u32); 2], seats: u32, service: u64) -> [u64; 2] {
 }
 
 #[test]
-fn a_mouse_is_not_starved_by_an_elephant() {
+fn a_small_flow_is_not_starved_by_a_large_flow() {
     let [mouse, elephant] = share([(2, 1), (180, 1)], 4, 10);
-    // The elephant fills the four queues it was dealt; the mouse has at least one of its own, and so a fifth of the seats.
-    // In one line for all it would get two parts of 182.
+    // The large flow fills its four queues. The small flow has at least one queue for itself, and so a fifth of the
+    // seats. With a single queue it would get 2 of 182 parts.
     assert!(mouse * 4 >= elephant, "{mouse} {elephant}");
     let [narrow, wide] = share([(40, 1), (40, 3)], 6, 10);
     assert!(narrow * 10 >= wide * 7 && wide * 10 >= narrow * 7, "{narrow} {wide}");
@@ -164,7 +164,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..300)
 }
 
-/// What the requests and queues really are, counted one by one.
+/// Counts requests and seats from the records.
 fn recount(queues: &Queues) -> Counts {
     let mut counts = Counts { unaccommodated: queues.counts.unaccommodated, ..Counts::default() };
     for record in queues.records() {
@@ -185,7 +185,7 @@ fn recount(queues: &Queues) -> Counts {
 
 proptest! {
     #[test]
-    fn seats_never_exceed_the_limit_and_queues_stay_bounded(steps in steps(), rejecting: bool) {
+    fn seats_stay_within_the_limit_and_queues_are_bounded(steps in steps(), rejecting: bool) {
         let discipline = if rejecting { Discipline::Reject } else { queuing(8, 2, 3) };
         let mut queues = Queues::new(discipline, 4, millis(0));
         let (mut now, mut serial, mut limit) = (millis(0), 0, 4);
@@ -240,7 +240,7 @@ proptest! {
             prop_assert_eq!(counts, recount(&queues));
             prop_assert_eq!(counts.waiting as usize, waiting.len());
             prop_assert_eq!(counts.executing as usize, running.len());
-            // Seats are over the limit only by a request that is wider than it, or because the limit shrank.
+            // Seats exceed the limit only for a single wider request, or after the limit was reduced.
             if !started.is_empty() {
                 let alone = counts.executing == 1;
                 prop_assert!(counts.seats_in_use <= limit || alone, "{:?} {}", counts, limit);
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn every_choice_is_the_one_that_the_definition_gives(steps in steps(), limit in 1_u32..8) {
+    fn every_choice_equals_the_reference_model(steps in steps(), limit in 1_u32..8) {
         let discipline = queuing(8, 2, 3);
         let Discipline::Queue(config) = discipline else { panic!("it queues") };
         let (mut queues, mut model) = (Queues::new(discipline, limit, millis(0)), Model::new(config, limit));
@@ -306,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_waits_gets_its_turn(
+    fn every_waiting_request_is_eventually_served(
         arrivals in prop::collection::vec((1_u32..6, any::<u64>()), 1..120),
         service in 1_u64..50,
     ) {

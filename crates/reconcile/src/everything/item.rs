@@ -1,51 +1,43 @@
-//! What is kept of an object of any kind: who it is, whom it belongs to, and what holds it.
+//! Items: the identity, owners and finalizers of an object of any kind.
 
 use std::sync::Arc;
 
 use machinery::meta::Meta;
 use machinery::{Object, Resource, Str, Value};
 
-/// The finalizer of an object whose dependents go first.
+/// The finalizer of foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an object whose dependents stay.
+/// The finalizer of orphan deletion.
 pub const ORPHAN: &str = "orphan";
 
-/// An object, as far as it matters who belongs to whom.
+/// The metadata of an object that ownership decisions need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The kind it is of.
     pub resource: Arc<Resource>,
-    /// Which one of its name.
     pub uid: Str,
-    /// The version of it.
     pub resource_version: Str,
-    /// Whom it belongs to.
     pub owners: Box<[Owner]>,
-    /// What must be done before it goes.
     pub finalizers: Box<[Str]>,
-    /// Whether it is being deleted.
     pub deleting: bool,
 }
 
-/// A reference to an owner.
+/// An owner reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// `apps/v1`.
+    /// Such as `apps/v1`.
     pub api_version: Str,
-    /// `ReplicaSet`.
+    /// Such as `ReplicaSet`.
     pub kind: Str,
-    /// Which one.
     pub name: Str,
-    /// Which one of that name.
     pub uid: Str,
-    /// Whether it is the controller; absent if the reference does not say.
+    /// The `controller` field.
     pub controller: Option<bool>,
-    /// Whether the owner waits for this object when it goes in the foreground; absent if the reference does not say.
+    /// The `blockOwnerDeletion` field.
     pub block: Option<bool>,
 }
 
 impl Item {
-    /// What is to be kept of an object.
+    /// Returns the item of an object.
     pub fn of(resource: &Arc<Resource>, object: &Value) -> Self {
         let meta = Meta::of(object);
         Self {
@@ -64,24 +56,24 @@ impl Item {
         }
     }
 
-    /// Whether something must be done before it goes.
+    /// Whether the object has the finalizer.
     pub fn is_held_by(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|have| have == finalizer)
     }
 
-    /// Whether it goes as soon as its dependents have gone.
+    /// Whether the object is in foreground deletion.
     pub fn waits_for_dependents(&self) -> bool {
         self.deleting && self.is_held_by(FOREGROUND)
     }
 
-    /// How it names an owner, if it does.
+    /// Returns the reference to the owner with this UID.
     pub fn owner(&self, uid: &str) -> Option<&Owner> {
         self.owners.iter().find(|owner| owner.uid == uid)
     }
 }
 
 impl Owner {
-    /// The reference as it stands in an object.
+    /// Returns the reference as JSON.
     pub fn to_value(&self) -> Value {
         let mut reference = Object::new();
         reference.insert("apiVersion", self.api_version.clone());

@@ -1,4 +1,4 @@
-//! Lets a sweeper act in a model of the server, for tests.
+//! Execution of a sweeper in the model of the API server, for tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::{Answer, Answers, Discovery, Everything, Item, Items, Kind, Question,
 use crate::testing::World;
 use crate::{Plan, kinds};
 
-/// Rounds before a sweeper counts as one that never settles.
+/// Maximum rounds before a sweeper counts as not converging.
 const ROUNDS_MAX: usize = 200;
-/// Questions and answers before it counts as one that never decides.
+/// Maximum rounds of questions before a sweeper counts as not deciding.
 const QUESTIONS_MAX: usize = 10;
 
-/// Decides about one key in a world, with all questions answered by it.
+/// Decides about one key. The model answers all questions.
 ///
 /// # Panics
-/// If it goes on asking, or decides differently on the same.
+/// If the sweeper does not stop asking, or decides differently on the same input.
 pub fn step<S: Sweeper>(world: &World, key: &Key) -> Plan {
     let everything = observe(world);
     let mut answers = Answers::new();
@@ -38,14 +38,14 @@ pub fn step<S: Sweeper>(world: &World, key: &Key) -> Plan {
     panic!("{}: {key} is asked about for ever", S::NAME)
 }
 
-/// Lets a sweeper and its environment act until neither has anything to do. `skip` leaves out the action of that number, once, as if the
+/// Runs a sweeper and its environment until neither acts. `skip` omits the action with that number once, as if the
 /// process had died before it.
 ///
 /// # Panics
-/// If it does not settle.
+/// If the sweeper does not converge.
 pub fn settle<S: Sweeper>(world: &mut World, environment: impl Fn(&mut World) -> bool, skip: Option<usize>) {
     let mut done = 0;
-    // What is gone may still be named by others.
+    // Deleted objects may still be referred to by others.
     let mut gone: BTreeSet<Key> = BTreeSet::new();
     for _ in 0..ROUNDS_MAX {
         let mut busy = false;

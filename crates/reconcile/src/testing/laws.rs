@@ -1,4 +1,4 @@
-//! The laws: a controller settles, survives interruption, decides the same on the same, and touches only what it declares.
+//! Controller properties: convergence, robustness against interruption, determinism, and writes only as declared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,37 +8,37 @@ use machinery::{Key, Value};
 use super::world::World;
 use crate::{Action, Controller, Plan, decide};
 
-/// Rounds of plans before a controller counts as one that never settles.
+/// Maximum rounds of plans before a controller counts as not converging.
 const ROUNDS_MAX: usize = 300;
-/// Wakings in a row without anything to do: whoever wakes now and then for ever has settled all the same.
+/// Maximum consecutive wake-ups without an action. A controller that wakes periodically still counts as converged.
 const WAKES_MAX: usize = 8;
-/// Rounds in which interruptions are tried, and actions of a plan that are left out one by one.
+/// Number of interrupted rounds, and of omitted actions per plan.
 const INTERRUPTED_ROUNDS: usize = 6;
 const LEFT_OUT_MAX: usize = 12;
 
-/// What of a plan is carried out, before the controller forgets everything and starts again.
+/// The part of a plan that is executed before the controller loses its memory and restarts.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
-    /// The first so many actions.
+    /// The first actions up to this number.
     Prefix(usize),
-    /// All but this one.
+    /// All actions except this one.
     AllBut(usize),
 }
 
-/// Lets a controller and its environment act until neither has anything to do.
+/// Runs a controller and its environment until neither acts.
 ///
-/// `environment` does what the rest of the cluster would, and tells whether it did anything; time passes only to wake up.
+/// `environment` simulates the rest of the cluster and returns whether it acted. Time advances only to wake-ups.
 ///
 /// # Panics
-/// If it does not settle, or breaks a law that every plan obeys.
+/// If the controller does not converge, or a plan violates a property.
 pub fn settle<C: Controller>(world: &mut World, environment: impl Fn(&mut World) -> bool) {
     run::<C>(world, &environment, None);
 }
 
-/// Checks all laws in a world: whatever is cut short, the same state comes about in the end.
+/// Checks all properties: after any interruption the cluster converges to the same state.
 ///
 /// # Panics
-/// If a law is broken; the message says which and how.
+/// If a property is violated. The message has the details.
 pub fn obeys_laws<C: Controller>(world: &World, environment: impl Fn(&mut World) -> bool) {
     let mut whole = world.clone();
     let lengths = run::<C>(&mut whole, &environment, None);
@@ -62,7 +62,7 @@ pub fn obeys_laws<C: Controller>(world: &World, environment: impl Fn(&mut World)
     }
 }
 
-/// Settles, and gives the number of actions in each round.
+/// Runs to convergence and returns the number of actions in each round.
 fn run<C: Controller>(
     world: &mut World,
     environment: &impl Fn(&mut World) -> bool,
@@ -87,7 +87,7 @@ fn run<C: Controller>(
                     Some(Cut::AllBut(one)) => length + at != one,
                 };
                 if taken {
-                    // A refusal is a reason to look again, which the next round does.
+                    // After a rejection the next round observes again.
                     whole &= world.execute(action).is_ok();
                 }
             }
@@ -98,7 +98,7 @@ fn run<C: Controller>(
                 _ => {}
             }
             length += plan.actions.len();
-            // Telling people changes nothing.
+            // Events change no state.
             changes += plan.actions.iter().filter(|action| !matches!(action, Action::Event { .. })).count();
         }
         lengths.push(length);
@@ -118,8 +118,8 @@ fn run<C: Controller>(
     panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", C::NAME, world.log.join("\n"));
 }
 
-/// What the controller is asked about: whatever any object concerns. For the rest of its own kind there must be nothing to do,
-/// since nobody would ask.
+/// Returns the keys that any object concerns. For other keys of the controller's first kind there must be nothing to
+/// do, because nothing would trigger them.
 fn keys<C: Controller>(world: &World) -> BTreeSet<Key> {
     let cache = world.cache::<C>();
     let mut keys = Vec::new();
@@ -160,7 +160,8 @@ mod tests {
     use crate::testing::kubelet;
     use crate::{Cache, kinds};
 
-    /// Keeps `count` pods for each config map; a careless one forgets that some are there already, a deaf one is never asked.
+    /// A test controller that keeps `count` pods for each ConfigMap. A careless one ignores existing pods; a deaf one
+    /// is never triggered.
     struct Copies<const CARELESS: bool, const DEAF: bool>;
 
     struct Observed<'a> {
@@ -203,19 +204,19 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_looks_at_what_is_there_survives_interruption() {
+    fn a_level_triggered_controller_survives_interruption() {
         obeys_laws::<Copies<false, false>>(&world(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "no object concerns a/x")]
-    fn a_controller_that_nobody_asks_is_found_out() {
+    fn a_controller_that_is_never_triggered_is_detected() {
         obeys_laws::<Copies<false, true>>(&world(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "settles differently")]
-    fn a_controller_that_forgets_what_it_did_is_found_out() {
+    fn a_controller_that_ignores_its_own_writes_is_detected() {
         obeys_laws::<Copies<true, false>>(&world(), kubelet);
     }
 }

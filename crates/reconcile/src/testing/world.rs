@@ -1,4 +1,4 @@
-//! A model of the API server: objects in memory, versions that grow, conflicts, deletion; nothing is validated or defaulted.
+//! Model of the API server: objects in memory, versions, conflicts and deletion, without validation and defaulting.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,15 +12,14 @@ use machinery::{Key, Resource, Value, value};
 use crate::cache::{Answer, Answers, Cache, Objects, Shown, index_by};
 use crate::{Action, Ask, Configs, Controller, Errand, Patch, Preconditions, Propagation, kinds};
 
-/// How often a controller may ask on after it got answers.
+/// Maximum rounds of requests of a controller.
 const ASK_ROUNDS_MAX: usize = 4;
 
 /// A cluster without processes.
 #[derive(Clone)]
 pub struct World {
-    /// The time.
     pub now: Time,
-    /// One line for each thing that happened.
+    /// One line for each executed action.
     pub log: Vec<String>,
     objects: BTreeMap<String, Objects>,
     revision: u64,
@@ -30,21 +29,17 @@ pub struct World {
     held: BTreeMap<String, (Objects, u64)>,
 }
 
-/// Why an action was not taken, as the API server would refuse it.
+/// A rejection of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no such object.
     NotFound,
-    /// There is one already.
     AlreadyExists,
-    /// It is not as the action expects.
+    /// A precondition failed.
     Conflict,
-    /// It makes no sense.
     Invalid(String),
 }
 
 impl World {
-    /// An empty world at a time.
     pub fn new(now: Time) -> Self {
         Self {
             now,
@@ -58,22 +53,21 @@ impl World {
         }
     }
 
-    /// The objects of a kind: `pods`, `deployments.apps`.
+    /// Returns the objects of a kind: `pods`, `deployments.apps`.
     pub fn of(&self, kind: &str) -> Objects {
         self.objects.get(kind).cloned().unwrap_or_else(|| Objects::new(index_by()))
     }
 
-    /// One object.
     pub fn get(&self, resource: &Resource, key: &Key) -> Option<&Value> {
         self.objects.get(&resource.to_string())?.get(key)
     }
 
-    /// What the controller `C` sees.
+    /// Returns the cache view of the controller `C`.
     pub fn cache<C: Controller>(&self) -> Cache<'_> {
         Cache::new(C::READS, |kind| self.shown(kind)).configured(self.configs.clone()).answered(self.answers.clone())
     }
 
-    /// What the controller `C` sees when it decides on a key, reminded of what it wanted to be: the server has answered what it asked.
+    /// Returns the cache view of the controller `C` for a key, with its memory and the responses to its requests.
     pub fn cache_for<C: Controller>(&self, key: &Key, memory: Option<&Value>) -> Cache<'_> {
         let mut answers = self.answers.clone();
         for _ in 0..ASK_ROUNDS_MAX {
@@ -92,12 +86,12 @@ impl World {
         self.cache::<C>().reminded(memory.cloned()).answered(answers)
     }
 
-    /// Controllers see a kind as it is now, whatever happens to it, until it is shown again: its watch is late.
+    /// Freezes a kind for controllers until [`World::show`], as a lagging watch does.
     pub fn hold(&mut self, kind: &str) {
         self.held.insert(kind.to_owned(), (self.of(kind), self.revision));
     }
 
-    /// Controllers see a kind as it is.
+    /// Ends the freeze of a kind.
     pub fn show(&mut self, kind: &str) {
         self.held.remove(kind);
     }
@@ -107,7 +101,7 @@ impl World {
         Shown { objects, revision }
     }
 
-    /// The answer to a question for all objects of a kind that the model knows.
+    /// Answers a list request for a kind of the model.
     fn list(&self, ask: &Ask) -> Option<Answer> {
         let plain = ask.key.name.is_empty() && ask.body.is_none() && ask.labels.as_ref().is_some_and(String::is_empty);
         let kind = ask.resource.to_string();
@@ -118,40 +112,40 @@ impl World {
         Some(Ok(value!({"items": items})))
     }
 
-    /// Answers a question from now on, whoever asks it.
+    /// Sets the response to a request.
     pub fn answer(&mut self, ask: &Ask, answer: Answer) {
         self.answers.insert(ask, answer);
     }
 
-    /// Tells a controller something at start.
+    /// Sets a controller's configuration.
     pub fn configure<T: std::any::Any + Send + Sync>(&mut self, config: T) {
         self.configs = std::mem::take(&mut self.configs).with(config);
     }
 
-    /// Creates an object as anybody would, and tells its key.
+    /// Creates an object and returns its key.
     ///
     /// # Panics
-    /// If there is one of that name.
+    /// If an object with that name exists.
     pub fn add(&mut self, resource: &Resource, object: Value) -> Key {
         self.create(resource, object).unwrap_or_else(|refused| panic!("{resource}: {refused:?}"))
     }
 
-    /// The version of the newest change.
+    /// Returns the revision of the newest change.
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Changes an object as anybody would; the generation grows if anything but metadata and status changes.
+    /// Changes an object. The generation increases if anything except metadata and status changes.
     ///
     /// # Panics
-    /// If there is no such object.
+    /// If the object does not exist.
     pub fn change(&mut self, resource: &Resource, key: &Key, change: impl FnOnce(&mut Value)) {
         let mut object = self.get(resource, key).cloned().unwrap_or_else(|| panic!("no {resource} {key}"));
         change(&mut object);
         self.store(resource, object);
     }
 
-    /// Deletes an object as the server does: at once, or when its finalizers and its kubelet are done.
+    /// Deletes an object as the API server: immediately, or after its finalizers are removed and its kubelet confirms.
     pub fn delete(&mut self, resource: &Resource, key: &Key, propagation: Option<Propagation>, grace: Option<u32>) {
         let Some(mut object) = self.get(resource, key).cloned() else { return };
         let on_node = object.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
@@ -177,7 +171,7 @@ impl World {
         self.remove(resource, key);
     }
 
-    /// Takes an object out as if it had never had a finalizer.
+    /// Removes an object, ignoring its finalizers.
     pub fn remove(&mut self, resource: &Resource, key: &Key) {
         self.revision += 1;
         if let Some(objects) = self.objects.get_mut(&resource.to_string()) {
@@ -185,7 +179,7 @@ impl World {
         }
     }
 
-    /// Carries out an action as the API server would.
+    /// Executes an action as the API server.
     pub fn execute(&mut self, action: &Action) -> Result<(), Refused> {
         self.log.push(action.to_string());
         match action {
@@ -202,7 +196,7 @@ impl World {
                 let key = Key::of(object);
                 let mut new = self.checked(resource, &key, &Preconditions::unchanged(object))?.clone();
                 carry(&mut new, object, "status");
-                // As most kinds have it: a write of the status may also say something about it in annotations.
+                // As for most kinds, a status write may also change annotations.
                 let said = Meta::of(object).value("annotations").cloned();
                 if let (Some(mut meta), Some(said)) = (MetaMut::of(&mut new), said) {
                     meta.set("annotations", said);
@@ -239,7 +233,7 @@ impl World {
             Action::After { errand, into, then } => {
                 self.log.pop();
                 self.log.push(errand.to_string());
-                // A model of an authority: what it signs tells what it was asked for.
+                // The model's certificate is the text of the order.
                 let made = match errand {
                     Errand::Sign(order) => {
                         format!("{} for {}, {}", order.signer, order.life, order.usages.join(", ")).into()
@@ -252,7 +246,7 @@ impl World {
         }
     }
 
-    /// All objects without what differs from run to run: identifiers, versions, times, and the made-up part of names.
+    /// Formats all objects without UIDs, versions, times and generated name suffixes, which differ between runs.
     pub fn picture(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (kind, objects) in &self.objects {
@@ -273,12 +267,12 @@ impl World {
         lines
     }
 
-    /// Creates an object as the server does, and tells its key.
+    /// Creates an object as the API server and returns its key.
     pub fn create(&mut self, resource: &Resource, mut object: Value) -> Result<Key, Refused> {
-        // Versions of the world are the seed of everything that the server makes up.
+        // The creation count is the seed of all generated values.
         self.created += 1;
         let uid = format!("uid-{}", self.created);
-        // Neighbours in number are far apart in name, as random names are.
+        // Consecutive numbers give distant names, like random ones.
         let suffix = name_suffix(self.created.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20);
         prepare_create(&mut object, &uid, self.now, &suffix);
         let key = Key::of(&object);
@@ -343,7 +337,7 @@ impl World {
         Ok(object)
     }
 
-    /// Stores a changed object, or takes it out if it was only waiting for its finalizers.
+    /// Stores a changed object, or removes it if its last finalizer was removed.
     fn store(&mut self, resource: &Resource, mut object: Value) {
         let key = Key::of(&object);
         let old = self.get(resource, &key).cloned().unwrap_or_default();
@@ -376,7 +370,7 @@ impl fmt::Debug for World {
     }
 }
 
-/// What nodes do, all at once: pods are placed, run and become ready; pods to be deleted go. Tells whether anything was to do.
+/// Simulates all kubelets in one step: binds and runs pods, and removes deleted pods. Returns whether it acted.
 pub fn kubelet(world: &mut World) -> bool {
     let mut busy = false;
     for entry in world.of("pods").iter() {
@@ -415,7 +409,7 @@ fn apply(resource: &Resource, old: Value, patch: &Patch) -> Result<Value, Refuse
     }
 }
 
-/// Takes a field over from another object.
+/// Copies a field from another object.
 fn carry(into: &mut Value, from: &Value, field: &str) {
     let Some(object) = into.as_object_mut() else { return };
     match from.get(field) {
@@ -431,19 +425,20 @@ fn set(object: &mut Value, section: &str, field: &str, value: Value) {
     }
 }
 
-/// Whether something must be done before an object that is deleted goes. Namespaces also say so in their specification.
+/// Whether a deleted object has finalizers. Namespaces also have them in their spec.
 fn is_held(object: &Value) -> bool {
     let in_spec = object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     in_spec || Meta::of(object).finalizers().next().is_some()
 }
 
-/// An object without what is not part of the desired state.
+/// Returns the fields of the desired state.
 fn wanted(object: &Value) -> Vec<(&str, &Value)> {
     let fields = object.as_object().into_iter().flat_map(machinery::Object::iter);
     fields.filter(|(key, _)| !matches!(*key, "metadata" | "status")).collect()
 }
 
-/// Generations count steps, of which there may be more or fewer on the way to the same end: what counts is whether the last was seen.
+/// Replaces generations by whether the last one was observed, because interrupted runs may take a different number of
+/// steps.
 fn blur_generation(object: &mut Value) {
     let generation = Meta::of(object).generation();
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
@@ -456,7 +451,7 @@ fn blur_generation(object: &mut Value) {
     }
 }
 
-/// Removes what differs from run to run.
+/// Removes values that differ between runs.
 fn blur(value: &mut Value) {
     match value {
         Value::Object(object) => {

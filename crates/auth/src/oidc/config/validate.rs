@@ -1,4 +1,4 @@
-//! What of a configuration makes no sense; expressions are compiled on the way.
+//! Validation of the authentication configuration, which also compiles its expressions.
 
 use cel::Host;
 use machinery::field::{self, BadValue, Errors};
@@ -9,11 +9,11 @@ use super::{Config, Raw, RawClaimRule, RawMapping};
 use crate::expression::{Expression, Gives};
 use crate::{extra_key, keys};
 
-/// How many issuers there may be.
+/// Maximum number of issuers.
 const ISSUERS_MAX: usize = 64;
 
 impl RawMapping {
-    /// The mapping, if it names a claim or has an expression.
+    /// Returns the mapping if it has a claim or an expression.
     fn compile(&self, path: &Path<'_>, errors: &mut Errors) -> Option<Mapping> {
         if !self.expression.is_empty() {
             let compiled = compile_claims(&self.expression, Gives::Anything, &path.field("expression"), errors);
@@ -24,7 +24,7 @@ impl RawMapping {
     }
 }
 
-/// The configuration, or everything wrong with it.
+/// Returns the configuration, or all validation errors.
 pub fn validate(raw: Vec<Raw>, anonymous: Option<Anonymous>, disallowed: &[Str]) -> Result<Config, Errors> {
     let list = Path::of("jwt");
     let mut errors = Errors::new();
@@ -57,7 +57,7 @@ pub fn validate(raw: Vec<Raw>, anonymous: Option<Anonymous>, disallowed: &[Str])
     if errors.is_empty() { Ok(Config { authenticators, anonymous }) } else { Err(errors) }
 }
 
-/// The authenticator, if it has at least a name to give; whatever is wrong is in `errors`.
+/// Returns the authenticator if it has a username mapping. Adds all validation errors to `errors`.
 fn validate_one(raw: &Raw, path: &Path<'_>, disallowed: &[Str], errors: &mut Errors) -> Option<Authenticator> {
     validate_issuer(raw, &path.field("issuer"), disallowed, errors);
     let rules = validate_claim_rules(&raw.claim_rules, &path.field("claimValidationRules"), errors);
@@ -218,7 +218,7 @@ fn validate_extra(extra: &[(Str, Str)], mappings: &Path<'_>, errors: &mut Errors
     compiled
 }
 
-/// Whoever takes an address for a name must look at whether the issuer has verified it.
+/// Requires that an expression which uses the email as username also reads `email_verified`.
 fn validate_email(raw: &Raw, mappings: &Path<'_>, errors: &mut Errors) {
     let name = &raw.username.expression;
     let expressions = [name].into_iter().chain(raw.extra.iter().map(|(_, expression)| expression));

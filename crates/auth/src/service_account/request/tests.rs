@@ -1,4 +1,4 @@
-//! What may be asked for, and what is answered.
+//! Tests of TokenRequest.
 
 use super::*;
 use crate::jwt::Token;
@@ -21,7 +21,7 @@ fn prepared(mut request: Value) -> Result<Value, String> {
 }
 
 #[test]
-fn a_request_says_all_that_it_means() {
+fn a_request_gets_its_defaults() {
     let expect = value!({
         "metadata": {"name": "robot", "namespace": "ns", "uid": "u1", "creationTimestamp": "1970-01-12T13:46:40Z"},
         "spec": {"audiences": ["https://me"], "expirationSeconds": 3600},
@@ -32,7 +32,7 @@ fn a_request_says_all_that_it_means() {
 }
 
 #[test]
-fn what_may_not_be_asked_for_is_refused() {
+fn invalid_requests_are_rejected() {
     let check = |request: Value, expect: &str| assert_eq!(prepared(request).unwrap_err(), expect);
     let seconds = |seconds: i64| value!({"spec": {"expirationSeconds": seconds}});
     let invalid = |seconds: i64, detail: &str| {
@@ -79,7 +79,7 @@ fn a_token_is_bound_to_pods_secrets_and_nodes() {
 }
 
 #[test]
-fn a_token_names_the_object_it_is_bound_to() {
+fn a_token_contains_its_bound_object() {
     let object = |name: &str, uid: &str| Some(ObjectRef { name: name.into(), uid: uid.into() });
     let bind = |kind, uid: &str, object: &Value, node: Option<&Value>| {
         let reference = Reference { kind, name: "p".into(), uid: uid.into() };
@@ -103,7 +103,7 @@ fn a_token_names_the_object_it_is_bound_to() {
 }
 
 #[test]
-fn the_answer_holds_a_token_of_what_was_asked_for() {
+fn the_response_holds_the_requested_token() {
     let key = PrivateKey::from_pem(rsa_pem()).unwrap();
     let config = Config {
         issuer: "https://me".into(),
@@ -125,7 +125,7 @@ fn the_answer_holds_a_token_of_what_was_asked_for() {
     let issued = ("authentication.kubernetes.io/issued-credential-id", "JTI=j".to_owned());
     let plain = Answered { warnings: vec![], annotations: vec![issued] };
     assert_eq!(answer(600, "https://me", bound), (600, Value::Null, "1970-01-12T13:56:40Z".into(), plain.clone()));
-    // An hour and seven seconds is what the default volume asks for.
+    // The default projected volume requests an hour and seven seconds.
     let extended = answer(3607, "https://me", bound);
     assert_eq!(extended, (EXTENDED_SECONDS, Value::Int(1_003_607), "1970-01-12T14:46:47Z".into(), plain));
     assert_eq!(answer(3607, "vault", bound).0, 3607, "only tokens for the server itself are extended");

@@ -1,4 +1,4 @@
-//! A value in a kubeconfig file that knows where it stands, so that whatever is wrong with it can be said.
+//! A kubeconfig field with its path in the file, for error messages.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ impl<'a> Field<'a> {
         self.file
     }
 
-    /// Fails if this is something else than a mapping or nothing.
+    /// Fails if the value is neither a mapping nor null.
     pub fn object(&self) -> Result<(), KubeconfigError> {
         match self.value {
             Value::Null | Value::Object(_) => Ok(()),
@@ -37,12 +37,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A field, if it is there and not `null`.
+    /// Returns a field; `None` if it is absent or `null`.
     pub fn child(&self, name: &str) -> Option<&'a Value> {
         self.value.get(name).filter(|value| !value.is_null())
     }
 
-    /// A mapping below this one; empty if it is not there.
+    /// Returns a nested mapping; empty if it is absent.
     pub fn below(&self, name: &str) -> Field<'a> {
         Field { value: self.child(name).unwrap_or(&Value::Null), file: self.file, path: self.path_of(name) }
     }
@@ -56,7 +56,7 @@ impl<'a> Field<'a> {
         Ok(self.value.as_object().map(|object| object.keys().collect()).unwrap_or_default())
     }
 
-    /// A text; an empty one is none, as in Go.
+    /// Returns a string; as in Go, an empty one counts as absent.
     pub fn text(&self, name: &str) -> Result<Option<String>, KubeconfigError> {
         self.object()?;
         match self.child(name) {
@@ -87,7 +87,7 @@ impl<'a> Field<'a> {
         self.items(name)?.iter().enumerate().map(text).collect()
     }
 
-    /// PEM from the field `<name>-data`, which comes first, or from the file that `name` names.
+    /// Returns PEM from the field `<name>-data`, which takes precedence, or from the file in `name`.
     pub fn pem(&self, name: &str) -> Result<Option<Pem>, KubeconfigError> {
         let data_name = format!("{name}-data");
         if let Some(data) = self.text(&data_name)? {
@@ -102,7 +102,7 @@ impl<'a> Field<'a> {
         parse_uri(text, schemes).map_err(|problem| self.wrong(name, problem))
     }
 
-    /// A path in a file is relative to the directory of the file.
+    /// Resolves a path relative to the directory of the file.
     pub fn resolve(&self, path: &str) -> PathBuf {
         self.file.parent().unwrap_or(Path::new("")).join(path)
     }

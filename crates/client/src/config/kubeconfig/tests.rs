@@ -45,7 +45,7 @@ fn parse(text: &str) -> Kubeconfig {
 }
 
 #[test]
-fn a_context_brings_cluster_and_user_together_and_paths_are_relative_to_the_file() {
+fn a_context_combines_cluster_and_user_with_paths_relative_to_the_file() {
     let config = parse(WHOLE).config(None).unwrap();
     assert_eq!(config.server, "https://127.0.0.1:6443");
     assert_eq!(config.namespace, "team");
@@ -67,7 +67,7 @@ fn a_context_brings_cluster_and_user_together_and_paths_are_relative_to_the_file
 }
 
 #[test]
-fn a_plug_in_is_read_with_what_the_cluster_holds_for_it() {
+fn a_plugin_gets_the_exec_extension_of_its_cluster() {
     let config = parse(WHOLE).config(Some("plugged")).unwrap();
     let Credential::Exec(exec) = config.credential else { panic!("a plug-in") };
     assert_eq!(exec.command, Path::new("/home/me/.kube/./bin/plugin"));
@@ -78,7 +78,7 @@ fn a_plug_in_is_read_with_what_the_cluster_holds_for_it() {
 }
 
 #[test]
-fn of_several_files_the_first_that_says_something_counts() {
+fn earlier_files_take_precedence() {
     let mut merged = parse(
         "{contexts: [{name: a, context: {cluster: one}}], clusters: [{name: one, cluster: {server: 'https://one'}}]}",
     );
@@ -90,7 +90,7 @@ fn of_several_files_the_first_that_says_something_counts() {
 }
 
 #[test]
-fn whatever_is_wrong_is_said_with_file_and_field() {
+fn errors_name_file_and_field() {
     let check = |text: &str, why: &str| {
         let error = Kubeconfig::parse(text, Path::new("/f")).and_then(|it| it.config(Some("c"))).unwrap_err();
         assert_eq!(error.to_string(), why, "{text}");
@@ -107,7 +107,7 @@ fn whatever_is_wrong_is_said_with_file_and_field() {
     check("[]", "/f: : must be a mapping, is a array");
     check("clusters: 3", "/f: clusters: must be a list, is a number");
     check("clusters: [{}]", "/f: clusters[0].name: is missing");
-    check("users: [{name: a}, {name: a}]", "/f: users[1].name: \"a\" stands here for the second time");
+    check("users: [{name: a}, {name: a}]", "/f: users[1].name: duplicate name \"a\"");
     check("{}", "context \"c\" does not exist");
     check("contexts: [{name: c, context: {cluster: k}}]", "cluster \"k\" does not exist");
     check(&with_cluster("{}"), "/f: clusters[0].cluster.server: is missing");
@@ -143,7 +143,7 @@ fn whatever_is_wrong_is_said_with_file_and_field() {
 }
 
 #[test]
-fn secrets_are_not_shown() {
+fn secrets_are_not_printed() {
     let shown = format!("{:?}", parse(WHOLE).config(None).unwrap());
     assert!(!shown.contains("\"t\""), "{shown}");
 }
