@@ -61,7 +61,11 @@ pub enum Error {
     Yaml(#[source] yaml::Error),
     /// The apiVersion or kind is not `KubeSchedulerConfiguration` of v1.
     #[error("no kind {kind:?} is registered for version {version:?}")]
-    Kind { kind: String, version: String },
+    Kind {
+        kind: String,
+        /// The value of `apiVersion`.
+        version: String,
+    },
     /// A field has a value of the wrong type.
     #[error("the configuration cannot be decoded")]
     Decode(#[source] conform::Error),

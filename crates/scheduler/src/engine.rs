@@ -73,7 +73,10 @@ pub enum Step {
     /// Report that a pod is unschedulable.
     Wait(Wait),
     /// Report that a pod is skipped because it is being deleted.
-    Skip { pod: Arc<Pod> },
+    Skip {
+        /// The terminating pod.
+        pod: Arc<Pod>,
+    },
 }
 
 /// An unschedulable pod, or one whose scheduling failed.

@@ -69,7 +69,7 @@ pub trait Filter {
     }
 }
 
-/// A claim that the pod gives up because no node is feasible with it.
+/// A claim to release because no node is feasible with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Release {
     /// Clear the allocation of a ResourceClaim.

@@ -10,7 +10,7 @@ use super::{Fault, Given, Here, Need, RESULTS_MAX, STEPS_MAX, Scene, fits, selec
 use crate::devices::claim::{Constraint, Rule};
 use crate::devices::slice::{Attribute, Counters};
 
-/// Returns the devices of each claim, or `None` if there is no solution.
+/// Returns the devices of each claim, or `None` if the search finds no solution.
 pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<Given<'c>>>>, Fault> {
     let held = |asked: &super::Asked<'c>| asked.claim.constraints.iter().map(Held::new).collect();
     let mut search = Search {
