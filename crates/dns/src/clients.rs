@@ -142,7 +142,7 @@ impl State {
             self.local_since = Some(now);
             match Links::open().and_then(|mut links| links.addresses()) {
                 Ok(addresses) => self.local = addresses.iter().map(|address| address.ip).collect(),
-                Err(error) => tracing::warn!(%error, "failed to list this machine's addresses"),
+                Err(error) => tracing::warn!(%error, "failed to list the addresses of this host"),
             }
         }
         self.local.contains(&ip)

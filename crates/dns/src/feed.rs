@@ -46,7 +46,7 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), End
         refresh(&knowledge, kind, reader, Changed::Everything);
     }
     knowledge.zone.write().unwrap_or_else(PoisonError::into_inner).complete = true;
-    tracing::info!("the cluster's names are known");
+    tracing::info!("DNS zone is complete");
     let mut tasks = JoinSet::new();
     tasks.spawn(nodes);
     for (kind, reader, notices) in fed {

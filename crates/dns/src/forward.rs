@@ -78,8 +78,8 @@ impl Forwarder {
                     return addressed(answer, request);
                 }
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::debug!(%server, %error, "a resolver cannot be asked"),
-                Err(_) => tracing::debug!(%server, "a resolver does not answer"),
+                Ok(Err(error)) => tracing::debug!(%server, %error, "failed to query the upstream resolver"),
+                Err(_) => tracing::debug!(%server, "upstream resolver timed out"),
             }
         }
         reply(request, ResponseCode::ServFail)

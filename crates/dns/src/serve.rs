@@ -107,7 +107,7 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
             Ok(received) => received,
             Err(error) => {
                 // An ICMP error of an earlier reply; the next packet is not affected.
-                tracing::debug!(%error, "a packet was lost");
+                tracing::debug!(%error, "failed to receive a packet");
                 continue;
             }
         };
@@ -146,7 +146,7 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
 
 async fn send(socket: &UdpSocket, bytes: &[u8], to: SocketAddr) {
     if let Err(error) = socket.send_to(bytes, to).await {
-        tracing::debug!(%error, %to, "an answer was lost");
+        tracing::debug!(%error, %to, "failed to send a reply");
     }
 }
 
@@ -168,7 +168,7 @@ async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot take a connection");
+                tracing::warn!(%error, "failed to accept a connection");
                 // Usually out of file descriptors: wait until other connections close.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

@@ -72,7 +72,7 @@ impl Network for Auto {
         let told = Cidr::parse_list(cidr).map_err(|error| error.to_string());
         let kept = told.and_then(|blocks| self.built_in.remember_pod_cidrs(blocks).map_err(|error| error.to_string()));
         if let Err(error) = kept {
-            tracing::warn!(cidr, error, "cannot keep these addresses for pods");
+            tracing::warn!(cidr, error, "failed to store the pod CIDR");
         }
     }
 }

@@ -12,7 +12,7 @@ pub struct Cidr {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no block of addresses such as 10.244.0.0/24")]
+#[error("{0:?} is not a valid CIDR such as 10.244.0.0/24")]
 pub struct CidrError(pub String);
 
 impl Cidr {

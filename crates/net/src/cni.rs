@@ -98,7 +98,7 @@ impl Cni {
 
     async fn inspect(&self, netns: &Path, sandbox: &Attachment) -> Result<(), NetworkError> {
         let Some(Kept { list, result: Some(result) }) = self.kept(&sandbox.id) else {
-            return Err(NetworkError::Damaged("it was never connected".to_owned()));
+            return Err(NetworkError::Damaged("it was never attached".to_owned()));
         };
         if !list.can_check() {
             return Ok(());
@@ -164,10 +164,10 @@ impl Cni {
         let name = plugin["type"].as_str().unwrap_or_default().to_owned();
         let failed = |message: String| NetworkError::Plugin { plugin: name.clone(), message };
         if name.is_empty() || name.contains('/') {
-            return Err(failed("the plug-in's type is not a program's name".to_owned()));
+            return Err(failed("the plugin type is not a file name".to_owned()));
         }
         let program = self.bin_dirs.iter().map(|dir| dir.join(&name)).find(|path| path.exists());
-        let program = program.ok_or_else(|| failed(format!("no such program in {:?}", self.bin_dirs)))?;
+        let program = program.ok_or_else(|| failed(format!("executable not found in {:?}", self.bin_dirs)))?;
         let mut child = Command::new(program)
             .envs(environment(&call, &self.bin_dirs))
             .stdin(Stdio::piped())
@@ -186,7 +186,7 @@ impl Cni {
         };
         let output = tokio::time::timeout(PLUGIN_TIMEOUT, run)
             .await
-            .map_err(|_| failed("it did not answer in time".to_owned()))?
+            .map_err(|_| failed("timed out".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         if output.status.success() {

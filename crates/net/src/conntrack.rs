@@ -32,12 +32,12 @@ pub fn forget(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize
     let mut socket = Socket::open(Netlink::Netfilter)?;
     let everything = Request::of(SUBSYSTEM | GET, DUMP, &[0; HEADER_LEN], |_| {});
     let mut count = 0;
-    for reply in socket.ask("a list of connections", everything)? {
+    for reply in socket.ask("list conntrack entries", everything)? {
         let Some(flow) = read(&reply).filter(|flow| flow.protocol == protocol.number()) else { continue };
         if !stale(&flow) {
             continue;
         }
-        match socket.execute("the end of a connection", deletion(&reply)) {
+        match socket.execute("delete a conntrack entry", deletion(&reply)) {
             Ok(()) => count += 1,
             // The entry has expired meanwhile.
             Err(error) if error.errno() == Some(libc::ENOENT) => {}

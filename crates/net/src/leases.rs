@@ -19,9 +19,9 @@ use crate::network::PortMapping;
 /// An address could not be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    #[error("all addresses of {0} are taken")]
+    #[error("all addresses of {0} are allocated")]
     Exhausted(Cidr),
-    #[error("cannot use {path}")]
+    #[error("failed to access the lease file {path}")]
     File {
         path: PathBuf,
         #[source]
@@ -196,7 +196,7 @@ mod tests {
         for (owner, expect) in [("c", "10.0.0.4"), ("d", "10.0.0.5"), ("e", "10.0.0.6"), ("f", "10.0.0.2")] {
             assert_eq!(take(&mut leases, owner, "10.0.0.0/29"), expect);
         }
-        assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "all addresses of 10.0.0.0/29 are taken");
+        assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "all addresses of 10.0.0.0/29 are allocated");
         leases.owners.remove("d");
         assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "10.0.0.5");
     }
@@ -220,8 +220,8 @@ mod tests {
     #[test]
     fn allocation_terminates_in_full_and_huge_blocks() {
         let mut leases = Leases::default();
-        assert_eq!(take(&mut leases, "a", "10.0.0.0/32"), "all addresses of 10.0.0.0/32 are taken");
-        assert_eq!(take(&mut leases, "a", "10.0.0.0/31"), "all addresses of 10.0.0.0/31 are taken");
+        assert_eq!(take(&mut leases, "a", "10.0.0.0/32"), "all addresses of 10.0.0.0/32 are allocated");
+        assert_eq!(take(&mut leases, "a", "10.0.0.0/31"), "all addresses of 10.0.0.0/31 are allocated");
         assert_eq!(take(&mut leases, "a", "fd00::/64"), "fd00::2");
         assert_eq!(take(&mut leases, "b", "::/0"), "::2");
     }

@@ -110,7 +110,7 @@ impl Links {
         let request = Request::of(GETLINK, ACK, &[0; LINK_HEADER_LEN], |it| {
             it.put_str(IFLA_IFNAME, name);
         });
-        match self.0.ask("a look at a link", request) {
+        match self.0.ask("get a link", request) {
             Ok(replies) => Ok(replies.iter().filter_map(read_link).next()),
             Err(error) if is(&error, libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
@@ -118,7 +118,7 @@ impl Links {
     }
 
     pub fn list(&mut self) -> Result<Vec<Link>, Error> {
-        let replies = self.0.ask("a list of links", Request::of(GETLINK, DUMP, &[0; LINK_HEADER_LEN], |_| {}))?;
+        let replies = self.0.ask("list links", Request::of(GETLINK, DUMP, &[0; LINK_HEADER_LEN], |_| {}))?;
         Ok(replies.iter().filter_map(read_link).collect())
     }
 
@@ -140,7 +140,7 @@ impl Links {
                 });
             });
         });
-        self.0.execute("a pod's link", request)
+        self.0.execute("create a veth pair", request)
     }
 
     /// Creates a link whose kind needs no parameters, such as `bridge` or `veth`.
@@ -150,7 +150,7 @@ impl Links {
                 it.put_str(INFO_KIND, kind);
             });
         });
-        self.0.execute("a link", make)
+        self.0.execute("create a link", make)
     }
 
     /// Creates a VXLAN device without remote; routes and neighbour entries determine the remote ends. Updates the MTU
@@ -168,17 +168,17 @@ impl Links {
                 });
             });
         });
-        match self.0.execute("a tunnel", make) {
+        match self.0.execute("create a VXLAN link", make) {
             Err(error) if !is(&error, libc::EEXIST) => return Err(error),
             _ => {}
         }
-        let link = self.find(name)?.ok_or(Error::Malformed("a tunnel"))?;
+        let link = self.find(name)?.ok_or(Error::Malformed("create a VXLAN link"))?;
         if link.mtu != mtu {
             // The MTU of the uplink has changed since the device was created.
             let change = Request::of(NEWLINK, ACK, &link_header(link.index, link.up), |it| {
                 it.put_u32(IFLA_MTU, mtu);
             });
-            self.0.execute("the size of a tunnel's packets", change)?;
+            self.0.execute("set the MTU of a VXLAN link", change)?;
         }
         Ok(Link { mtu, ..link })
     }
@@ -210,7 +210,7 @@ impl Links {
 
     /// Creates a link whose kind needs no parameters, if it does not exist.
     fn ensure_plain(&mut self, name: &str, kind: &str) -> Result<Link, Error> {
-        const WHAT: &str = "a link without a cable";
+        const WHAT: &str = "create a dummy or IFB link";
         let make = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, true), |it| {
             it.put_str(IFLA_IFNAME, name);
             it.nest(IFLA_LINKINFO, |it| {
@@ -225,7 +225,7 @@ impl Links {
     }
 
     pub fn set_up(&mut self, index: u32) -> Result<(), Error> {
-        self.0.execute("the switching on of a link", Request::of(NEWLINK, ACK, &link_header(index, true), |_| {}))
+        self.0.execute("set a link up", Request::of(NEWLINK, ACK, &link_header(index, true), |_| {}))
     }
 
     /// Deletes a link; returns whether it existed.
@@ -233,7 +233,7 @@ impl Links {
         let request = Request::of(DELLINK, ACK, &[0; LINK_HEADER_LEN], |it| {
             it.put_str(IFLA_IFNAME, name);
         });
-        match self.0.execute("the removal of a link", request) {
+        match self.0.execute("delete a link", request) {
             Ok(()) => Ok(true),
             Err(error) if is(&error, libc::ENODEV) => Ok(false),
             Err(error) => Err(error),
@@ -242,7 +242,7 @@ impl Links {
 
     /// Adds an address; succeeds if the link has it already.
     pub fn add_address(&mut self, address: &Address) -> Result<(), Error> {
-        self.0.execute("an address", address_request(NEWADDR, ACK | CREATE | REPLACE, address, None))
+        self.0.execute("add an address", address_request(NEWADDR, ACK | CREATE | REPLACE, address, None))
     }
 
     /// Adds a host address with a lifetime in seconds; the kernel removes it unless it is added again. The preferred
@@ -250,29 +250,30 @@ impl Links {
     pub fn lend_address(&mut self, index: u32, ip: IpAddr, seconds: u32) -> Result<(), Error> {
         let address = Address { index, ip, prefix: if ip.is_ipv4() { 32 } else { 128 } };
         let life = Some([0, seconds]);
-        self.0.execute("a lent address", address_request(NEWADDR, ACK | CREATE | REPLACE, &address, life))
+        self.0
+            .execute("add an address with a lifetime", address_request(NEWADDR, ACK | CREATE | REPLACE, &address, life))
     }
 
     /// Deletes an address; succeeds if it does not exist.
     pub fn delete_address(&mut self, address: &Address) -> Result<(), Error> {
-        let gone = self.0.execute("the removal of an address", address_request(DELADDR, ACK, address, None));
+        let gone = self.0.execute("delete an address", address_request(DELADDR, ACK, address, None));
         gone.or_else(|error| if is(&error, libc::EADDRNOTAVAIL) { Ok(()) } else { Err(error) })
     }
 
     pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
         let request = Request::of(GETADDR, DUMP, &[0; ADDRESS_HEADER_LEN], |_| {});
-        let replies = self.0.ask("a list of addresses", request)?;
+        let replies = self.0.ask("list addresses", request)?;
         Ok(replies.iter().filter_map(read_address).collect())
     }
 
     /// Adds a route, or replaces the route to the same destination.
     pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
-        self.0.execute("a route", route_request(NEWROUTE, ACK | CREATE | REPLACE, route))
+        self.0.execute("add a route", route_request(NEWROUTE, ACK | CREATE | REPLACE, route))
     }
 
     /// Deletes a route; succeeds if it does not exist.
     pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
-        let gone = self.0.execute("the removal of a route", route_request(DELROUTE, ACK, route));
+        let gone = self.0.execute("delete a route", route_request(DELROUTE, ACK, route));
         gone.or_else(|error| if is(&error, libc::ESRCH) { Ok(()) } else { Err(error) })
     }
 
@@ -282,7 +283,7 @@ impl Links {
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut header = [0; ROUTE_HEADER_LEN];
             header[0] = u8::try_from(family).expect("families are small");
-            let replies = self.0.ask("a list of routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
+            let replies = self.0.ask("list routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
             routes.extend(replies.iter().filter_map(|reply| read_route(reply, which)));
         }
         Ok(routes)
@@ -306,7 +307,7 @@ impl Links {
         let request = Request::of(NEWNEIGH, ACK | CREATE | REPLACE, &header, |it| {
             it.put(1, &octets(*ip)).put(2, hardware);
         });
-        self.0.execute("a neighbour", request)
+        self.0.execute("add a neighbour entry", request)
     }
 }
 

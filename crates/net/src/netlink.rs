@@ -53,10 +53,10 @@ pub enum Protocol {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket could not be opened or used.
-    #[error("cannot talk to the kernel over netlink")]
+    #[error("netlink socket failed")]
     Socket(#[source] io::Error),
     /// The kernel returned an error.
-    #[error("the kernel refused {what}{}", explained(.explanation))]
+    #[error("the kernel rejected the netlink request to {what}{}", explained(.explanation))]
     Refused {
         /// Description of the request.
         what: &'static str,
@@ -65,7 +65,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("the kernel's answer to {0} is malformed")]
+    #[error("the kernel's reply to the netlink request to {0} is malformed")]
     Malformed(&'static str),
 }
 
@@ -443,7 +443,7 @@ mod tests {
         let request = Request::of(16, ACK | EXCLUSIVE | CREATE, &[0; 16], |it| {
             it.put_str(3, "a-name-too-long-for-an-interface");
         });
-        let error = socket.execute("a link", request).unwrap_err();
+        let error = socket.execute("create a link", request).unwrap_err();
         assert!(error.errno().is_some(), "{error}");
     }
 }

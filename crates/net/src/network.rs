@@ -16,30 +16,30 @@ use crate::shape::BandwidthError;
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// No CNI configuration exists in this directory.
-    #[error("no network configuration in {0}")]
+    #[error("no CNI configuration in {0}")]
     NotConfigured(PathBuf),
-    #[error("network configuration {path} cannot be read")]
+    #[error("failed to read the CNI configuration {path}")]
     Configuration {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("network plug-in {plugin} failed: {message}")]
+    #[error("CNI plugin {plugin} failed: {message}")]
     Plugin {
         /// Name of the plugin.
         plugin: String,
         message: String,
     },
     /// The pod CIDR of the node is not known yet.
-    #[error("the addresses of this node's pods are not known yet")]
+    #[error("the pod CIDR of this node is not known yet")]
     NoAddresses,
-    #[error("cannot give out addresses")]
+    #[error("failed to allocate addresses")]
     Lease(#[from] LeaseError),
     /// The kernel rejected a request.
-    #[error("cannot set up the network")]
+    #[error("failed to configure the pod network")]
     Kernel(#[from] netlink::Error),
     /// A file operation failed.
-    #[error("cannot {what}")]
+    #[error("failed to {what}")]
     Io {
         /// Description of the operation.
         what: String,
@@ -47,10 +47,10 @@ pub enum NetworkError {
         source: std::io::Error,
     },
     /// The bandwidth annotations of the pod are invalid.
-    #[error("the pod's bandwidth cannot be limited")]
+    #[error("invalid bandwidth limit of the pod")]
     Bandwidth(#[from] BandwidthError),
     /// The existing network differs from what was set up.
-    #[error("the sandbox's network is damaged: {0}")]
+    #[error("the sandbox's network is not as configured: {0}")]
     Damaged(String),
 }
 

@@ -281,7 +281,7 @@ impl Batch {
         // Older kernels do not acknowledge the end of a batch, but every message inside that requests it.
         self.request.acknowledge();
         self.request.message(BATCH_END, 0, &generic(0, SUBSYSTEM >> 8), |_| {});
-        Socket::open(Protocol::Netfilter)?.execute("a change of packet rules", self.request)
+        Socket::open(Protocol::Netfilter)?.execute("commit an nftables transaction", self.request)
     }
 
     fn message(&mut self, kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attributes<'_>)) {
@@ -424,7 +424,7 @@ impl Table<'_> {
 pub fn chains(family: Family, table: &str) -> Result<Vec<String>, Error> {
     const GET_CHAIN: u16 = 4;
     let request = Request::of(SUBSYSTEM | GET_CHAIN, DUMP, &generic(family.number(), 0), |_| {});
-    let replies = match Socket::open(Protocol::Netfilter).and_then(|mut it| it.ask("a list of chains", request)) {
+    let replies = match Socket::open(Protocol::Netfilter).and_then(|mut it| it.ask("list nftables chains", request)) {
         Ok(replies) => replies,
         // The kernel returns these errors if no subsystem handles the request.
         Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => return Ok(Vec::new()),

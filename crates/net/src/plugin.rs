@@ -85,7 +85,7 @@ pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Op
     }
     let fail = |code, message: String, version: &str| PluginError { code, message, version: version.to_owned() };
     let input: Input = serde_json::from_slice(input)
-        .map_err(|error| fail(6, format!("the configuration cannot be read: {error}"), "1.0.0"))?;
+        .map_err(|error| fail(6, format!("failed to decode the configuration: {error}"), "1.0.0"))?;
     let version = input.cni_version.clone();
     if !VERSIONS.contains(&version.as_str()) {
         return Err(fail(1, format!("cniVersion {version:?} is not one of {VERSIONS:?}"), "1.0.0"));
@@ -126,7 +126,7 @@ pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Op
             network.retain(alive).map_err(|error| failed(&error))?;
             Ok(None)
         }
-        other => Err(fail(4, format!("CNI_COMMAND is {other:?}, which is no command"), &version)),
+        other => Err(fail(4, format!("unknown CNI_COMMAND {other:?}"), &version)),
     }
 }
 
@@ -148,7 +148,7 @@ impl<'a> Called<'a> {
         let value = self.environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
         value.ok_or_else(|| PluginError {
             code: 4,
-            message: format!("{name} is needed for {}", self.verb),
+            message: format!("environment variable {name} is required for {}", self.verb),
             version: self.version.to_owned(),
         })
     }

@@ -127,7 +127,7 @@ impl Routed {
     pub fn limit(&self, sandbox: &str, interface: &str, bandwidth: Bandwidth) -> Result<(), NetworkError> {
         let owner = owner(sandbox, interface);
         let mut links = Links::open()?;
-        let missing = || NetworkError::Damaged("its link on the node is gone".to_owned());
+        let missing = || NetworkError::Damaged("its link on the node does not exist".to_owned());
         let index = links.find(&host_name(&owner))?.ok_or_else(missing)?.index;
         if let Some(rate) = bandwidth.ingress {
             shape::limit(index, rate)?;
@@ -151,14 +151,15 @@ impl Routed {
     pub fn inspect(&self, netns: &Path, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
         let owner = owner(sandbox, interface);
         let lease = Locked::open(&self.0.config.state)?.leases.owners.get(&owner).cloned();
-        let lease = lease.ok_or_else(|| NetworkError::Damaged("it has no addresses".to_owned()))?;
+        let lease = lease.ok_or_else(|| NetworkError::Damaged("it has no address lease".to_owned()))?;
         let mut links = Links::open()?;
         if links.find(&host_name(&owner))?.is_none_or(|link| !link.up) {
-            return Err(NetworkError::Damaged("its link on the node is gone or off".to_owned()));
+            return Err(NetworkError::Damaged("its link on the node does not exist or is down".to_owned()));
         }
-        let there = within(netns, || inside(interface)).map_err(NetworkError::io("enter a sandbox's network"))??;
+        let there = within(netns, || inside(interface))
+            .map_err(NetworkError::io("enter the sandbox's network namespace"))??;
         match lease.ips.iter().find(|ip| !there.contains(ip)) {
-            Some(ip) => Err(NetworkError::Damaged(format!("it does not have its address {ip}"))),
+            Some(ip) => Err(NetworkError::Damaged(format!("its interface lacks the address {ip}"))),
             None => Ok(()),
         }
     }
@@ -249,7 +250,7 @@ impl Routed {
             Some(mtu) => mtu,
             None => links.outward_mtu()?.saturating_sub(config.overhead),
         };
-        forward(blocks).map_err(NetworkError::io("switch on forwarding"))?;
+        forward(blocks).map_err(NetworkError::io("enable IP forwarding"))?;
         // Addresses of our blocks without a pod are unreachable instead of following the default route.
         let nowhere: Vec<Route> = blocks.iter().map(|to| Route { to: *to, hop: Hop::Nowhere }).collect();
         for route in &nowhere {
@@ -299,7 +300,7 @@ impl Routed {
         blocks: &[Cidr],
         mtu: u32,
     ) -> Result<(), NetworkError> {
-        let file = File::open(netns).map_err(NetworkError::io("open a sandbox's network"))?;
+        let file = File::open(netns).map_err(NetworkError::io("open the sandbox's network namespace"))?;
         let name = host_name(owner);
         let gateways: Vec<IpAddr> = blocks.iter().filter_map(gateway).collect();
         let mut links = Links::open()?;
@@ -310,14 +311,14 @@ impl Routed {
         if lease.ports.iter().any(|port| port.host_port > 0) {
             // Required for host ports on loopback; packet rules block other sources.
             set_sysctl(&format!("ipv4/conf/{name}/route_localnet"), "1")
-                .map_err(NetworkError::io("let packets of the loopback interface out"))?;
+                .map_err(NetworkError::io("set the sysctl route_localnet"))?;
         }
         for (ip, gateway) in lease.ips.iter().zip(&gateways) {
             links.add_address(&Address { index, ip: *gateway, prefix: alone(*gateway).prefix() })?;
             links.add_route(&Route { to: alone(*ip), hop: Hop::Link { index, source: Some(*gateway) } })?;
         }
         let configure = || configure(interface, &lease.ips, &gateways);
-        within(netns, configure).map_err(NetworkError::io("enter a sandbox's network"))?
+        within(netns, configure).map_err(NetworkError::io("enter the sandbox's network namespace"))?
     }
 
     /// Detaches an owner and releases its addresses.
@@ -391,7 +392,7 @@ impl Network for Routed {
         let told = Cidr::parse_list(cidr).map_err(|error| error.to_string());
         let set = told.and_then(|blocks| self.set_pod_cidrs(blocks).map_err(|error| error.to_string()));
         if let Err(error) = set {
-            tracing::warn!(cidr, error, "cannot use these addresses for pods");
+            tracing::warn!(cidr, error, "failed to apply the pod CIDR");
         }
     }
 }
@@ -402,7 +403,7 @@ fn blocking<'a, T: Send + 'static>(
 ) -> NetworkFuture<'a, T> {
     Box::pin(async move {
         let done = tokio::task::spawn_blocking(work).await;
-        done.unwrap_or_else(|error| Err(NetworkError::io("wait for a task")(std::io::Error::other(error))))
+        done.unwrap_or_else(|error| Err(NetworkError::io("run the network task")(std::io::Error::other(error))))
     })
 }
 
@@ -428,11 +429,11 @@ fn configure(interface: &str, ips: &[IpAddr], gateways: &[IpAddr]) -> Result<(),
 
 /// Sets an end of a veth pair up; returns its index.
 fn switch_on(links: &mut Links, name: &str) -> Result<u32, NetworkError> {
-    let missing = || NetworkError::Damaged(format!("{name} is not where it was put"));
+    let missing = || NetworkError::Damaged(format!("link {name} does not exist"));
     let index = links.find(name)?.ok_or_else(missing)?.index;
     // The address is unique; duplicate address detection would delay the first packets by one to two seconds.
     let detect = format!("ipv6/conf/{name}/accept_dad");
-    set_sysctl(&detect, "0").map_err(NetworkError::io("prepare IPv6 of a link"))?;
+    set_sysctl(&detect, "0").map_err(NetworkError::io("disable IPv6 duplicate address detection"))?;
     links.set_up(index)?;
     Ok(index)
 }
@@ -442,7 +443,7 @@ fn switch_on(links: &mut Links, name: &str) -> Result<u32, NetworkError> {
 fn ignore_routing_messages(link: &str) -> Result<(), NetworkError> {
     for (family, setting) in [("ipv6", "accept_ra"), ("ipv6", "accept_redirects"), ("ipv4", "accept_redirects")] {
         set_sysctl(&format!("{family}/conf/{link}/{setting}"), "0")
-            .map_err(NetworkError::io("keep a pod from changing the node's routes"))?;
+            .map_err(NetworkError::io("disable router advertisements and redirects on the pod's link"))?;
     }
     Ok(())
 }
@@ -456,7 +457,7 @@ fn alone(ip: IpAddr) -> Cidr {
 fn inside(interface: &str) -> Result<Vec<IpAddr>, NetworkError> {
     let mut links = Links::open()?;
     let Some(link) = links.find(interface)?.filter(|link| link.up) else {
-        return Err(NetworkError::Damaged(format!("{interface} is gone or off")));
+        return Err(NetworkError::Damaged(format!("interface {interface} does not exist or is down")));
     };
     Ok(links.addresses()?.into_iter().filter(|have| have.index == link.index).map(|have| have.ip).collect())
 }
@@ -488,6 +489,6 @@ fn forget_datagrams(lease: &Lease) {
         })
     });
     if let Err(error) = forgotten {
-        tracing::warn!(%error, "cannot forget who talked to ports of the node before");
+        tracing::warn!(%error, "failed to delete stale conntrack entries of host ports");
     }
 }

@@ -41,7 +41,7 @@ pub struct Bandwidth {
 
 /// An invalid bandwidth annotation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: {value:?} is no rate between 1k and 1P bits a second")]
+#[error("{name}: {value:?} is not a rate between 1k and 1P bits per second")]
 pub struct BandwidthError {
     name: &'static str,
     value: String,
@@ -85,7 +85,7 @@ pub fn limit(link: u32, bits_per_second: u64) -> Result<(), Error> {
     let burst = (bytes / BURST_DIVISOR).max(BURST_BYTES_MIN);
     let queued = bytes.saturating_mul(LATENCY_MS) / 1_000 + burst;
     let whole = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-    ask(NEWQDISC, CREATE | REPLACE, header(link, 0x0001_0000, ROOT, 0), "a limit of a pod's bandwidth", |it| {
+    ask(NEWQDISC, CREATE | REPLACE, header(link, 0x0001_0000, ROOT, 0), "set a bandwidth limit", |it| {
         it.put_str(KIND, "tbf");
         it.nest(OPTIONS, |it| {
             // tc_tbf_qopt: rate, peak rate, queue limit, bucket in ticks (replaced by the exact size below), and
@@ -106,7 +106,7 @@ pub fn limit(link: u32, bits_per_second: u64) -> Result<(), Error> {
 
 /// Redirects all ingress packets of a link to the egress of another.
 pub fn redirect(from: u32, to: u32) -> Result<(), Error> {
-    let what = "the way of a pod's packets";
+    let what = "redirect ingress packets";
     ask(NEWQDISC, CREATE | REPLACE, header(from, INGRESS_HANDLE, INGRESS, 0), what, |it| {
         it.put_str(KIND, "ingress");
     })?;

@@ -188,7 +188,7 @@ pub async fn run(client: Client, config: Config) -> Result<(), Error> {
         if !wanted.is_empty() && renew_at <= now {
             match timeout(RENEWAL, renew(&client, &config.node, &networks())).await {
                 Ok(Ok(_)) => valid_until = now + DURATION,
-                failed => tracing::warn!(?failed, "cannot say that this node answers for load balancers"),
+                failed => tracing::warn!(?failed, "failed to renew the Lease for load balancer addresses"),
             }
             renew_at = now + RENEWAL;
         }
@@ -214,10 +214,10 @@ pub async fn leave(client: &Client, config: &Config) {
     if let Err(error) = gone
         && !error.is_not_found()
     {
-        tracing::warn!(%error, "the lease could not be given back; it runs out by itself");
+        tracing::warn!(%error, "failed to release the Lease; it will expire");
     }
     if let Err(error) = give_back(&config.pool) {
-        tracing::warn!(%error, "addresses could not be given back; they run out by themselves");
+        tracing::warn!(%error, "failed to remove the load balancer addresses; they will expire");
     }
 }
 

@@ -99,7 +99,7 @@ impl Config {
         for (field, expect) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             let given = object.str_at(&[field]).unwrap_or_default();
             if given != expect {
-                return Err(error(field, format!("is {given:?}, and must be {expect:?}")));
+                return Err(error(field, format!("{given:?} is not supported; must be {expect:?}")));
             }
         }
         let text = |path: &[&str]| object.str_at(path).filter(|text| !text.is_empty());
@@ -144,7 +144,7 @@ impl Config {
             "iptables" => Mode::Iptables,
             "userspace" => Mode::Userspace,
             other => {
-                let problem = format!("{other:?} is no mode; there are nftables, iptables and userspace");
+                let problem = format!("unknown mode {other:?}; must be nftables, iptables or userspace");
                 return Err(error(field, problem));
             }
         };
@@ -157,7 +157,7 @@ impl Config {
             "" | "ClusterCIDR" => DetectLocal::ClusterCidr,
             "NodeCIDR" => DetectLocal::NodeCidr,
             other => {
-                return Err(error(field, format!("{other:?} is not supported; there are ClusterCIDR and NodeCIDR")));
+                return Err(error(field, format!("{other:?} is not supported; must be ClusterCIDR or NodeCIDR")));
             }
         };
         Ok(())
@@ -204,7 +204,7 @@ impl Config {
         self.masquerade_bit = u8::try_from(bit)
             .ok()
             .filter(|bit| *bit < 32)
-            .ok_or_else(|| error(field, format!("{bit} is no bit; there are 0 to 31")))?;
+            .ok_or_else(|| error(field, format!("{bit} is not between 0 and 31")))?;
         Ok(())
     }
 }
@@ -212,7 +212,7 @@ impl Config {
 /// Parses a listen address; port 0 disables it.
 fn place(text: &str, port: u16, field: &str) -> Result<Option<SocketAddr>, ConfigError> {
     let address = text.parse().or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
-    let address = address.map_err(|_| error(field, format!("{text:?} is no address and port")))?;
+    let address = address.map_err(|_| error(field, format!("{text:?} is not an IP address or IP:port")))?;
     Ok(Some(address).filter(|address| address.port() != 0))
 }
 
@@ -254,14 +254,14 @@ mod tests {
     #[test]
     fn errors_name_the_invalid_field() {
         let check = |more: Value, expect: &str| assert_eq!(read(more).unwrap_err(), expect);
-        check(value!({"kind": "Pod"}), "kind: is \"Pod\", and must be \"KubeProxyConfiguration\"");
+        check(value!({"kind": "Pod"}), "kind: \"Pod\" is not supported; must be \"KubeProxyConfiguration\"");
         check(value!({"mode": 7}), "mode: must be text");
         check(
             value!({"detectLocalMode": "BridgeInterface"}),
-            "detectLocalMode: \"BridgeInterface\" is not supported; there are ClusterCIDR and NodeCIDR",
+            "detectLocalMode: \"BridgeInterface\" is not supported; must be ClusterCIDR or NodeCIDR",
         );
-        check(value!({"mode": "magic"}), "mode: \"magic\" is no mode; there are nftables, iptables and userspace");
-        check(value!({"clusterCIDR": "x"}), "clusterCIDR: \"x\" is no block of addresses such as 10.244.0.0/24");
-        check(value!({"nftables": {"masqueradeBit": 32}}), "nftables.masqueradeBit: 32 is no bit; there are 0 to 31");
+        check(value!({"mode": "magic"}), "mode: unknown mode \"magic\"; must be nftables, iptables or userspace");
+        check(value!({"clusterCIDR": "x"}), "clusterCIDR: \"x\" is not a valid CIDR such as 10.244.0.0/24");
+        check(value!({"nftables": {"masqueradeBit": 32}}), "nftables.masqueradeBit: 32 is not between 0 and 31");
     }
 }

@@ -36,12 +36,12 @@ pub enum Engine {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel rejected the transaction.
-    #[error("cannot write packet rules")]
+    #[error("failed to write the packet rules")]
     Kernel(#[from] netlink::Error),
     /// iptables failed or is not installed.
-    #[error("cannot write rules of iptables")]
+    #[error("failed to write the iptables rules")]
     Iptables(#[from] iptables::Error),
-    #[error("the task that writes rules failed")]
+    #[error("the task that writes packet rules failed")]
     Task(#[from] JoinError),
 }
 

@@ -34,7 +34,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The watch caches stopped.
-    #[error("the watches have ended")]
+    #[error("the watches of the proxy stopped")]
     Ended(#[from] cache::Ended),
 }
 
@@ -174,7 +174,10 @@ impl Proxy {
                 None
             }
             Err(error) => {
-                tracing::warn!(error = chain(&error), "the kernel does not take the rules; all are sent again soon");
+                tracing::warn!(
+                    error = chain(&error),
+                    "failed to write the rules; replacing all rules at the next retry"
+                );
                 self.metrics.failed();
                 self.in_step = false;
                 Some(RETRY)
@@ -188,7 +191,7 @@ impl Proxy {
                 Ok(()) => return Ok(Extent::Changes),
                 // Another process changed the rules.
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "the rules are not what we wrote; all are sent anew");
+                    tracing::warn!(error = chain(&error), "rules were changed by another process; replacing all rules");
                 }
             }
         }
@@ -199,7 +202,7 @@ impl Proxy {
             // Runs in the background: the rules are already in place.
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = engine::clean_up_others(mode) {
-                    tracing::warn!(error = chain(&error), "what another mode left behind cannot be taken away");
+                    tracing::warn!(error = chain(&error), "failed to remove the rules of other proxy modes");
                 }
             });
         }
@@ -252,7 +255,7 @@ pub fn forget_stale(changes: &Changes, settings: &Settings) {
         places.is_some_and(|places| !places.contains(&flow.answered_by))
     });
     if let Err(error) = forgotten {
-        tracing::warn!(error = chain(&error), "cannot forget connections that lead nowhere");
+        tracing::warn!(error = chain(&error), "failed to delete stale conntrack entries");
     }
 }
 
@@ -291,7 +294,7 @@ fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
                 let own = own.into_iter().map(|address| address.ip).filter(|ip| may_serve(config, *ip));
                 addresses.extend(own.filter(|ip| blocks.iter().any(|block| block.contains(*ip))));
             }
-            Err(error) => tracing::warn!(error = chain(&error), "cannot list the node's addresses"),
+            Err(error) => tracing::warn!(error = chain(&error), "failed to list the addresses of this node"),
         }
     }
     addresses.sort_unstable();

@@ -70,7 +70,7 @@ impl Ports {
                     self.servers.insert(*port, Server { told, task });
                 }
                 Err(error) => {
-                    tracing::warn!(port, %error, service = ?health.service, "cannot listen for health checks");
+                    tracing::warn!(port, %error, service = ?health.service, "failed to listen for health checks");
                 }
             }
         }

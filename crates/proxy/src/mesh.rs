@@ -57,7 +57,7 @@ pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<()
                 }
             }
             failed => {
-                tracing::warn!(?failed, "cannot keep the routes to other nodes; tried again soon");
+                tracing::warn!(?failed, "failed to set the routes to other nodes; retrying");
                 // Retries after the interval or the next change, whichever is first.
                 tokio::select! {
                     _ = tokio::time::timeout(RETRY, notices.take()) => {}
@@ -89,7 +89,7 @@ fn listen(used: &Arc<Used>) {
     let mut changes = match Changes::open() {
         Ok(changes) => changes,
         Err(error) => {
-            tracing::warn!(%error, "changes of links are not heard of");
+            tracing::warn!(%error, "failed to subscribe to link changes");
             return;
         }
     };

@@ -119,7 +119,7 @@ impl Proxy {
             match task {
                 Ok(task) => drop(self.listening.insert((frontend, ip), task)),
                 Err(error) => {
-                    tracing::warn!(%at, %error, service = %self.name(&frontend), "cannot listen for a service");
+                    tracing::warn!(%at, %error, service = %self.name(&frontend), "failed to listen for a service");
                 }
             }
         }

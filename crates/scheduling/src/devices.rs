@@ -90,7 +90,7 @@ impl Claims {
             let target = Target::object(&kinds::RESOURCE_CLAIMS, key).subresource("status");
             match self.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await {
                 Ok(object) => self.revision = self.revision.max(revision(&object)),
-                Err(error) => tracing::warn!(claim = %key, %error, "a pod could not be taken off the users of a claim"),
+                Err(error) => tracing::warn!(claim = %key, %error, "failed to remove the pod from reservedFor"),
             }
         }
         if let Some(key) = self.made.clone() {
@@ -101,7 +101,7 @@ impl Claims {
     /// Waits until the cache shows the writes; returns the written claims.
     pub async fn seen(self) -> BTreeSet<Key> {
         if let Err(error) = self.reached().await {
-            tracing::warn!(error, "claims of devices are not seen as they were written");
+            tracing::warn!(error, "the cache did not show the ResourceClaims as written");
         }
         self.written.into_iter().map(|(key, _)| key).chain(self.made).collect()
     }
@@ -210,7 +210,7 @@ pub async fn release(client: Client, caches: Arc<Caches>, release: Release) {
             }
             let target = Target::object(&kinds::RESOURCE_CLAIMS, &key).subresource("status");
             if let Err(error) = client.update(&target, &object, &WriteOptions::default()).await {
-                tracing::warn!(claim = %key, %error, "the devices of a claim could not be given back");
+                tracing::warn!(claim = %key, %error, "failed to deallocate the ResourceClaim");
             }
         }
     }
@@ -220,7 +220,7 @@ pub async fn release(client: Client, caches: Arc<Caches>, release: Release) {
 async fn delete(client: Client, caches: Arc<Caches>, key: Key) {
     match try_delete(client, cached(&caches, &key), &key).await {
         Err(error) if !error.is_not_found() => {
-            tracing::warn!(claim = %key, %error, "a claim for extended resources could not be deleted");
+            tracing::warn!(claim = %key, %error, "failed to delete the ResourceClaim for extended resources");
         }
         _ => {}
     }

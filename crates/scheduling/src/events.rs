@@ -79,7 +79,7 @@ impl Recorder {
     /// Queues an event; drops it if the queue is full.
     pub fn record(&self, occurrence: Occurrence) {
         if let Err(error) = self.occurrences.try_send(occurrence) {
-            tracing::debug!(%error, "an event was dropped");
+            tracing::debug!(%error, "dropped an event");
         }
     }
 }
@@ -153,7 +153,7 @@ impl Sender {
         let client = self.client.clone();
         self.requests.spawn(async move {
             if let Err(error) = write(&client, &event, again).await {
-                tracing::debug!(%error, "an event could not be sent");
+                tracing::debug!(%error, "failed to write an event");
             }
         });
     }

@@ -65,7 +65,7 @@ impl Executor {
         if let (Done::Unbound(..), Some(object)) = (&done, announced)
             && let Err(error) = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await
         {
-            tracing::warn!(pod = %Key::of(&object), %error, "a nomination could not be taken back");
+            tracing::warn!(pod = %Key::of(&object), %error, "failed to clear the pod's nominatedNodeName");
         }
         done
     }
@@ -74,7 +74,7 @@ impl Executor {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
         let entry = self.entry(&key).filter(|entry| Meta::of(&entry.value).uid() == pod.uid)?;
         let told = write(&self.client, &entry.value, None, &Nomination::Set(node.clone())).await;
-        told.inspect_err(|error| tracing::debug!(pod = %key, %error, "the node of a pod could not be announced")).ok()
+        told.inspect_err(|error| tracing::debug!(pod = %key, %error, "failed to set nominatedNodeName")).ok()
     }
 
     async fn give(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
@@ -170,7 +170,7 @@ impl Executor {
         match preempted {
             Ok(()) => Done::Told,
             Err(error) => {
-                tracing::error!(pod = %key, %error, "pods could not be evicted to make room");
+                tracing::error!(pod = %key, %error, "failed to evict pods for preemption");
                 Done::NotPreempted(pod)
             }
         }
@@ -187,7 +187,7 @@ impl Executor {
         for other in preemption.outbid.iter().filter_map(|key| self.entry(key)) {
             let cleared = patch_status(&self.client, &other.value, None, &Nomination::Set(Str::default())).await;
             if let Err(error) = cleared {
-                tracing::warn!(pod = %other.key, %error, "a nomination could not be taken back");
+                tracing::warn!(pod = %other.key, %error, "failed to clear the pod's nominatedNodeName");
             }
         }
         let condition = Condition::preempted(&pod.scheduler_name);
@@ -227,7 +227,7 @@ impl Executor {
     async fn write_status(&self, key: &Key, uid: &str, condition: Option<&Condition>, nomination: &Nomination) {
         let Some(entry) = self.entry(key).filter(|entry| Meta::of(&entry.value).uid() == uid) else { return };
         if let Err(error) = patch_status(&self.client, &entry.value, condition, nomination).await {
-            tracing::warn!(pod = %key, %error, "the status of a pod could not be written");
+            tracing::warn!(pod = %key, %error, "failed to update the pod's status");
         }
     }
 

@@ -33,13 +33,13 @@ pub struct Extenders {
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The URL is invalid.
-    #[error("the address {0:?} of an extender is none")]
+    #[error("invalid urlPrefix {0:?} of an extender")]
     Address(String, #[source] http::uri::InvalidUri),
     /// Certificate data is not valid base64.
-    #[error("data of the certificates of the extender at {0:?} is no base64")]
+    #[error("certificate data of the extender at {0:?} is not valid base64")]
     Data(String, #[source] base64::DecodeError),
     /// The TLS client could not be created.
-    #[error("the extender at {0:?} cannot be reached")]
+    #[error("failed to create the client for the extender at {0:?}")]
     Client(String, #[source] Box<client::Error>),
 }
 
@@ -87,7 +87,7 @@ impl Extenders {
         for (extender, client) in self.all.iter().filter(binds) {
             let answer = send(client, extender, &extender.bind_verb, "bind", &args).await;
             match answer.and_then(|answer| failure(&answer)) {
-                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 bound => return Some(bound),
             }
         }
@@ -107,7 +107,7 @@ impl Extenders {
             let answer = send(client, extender, &extender.filter_verb, "filter", &args).await;
             match answer.and_then(|answer| filtered(extender, &passed, &answer, answers)) {
                 Ok(left) => passed = left,
-                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 Err(error) => return Err(error),
             }
         }
@@ -135,7 +135,7 @@ impl Extenders {
                         *sum = sum.saturating_add(weighted);
                     }
                 }
-                Err(error) => tracing::warn!(error, "an extender does not rank nodes"),
+                Err(error) => tracing::warn!(error, "extender failed to score nodes; ignoring its scores"),
             }
         }
     }
@@ -153,7 +153,7 @@ impl Extenders {
             let answer = send(client, extender, &extender.preempt_verb, "preempt", &args).await;
             match answer.and_then(|answer| evictions(extender, &answer, &pods)) {
                 Ok(some) => left = some,
-                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 Err(error) => return Err(error),
             }
         }

@@ -161,7 +161,7 @@ impl Shell {
         let now = self.now();
         let mut observe = |key: &Key| {
             if let Err(error) = self.engine.observe(kind, key, objects.get(key), now) {
-                tracing::error!(kind = kind.name(), %key, error = %chain(&error), "an object is left out of account");
+                tracing::error!(kind = kind.name(), %key, error = %chain(&error), "ignoring an invalid object update");
             }
         };
         match changed {
@@ -186,7 +186,7 @@ impl Shell {
                 tasks.spawn(guarded(broken, async move { executor.bind(pod, node, volumes, devices).await }));
             }
             Step::Wait(wait) => {
-                tracing::debug!(pod = %wait.pod.name, message = wait.message, "a pod waits");
+                tracing::debug!(pod = %wait.pod.name, message = wait.message, "pod is unschedulable");
                 if let Some(preemption) = &wait.preemption {
                     self.metrics.preempted(preemption.victims.len());
                 }
@@ -217,7 +217,7 @@ impl Shell {
             }
             Ok(Done::Unbound(pod, message, claims)) => {
                 self.changed(Kind::ResourceClaims, &Changed::Keys(claims));
-                tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "a pod could not be bound");
+                tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "failed to bind the pod");
                 self.metrics.attempted(Attempt::Error);
                 if let Some(Step::Wait(wait)) = self.engine.unbound(&pod, message, now) {
                     self.tell(wait);
@@ -225,7 +225,7 @@ impl Shell {
             }
             Ok(Done::Told) => {}
             Ok(Done::NotPreempted(pod)) => self.engine.not_preempted(&pod, now),
-            Err(error) => tracing::error!(%error, "a request broke off"),
+            Err(error) => tracing::error!(%error, "scheduling request task failed"),
         }
     }
 

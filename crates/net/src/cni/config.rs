@@ -50,7 +50,7 @@ impl NetworkList {
         if plugins.is_empty() {
             return Err(wrong("plugins: required"));
         }
-        let version = version(&value).ok_or_else(|| wrong("cniVersion: none that is supported"))?;
+        let version = version(&value).ok_or_else(|| wrong("cniVersion: no supported version"))?;
         let flag = |name: &str| value[name] == json!(true) || value[name] == json!("true");
         Ok(Self {
             name: name.to_owned(),

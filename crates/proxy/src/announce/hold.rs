@@ -37,11 +37,11 @@ impl Holding {
         match done.await {
             Ok((holding, Ok(()))) => holding,
             Ok((holding, Err(error))) => {
-                tracing::warn!(%error, "cannot answer for the addresses of load balancers; tried again soon");
+                tracing::warn!(%error, "failed to assign load balancer addresses; retrying");
                 holding
             }
             Err(error) => {
-                tracing::error!(%error, "the task that lends addresses failed");
+                tracing::error!(%error, "the task that assigns load balancer addresses failed");
                 Self::new(pool)
             }
         }
@@ -58,7 +58,7 @@ impl Holding {
         let seconds = u32::try_from(life.as_secs()).unwrap_or(u32::MAX).max(1);
         for ip in wanted {
             let Some(link) = outward(*ip, &mut links, &all, &addresses)? else {
-                tracing::warn!(%ip, "no link leads to the network of this address");
+                tracing::warn!(%ip, "no link is attached to the network of this address");
                 continue;
             };
             links.lend_address(link.index, *ip, seconds)?;

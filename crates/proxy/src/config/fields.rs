@@ -100,7 +100,7 @@ fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), Conf
     for (name, value) in fields.iter() {
         let path = if within.is_empty() { name.to_string() } else { format!("{within}.{name}") };
         let Some((_, kind, becomes)) = FIELDS.iter().find(|(field, ..)| *field == path) else {
-            told.push(format!("{path}: there is no such field"));
+            told.push(format!("{path}: unknown field; ignored"));
             continue;
         };
         if value.is_null() {
@@ -111,7 +111,7 @@ fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), Conf
         }
         match becomes {
             Heeded if *kind == Object => look(value, &path, told)?,
-            Unheeded if says_something(value) => told.push(format!("{path}: is not heeded")),
+            Unheeded if says_something(value) => told.push(format!("{path}: not supported; ignored")),
             Heeded | Idle | Unheeded => {}
         }
     }
@@ -142,8 +142,8 @@ impl Type {
         match self {
             Text => "text",
             Switch => "true or false",
-            Number => "a whole number",
-            List => "a list of texts",
+            Number => "an integer",
+            List => "a list of strings",
             Object => "an object",
             Any => "anything",
         }
@@ -174,17 +174,17 @@ mod tests {
         assert_eq!(
             said,
             [
-                "bindAddress: is not heeded",
-                "conntrack.max: there is no such field",
-                "conntrack.min: is not heeded",
-                "detectLocal.bridgeInterface: is not heeded",
-                "iptables.masqueradeAl: there is no such field",
-                "udpIdleTimeout: there is no such field",
+                "bindAddress: not supported; ignored",
+                "conntrack.max: unknown field; ignored",
+                "conntrack.min: not supported; ignored",
+                "detectLocal.bridgeInterface: not supported; ignored",
+                "iptables.masqueradeAl: unknown field; ignored",
+                "udpIdleTimeout: unknown field; ignored",
             ]
         );
         let refused = |object: Value, expect: &str| assert_eq!(unheeded(&object).unwrap_err().to_string(), expect);
-        refused(value!({"iptables": {"masqueradeBit": "x"}}), "iptables.masqueradeBit: must be a whole number");
-        refused(value!({"nodePortAddresses": "10.0.0.0/8"}), "nodePortAddresses: must be a list of texts");
+        refused(value!({"iptables": {"masqueradeBit": "x"}}), "iptables.masqueradeBit: must be an integer");
+        refused(value!({"nodePortAddresses": "10.0.0.0/8"}), "nodePortAddresses: must be a list of strings");
         refused(value!({"conntrack": 7}), "conntrack: must be an object");
     }
 }

@@ -14,21 +14,21 @@ pub enum Error {
         /// Name of the missing binary.
         program: String,
     },
-    #[error("{program} cannot be run")]
+    #[error("failed to run {program}")]
     Run {
         program: String,
         #[source]
         source: io::Error,
     },
     /// The binary exited with an error.
-    #[error("{program} refuses: {said}")]
+    #[error("{program} failed: {said}")]
     Refused {
         program: String,
         /// Its standard error output.
         said: String,
     },
     /// The sysctl route_localnet could not be set.
-    #[error("cannot let packets of the loopback interface out")]
+    #[error("failed to set the sysctl route_localnet")]
     Localhost(#[source] io::Error),
 }
 

@@ -56,7 +56,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
             Err(error) => {
                 tracing::warn!(
                     error = chain(&error),
-                    "the kernel refused the rules of the network policies; pods that they select do not start; retrying"
+                    "failed to write the network policy rules; pods that they select cannot start; retrying"
                 );
                 gate.refused(asked, decision.pods.keys().copied().collect());
                 tokio::time::timeout(RETRY, notices.take()).await.unwrap_or(Changed::Keys(BTreeSet::new()))
@@ -146,7 +146,10 @@ impl Enforcer {
             let change = self.writer.change(decision);
             match blocking(move || change.commit()).await {
                 Ok(()) => return Ok(()),
-                Err(error) => tracing::warn!(error = chain(&error), "the policies' rules are not what we wrote"),
+                Err(error) => tracing::warn!(
+                    error = chain(&error),
+                    "network policy rules were changed by another process; replacing all rules"
+                ),
             }
         }
         let found = match std::mem::take(&mut self.standing) {
@@ -171,9 +174,9 @@ impl Enforcer {
 #[derive(Debug, thiserror::Error)]
 pub enum EnforceError {
     /// The kernel rejected the transaction.
-    #[error("cannot write packet rules")]
+    #[error("failed to write the packet rules")]
     Kernel(#[from] netlink::Error),
-    #[error("the task that writes rules failed")]
+    #[error("the task that writes packet rules failed")]
     Task(#[from] JoinError),
 }
 

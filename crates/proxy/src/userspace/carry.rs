@@ -100,13 +100,13 @@ pub async fn streams(listener: TcpListener, front: Arc<Front>) {
                 // A connection outlives its frontend.
                 tokio::spawn(async move {
                     if let Err(error) = carry(stream, from.ip(), &front).await {
-                        tracing::debug!(%error, %from, service = %front.name(), "a connection broke");
+                        tracing::debug!(%error, %from, service = %front.name(), "connection failed");
                     }
                     drop(permit);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, service = %front.name(), "cannot take a connection");
+                tracing::warn!(%error, service = %front.name(), "failed to accept a connection");
                 // Usually out of file descriptors: wait until other connections close.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -128,7 +128,7 @@ async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
         match timeout(patience, TcpStream::connect(SocketAddr::from(place))).await {
             Ok(Ok(stream)) => return Some(stream),
             failed => {
-                tracing::debug!(?failed, ?place, service = %front.name(), "an endpoint cannot be reached");
+                tracing::debug!(?failed, ?place, service = %front.name(), "failed to connect to the endpoint");
                 front.forget(client);
             }
         }
