@@ -1,8 +1,7 @@
 //! DNS client access: pods, the nodes of the cluster and this host, each with a rate limit.
 //!
 //! An open resolver can be abused for amplification attacks, so the server ignores packets from all other sources. The
-//! rate
-//! limit prevents one pod from exhausting the server and its upstream resolvers.
+//! rate limit prevents one pod from exhausting the server and its upstream resolvers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

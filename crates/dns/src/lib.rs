@@ -1,8 +1,7 @@
 //! The cluster DNS server: answers from a projection of services and endpoint slices.
 //!
 //! [`zone`] is the projection, updated by [`feed`]. [`mod@answer`] computes the answer to a query. [`message`] decodes
-//! and
-//! encodes messages. [`serve`] handles the sockets, and [`forward`] queries other resolvers for external names.
+//! and encodes messages. [`serve`] handles the sockets, and [`forward`] queries other resolvers for external names.
 //! [`clients`] restricts access.
 
 pub mod answer;

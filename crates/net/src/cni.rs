@@ -1,10 +1,8 @@
 //! CNI: attaches sandboxes by calling plugins, with a configuration on their standard input.
 //!
 //! Implements specification 1.1: the plugins of a list are called in order, each with the previous result, and in
-//! reverse
-//! order for removal. Configuration and result of each sandbox are stored, and removal uses them, even if the
-//! configuration
-//! has changed.
+//! reverse order for removal. Configuration and result of each sandbox are stored, and removal uses them, even if the
+//! configuration has changed.
 
 mod config;
 

@@ -1,8 +1,7 @@
 //! IPAM: pod address leases in a file. A lease is on disk before its address is used.
 //!
 //! The file is changed under a lock, so that several processes can share it, and replaced atomically. A released
-//! address is
-//! the last to be allocated again.
+//! address is the last to be allocated again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -1,8 +1,7 @@
 //! Routes to the pods of other nodes: plain routes between nodes on one segment, otherwise a VXLAN tunnel.
 //!
 //! All parameters are derived from the other node's addresses and pod CIDRs: the MAC address of a tunnel end is derived
-//! from
-//! the first pod CIDR. Nodes therefore agree without exchanging messages.
+//! from the first pod CIDR. Nodes therefore agree without exchanging messages.
 
 use std::net::IpAddr;
 

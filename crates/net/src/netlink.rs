@@ -1,8 +1,7 @@
 //! Netlink: encoding of requests, and a socket that sends them and reads the replies.
 //!
 //! One codec serves links, routes, nf_tables and conntrack. The socket is synchronous, so a thread can use it in any
-//! network
-//! namespace that it has entered.
+//! network namespace that it has entered.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! nf_tables over netlink: tables, chains, rules, sets and elements in one transaction, without the `nft` binary.
 //!
 //! A [`Batch`] is atomic: the kernel validates every message and then switches to the new rules, so no packet sees a
-//! partial
-//! change. Only the names of chains are read back: a writer knows what it wrote, but not what an earlier run wrote.
+//! partial change. Only the names of chains are read back: a writer knows what it wrote, but not what an earlier run
+//! wrote.
 
 mod expression;
 

@@ -1,10 +1,8 @@
 //! The built-in pod network: a veth pair between each pod and the node, and a route to the pod.
 //!
 //! A pod has a host address (`/32`, `/128`) and the node as its gateway. Every packet between pods passes the node's
-//! routing
-//! and packet rules, whether they share a node or not. Services, policies and connection tracking therefore work
-//! without
-//! bridge netfilter.
+//! routing and packet rules, whether they share a node or not. Services, policies and connection tracking therefore
+//! work without bridge netfilter.
 //!
 //! ```text
 //!   pod: eth0 10.244.1.7/32 ── default via 10.244.1.1 ──┐

@@ -3,8 +3,7 @@
 //! The rules are a function of the leases, and are replaced in one transaction.
 //!
 //! Network policies identify pods by their addresses, so a pod must not be able to send from another address. The chain
-//! `guard`
-//! drops such packets before connection tracking sees them:
+//! `guard` drops such packets before connection tracking sees them:
 //!
 //! ```text
 //! link . source leased together ──> accept
@@ -14,8 +13,7 @@
 //! ```
 //!
 //! ARP and neighbour advertisements need no rule: each pod is alone on its link, and the node looks up a pod's MAC
-//! address
-//! only on the link of its route.
+//! address only on the link of its route.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,9 @@
-//! Layer 2 announcement of load balancer addresses: one node answers for each address, and another takes over if it
-//! fails.
+//! Layer 2 announcement of load balancer addresses: one node answers for each, and another takes over if it fails.
 //!
 //! Every node that can answer holds a Lease and renews it. The owner of an address is a function of the address and the
 //! live nodes, so the nodes need no coordination. The owner puts the address on the link to its network with a lifetime
 //! equal to the Lease's. The kernel answers ARP and neighbour discovery. It removes the address when the node cannot
-//! renew
-//! its Lease, before another node may take over.
+//! renew its Lease, before another node may take over.
 //!
 //! ```text
 //! services ──> addresses in the pool ─┐

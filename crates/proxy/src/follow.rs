@@ -1,5 +1,4 @@
-//! The kube-proxy sync loop: watches services, endpoint slices and the node, and applies each change in one
-//! transaction.
+//! The kube-proxy sync loop: watches services, slices and the node, and applies each change in one transaction.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,5 +1,4 @@
-//! The iptables backend: upstream's chains and chain names, written by `iptables-restore` in one transaction per
-//! address family.
+//! The iptables backend: upstream's chains, written by `iptables-restore` in one transaction per address family.
 //!
 //! ```text
 //! PREROUTING, OUTPUT ──> KUBE-SERVICES ──> KUBE-SVC-… (any endpoint), KUBE-SVL-… (of this node) ──> KUBE-SEP-… ──> DNAT
@@ -10,8 +9,7 @@
 //!
 //! The chains of a service are written when the service changes. The chains that lead to them are always rewritten,
 //! because iptables cannot otherwise keep their order. Leftovers of an earlier run are listed once, before all rules
-//! are
-//! replaced.
+//! are replaced.
 
 mod chains;
 mod program;

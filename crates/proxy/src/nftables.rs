@@ -1,12 +1,9 @@
 //! The nftables backend: a few flat maps, and one chain per number of endpoints.
 //!
 //! A map leads from protocol, address and port to the chain for the service's number of endpoints. That chain generates
-//! a
-//! random number and looks up the endpoint in another map, by the same key and the number. A service is therefore a set
-//! of
-//! elements in two maps, and 5,000 services need few chains: the kernel loads elements far faster than rules. No state
-//! is
-//! read back.
+//! a random number and looks up the endpoint in another map, by the same key and the number. A service is therefore a
+//! set of elements in two maps, and 5,000 services need few chains: the kernel loads elements far faster than rules. No
+//! state is read back.
 //!
 //! ```text
 //! prerouting, output: services[protocol . address . port] ──> chain "address-3-foreign":

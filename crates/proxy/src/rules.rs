@@ -1,9 +1,8 @@
 //! Frontends and backends of services: forwarding rules as data.
 //!
 //! A [`Frontend`] is an address and port of a service; a node port has the unspecified address. A [`Backend`] specifies
-//! the
-//! handling of new connections to it. [`Rules`] applies services and slices incrementally and returns the difference of
-//! each change.
+//! the handling of new connections to it. [`Rules`] applies services and slices incrementally and returns the
+//! difference of each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,8 +1,7 @@
 //! The userspace backend: this process listens on service addresses and copies the data.
 //!
 //! Cluster IPs are added to a dummy link, so that the kernel delivers their packets locally. External addresses belong
-//! to
-//! other nodes or a load balancer; a listener on them serves whenever this host has the address. Each frontend with
+//! to other nodes or a load balancer; a listener on them serves whenever this host has the address. Each frontend with
 //! endpoints has a socket. A frontend without endpoints has none, so the kernel rejects connections.
 //!
 //! ```text
@@ -10,6 +9,7 @@
 //! ```
 // DEVIATION: in userspace mode an external address leads to a service only on a node that has it: packets that are only
 // routed through a node are not intercepted.
+
 // DEVIATION: in userspace mode endpoints see the node's address instead of the client's, traffic that would be dropped
 // is rejected or closed, and SCTP is not served.
 

@@ -1,5 +1,6 @@
-//! Scheduler benchmarks over 5,000 nodes: scheduling decisions per CPU second (plain pods, pods with affinity rules,
-//! preemption), and memory per node and pod.
+//! Scheduler benchmarks over 5,000 nodes.
+//!
+//! Measures decisions per CPU second (plain pods, pods with affinity rules, preemption), and memory per node and pod.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The scheduler as a state machine: watched objects go in, scheduling steps to execute come out.
 //!
 //! ```text
-//!  observe ──> snapshot, queue ──step──> Bind ───executed───> bound ──> confirmed by the watch
+//!  observe ──> snapshot, queue ──step──> Bind ────executed────> bound ──> confirmed by the watch
 //!                   ^                      └────failed────────> unbound: forgotten, retried
 //!                   └────────────step──> Wait, perhaps with pods to evict
 //! ```

@@ -1,9 +1,7 @@
-//! Scheduler extenders: external HTTP services that filter and score nodes and choose victims. The caller sends the
-//! requests.
+//! Scheduler extenders: external HTTP services that filter and score nodes and choose victims.
 //!
-//! A scheduling cycle that needs extenders ends with a request to them. The cycle is then repeated with their results,
-//! so
-//! that a decision depends only on the cluster, the pod and the results.
+//! A scheduling cycle that needs extenders ends with a request, which the caller sends. The cycle is then repeated with
+//! their results, so that a decision depends only on the cluster, the pod and the results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

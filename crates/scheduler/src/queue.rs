@@ -1,10 +1,10 @@
 //! The scheduling queue: active pods, pods in back-off, and unschedulable pods that wait for an event.
 //!
 //! ```text
-//!  add ──> gated ──gates removed┐            ┌── changed while in flight ──┐
-//!   └────────────────────────> active ─pop─> in flight ─failed─> unschedulable ─event a plugin asked for─> back-off
+//!  add ─> gated ─gates removed─┐             ┌── changed while in flight ──┐
+//!   └────────────────────────> active ─pop─> in flight ─failed─> unschedulable ─event a plugin needs──> back-off
 //!                                ^                └─done─> removed                                         │
-//!                                └──────────────────── time, or the active queue is empty ─────────────────┘
+//!                                └──────────────────────── time, or the queue is empty ────────────────────┘
 //! ```
 //!
 //! A rejected pod wakes only for an event that one of its rejecting plugins asks for. Events during a scheduling cycle

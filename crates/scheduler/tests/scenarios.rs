@@ -1,8 +1,7 @@
 //! Transcript tests of the scheduler: commands and every resulting step. `UPDATE=1` rewrites the transcripts.
 //!
 //! A line with the prefix `>` is a command; the lines up to the next command are all its results. Bindings succeed and
-//! the
-//! watch shows them immediately, together with the writes to ResourceClaims, unless `refuse` precedes.
+//! the watch shows them immediately, together with the writes to ResourceClaims, unless `refuse` precedes.
 //!
 //! ```text
 //! > node NAME {cpu, labels, taints, …}     > pod NAME {cpu, labels, node, …spec}     > set KIND {object}

@@ -1,13 +1,11 @@
 //! The NetworkPolicy gate of pod startup: containers start once the kernel enforces the policies of the pod.
 //!
 //! The kubelet knows a pod's addresses first. Passing the gate reports them to the policy enforcer in the same process
-//! and
-//! waits for the rules.
+//! and waits for the rules.
 //!
 //! The gate fails closed: while the enforcer has not started, or the kernel rejects its rules, a pod that a policy
-//! selects
-//! waits. The gate is open if the process has no enforcer, if there are no policies, and for pods that no policy
-//! selects.
+//! selects waits. The gate is open if the process has no enforcer, if there are no policies, and for pods that no
+//! policy selects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

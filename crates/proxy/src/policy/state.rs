@@ -1,9 +1,8 @@
 //! State of NetworkPolicy rules in the kernel, and the difference to a decision.
 //!
 //! Peer lists and chains have IDs that stay the same while they are used. A new or deleted pod therefore changes only a
-//! few
-//! elements of the peer set; chains change only with policies. [`State::change_to`] is pure: its result applied to the
-//! current state gives the desired state.
+//! few elements of the peer set; chains change only with policies. [`State::change_to`] is pure: its result applied to
+//! the current state gives the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,5 +1,4 @@
-//! Extended resources backed by devices: the scheduler creates a claim for resources that the node does not report
-//! itself.
+//! Extended resources backed by devices: a claim is created for resources that the node does not report itself.
 
 use machinery::{Str, Value, value};
 

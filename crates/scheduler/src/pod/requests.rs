@@ -1,5 +1,4 @@
-//! Resource requests of a pod: containers, init containers, sidecars, overhead, pod-level resources and in-place
-//! resizes.
+//! Resource requests of a pod: containers, sidecars, overhead, pod-level resources and in-place resizes.
 
 use machinery::quantity::{Format, Quantity};
 use machinery::{Str, Value};

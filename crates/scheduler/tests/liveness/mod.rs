@@ -1,8 +1,7 @@
 //! Liveness of the scheduler under random changes: once it is idle, no schedulable pod is waiting.
 //!
 //! Bindings take time and may fail, victims take time to terminate, and the watch may show nominations late. Each step
-//! is
-//! compared with the reference.
+//! is compared with the reference.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

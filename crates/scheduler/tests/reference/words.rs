@@ -1,5 +1,4 @@
-//! Reference evaluation of selectors, tolerations and terms over plain API objects, independent of the scheduler's
-//! code.
+//! Reference evaluation of selectors, tolerations and terms, independent of the scheduler's code.
 
 use machinery::Value;
 

@@ -1,6 +1,6 @@
-//! Transcript tests of the scheduler with extenders over HTTP: their requests and the results for pods. `UPDATE=1`
-//! rewrites
-//! the transcripts.
+//! Transcript tests of the scheduler with extenders over HTTP: their requests and the results for pods.
+//!
+//! `UPDATE=1` rewrites the transcripts.
 //!
 //! ```text
 //! > cluster NUMBER                    starts over, with nodes n1, n2 and so on of four CPUs
