@@ -51,8 +51,8 @@ pub enum Protocol {
 /// A netlink request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket could not be opened or used.
-    #[error("netlink socket failed")]
+    /// A socket or sysctl operation failed.
+    #[error("request to the kernel failed")]
     Socket(#[source] io::Error),
     /// The kernel returned an error.
     #[error("the kernel rejected the netlink request to {what}{}", explained(.explanation))]

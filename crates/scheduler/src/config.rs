@@ -22,8 +22,7 @@ pub struct Configuration {
     pub extenders: Vec<Extender>,
     /// Back-off durations of the scheduling queue.
     pub queue: Options,
-    /// Number of nodes that upstream evaluates in parallel. Here it is the number of concurrent workers that execute
-    /// steps.
+    /// Number of nodes that upstream evaluates in parallel. Here a multiple of it limits the concurrent API requests.
     pub parallelism: u32,
     pub client: ClientConnection,
     pub election: LeaderElection,

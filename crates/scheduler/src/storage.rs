@@ -72,7 +72,7 @@ pub struct Volume {
     pub block: bool,
     /// `claimRef`, with the claim's UID if set.
     pub claim: Option<(Key, Str)>,
-    /// Whether no claim is bound to the volume.
+    /// Whether the phase is `Available`.
     pub available: bool,
     /// Whether `deletionTimestamp` is set.
     pub deleting: bool,

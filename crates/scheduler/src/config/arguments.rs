@@ -62,7 +62,7 @@ impl Arguments {
         Ok(this)
     }
 
-    /// Constructs the plugin with its arguments; `None` for plugins that take no part in filtering or scoring.
+    /// Constructs the plugin with its arguments; `None` for sorting, binding and preemption plugins.
     pub fn enabled(&self, chosen: &Chosen) -> Option<Enabled> {
         let plugin: Box<dyn Plugin> = match chosen.name.as_str() {
             "SchedulingGates" => Box::new(SchedulingGates),
