@@ -1,11 +1,11 @@
-//! What a question about the cluster is answered: the names of Kubernetes' DNS specification 1.1.
+//! Answers of the cluster DNS: the names of Kubernetes' DNS specification 1.1.
 //!
 //! ```text
-//! <service>.<namespace>.svc.<domain>                      addresses, or those of the ready endpoints, or another name
+//! <service>.<namespace>.svc.<domain>                      cluster IPs, addresses of ready endpoints, or a CNAME
 //! _<port>._<protocol>.<service>.<namespace>.svc.<domain>  SRV
-//! <endpoint>.<service>.<namespace>.svc.<domain>           the address of one endpoint
-//! <address>.<namespace>.pod.<domain>                      the address, with dashes
-//! <address backwards>.in-addr.arpa, .ip6.arpa             PTR
+//! <endpoint>.<service>.<namespace>.svc.<domain>           address of one endpoint
+//! <address>.<namespace>.pod.<domain>                      the address, written with dashes
+//! <reversed address>.in-addr.arpa, .ip6.arpa              PTR
 //! ```
 
 use std::net::IpAddr;
@@ -16,32 +16,31 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use crate::zone::{Service, Target, Zone, undashed};
 
-/// How long an answer holds, in seconds.
+/// TTL of answers in seconds.
 pub const TTL: u32 = 5;
-/// The version of the specification, which clients may ask for.
+/// Version of the specification, returned for the `dns-version` TXT query.
 const VERSION: &str = "1.1.0";
 
-/// What a question is answered.
+/// Answer to a query.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// These records.
     Records {
-        /// What was asked for.
+        /// Records of the answer section.
         answers: Vec<Record>,
-        /// What will be asked next.
+        /// Records that the client will probably query next.
         additionals: Vec<Record>,
     },
-    /// The name exists, but has nothing of that type.
+    /// NODATA with the SOA record: the name exists without records of that type.
     Nothing(Record),
-    /// The name does not exist.
+    /// NXDOMAIN with the SOA record.
     NoName(Record),
-    /// Not everything is known yet.
+    /// The zone is not complete yet.
     NotYet,
-    /// Somebody else knows.
+    /// The name is outside the cluster.
     NotOurs,
 }
 
-/// Answers a question; `name` in any case, which the answer keeps.
+/// Answers a query. `name` may have any case, which the answer keeps.
 pub fn answer(zone: &Zone, name: &Name, kind: RecordType) -> Answer {
     let lower = name.to_lowercase();
     let found = if zone.domain().zone_of(&lower) {
@@ -59,7 +58,7 @@ pub fn answer(zone: &Zone, name: &Name, kind: RecordType) -> Answer {
     }
     let Some(found) = found else { return Answer::NoName(authority(zone)) };
     let wanted = |data: &RData| match (data, kind) {
-        // Whoever asks for an address is told the other name, whose address it is for others to know.
+        // An address query gets the CNAME, whose address is resolved elsewhere.
         (_, RecordType::ANY) | (RData::CNAME(_), RecordType::A | RecordType::AAAA) => true,
         (data, kind) => data.record_type() == kind,
     };
@@ -72,20 +71,20 @@ pub fn answer(zone: &Zone, name: &Name, kind: RecordType) -> Answer {
     Answer::Records { answers, additionals: next.into_iter().map(|(name, ip)| record(&name, address(ip))).collect() }
 }
 
-/// The record that says who is responsible, and for how long a negative answer holds.
+/// Returns the SOA record, which specifies how long negative answers are valid.
 pub fn authority(zone: &Zone) -> Record {
     let name = |text: &str| zone.domain().prepend_label(text).unwrap_or_else(|_| zone.domain().clone());
     let server = name("dns").prepend_label("ns").unwrap_or_else(|_| zone.domain().clone());
-    // A serial number tells of zone transfers, of which there are none.
+    // The serial number is constant: it matters only for zone transfers, which are not supported.
     let soa = SOA::new(server, name("hostmaster"), 1, 7200, 1800, 86_400, TTL);
     Record::from_rdata(zone.domain().clone(), TTL, RData::SOA(soa))
 }
 
-/// What a name has.
+/// Records of a name.
 #[derive(Default)]
 struct Found {
     data: Vec<RData>,
-    /// Addresses of names that the data mentions.
+    /// Addresses of names mentioned in the records, for the additional section.
     next: Vec<(Name, IpAddr)>,
 }
 
@@ -95,7 +94,7 @@ impl From<Vec<RData>> for Found {
     }
 }
 
-/// The labels before the last ones, as text; what is no text matches nothing.
+/// Returns the labels before the `last` ones as text; labels that are not text match nothing.
 fn labels(name: &Name, last: u8) -> Vec<String> {
     let count = usize::from(name.num_labels().saturating_sub(last));
     name.iter().take(count).map(|label| String::from_utf8_lossy(label).into_owned()).collect()
@@ -144,7 +143,7 @@ fn find(zone: &Zone, name: &Name, labels: &[&str]) -> Option<Found> {
     }
 }
 
-/// A service that has a name: by the specification one without an address of its own has it as long as it has endpoints.
+/// Returns a service that has a name: by the specification, a headless service has one only while it has endpoints.
 fn named<'a>(zone: &'a Zone, namespace: &str, name: &str) -> Option<&'a Service> {
     let there = |service: &&Service| match service.target {
         Target::Addresses(_) | Target::External(_) => true,
@@ -167,7 +166,8 @@ fn of_service(zone: &Zone, namespace: &str, name: &str, service: &Service) -> Fo
     data.into()
 }
 
-/// The ports of a service, or the one of a name and protocol: at the service itself, or at each endpoint.
+/// Returns the SRV records of a service's ports, or of the `wanted` port and protocol: for the service itself, or for
+/// each endpoint.
 fn srv(zone: &Zone, base: &Name, of: (&str, &str), service: &Service, wanted: Option<(&str, &str)>) -> Found {
     let matches = |port: &crate::zone::Port| match wanted {
         Some((name, protocol)) => port.name == name && port.protocol == protocol,
@@ -189,7 +189,7 @@ fn srv(zone: &Zone, base: &Name, of: (&str, &str), service: &Service, wanted: Op
                     places.extend(slice.endpoints.iter().map(|endpoint| (endpoint, port.number)));
                 }
             }
-            // All are as good as each other, and together a hundred.
+            // All targets have equal weights, with a sum of about 100.
             let weight = u16::try_from(100 / places.len().max(1)).unwrap_or(1).max(1);
             for (endpoint, port) in places {
                 let Ok(target) = base.prepend_label(endpoint.label.as_str()) else { continue };
@@ -218,7 +218,7 @@ fn endpoints<'a>(zone: &'a Zone, namespace: &str, service: &str) -> impl Iterato
         .flat_map(|slice| slice.endpoints.iter().map(|endpoint| (endpoint.label.as_str(), endpoint.ip)))
 }
 
-/// The names at an address, if the name is that of an address of the cluster.
+/// Returns the names of an address, if the query name is a reverse name of a cluster address.
 fn reverse(zone: &Zone, name: &Name) -> Option<Vec<Name>> {
     let ip = address_of(name)?;
     let services = zone.services_at(ip).filter_map(|key| zone_name(zone, &[&key.name, &key.namespace, "svc"]));
@@ -231,11 +231,11 @@ fn reverse(zone: &Zone, name: &Name) -> Option<Vec<Name>> {
         names.sort();
         names.dedup();
     }
-    // What the cluster does not know may be known elsewhere.
+    // Unknown addresses are forwarded to other resolvers.
     (!names.is_empty()).then_some(names)
 }
 
-/// The address that a name of `in-addr.arpa` or `ip6.arpa` is about.
+/// Parses a reverse name of `in-addr.arpa` or `ip6.arpa`.
 fn address_of(name: &Name) -> Option<IpAddr> {
     let labels = labels(name, 0);
     let labels: Vec<&str> = labels.iter().map(String::as_str).collect();

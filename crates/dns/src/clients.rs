@@ -1,7 +1,7 @@
-//! Who may ask, and how much: pods, the nodes of the cluster and this machine, each within a rate.
+//! DNS client access: pods, the nodes of the cluster and this host, each with a rate limit.
 //!
-//! A resolver that answers everybody is used to flood others with answers, so the server ignores packets of anybody else. The rate
-//! keeps one pod from using up the server, and the resolvers behind it, for all others.
+//! An open resolver can be abused for amplification attacks, so the server ignores packets from all other sources. The
+//! rate limit prevents one pod from exhausting the server and its upstream resolvers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,39 +11,39 @@ use std::time::{Duration, Instant};
 use net::Cidr;
 use net::link::Links;
 
-/// What a client may spend a second. An answer from the cluster's zone costs one, a question for another resolver [`FORWARD_COST`].
+/// Rate limit per client. An answer from the cluster's zone costs [`ANSWER_COST`], a forwarded query [`FORWARD_COST`].
 const UNITS_PER_SECOND: u32 = 10_000;
-/// What a client that was silent may spend at once.
+/// Maximum burst of an idle client.
 const UNITS_MAX: u32 = 2 * UNITS_PER_SECOND;
-/// What a question costs that is passed on to another resolver.
+/// Cost of a query that is forwarded to another resolver.
 pub const FORWARD_COST: u32 = 10;
-/// What an answer from the cluster's zone costs.
+/// Cost of an answer from the cluster's zone.
 pub const ANSWER_COST: u32 = 1;
-/// How many connections one client has at once.
+/// Maximum concurrent connections per client.
 const CONNECTIONS_MAX: u32 = 64;
-/// How many clients are remembered. Beyond it those are forgotten that have spent nothing lately.
+/// Maximum tracked clients; beyond that, clients with a full budget are dropped.
 const CLIENTS_MAX: usize = 16_384;
 
-/// Whom the server answers.
+/// Clients that the server answers.
 #[derive(Debug, Default)]
 pub struct Clients {
-    /// Where pods are; nothing to answer everybody.
+    /// Pod CIDRs; `None` answers all clients.
     pods: Option<Vec<Cidr>>,
-    /// The addresses of this machine that the server listens on.
+    /// Listen addresses of the server.
     own: Vec<IpAddr>,
     state: Mutex<State>,
 }
 
-/// How often the kernel is asked for this machine's other addresses at most.
+/// Minimum interval between queries for the addresses of this host.
 const LOCAL_SPAN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The other machines of the cluster.
+    /// Addresses of the other nodes, by node name.
     nodes: BTreeMap<String, Vec<IpAddr>>,
-    /// Their addresses.
+    /// All addresses in `nodes`.
     node_ips: BTreeSet<IpAddr>,
-    /// All addresses of this machine, and when the kernel was asked for them.
+    /// All addresses of this host; `local_since` is when they were queried.
     local: BTreeSet<IpAddr>,
     local_since: Option<Instant>,
     spending: BTreeMap<IpAddr, Spending>,
@@ -56,7 +56,7 @@ struct Spending {
     connections: u32,
 }
 
-/// A place among a client's connections, until it is dropped.
+/// A connection slot of a client, released on drop.
 #[derive(Debug)]
 pub struct Place<'a> {
     clients: &'a Clients,
@@ -64,18 +64,18 @@ pub struct Place<'a> {
 }
 
 impl Clients {
-    /// Everybody may ask.
+    /// Allows all clients.
     pub fn everybody() -> Self {
         Self::default()
     }
 
-    /// Only pods with these addresses, nodes and this machine, which listens on these addresses, may ask.
+    /// Allows only pods with these addresses, nodes and this host, which listens on these addresses.
     pub fn of_cluster(pods: Vec<Cidr>, listeners: &[SocketAddr]) -> Self {
         let own = listeners.iter().map(SocketAddr::ip).collect();
         Self { pods: Some(pods), own, state: Mutex::default() }
     }
 
-    /// A node has these addresses; none if it is gone.
+    /// Sets the addresses of a node; an empty list removes the node.
     pub fn set_node(&self, name: &str, addresses: Vec<IpAddr>) {
         let mut state = self.state();
         if addresses.is_empty() {
@@ -86,7 +86,7 @@ impl Clients {
         state.node_ips = state.nodes.values().flatten().copied().collect();
     }
 
-    /// The names of all nodes that are known.
+    /// Returns the names of all known nodes.
     pub fn nodes(&self) -> Vec<String> {
         self.state().nodes.keys().cloned().collect()
     }
@@ -102,10 +102,10 @@ impl Clients {
         state.node_ips.contains(&ip) || state.is_local(ip, now)
     }
 
-    /// Whether a client may spend so much now; if it may, it is spent.
+    /// Deducts `units` from a client's budget; returns false if the budget does not suffice.
     pub fn spend(&self, ip: IpAddr, units: u32, now: Instant) -> bool {
         let ip = ip.to_canonical();
-        // This machine may do to itself what it likes.
+        // This host is not limited.
         if ip.is_loopback() || self.own.contains(&ip) {
             return true;
         }
@@ -117,7 +117,7 @@ impl Clients {
         rest.is_some()
     }
 
-    /// A place for one more connection of a client, if it does not have too many.
+    /// Allocates a connection slot for a client; `None` if the client has its maximum.
     pub fn connect(&self, ip: IpAddr, now: Instant) -> Option<Place<'_>> {
         let ip = ip.to_canonical();
         let mut state = self.state();
@@ -135,13 +135,13 @@ impl Clients {
 }
 
 impl State {
-    /// Whether this machine has the address, on whichever link: its processes may ask from any of them.
+    /// Whether this host has the address on any link: its processes may use any of them as source.
     fn is_local(&mut self, ip: IpAddr, now: Instant) -> bool {
         if self.local_since.is_none_or(|since| now.saturating_duration_since(since) >= LOCAL_SPAN) {
             self.local_since = Some(now);
             match Links::open().and_then(|mut links| links.addresses()) {
                 Ok(addresses) => self.local = addresses.iter().map(|address| address.ip).collect(),
-                Err(error) => tracing::warn!(%error, "failed to list this machine's addresses"),
+                Err(error) => tracing::warn!(%error, "failed to list the addresses of this host"),
             }
         }
         self.local.contains(&ip)
@@ -165,7 +165,7 @@ impl Spending {
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since).min(Duration::from_secs(u64::from(UNITS_MAX)));
         let earned = passed.as_micros() * u128::from(UNITS_PER_SECOND) / 1_000_000;
-        // Less than one unit is left for the next time.
+        // A fraction of a unit is carried over to the next update.
         if earned > 0 {
             self.units = u32::try_from(earned).unwrap_or(u32::MAX).saturating_add(self.units).min(UNITS_MAX);
             self.since = now;
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn only_pods_nodes_and_this_machine_may_ask() {
+    fn only_pods_nodes_and_this_host_are_answered() {
         let (clients, now) = (cluster(), Instant::now());
         clients.set_node("two", vec![ip("192.0.2.2")]);
-        // What the kernel says of the machine that runs the test is not asked.
+        // The addresses of the host that runs the test are not queried.
         clients.state().local_since = Some(now);
         clients.state().local = BTreeSet::from([ip("198.51.100.7")]);
         for (text, expect) in [
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_spends_no_more_than_its_rate_and_others_are_not_held_up() {
+    fn client_rate_limit_does_not_affect_other_clients() {
         let (clients, begun) = (cluster(), Instant::now());
         let spent = |from: &str, after_ms: u64| {
             let now = begun + Duration::from_millis(after_ms);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_no_more_connections_than_its_share() {
+    fn connections_per_client_are_limited() {
         let (clients, now) = (cluster(), Instant::now());
         let mut places: Vec<_> =
             (0..CONNECTIONS_MAX).map(|_| clients.connect(ip("10.244.0.2"), now).unwrap()).collect();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_remembered_clients_is_bounded() {
+    fn number_of_tracked_clients_is_bounded() {
         let (clients, now) = (cluster(), Instant::now());
         for number in 0..CLIENTS_MAX + 10 {
             let ip = IpAddr::from((0x0af4_0000 + u32::try_from(number).unwrap()).to_be_bytes());

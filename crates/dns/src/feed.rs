@@ -1,4 +1,4 @@
-//! Keeps the zone true: one watch a kind, and each change alone.
+//! Keeps the DNS zone up to date: one watch per resource type, with incremental updates.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 use crate::serve::Knowledge;
 use crate::zone::Zone;
 
-/// Changes that may wait; more are looked at all together.
+/// Maximum pending change notices; beyond that everything is evaluated.
 const NOTICES_MAX: usize = 10_000;
 
-/// A kind that names come from, and what its objects do to the zone.
+/// A resource type with the function that applies its objects to the zone.
 struct Kind {
     resource: &'static Resource,
     set: fn(&mut Zone, &Key, Option<&Value>),
@@ -28,7 +28,7 @@ const KINDS: [Kind; 3] = [
     Kind { resource: &kinds::NAMESPACES, set: |zone, key, object| zone.set_namespace(&key.name, object.is_some()) },
 ];
 
-/// Follows the API server for as long as it is polled. The zone is complete as soon as everything is known once.
+/// Watches the API server for as long as the future is polled. The zone is complete once all caches are synced.
 pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), Ended> {
     let mut watches = JoinSet::new();
     let nodes = follow_nodes(&client, &knowledge, &mut watches);
@@ -46,7 +46,7 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), End
         refresh(&knowledge, kind, reader, Changed::Everything);
     }
     knowledge.zone.write().unwrap_or_else(PoisonError::into_inner).complete = true;
-    tracing::info!("the cluster's names are known");
+    tracing::info!("DNS zone is complete");
     let mut tasks = JoinSet::new();
     tasks.spawn(nodes);
     for (kind, reader, notices) in fed {
@@ -62,8 +62,8 @@ pub async fn follow(client: Client, knowledge: Arc<Knowledge>) -> Result<(), End
     Err(Ended)
 }
 
-/// Keeps the addresses of nodes, which may ask for their pods: a question to another node's server comes from the node that
-/// masquerades the pod. The zone does not wait for them.
+/// Watches the addresses of nodes, which may send queries of their pods: a query to another node's server has the
+/// source address of the node that masquerades the pod. The zone does not wait for them.
 fn follow_nodes(
     client: &Client,
     knowledge: &Arc<Knowledge>,
@@ -126,7 +126,7 @@ fn refresh(knowledge: &Knowledge, kind: &Kind, reader: &Reader<Value>, changed: 
     }
 }
 
-/// What nobody needs here is the larger part of an object.
+/// Removes the parts of an object that the zone does not need, which are most of it.
 fn small(mut object: Value) -> Value {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove("managedFields");

@@ -1,4 +1,4 @@
-//! Asks the host's resolvers about the rest of the world, and remembers what they said for a while.
+//! Forwards queries for external names to the host's resolvers, with a cache.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -15,23 +15,23 @@ use tokio::time::{Instant, timeout};
 use crate::message::{PAYLOAD, question, reply};
 use crate::metrics::Metrics;
 
-/// How long one server has to answer.
+/// Timeout per server.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long an answer is kept at most, as the usual configuration of other servers has it.
+/// Maximum time in the cache, as in CoreDNS' default configuration.
 const KEPT_MAX: Duration = Duration::from_secs(30);
-/// How many answers are kept; each is a few hundred bytes.
+/// Maximum cached answers; each has a few hundred bytes.
 const ENTRIES_MAX: usize = 10_000;
-/// How many questions wait for others at once; more are told to come back.
+/// Maximum concurrent forwarded queries; further ones fail with SERVFAIL.
 const ASKED_MAX: usize = 1_000;
 
-/// Knows whom to ask.
+/// Forwards queries to upstream resolvers.
 pub struct Forwarder {
     servers: Vec<SocketAddr>,
     cache: Mutex<Cache>,
     asking: Semaphore,
 }
 
-/// What was asked: the name in lower case, and what makes an answer different.
+/// Cache key: the name in lower case, and all fields that affect the answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Asked {
     name: String,
@@ -44,7 +44,7 @@ struct Asked {
 #[derive(Default)]
 struct Cache {
     entries: BTreeMap<Asked, Entry>,
-    /// In the order in which they came, which is about that in which they go.
+    /// Insertion order, which approximates the order of expiry.
     order: VecDeque<Asked>,
 }
 
@@ -55,12 +55,12 @@ struct Entry {
 }
 
 impl Forwarder {
-    /// Asks these, one after another until one answers.
+    /// Creates a forwarder that tries these servers in order.
     pub fn new(servers: Vec<SocketAddr>) -> Self {
         Self { servers, cache: Mutex::new(Cache::default()), asking: Semaphore::new(ASKED_MAX) }
     }
 
-    /// What the world says to a question.
+    /// Returns the cached or forwarded answer to a query.
     pub async fn ask(&self, request: &Message, metrics: &Metrics) -> Message {
         let Some(asked) = Asked::of(request) else { return reply(request, ResponseCode::FormErr) };
         let now = Instant::now();
@@ -78,8 +78,8 @@ impl Forwarder {
                     return addressed(answer, request);
                 }
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::debug!(%server, %error, "a resolver cannot be asked"),
-                Err(_) => tracing::debug!(%server, "a resolver does not answer"),
+                Ok(Err(error)) => tracing::debug!(%server, %error, "failed to query the upstream resolver"),
+                Err(_) => tracing::debug!(%server, "upstream resolver timed out"),
             }
         }
         reply(request, ResponseCode::ServFail)
@@ -90,19 +90,19 @@ impl Forwarder {
     }
 }
 
-/// The servers that a `resolv.conf` names, without ourselves.
+/// Returns the servers of a `resolv.conf`, without our own addresses.
 pub fn nameservers(resolv_conf: &str, ourselves: &[SocketAddr]) -> Vec<SocketAddr> {
     let lines = resolv_conf.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
     let texts = lines.filter_map(|rest| rest.split_whitespace().next());
-    // A zone such as %eth0 is for addresses of one link, which are not worth a resolver.
+    // Addresses with a zone such as %eth0 are link-local and are skipped.
     let servers = texts.filter_map(|text| text.parse::<IpAddr>().ok()).map(|ip| SocketAddr::new(ip, 53));
     servers.filter(|server| !ourselves.contains(server)).collect()
 }
 
-/// Asks one server, over a connection if its answer does not fit into a packet.
+/// Queries one server, over TCP if the UDP answer is truncated.
 async fn exchange(server: SocketAddr, request: &Message) -> std::io::Result<Message> {
     let mut question = request.clone();
-    // A number that nobody can guess, from a port that nobody knows.
+    // A random ID and a random source port protect against spoofed answers.
     question.metadata.id = Message::query().metadata.id;
     if let Some(edns) = &mut question.edns {
         edns.set_max_payload(PAYLOAD);
@@ -136,7 +136,7 @@ async fn over_tcp(server: SocketAddr, question: &Message, bytes: &[u8]) -> std::
     Ok(answer)
 }
 
-/// The same answer for somebody else's question.
+/// Adapts an answer to another request with the same question.
 fn addressed(mut answer: Message, request: &Message) -> Message {
     let shape = reply(request, answer.metadata.response_code);
     answer.metadata.id = shape.metadata.id;
@@ -185,11 +185,11 @@ impl Cache {
     }
 }
 
-/// How long an answer holds; not at all if it is no answer.
+/// Returns how long an answer may be cached; `None` for errors.
 fn kept_for(message: &Message) -> Option<Duration> {
     let seconds = match message.metadata.response_code {
         ResponseCode::NoError if !message.answers.is_empty() => message.answers.iter().map(|record| record.ttl).min(),
-        // A negative answer holds as long as the responsible server says.
+        // The SOA record determines how long a negative answer is valid.
         ResponseCode::NoError | ResponseCode::NXDomain => {
             message.authorities.iter().filter(|record| record.record_type() == RecordType::SOA).find_map(|record| {
                 match &record.data {
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers any question so, and counts how often it was asked.
+    /// Starts a server that answers every query with this code and counts queries.
     async fn server(ttl: u32, code: ResponseCode) -> (SocketAddr, Arc<AtomicUsize>) {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let (address, count) = (socket.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_asked_is_not_asked_again() {
+    async fn cached_answer_is_not_queried_again() {
         let metrics = Metrics::default();
         let (address, count) = server(10, ResponseCode::NoError).await;
         let forwarder = Forwarder::new(vec![address]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_remembered_for_as_long_as_they_hold() {
+    fn answers_are_cached_for_their_ttl() {
         let mut cache = Cache::default();
         let mut message = reply(&request("a."), ResponseCode::NoError);
         message.add_answer(Record::from_rdata(Name::root(), 10, RData::A(A([0; 4].into()))));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_fails_is_passed_over() {
+    async fn failing_server_is_skipped() {
         let (bad, _) = server(1, ResponseCode::ServFail).await;
         let (good, _) = server(1, ResponseCode::NoError).await;
         let answer = Forwarder::new(vec![bad, good]).ask(&request("a.b."), &Metrics::default()).await;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_a_bound() {
+    fn cache_is_bounded() {
         let mut cache = Cache::default();
         let mut message = reply(&request("a."), ResponseCode::NoError);
         message.add_answer(Record::from_rdata(Name::root(), 60, RData::A(A([0; 4].into()))));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn resolvers_are_read_from_the_hosts_file() {
+    fn resolvers_are_read_from_resolv_conf() {
         let text = "# x\nsearch a b\nnameserver 10.0.0.1\n nameserver fd00::1 \nnameserver fe80::1%eth0\nnameserver 10.0.0.2\n";
         let ourselves = ["10.0.0.2:53".parse().unwrap()];
         let expect: Vec<SocketAddr> = vec!["10.0.0.1:53".parse().unwrap(), "[fd00::1]:53".parse().unwrap()];

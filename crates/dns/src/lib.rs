@@ -1,8 +1,8 @@
-//! The cluster's DNS: answers from a projection of services and endpoint slices.
+//! The cluster DNS server: answers from a projection of services and endpoint slices.
 //!
-//! [`zone`] is what is known of the cluster, kept true by [`feed`]; [`mod@answer`] decides what a question is answered;
-//! [`message`] makes bytes of bytes; [`serve`] does the talking and [`forward`] asks others about the rest of the world.
-//! [`clients`] decides who is answered.
+//! [`zone`] is the projection, updated by [`feed`]. [`mod@answer`] computes the answer to a query. [`message`] decodes
+//! and encodes messages. [`serve`] handles the sockets, and [`forward`] queries other resolvers for external names.
+//! [`clients`] restricts access.
 
 pub mod answer;
 pub mod clients;

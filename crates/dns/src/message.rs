@@ -1,4 +1,4 @@
-//! Bytes to bytes: reads a question, decides, and writes what fits into the answer.
+//! DNS messages: decodes a query, computes the answer, and encodes what fits.
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
@@ -6,51 +6,49 @@ use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 use crate::answer::{Answer, answer};
 use crate::zone::Zone;
 
-/// What every client takes, over UDP, that says nothing else.
+/// UDP message size that every client accepts without EDNS.
 const UDP_BYTES_MIN: usize = 512;
-/// What a message may be at most, whatever a client says: its length has 16 bits.
+/// Maximum message size: its length has 16 bits.
 const BYTES_MAX: usize = 65_535;
-/// What is sure to go over every network in one piece, which we tell others to send at most.
+/// EDNS payload size that we advertise: avoids fragmentation on all networks.
 pub const PAYLOAD: u16 = 1232;
 
-/// How many names that stand for other names are followed: two may stand for each other.
+/// Maximum CNAMEs followed, because CNAMEs may form a loop.
 const ALIASES_MAX: usize = 8;
 
-/// How a question came.
+/// Transport of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// In one packet.
     Udp,
-    /// Over a connection.
     Tcp,
 }
 
-/// What is to be done about some bytes.
+/// Next step for a received message.
 #[derive(Debug)]
 pub enum Next {
-    /// They are answered so.
+    /// Send this reply.
     Reply(Vec<u8>),
-    /// They ask about the rest of the world.
+    /// Forward the query to other resolvers.
     Forward(Box<Message>),
-    /// They are answered so far, and the rest of the world knows how it goes on.
+    /// Complete a CNAME chain that leads outside the cluster.
     Complete(Box<Unfinished>),
-    /// They are no question, and whoever sent them is better not answered.
+    /// Not a query: send no reply.
     Ignore,
 }
 
-/// An answer that leads to a name that somebody else knows: resolvers of programs do not ask on by themselves.
+/// An answer that leads to an external name. Stub resolvers do not resolve it themselves.
 #[derive(Debug)]
 pub struct Unfinished {
-    /// The question.
+    /// The original query.
     pub request: Message,
     /// The answer so far.
     pub reply: Message,
-    /// What to ask somebody else.
+    /// The query to forward.
     pub question: Message,
 }
 
-/// What to do about bytes that came. `turn` is any number: answers start from another one each time, so that not all clients
-/// take the first.
+/// Decides the next step for a received message. `turn` is any number that rotates the order of records, so that not
+/// all clients use the first.
 pub fn respond(zone: &Zone, bytes: &[u8], transport: Transport, turn: usize) -> Next {
     let Ok(request) = Message::from_vec(bytes) else { return refuse_unreadable(bytes) };
     if request.metadata.message_type != MessageType::Query {
@@ -85,7 +83,7 @@ pub fn respond(zone: &Zone, bytes: &[u8], transport: Transport, turn: usize) -> 
     }
 }
 
-/// Goes on from an answer that is another name, as far as we know; gives the name from which somebody else does.
+/// Follows CNAMEs within the zone; returns the external name at which to continue, if any.
 fn follow(zone: &Zone, reply: &mut Message, kind: RecordType) -> Option<Name> {
     if !matches!(kind, RecordType::A | RecordType::AAAA) {
         return None;
@@ -102,7 +100,7 @@ fn follow(zone: &Zone, reply: &mut Message, kind: RecordType) -> Option<Name> {
     None
 }
 
-/// An answer without records.
+/// Creates a reply without records.
 pub fn reply(request: &Message, code: ResponseCode) -> Message {
     let mut reply = Message::response(request.metadata.id, request.metadata.op_code);
     reply.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -119,7 +117,8 @@ pub fn reply(request: &Message, code: ResponseCode) -> Message {
     reply
 }
 
-/// Writes an answer; what the client cannot take is left out, and it is told to ask again over a connection.
+/// Encodes a reply. If it exceeds the client's size limit, records are omitted and the TC flag tells the client to
+/// retry over TCP.
 pub fn encode(message: &Message, request: &Message, transport: Transport) -> Vec<u8> {
     let told = request.edns.as_ref().map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
     let room = match transport {
@@ -131,7 +130,7 @@ pub fn encode(message: &Message, request: &Message, transport: Transport) -> Vec
         return whole;
     }
     let mut shorter = message.clone();
-    // What was not asked for may be missing without a word.
+    // Additional records may be omitted without the TC flag.
     shorter.additionals.clear();
     loop {
         let bytes = shorter.to_vec().unwrap_or_default();
@@ -165,7 +164,7 @@ fn decided_reply(request: &Message, decided: Answer, turn: usize) -> Message {
     reply
 }
 
-/// Whoever asks in a way that cannot be read is told so, if there is enough to tell whom.
+/// Answers an undecodable query with FORMERR, if its header is readable.
 fn refuse_unreadable(bytes: &[u8]) -> Next {
     let (Some(id), Some(flags)) = (bytes.get(..2), bytes.get(2)) else { return Next::Ignore };
     let is_reply = flags & 0x80 != 0;
@@ -177,7 +176,7 @@ fn refuse_unreadable(bytes: &[u8]) -> Next {
     message.to_vec().map_or(Next::Ignore, Next::Reply)
 }
 
-/// The question of a message that has one.
+/// Returns the first question of a message.
 pub fn question(message: &Message) -> Option<&Query> {
     message.queries.first()
 }
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_and_said_to_be() {
+    fn oversized_reply_is_truncated_with_tc_flag() {
         let zone = zone(100);
         let name = "b.a.svc.cluster.local.";
         let small = ask(&zone, &request(name, None), Transport::Udp, 0);
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_take_turns_and_are_ours() {
+    fn answers_rotate_and_are_authoritative() {
         let zone = zone(3);
         let message = request("B.a.svc.cluster.local.", None);
         let first = |turn| ask(&zone, &message, Transport::Udp, turn).answers[0].data.to_string();
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_for_another_name_is_followed_and_a_circle_has_an_end() {
+    fn cname_chains_are_followed_and_loops_terminate() {
         let mut zone = zone(1);
         let mut external = |name: &str, target: &str| {
             let service = value!({"spec": {"type": "ExternalName", "externalName": target}});
@@ -267,21 +266,21 @@ mod tests {
     }
 
     #[test]
-    fn negative_answers_say_who_is_responsible_and_for_how_long() {
+    fn negative_answers_have_an_soa_record() {
         let reply = ask(&zone(1), &request("c.a.svc.cluster.local.", None), Transport::Udp, 0);
         assert_eq!(reply.metadata.response_code, ResponseCode::NXDomain);
         assert_eq!((reply.authorities.len(), reply.authorities[0].ttl), (1, 5));
     }
 
     #[test]
-    fn what_is_no_question_is_refused_or_ignored() {
+    fn messages_other_than_queries_are_rejected_or_ignored() {
         let zone = zone(1);
         let mut message = request("b.a.svc.cluster.local.", None);
         message.metadata.op_code = OpCode::Notify;
         assert_eq!(ask(&zone, &message, Transport::Udp, 0).metadata.response_code, ResponseCode::NotImp);
         message = request("b.a.svc.cluster.local.", Some(512));
         message.edns.as_mut().unwrap().set_version(1);
-        // The number has another name where it is about signatures.
+        // Code 16 is BADVERS or, for signatures, BADSIG.
         let code = ask(&zone, &message, Transport::Udp, 0).metadata.response_code;
         assert_eq!(u16::from(code), u16::from(ResponseCode::BADVERS));
         message.metadata.message_type = MessageType::Response;
@@ -296,12 +295,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             respond(&zone(2), &bytes, Transport::Udp, 0);
         }
 
         #[test]
-        fn no_damaged_question_makes_it_panic(at in 0usize..60, byte in any::<u8>(), cut in 0usize..60) {
+        fn no_damaged_query_causes_a_panic(at in 0usize..60, byte in any::<u8>(), cut in 0usize..60) {
             let mut bytes = request("b.a.svc.cluster.local.", Some(1232)).to_vec().unwrap();
             let last = bytes.len() - 1;
             bytes[at.min(last)] = byte;

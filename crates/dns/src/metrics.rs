@@ -1,4 +1,4 @@
-//! Numbers about questions and answers, by the names that CoreDNS's dashboards know.
+//! DNS metrics, with CoreDNS' names.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use tokio::time::timeout;
 
 use crate::message::Transport;
 
-/// What is asked for, by number and name; everything else is `other`.
+/// Query types by number and name; all others are `other`.
 const TYPES: [(u16, &str); 9] =
     [(1, "A"), (28, "AAAA"), (33, "SRV"), (12, "PTR"), (5, "CNAME"), (2, "NS"), (6, "SOA"), (16, "TXT"), (255, "ANY")];
-/// How questions end, by number.
+/// Names of response codes, indexed by number.
 const CODES: [&str; 6] = ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"];
-/// From 250 microseconds, each twice the one before.
+/// Number of histogram buckets: from 250 microseconds, doubling.
 const BOUNDS: usize = 16;
 const FIRST_MICROS: u64 = 250;
-/// Whoever asks for numbers asks at once.
+/// Timeout of a metrics request.
 const PATIENCE: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const CONNECTIONS_MAX: usize = 16;
 
-/// What was asked and answered.
+/// Counters of queries and answers.
 #[derive(Debug, Default)]
 pub struct Metrics {
     requests: [[AtomicU64; TYPES.len() + 1]; 2],
@@ -38,7 +38,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A question was answered.
+    /// Counts an answered query.
     pub fn answered(&self, request: &[u8], reply: &[u8], transport: Transport, took: Duration) {
         let kind = question_type(request).and_then(|kind| TYPES.iter().position(|(number, _)| *number == kind));
         let over = usize::from(transport == Transport::Tcp);
@@ -51,22 +51,22 @@ impl Metrics {
         self.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Somebody else's answer was known.
+    /// Counts a cache hit.
     pub fn known(&self) {
         count(&self.cache_hits);
     }
 
-    /// Somebody else had to be asked.
+    /// Counts a cache miss.
     pub fn asked(&self) {
         count(&self.cache_misses);
     }
 
-    /// A client was ignored: it does not belong to the cluster, or asks too much.
+    /// Counts an ignored packet: its client is outside the cluster or exceeds its rate limit.
     pub fn refused(&self) {
         count(&self.refused);
     }
 
-    /// All of it as text.
+    /// Formats all metrics in the Prometheus text format.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let name = "coredns_dns_requests_total";
@@ -113,7 +113,7 @@ impl Metrics {
     }
 }
 
-/// Tells the numbers to whoever connects, for as long as it is polled.
+/// Serves the metrics for as long as the future is polled.
 pub async fn serve(listener: TcpListener, text: impl Fn() -> String + Send + Sync + 'static) {
     let text = Arc::new(text);
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -124,7 +124,7 @@ pub async fn serve(listener: TcpListener, text: impl Fn() -> String + Send + Syn
         };
         let text = Arc::clone(&text);
         tokio::spawn(async move {
-            // Who leaves early did not want to know.
+            // The client may disconnect early; there is nothing left to do.
             let _ = timeout(PATIENCE, tell(stream, &*text)).await;
             drop(permit);
         });
@@ -154,7 +154,7 @@ async fn tell(mut stream: TcpStream, text: impl Fn() -> String) -> std::io::Resu
     stream.shutdown().await
 }
 
-/// What the first question of a message asks for, read without the rest of it.
+/// Returns the type of the first question without decoding the message.
 fn question_type(request: &[u8]) -> Option<u16> {
     let mut at = 12;
     loop {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_printed_by_corednss_names() {
+    fn metrics_have_coredns_names() {
         let metrics = Metrics::default();
         let question = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x01a\x01b\0\0\x1c\0\x01";
         metrics.answered(question, b"\0\x01\x81\x83", Transport::Udp, Duration::from_micros(300));

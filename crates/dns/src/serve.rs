@@ -1,4 +1,4 @@
-//! Listens, and hands questions to whoever knows.
+//! DNS server sockets: receives queries over UDP and TCP and dispatches them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,36 +19,32 @@ use crate::message::{Next, Transport, Unfinished, encode, respond};
 use crate::metrics::Metrics;
 use crate::zone::Zone;
 
-/// A client that says nothing for so long has gone.
+/// Idle timeout of a connection.
 const IDLE: Duration = Duration::from_secs(10);
-/// How many connections there are at once.
+/// Maximum concurrent connections.
 const CONNECTIONS_MAX: usize = 512;
-/// How many questions that came in packets wait for others at once.
+/// Maximum concurrent UDP queries that wait for other resolvers.
 const WAITING_MAX: usize = 1024;
 
-/// What answers share.
+/// State shared by all queries.
 pub struct Knowledge {
-    /// The cluster.
     pub zone: RwLock<Zone>,
-    /// The rest of the world.
+    /// Resolves external names.
     pub forwarder: Forwarder,
-    /// Who may ask.
     pub clients: Clients,
-    /// What was asked and answered.
     pub metrics: Metrics,
     turn: AtomicUsize,
 }
 
-/// Sockets that questions come to.
+/// Bound UDP and TCP sockets.
 pub struct Listeners(Vec<(UdpSocket, TcpListener)>);
 
 impl Knowledge {
-    /// The cluster, whom to ask about the rest, and who may ask.
     pub fn new(zone: Zone, forwarder: Forwarder, clients: Clients) -> Self {
         Self { zone: RwLock::new(zone), forwarder, clients, metrics: Metrics::default(), turn: AtomicUsize::new(0) }
     }
 
-    /// Whether a client belongs to the cluster and keeps to its rate.
+    /// Whether a client belongs to the cluster and is within its rate limit.
     fn admits(&self, from: SocketAddr, cost: u32) -> bool {
         let now = Instant::now();
         let admitted = self.clients.includes(from.ip(), now) && self.clients.spend(from.ip(), cost, now);
@@ -63,7 +59,7 @@ impl Knowledge {
         respond(&self.zone.read().unwrap_or_else(PoisonError::into_inner), bytes, transport, turn)
     }
 
-    /// Finds the rest of an answer.
+    /// Completes an answer that leads to an external name.
     async fn complete(&self, unfinished: Unfinished, transport: Transport) -> Vec<u8> {
         let Unfinished { request, mut reply, question } = unfinished;
         reply.answers.extend(self.forwarder.ask(&question, &self.metrics).await.answers);
@@ -76,8 +72,8 @@ impl Knowledge {
 }
 
 impl Listeners {
-    /// Takes these addresses, for packets and connections. Each is one of the machine's, not all of them, so that answers
-    /// come from where questions went.
+    /// Binds these addresses for UDP and TCP. Each must be a specific address, so that replies have the destination of
+    /// the query as source.
     pub async fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
         let mut listeners = Vec::with_capacity(addresses.len());
         for address in addresses {
@@ -88,12 +84,11 @@ impl Listeners {
         Ok(Self(listeners))
     }
 
-    /// Where they are.
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.0.iter().map(|(udp, _)| udp.local_addr()).collect()
     }
 
-    /// Answers for as long as it is polled.
+    /// Serves for as long as the future is polled.
     pub async fn serve(self, knowledge: Arc<Knowledge>) {
         let mut tasks = JoinSet::new();
         for (udp, tcp) in self.0 {
@@ -111,12 +106,12 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
         let (length, from) = match socket.recv_from(&mut buffer).await {
             Ok(received) => received,
             Err(error) => {
-                // Somebody whom we answered is no longer there: nothing that concerns the next.
-                tracing::debug!(%error, "a packet was lost");
+                // An ICMP error of an earlier reply; the next packet is not affected.
+                tracing::debug!(%error, "failed to receive a packet");
                 continue;
             }
         };
-        // Not even a refusal: an answer to a sender who is not who they claim to be would hit somebody else.
+        // No reply, not even REFUSED: a spoofed source would direct it to a third party.
         if !knowledge.admits(from, ANSWER_COST) {
             continue;
         }
@@ -151,7 +146,7 @@ async fn packets(socket: Arc<UdpSocket>, knowledge: Arc<Knowledge>) {
 
 async fn send(socket: &UdpSocket, bytes: &[u8], to: SocketAddr) {
     if let Err(error) = socket.send_to(bytes, to).await {
-        tracing::debug!(%error, %to, "an answer was lost");
+        tracing::debug!(%error, %to, "failed to send a reply");
     }
 }
 
@@ -166,15 +161,15 @@ async fn connections(listener: TcpListener, knowledge: Arc<Knowledge>) {
                         return;
                     }
                     if let Some(_place) = knowledge.clients.connect(from.ip(), Instant::now()) {
-                        // A connection that breaks is the client's business.
+                        // A broken connection only affects its client.
                         let _ = converse(stream, from, &knowledge).await;
                     }
                     drop(permit);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot take a connection");
-                // Out of descriptors, mostly: others must go first.
+                tracing::warn!(%error, "failed to accept a connection");
+                // Usually out of file descriptors: wait until other connections close.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

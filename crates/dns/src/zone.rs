@@ -1,4 +1,4 @@
-//! What the cluster's names stand for: a projection of services, endpoint slices and namespaces.
+//! The DNS zone of the cluster: a projection of services, endpoint slices and namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,80 +7,72 @@ use hickory_proto::rr::Name;
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Value};
 
-/// The label of a slice that says whose endpoints it has.
+/// Label with the service of an endpoint slice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Everything that has a name in the cluster.
+/// All names of the cluster.
 #[derive(Clone, Debug)]
 pub struct Zone {
-    /// The cluster's domain, in lower case.
+    /// The cluster domain, in lower case.
     domain: Name,
-    /// Where this server is, for those who ask who answers.
+    /// Addresses of this server, for NS queries.
     pub servers: Vec<IpAddr>,
-    /// Whether everything is known, so that what is not here does not exist.
+    /// Whether all objects are known, so that absent names do not exist.
     pub complete: bool,
     services: BTreeMap<Key, Service>,
     slices: BTreeMap<Key, Slice>,
-    /// The slices of a service, and what belongs to an address.
+    /// Indexes: slices by service, services and slices by address.
     slices_of: BTreeMap<Key, BTreeSet<Key>>,
     services_at: BTreeMap<IpAddr, BTreeSet<Key>>,
     slices_at: BTreeMap<IpAddr, BTreeSet<Key>>,
     namespaces: BTreeSet<String>,
 }
 
-/// A service, as far as names go.
+/// A service with a DNS name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// What its name leads to.
     pub target: Target,
-    /// Its ports.
     pub ports: Vec<Port>,
 }
 
-/// What a service's name leads to.
+/// Target of a service name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
-    /// Addresses of its own.
+    /// Cluster IPs.
     Addresses(Vec<IpAddr>),
-    /// Its endpoints.
+    /// Endpoints of a headless service.
     Endpoints,
-    /// Another name.
+    /// `externalName`.
     External(Name),
 }
 
-/// A port with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// The name; empty if it has none.
+    /// Empty for an unnamed port.
     pub name: String,
     /// `tcp`, `udp` or `sctp`.
     pub protocol: String,
-    /// The number.
     pub number: u16,
 }
 
-/// Some endpoints of a service.
+/// An EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The service.
     pub service: Key,
-    /// Those that are ready.
+    /// Ready endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// Their ports.
     pub ports: Vec<Port>,
 }
 
-/// One endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its label below the service's name.
+    /// Label below the service name.
     pub label: String,
-    /// Where it is.
     pub ip: IpAddr,
 }
 
 impl Zone {
-    /// A cluster of which nothing is known yet.
+    /// Creates an empty, incomplete zone.
     pub fn new(domain: &Name) -> Self {
         let mut domain = domain.to_lowercase();
         domain.set_fqdn(true);
@@ -97,17 +89,16 @@ impl Zone {
         }
     }
 
-    /// A cluster whose domain is this text.
+    /// Creates an empty zone from the text of its domain; fails if it is not a valid name.
     pub fn of(domain: &str) -> Result<Self, hickory_proto::ProtoError> {
         Ok(Self::new(&Name::from_ascii(domain)?))
     }
 
-    /// The cluster's domain.
     pub const fn domain(&self) -> &Name {
         &self.domain
     }
 
-    /// A service is as an object says, or is gone.
+    /// Updates a service; `None` means that it was deleted.
     pub fn set_service(&mut self, key: &Key, object: Option<&Value>) {
         if let Some(Service { target: Target::Addresses(old), .. }) = self.services.remove(key) {
             for ip in old {
@@ -123,7 +114,7 @@ impl Zone {
         self.services.insert(key.clone(), service);
     }
 
-    /// A slice is as an object says, or is gone.
+    /// Updates a slice; `None` means that it was deleted.
     pub fn set_slice(&mut self, key: &Key, object: Option<&Value>) {
         if let Some(old) = self.slices.remove(key) {
             remove(&mut self.slices_of, &old.service, key);
@@ -139,7 +130,7 @@ impl Zone {
         self.slices.insert(key.clone(), slice);
     }
 
-    /// A namespace is there or gone.
+    /// Adds or removes a namespace.
     pub fn set_namespace(&mut self, name: &str, present: bool) {
         if present {
             self.namespaces.insert(name.to_owned());
@@ -148,7 +139,7 @@ impl Zone {
         }
     }
 
-    /// What is known of a kind.
+    /// Returns the keys of the known objects of a resource type.
     pub fn known(&self, resource: &Resource) -> Vec<Key> {
         match resource.plural.as_str() {
             "services" => self.services.keys().cloned().collect(),
@@ -157,28 +148,26 @@ impl Zone {
         }
     }
 
-    /// Whether a namespace is there.
     pub fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.contains(name)
     }
 
-    /// A service.
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
         self.services.get(&Key::new(namespace, name))
     }
 
-    /// The slices of a service.
+    /// Returns the slices of a service.
     pub fn slices(&self, namespace: &str, name: &str) -> impl Iterator<Item = &Slice> {
         let keys = self.slices_of.get(&Key::new(namespace, name)).into_iter().flatten();
         keys.filter_map(|key| self.slices.get(key))
     }
 
-    /// The services at an address.
+    /// Returns the services with this cluster IP.
     pub fn services_at(&self, ip: IpAddr) -> impl Iterator<Item = &Key> {
         self.services_at.get(&ip).into_iter().flatten()
     }
 
-    /// The endpoints at an address, with their services.
+    /// Returns the endpoints with this address, with their services.
     pub fn endpoints_at(&self, ip: IpAddr) -> impl Iterator<Item = (&Key, &Endpoint)> {
         let slices = self.slices_at.get(&ip).into_iter().flatten().filter_map(|key| self.slices.get(key));
         slices.flat_map(move |slice| {
@@ -204,7 +193,7 @@ impl Service {
                 let all = spec.get("clusterIPs").and_then(Value::as_array).unwrap_or_default();
                 let texts = all.iter().filter_map(Value::as_str).chain(main);
                 let ips: BTreeSet<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
-                // One that has no address yet has no name yet.
+                // A service without an allocated address has no name yet.
                 if ips.is_empty() {
                     return None;
                 }
@@ -229,7 +218,7 @@ impl Slice {
 
 impl Endpoint {
     fn read(value: &Value) -> Option<Self> {
-        // All addresses of one endpoint are equal, and the first is the one that is used.
+        // All addresses of an endpoint are equivalent, and consumers use the first.
         let ip: IpAddr = value.get("addresses")?.as_array()?.first()?.as_str()?.parse().ok()?;
         let label = match value.str_at(&["hostname"]) {
             Some(hostname) if !hostname.is_empty() => hostname.to_lowercase(),
@@ -247,12 +236,12 @@ impl Port {
     }
 }
 
-/// An address as a label.
+/// Formats an address as a label, with dashes.
 pub fn dashed(ip: IpAddr) -> String {
     ip.to_string().replace(['.', ':'], "-")
 }
 
-/// The address that a label is.
+/// Parses an address label with dashes.
 pub fn undashed(label: &str) -> Option<IpAddr> {
     let four = label.replace('-', ".").parse::<std::net::Ipv4Addr>();
     four.map(IpAddr::V4).or_else(|_| label.replace('-', ":").parse::<std::net::Ipv6Addr>().map(IpAddr::V6)).ok()
@@ -274,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_takes_everything_it_brought() {
+    fn deleted_objects_leave_no_records() {
         let mut zone = Zone::new(&Name::from_ascii("cluster.local").unwrap());
         let key = Key::new("a", "web");
         let service = value!({"spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}});
@@ -296,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_addresses_are_read_back() {
+    fn address_labels_are_parsed_back() {
         for text in ["10.1.2.3", "fd00::1", "::1", "2001:db8::a:b"] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(undashed(&dashed(ip)), Some(ip), "{text}");

@@ -1,4 +1,4 @@
-//! Tells neighbours that an address is here now: by ARP for IPv4, by neighbour discovery for IPv6.
+//! Announces an address to neighbours: gratuitous ARP for IPv4, unsolicited neighbour advertisement for IPv6.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,14 +8,14 @@ use crate::link::Link;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const EVERYONE: [u8; 6] = [0xff; 6];
-/// All nodes of a link, as an address and as hardware knows it.
+/// The all-nodes multicast group, as IPv6 and as Ethernet address.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_HARDWARE: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 const ICMPV6: u8 = 58;
-/// A message of this kind is not passed on by any router.
+/// Required for neighbour discovery: proves that no router forwarded the message.
 const HOP_LIMIT: u8 = 255;
 
-/// Says to everyone on a link that an address is at it: whoever remembers it elsewhere learns better.
+/// Announces to all hosts on a link that the address is at this link, so that they update their neighbour caches.
 pub fn announce(link: &Link, ip: IpAddr) -> io::Result<()> {
     let hardware: [u8; 6] =
         link.hardware.as_slice().try_into().map_err(|_| io::Error::other("the link has no hardware address"))?;
@@ -25,9 +25,9 @@ pub fn announce(link: &Link, ip: IpAddr) -> io::Result<()> {
     }
 }
 
-/// An answer that nobody asked for: sender and target are the same.
+/// Builds a gratuitous ARP reply: sender and target address are equal.
 fn arp(hardware: [u8; 6], ip: Ipv4Addr) -> Vec<u8> {
-    // Ethernet, IPv4, the lengths of their addresses, and that it is an answer.
+    // Ethernet, IPv4, their address lengths, and the operation "reply".
     let mut bytes = vec![0, 1, 8, 0, 6, 4, 0, 2];
     for address in [hardware, EVERYONE] {
         bytes.extend_from_slice(&address);
@@ -36,7 +36,7 @@ fn arp(hardware: [u8; 6], ip: Ipv4Addr) -> Vec<u8> {
     bytes
 }
 
-/// A neighbour advertisement that nobody asked for, which wins over what is known.
+/// Builds an unsolicited neighbour advertisement with the override flag.
 fn advertisement(hardware: [u8; 6], ip: Ipv6Addr) -> Vec<u8> {
     const ADVERTISEMENT: u8 = 136;
     const OVERRIDE: u8 = 0x20;
@@ -57,7 +57,7 @@ fn advertisement(hardware: [u8; 6], ip: Ipv6Addr) -> Vec<u8> {
     packet
 }
 
-/// The checksum of a message with the addresses that it goes between.
+/// Computes the ICMPv6 checksum with its pseudo header.
 fn checksum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     let length = u32::try_from(message.len()).expect("messages are short");
     let head = [from.octets().as_slice(), &to.octets(), &length.to_be_bytes(), &[0, 0, 0, ICMPV6], message].concat();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn announcements_are_as_the_standards_want_them() {
+    fn announcements_conform_to_the_standards() {
         let hardware = [2, 0, 0, 0, 0, 1];
         let bytes = arp(hardware, Ipv4Addr::new(192, 0, 2, 9));
         assert_eq!(bytes.len(), 28);
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(&bytes[24..], &[192, 0, 2, 9]);
         let packet = advertisement(hardware, "2001:db8::9".parse().unwrap());
         assert_eq!((packet.len(), packet[6], packet[7], packet[40]), (72, ICMPV6, HOP_LIMIT, 136));
-        // A message with its own checksum sums up to nothing.
+        // A message including its checksum sums up to zero.
         assert_eq!(checksum("2001:db8::9".parse().unwrap(), ALL_NODES, &packet[40..]), 0);
     }
 }

@@ -1,7 +1,7 @@
-//! The network that a node has: by CNI plug-ins where there is a configuration for them, the built-in one otherwise.
+//! The pod network of a node: CNI plugins if a configuration exists, otherwise the built-in network.
 //!
-//! A configuration may come and go while pods run. Each of the two networks keeps what it connected on disk, so that a pod is let
-//! go by the one that has it, whatever is configured by then and whatever process does it.
+//! A CNI configuration may be added or removed while pods run. Both networks record on disk what they attached, so a
+//! pod is detached by the network that attached it, regardless of the current configuration and process.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,29 +11,29 @@ use crate::cni::Cni;
 use crate::network::{Attachment, Network, NetworkError, NetworkFuture};
 use crate::routed::Routed;
 
-/// One of two networks.
+/// Selects between CNI and the built-in network.
 pub struct Auto {
     cni: Cni,
     built_in: Routed,
 }
 
 impl Auto {
-    /// By plug-ins if they are configured, by the built-in network if not.
     pub const fn new(cni: Cni, built_in: Routed) -> Self {
         Self { cni, built_in }
     }
 
-    /// Sets up the node's side now, where the built-in network is the one for new pods.
+    /// Sets up the node's side now, if new pods use the built-in network.
     pub fn start(&self) -> Result<(), NetworkError> {
         if self.cni.is_configured() { Ok(()) } else { self.built_in.start() }
     }
 
-    /// The network for new pods.
+    /// Returns the network for new pods.
     fn for_new(&self) -> &dyn Network {
         if self.cni.is_configured() { &self.cni } else { &self.built_in }
     }
 
-    /// The network that has a sandbox; the built-in one if neither has, for it lets go what it never had.
+    /// Returns the network that attached a sandbox; the built-in one if neither did, because it can detach unknown
+    /// sandboxes.
     fn of(&self, sandbox: &Attachment) -> &dyn Network {
         if self.cni.has(&sandbox.id) { &self.cni } else { &self.built_in }
     }
@@ -67,11 +67,11 @@ impl Network for Auto {
         if !self.cni.is_configured() {
             return self.built_in.set_pod_cidr(cidr);
         }
-        // Routes to these addresses are the plug-ins' to make, for as long as there are plug-ins.
+        // While CNI plugins are configured, they must create the routes to these addresses.
         let told = Cidr::parse_list(cidr).map_err(|error| error.to_string());
         let kept = told.and_then(|blocks| self.built_in.remember_pod_cidrs(blocks).map_err(|error| error.to_string()));
         if let Err(error) = kept {
-            tracing::warn!(cidr, error, "cannot keep these addresses for pods");
+            tracing::warn!(cidr, error, "failed to store the pod CIDR");
         }
     }
 }

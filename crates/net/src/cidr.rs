@@ -1,23 +1,22 @@
-//! Blocks of addresses.
+//! CIDR blocks.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// All addresses that share their first bits.
+/// An IPv4 or IPv6 CIDR block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cidr {
     base: IpAddr,
     prefix: u8,
 }
 
-/// A text is no block of addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no block of addresses such as 10.244.0.0/24")]
+#[error("{0:?} is not a valid CIDR such as 10.244.0.0/24")]
 pub struct CidrError(pub String);
 
 impl Cidr {
-    /// The block around an address.
+    /// Returns the block of this prefix length that contains an address.
     pub fn around(ip: IpAddr, prefix: u8) -> Self {
         let prefix = prefix.min(width(ip));
         let shift = u32::from(width(ip) - prefix);
@@ -25,59 +24,56 @@ impl Cidr {
         Self { base: address(ip, bits), prefix }
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub const fn base(&self) -> IpAddr {
         self.base
     }
 
-    /// How many bits all addresses share.
+    /// Returns the prefix length.
     pub const fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// Whether it is of IPv4.
     pub const fn is_ipv4(&self) -> bool {
         self.base.is_ipv4()
     }
 
-    /// Whether it has an address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.is_ipv4() && Self::around(ip, self.prefix) == *self
     }
 
-    /// The address so far from the first, if it is within.
+    /// Returns the address at an offset from the first; `None` if it is outside the block.
     pub fn nth(&self, offset: u128) -> Option<IpAddr> {
         let last = bits(self.last());
         let wanted = bits(self.base).checked_add(offset)?;
         (wanted <= last).then(|| address(self.base, wanted))
     }
 
-    /// The last address.
     pub fn last(&self) -> IpAddr {
         let rest = u32::from(width(self.base) - self.prefix);
         let ones = 1_u128.checked_shl(rest).map_or(u128::MAX, |end| end - 1);
         address(self.base, bits(self.base) | ones)
     }
 
-    /// How far an address is from the first.
+    /// Returns the offset of an address from the first; `None` if it is outside the block.
     pub fn offset(&self, ip: IpAddr) -> Option<u128> {
         self.contains(ip).then(|| bits(ip) - bits(self.base))
     }
 
-    /// The bits that all addresses share, as ones.
+    /// Returns the netmask in network byte order.
     pub fn mask(&self) -> Vec<u8> {
         let shift = u32::from(width(self.base) - self.prefix);
         let ones = u128::MAX.checked_shl(shift).unwrap_or(0);
         match self.base {
-            // The low half of an IPv4 address' bits are its 32.
+            // The bits of an IPv4 address are the low 32.
             IpAddr::V4(_) => (ones as u32).to_be_bytes().to_vec(),
             IpAddr::V6(_) => ones.to_be_bytes().to_vec(),
         }
     }
 
-    /// The same addresses without blocks that are inside of others: two blocks are apart, or one has the other.
+    /// Removes blocks that are contained in others; two blocks are either disjoint or nested.
     pub fn outermost(blocks: impl IntoIterator<Item = Self>) -> Vec<Self> {
-        // In order a block comes before those that it has, once the shorter prefix is first.
+        // A block sorts before the blocks that it contains, because the shorter prefix is first.
         let mut sorted: Vec<Self> = blocks.into_iter().collect();
         sorted.sort_unstable();
         let mut outermost: Vec<Self> = Vec::with_capacity(sorted.len());
@@ -89,13 +85,13 @@ impl Cidr {
         outermost
     }
 
-    /// Reads blocks that commas part.
+    /// Parses a comma-separated list.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, CidrError> {
         text.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::parse).collect()
     }
 }
 
-/// The bytes of an address as it goes over the wire.
+/// Returns the bytes of an address in network order.
 pub fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -151,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_know_their_addresses() {
+    fn cidr_block_addresses_and_offsets() {
         let block = cidr("10.1.2.3/24");
         assert_eq!(block.to_string(), "10.1.2.0/24");
         assert_eq!(block.last().to_string(), "10.1.2.255");
@@ -167,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_refused() {
+    fn invalid_cidr_is_rejected() {
         for text in ["", "10.0.0.0", "10.0.0.0/33", "fd00::/129", "10.0.0/8", "a/8", "10.0.0.0/-1"] {
             assert_eq!(text.parse::<Cidr>(), Err(CidrError(text.to_owned())));
         }

@@ -1,8 +1,8 @@
-//! Networks by CNI plug-ins: programs that are told on their standard input what to do.
+//! CNI: attaches sandboxes by calling plugins, with a configuration on their standard input.
 //!
-//! Follows the specification 1.1: lists of plug-ins that are called one after another, each with the answer so far, and backwards
-//! for removal. What was asked and answered for a sandbox is kept, and removal goes by that, whatever the configuration has
-//! become meanwhile.
+//! Implements specification 1.1: the plugins of a list are called in order, each with the previous result, and in
+//! reverse order for removal. Configuration and result of each sandbox are stored, and removal uses them, even if the
+//! configuration has changed.
 
 mod config;
 
@@ -22,27 +22,27 @@ use crate::routed::INTERFACE;
 
 use config::NetworkList;
 
-/// A plug-in that says nothing for so long is stuck.
+/// Timeout of a plugin call.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The first network, by name, of a directory of configurations.
+/// The first network, by file name, of a configuration directory.
 #[derive(Debug)]
 pub struct Cni {
     conf_dir: PathBuf,
     bin_dirs: Vec<PathBuf>,
-    /// What was asked and answered, by sandbox.
+    /// Directory with stored configurations and results, one file per sandbox.
     results: PathBuf,
 }
 
-/// What is kept of a sandbox that was connected.
+/// Stored configuration and result of an attached sandbox.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     list: NetworkList,
-    /// The last answer; none if it never came to that.
+    /// Result of the last plugin; `None` if ADD did not complete.
     result: Option<Value>,
 }
 
-/// One call of a plug-in.
+/// One call of a plugin.
 struct Call<'a> {
     verb: &'a str,
     sandbox: &'a Attachment,
@@ -51,24 +51,24 @@ struct Call<'a> {
 }
 
 impl Cni {
-    /// Configurations in `conf_dir`, programs in `bin_dirs`, answers kept in `results`.
+    /// Creates a network with configurations in `conf_dir`, plugins in `bin_dirs`, and stored results in `results`.
     pub fn new(conf_dir: &Path, bin_dirs: &[PathBuf], results: &Path) -> Cni {
         Cni { conf_dir: conf_dir.to_owned(), bin_dirs: bin_dirs.to_vec(), results: results.to_owned() }
     }
 
-    /// Whether there is a configuration to go by.
+    /// Whether a valid configuration exists.
     pub fn is_configured(&self) -> bool {
         NetworkList::load(&self.conf_dir).is_ok()
     }
 
-    /// Whether a sandbox was connected by plug-ins, or may have been half way.
+    /// Whether a sandbox was attached by plugins, completely or partially.
     pub fn has(&self, sandbox: &str) -> bool {
         self.results.join(sandbox).exists()
     }
 
     async fn add(&self, netns: &Path, sandbox: &Attachment) -> Result<Vec<IpAddr>, NetworkError> {
         let list = NetworkList::load(&self.conf_dir)?;
-        // A call that we do not survive must be undone too.
+        // Stored before the call: an ADD that this process does not survive must be undone, too.
         self.keep(&sandbox.id, &Kept { list: list.clone(), result: None })?;
         let mut result = None;
         for plugin in &list.plugins {
@@ -89,14 +89,14 @@ impl Cni {
             let input = kept.list.input(plugin, kept.result.as_ref(), sandbox);
             self.call(plugin, Call { verb: "DEL", sandbox, netns, input }).await?;
         }
-        // It may be gone from an earlier attempt.
+        // An earlier attempt may have removed the file.
         let _ = fs::remove_file(self.results.join(&sandbox.id));
         Ok(())
     }
 
     async fn inspect(&self, netns: &Path, sandbox: &Attachment) -> Result<(), NetworkError> {
         let Some(Kept { list, result: Some(result) }) = self.kept(&sandbox.id) else {
-            return Err(NetworkError::Damaged("it was never connected".to_owned()));
+            return Err(NetworkError::Damaged("it was never attached".to_owned()));
         };
         if !list.can_check() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Cni {
         Ok(())
     }
 
-    /// Removes what is kept of sandboxes that are gone, and lets plug-ins that can do it look for more.
+    /// Detaches sandboxes that no longer exist, and calls GC of plugins that support it.
     async fn sweep(&self, alive: &[String]) -> Result<(), NetworkError> {
         let entries = fs::read_dir(&self.results).into_iter().flatten().flatten();
         let known: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -132,7 +132,7 @@ impl Cni {
             }
         }
         let nobody = Attachment::default();
-        // Without a configuration there is nobody to ask.
+        // Without a configuration no plugin can be called.
         let Ok(list) = NetworkList::load(&self.conf_dir) else { return first_failure.map_or(Ok(()), Err) };
         let asked = if list.may_collect() { list.plugins.as_slice() } else { &[] };
         for plugin in asked {
@@ -162,10 +162,10 @@ impl Cni {
         let name = plugin["type"].as_str().unwrap_or_default().to_owned();
         let failed = |message: String| NetworkError::Plugin { plugin: name.clone(), message };
         if name.is_empty() || name.contains('/') {
-            return Err(failed("the plug-in's type is not a program's name".to_owned()));
+            return Err(failed("the plugin type is not a file name".to_owned()));
         }
         let program = self.bin_dirs.iter().map(|dir| dir.join(&name)).find(|path| path.exists());
-        let program = program.ok_or_else(|| failed(format!("no such program in {:?}", self.bin_dirs)))?;
+        let program = program.ok_or_else(|| failed(format!("executable not found in {:?}", self.bin_dirs)))?;
         let mut child = Command::new(program)
             .envs(environment(&call, &self.bin_dirs))
             .stdin(Stdio::piped())
@@ -177,14 +177,14 @@ impl Cni {
         let mut stdin = child.stdin.take().expect("its input is a pipe");
         let text = call.input.to_string();
         let run = async {
-            // A plug-in that does not read its input says why in its answer.
+            // A plugin that does not read its input reports the reason in its result.
             let _ = stdin.write_all(text.as_bytes()).await;
             drop(stdin);
             child.wait_with_output().await
         };
         let output = tokio::time::timeout(PLUGIN_TIMEOUT, run)
             .await
-            .map_err(|_| failed("it did not answer in time".to_owned()))?
+            .map_err(|_| failed("timed out".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         if output.status.success() {
@@ -223,7 +223,7 @@ impl Network for Cni {
     fn set_pod_cidr(&self, _cidr: &str) {}
 }
 
-/// What a plug-in is told besides its input.
+/// Returns the environment variables of a plugin call.
 fn environment(call: &Call<'_>, bin_dirs: &[PathBuf]) -> Vec<(&'static str, String)> {
     let sandbox = call.sandbox;
     let search: Vec<String> = bin_dirs.iter().map(|dir| dir.display().to_string()).collect();
@@ -240,7 +240,7 @@ fn environment(call: &Call<'_>, bin_dirs: &[PathBuf]) -> Vec<(&'static str, Stri
     environment
 }
 
-/// Addresses in the order the plug-ins gave them, without their masks, each once.
+/// Returns the addresses of a result in order, without prefix lengths and duplicates.
 fn addresses(result: &Value) -> Vec<IpAddr> {
     let list = result["ips"].as_array().map_or(&[][..], Vec::as_slice);
     let texts = list.iter().filter_map(|ip| ip["address"].as_str());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// Two plug-ins that write down how they were called.
+        /// Creates two plugins that record their calls.
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let at = |name: &str| directory.path().join(name);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn plugins_run_in_order_and_back() {
+    async fn plugins_run_in_order_and_in_reverse_for_removal() {
         let fixture = Fixture::new();
         let cni = &fixture.cni;
         assert!(matches!(cni.ready().await, Err(NetworkError::NotConfigured(_))));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn removal_goes_by_the_configuration_of_the_time() {
+    async fn removal_uses_the_stored_configuration() {
         let fixture = Fixture::new();
         fixture.configure(LIST);
         fixture.cni.attach(Path::new("/proc/self/ns/net"), &sandbox("abc")).await.unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_sandboxes_left_that_are_gone_is_removed() {
+    async fn leftovers_of_deleted_sandboxes_are_removed() {
         let fixture = Fixture::new();
         fixture.configure(LIST);
         for id in ["gone", "x"] {

@@ -1,4 +1,4 @@
-//! Connections that the kernel remembers: looked through, and forgotten where they lead to the wrong place.
+//! Conntrack: lists connections and deletes stale entries.
 
 use std::net::IpAddr;
 
@@ -14,32 +14,32 @@ const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const ZONE: u16 = 18;
 
-/// A connection that was translated or not: how it began, and how answers come back.
+/// A conntrack entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Who began it.
+    /// Original source.
     pub from: (IpAddr, u16),
-    /// Where its first packet went.
+    /// Original destination.
     pub to: (IpAddr, u16),
-    /// Who answers it.
+    /// Source of replies, that is, the translated destination.
     pub answered_by: (IpAddr, u16),
-    /// The protocol's number.
+    /// IP protocol number.
     pub protocol: u8,
 }
 
-/// Forgets the connections of a protocol for which `stale` says so; gives their number.
+/// Deletes the entries of a protocol for which `stale` returns true; returns their number.
 pub fn forget(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize, Error> {
     let mut socket = Socket::open(Netlink::Netfilter)?;
     let everything = Request::of(SUBSYSTEM | GET, DUMP, &[0; HEADER_LEN], |_| {});
     let mut count = 0;
-    for reply in socket.ask("a list of connections", everything)? {
+    for reply in socket.ask("list conntrack entries", everything)? {
         let Some(flow) = read(&reply).filter(|flow| flow.protocol == protocol.number()) else { continue };
         if !stale(&flow) {
             continue;
         }
-        match socket.execute("the end of a connection", deletion(&reply)) {
+        match socket.execute("delete a conntrack entry", deletion(&reply)) {
             Ok(()) => count += 1,
-            // It ended by itself.
+            // The entry has expired meanwhile.
             Err(error) if error.errno() == Some(libc::ENOENT) => {}
             Err(error) => return Err(error),
         }
@@ -47,8 +47,8 @@ pub fn forget(protocol: Protocol, stale: impl Fn(&Flow) -> bool) -> Result<usize
     Ok(count)
 }
 
-/// Forgets what pods and services left behind: connections from and to these addresses, and those to an address that no machine has
-/// which somebody else answered. Gives their number.
+/// Deletes entries left by pods and services: connections of pods, and translated connections whose destination is not
+/// an address of this node (`own`). Returns their number.
 pub fn forget_pods(pods: &[Cidr], own: &[IpAddr]) -> Result<usize, Error> {
     let is_pod = |ip: IpAddr| pods.iter().any(|block| block.contains(ip));
     let of_service = |flow: &Flow| flow.to.0 != flow.answered_by.0 && !own.contains(&flow.to.0);
@@ -91,7 +91,7 @@ struct Tuple {
 
 fn tuple(bytes: &[u8]) -> Option<Tuple> {
     let (addresses, ports) = (attribute(bytes, 1)?, attribute(bytes, 2)?);
-    // Sources have the odd numbers, destinations the even ones, IPv4 and then IPv6.
+    // Attribute types: odd for sources, even for destinations; IPv4 first, then IPv6.
     let ip =
         |kinds: [u16; 2]| attributes(addresses).find(|(kind, _)| kinds.contains(kind)).and_then(|it| read_ip(it.1));
     let port = |kind| Some(u16::from_be_bytes(attribute(ports, kind)?.try_into().ok()?));

@@ -1,7 +1,7 @@
-//! Who has which address: a file that is true before an address is used and after a restart.
+//! IPAM: pod address leases in a file. A lease is on disk before its address is used.
 //!
-//! The file is changed under a lock, so that several processes may share it, and replaced as a whole, so that it is never half
-//! written. An address that was just given back is the last to be given out again.
+//! The file is changed under a lock, so that several processes can share it, and replaced atomically. A released
+//! address is the last to be allocated again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,61 +15,58 @@ use serde::{Deserialize, Serialize};
 use crate::cidr::Cidr;
 use crate::network::PortMapping;
 
-/// Why there is no address.
+/// An address could not be allocated.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// Every address is taken.
-    #[error("all addresses of {0} are taken")]
+    #[error("all addresses of {0} are allocated")]
     Exhausted(Cidr),
-    /// The file could not be read or written.
-    #[error("cannot use {path}")]
+    #[error("failed to access the lease file {path}")]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// What one interface of one sandbox has.
+/// Lease of one interface of a sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Its addresses, the main one first.
+    /// Addresses, primary first.
     pub ips: Vec<IpAddr>,
-    /// Ports of the machine that lead to it.
+    /// Host ports of the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortMapping>,
 }
 
-/// Everything that was given out.
+/// All leases of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Leases {
-    /// By owner: the sandbox and its interface.
+    /// By owner: sandbox ID and interface.
     #[serde(default)]
     pub owners: BTreeMap<String, Lease>,
-    /// Addresses of owners that come back, by owner: nobody else gets them.
+    /// Addresses reserved for owners that will return, by owner.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     reserved: BTreeMap<String, Vec<IpAddr>>,
-    /// The address given out last, for each block.
+    /// Address allocated last, by block.
     #[serde(default)]
     last: BTreeMap<String, IpAddr>,
-    /// The blocks that addresses come from, as they were told last.
+    /// Pod CIDRs of the node, as last set.
     #[serde(default)]
     pub pod_cidrs: Vec<String>,
 }
 
-/// The file, while nobody else may use it.
+/// The lease file, locked exclusively.
 pub struct Locked {
     path: PathBuf,
     _lock: File,
-    /// What the file says.
+    /// Content of the file.
     pub leases: Leases,
 }
 
 impl Leases {
-    /// Gives an owner one address of each block: the one that is reserved for it, or a free one. Those that it has are given up.
+    /// Allocates one address per block: the address reserved for the owner, or a free one. Earlier addresses of the
+    /// owner are released.
     pub fn take(&mut self, owner: &str, blocks: &[Cidr], ports: &[PortMapping]) -> Result<Lease, LeaseError> {
         self.owners.remove(owner);
         let own = self.reserved.remove(owner).unwrap_or_default();
@@ -92,61 +89,61 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Takes the addresses of an owner back and reserves them for it.
+    /// Releases the addresses of an owner and reserves them for it.
     pub fn reserve(&mut self, owner: &str) {
         if let Some(lease) = self.owners.remove(owner) {
             self.reserved.insert(owner.to_owned(), lease.ips);
         }
     }
 
-    /// Takes the addresses of an owner back for good.
+    /// Releases the addresses of an owner and its reservations.
     pub fn release(&mut self, owner: &str) -> Option<Lease> {
         self.reserved.remove(owner);
         self.owners.remove(owner)
     }
 
-    /// The first free address after the one given out last, and from the start again.
+    /// Returns the first free address after the one allocated last, wrapping around.
     fn next(&self, block: &Cidr, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let (first, end) = (2, pods_end(block));
         let last = self.last.get(&block.to_string()).and_then(|ip| block.offset(*ip)).unwrap_or(first - 1);
         let after = (last + 1).max(first)..end;
-        // One more candidate than there are taken ones is enough, so that a huge block is not walked to its end.
+        // One more candidate than there are taken addresses suffices, so a huge block is not scanned to its end.
         let candidates = after.chain(first..end).take(taken.len() + 1);
         candidates.filter_map(|offset| block.nth(offset)).find(|ip| !taken.contains(ip))
     }
 }
 
-/// The address by which pods reach the machine.
+/// Returns the node's address in the block, which is the gateway of pods.
 pub fn gateway(block: &Cidr) -> Option<IpAddr> {
     block.nth(1)
 }
 
-/// The name of an owner's link on the node: short, and the same for the same owner.
+/// Returns the name of an owner's link on the node: short, and a function of the owner.
 pub fn host_name(owner: &str) -> String {
     format!("kn{}", short(owner))
 }
 
-/// The name of the link that shapes what an owner sends.
+/// Returns the name of the IFB link that shapes an owner's egress.
 pub fn shaping_name(owner: &str) -> String {
     format!("ki{}", short(owner))
 }
 
 fn short(owner: &str) -> String {
-    // FNV-1a; 48 bits of it are enough for the pods of a node.
+    // FNV-1a, of which 48 bits suffice for the pods of a node.
     let hash = owner
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("{:012x}", hash >> 16)
 }
 
-/// Where a block's addresses for pods end: the last of an IPv4 block is for everyone on it.
+/// Returns the exclusive end of the offsets for pods: the last address of an IPv4 block is the broadcast address.
 fn pods_end(block: &Cidr) -> u128 {
     let last = block.offset(block.last()).unwrap_or(0);
     if block.is_ipv4() { last } else { last.saturating_add(1) }
 }
 
 impl Locked {
-    /// Waits for the file of a directory to be ours.
+    /// Waits for the lock and reads the lease file of a directory.
     pub fn open(directory: &Path) -> Result<Self, LeaseError> {
         let path = directory.join("addresses.json");
         let lock = directory.join("lock");
@@ -165,7 +162,7 @@ impl Locked {
         Ok(Self { path, _lock: lock, leases })
     }
 
-    /// Makes the file say what we say.
+    /// Writes the file atomically.
     pub fn save(&self) -> Result<(), LeaseError> {
         let save = || sys::replace_file(&self.path, &serde_json::to_vec(&self.leases)?, 0o600);
         save().map_err(|source| LeaseError::File { path: self.path.clone(), source })
@@ -190,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_given_back_is_the_last_to_be_given_out_again() {
+    fn released_address_is_the_last_to_be_reused() {
         let mut leases = Leases::default();
         assert_eq!(take(&mut leases, "a", "10.0.0.0/29"), "10.0.0.2");
         assert_eq!(take(&mut leases, "b", "10.0.0.0/29"), "10.0.0.3");
@@ -198,13 +195,13 @@ mod tests {
         for (owner, expect) in [("c", "10.0.0.4"), ("d", "10.0.0.5"), ("e", "10.0.0.6"), ("f", "10.0.0.2")] {
             assert_eq!(take(&mut leases, owner, "10.0.0.0/29"), expect);
         }
-        assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "all addresses of 10.0.0.0/29 are taken");
+        assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "all addresses of 10.0.0.0/29 are allocated");
         leases.owners.remove("d");
         assert_eq!(take(&mut leases, "g", "10.0.0.0/29"), "10.0.0.5");
     }
 
     #[test]
-    fn an_owner_that_comes_back_gets_the_addresses_that_are_reserved_for_it() {
+    fn returning_owner_gets_its_reserved_addresses() {
         let mut leases = Leases::default();
         for (owner, expect) in [("a", "10.0.0.2"), ("b", "10.0.0.3"), ("c", "10.0.0.4")] {
             assert_eq!(take(&mut leases, owner, "10.0.0.0/29"), expect);
@@ -220,16 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn blocks_without_room_and_huge_ones_end() {
+    fn allocation_terminates_in_full_and_huge_blocks() {
         let mut leases = Leases::default();
-        assert_eq!(take(&mut leases, "a", "10.0.0.0/32"), "all addresses of 10.0.0.0/32 are taken");
-        assert_eq!(take(&mut leases, "a", "10.0.0.0/31"), "all addresses of 10.0.0.0/31 are taken");
+        assert_eq!(take(&mut leases, "a", "10.0.0.0/32"), "all addresses of 10.0.0.0/32 are allocated");
+        assert_eq!(take(&mut leases, "a", "10.0.0.0/31"), "all addresses of 10.0.0.0/31 are allocated");
         assert_eq!(take(&mut leases, "a", "fd00::/64"), "fd00::2");
         assert_eq!(take(&mut leases, "b", "::/0"), "::2");
     }
 
     #[test]
-    fn what_was_saved_is_there_after_a_restart() {
+    fn leases_survive_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let mut locked = Locked::open(directory.path()).unwrap();
         let blocks = [cidr("10.0.0.0/24"), cidr("fd00::/64")];

@@ -1,7 +1,8 @@
 //! The pod network: links, routes, addresses, packet rules and CNI.
 //!
-//! [`network::Network`] is what a runtime asks for; [`routed::Routed`] is the built-in network, [`cni::Cni`] the one by
-//! plug-ins, and [`auto::Auto`] the one of the two that a node has. All of it speaks to the kernel over [`netlink`], in whatever network namespace the calling thread is.
+//! [`network::Network`] is the interface for container runtimes. [`routed::Routed`] is the built-in network,
+//! [`cni::Cni`] the one by CNI plugins, and [`auto::Auto`] selects between both. All of it uses [`netlink`] in the
+//! network namespace of the calling thread.
 
 pub mod announce;
 pub mod auto;

@@ -1,4 +1,4 @@
-//! Links, addresses and routes: what there is, and what it takes to make them.
+//! Network links, addresses and routes over rtnetlink.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,10 +23,10 @@ const LINK_HEADER_LEN: usize = 16;
 const ADDRESS_HEADER_LEN: usize = 8;
 const ROUTE_HEADER_LEN: usize = 12;
 const FLAG_UP: u32 = 1;
-/// The largest packet where nothing says how large it may be.
+/// MTU if no default route determines it.
 const MTU_DEFAULT: u32 = 1500;
 const TABLE_MAIN: u8 = 254;
-/// Routes of ours are marked, so that we find them again and never touch another's.
+/// Route protocol number of our routes: identifies them, so that no other routes are touched.
 const ROUTE_PROTOCOL: u8 = 107;
 
 const IFLA_ADDRESS: u16 = 1;
@@ -44,99 +44,87 @@ const INFO_DATA: u16 = 2;
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
     pub index: u32,
-    /// Its name.
     pub name: String,
-    /// Whether it is switched on.
+    /// Whether the administrative state is up.
     pub up: bool,
-    /// The largest packet.
     pub mtu: u32,
-    /// Its hardware address.
+    /// MAC address.
     pub hardware: Vec<u8>,
 }
 
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The interface.
+    /// Index of the interface.
     pub index: u32,
-    /// The address.
     pub ip: IpAddr,
-    /// How many bits it shares with its neighbours.
+    /// Prefix length.
     pub prefix: u8,
 }
 
-/// A way to somewhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// To here.
     pub to: Cidr,
-    /// By this.
     pub hop: Hop,
 }
 
-/// The next step of a way.
+/// Next hop of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hop {
-    /// Whoever is on a link.
+    /// Directly connected to a link.
     Link {
-        /// The link.
         index: u32,
-        /// As whom this machine speaks there.
+        /// Preferred source address.
         source: Option<IpAddr>,
     },
-    /// A neighbour on a link, who is taken to be there whatever its address.
+    /// A gateway on a link, assumed to be on-link whatever its address.
     Via {
-        /// The link.
         index: u32,
-        /// The neighbour.
+        /// Address of the gateway.
         neighbour: IpAddr,
     },
-    /// There is no way, and who tries is told.
+    /// Unreachable: senders get an ICMP error.
     Nowhere,
 }
 
-/// One end of a pair of interfaces that is put into another namespace.
+/// The end of a veth pair that is created in another namespace.
 pub struct Peer<'a> {
-    /// Its name there.
     pub name: &'a str,
-    /// Its hardware address.
+    /// MAC address.
     pub hardware: [u8; 6],
-    /// The namespace.
     pub netns: BorrowedFd<'a>,
 }
 
-/// The links of one network namespace.
+/// An rtnetlink socket of one network namespace.
 pub struct Links(Socket);
 
 impl Links {
-    /// Those of the calling thread's namespace.
+    /// Opens a socket in the calling thread's namespace.
     pub fn open() -> Result<Self, Error> {
         Socket::open(Protocol::Route).map(Self)
     }
 
-    /// A link by name.
+    /// Returns a link by name; `None` if it does not exist.
     pub fn find(&mut self, name: &str) -> Result<Option<Link>, Error> {
         let request = Request::of(GETLINK, ACK, &[0; LINK_HEADER_LEN], |it| {
             it.put_str(IFLA_IFNAME, name);
         });
-        match self.0.ask("a look at a link", request) {
+        match self.0.ask("get a link", request) {
             Ok(replies) => Ok(replies.iter().filter_map(read_link).next()),
             Err(error) if is(&error, libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// All links.
     pub fn list(&mut self) -> Result<Vec<Link>, Error> {
-        let replies = self.0.ask("a list of links", Request::of(GETLINK, DUMP, &[0; LINK_HEADER_LEN], |_| {}))?;
+        let replies = self.0.ask("list links", Request::of(GETLINK, DUMP, &[0; LINK_HEADER_LEN], |_| {}))?;
         Ok(replies.iter().filter_map(read_link).collect())
     }
 
-    /// A pair of interfaces: one end here, the other where the pod is, both still off.
+    /// Creates a veth pair with one end here and the other in the pod's namespace, both down.
     ///
-    /// The peer is made where it belongs, under its name: moving and renaming it would take ten times as long.
+    /// The peer is created in its namespace with its final name: moving and renaming it would take ten times as long.
     pub fn add_veth(&mut self, name: &str, mtu: u32, peer: &Peer<'_>) -> Result<(), Error> {
         const PEER: u16 = 1;
         let request = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, false), |it| {
@@ -152,20 +140,21 @@ impl Links {
                 });
             });
         });
-        self.0.execute("a pod's link", request)
+        self.0.execute("create a veth pair", request)
     }
 
-    /// A link that is nothing but its kind, such as `bridge` or `veth`.
+    /// Creates a link whose kind needs no parameters, such as `bridge` or `veth`.
     pub fn add_plain(&mut self, name: &str, kind: &str) -> Result<(), Error> {
         let make = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, false), |it| {
             it.put_str(IFLA_IFNAME, name).nest(IFLA_LINKINFO, |it| {
                 it.put_str(INFO_KIND, kind);
             });
         });
-        self.0.execute("a link", make)
+        self.0.execute("create a link", make)
     }
 
-    /// A tunnel whose other ends are told by routes and neighbours.
+    /// Creates a VXLAN device without remote; routes and neighbour entries determine the remote ends. Updates the MTU
+    /// of an existing one.
     pub fn ensure_vxlan(&mut self, name: &str, id: u32, port: u16, mtu: u32, hardware: [u8; 6]) -> Result<Link, Error> {
         const VXLAN_ID: u16 = 1;
         const VXLAN_LEARNING: u16 = 7;
@@ -179,22 +168,22 @@ impl Links {
                 });
             });
         });
-        match self.0.execute("a tunnel", make) {
+        match self.0.execute("create a VXLAN link", make) {
             Err(error) if !is(&error, libc::EEXIST) => return Err(error),
             _ => {}
         }
-        let link = self.find(name)?.ok_or(Error::Malformed("a tunnel"))?;
+        let link = self.find(name)?.ok_or(Error::Malformed("create a VXLAN link"))?;
         if link.mtu != mtu {
-            // The way that it takes was another one when it was made.
+            // The MTU of the uplink has changed since the device was created.
             let change = Request::of(NEWLINK, ACK, &link_header(link.index, link.up), |it| {
                 it.put_u32(IFLA_MTU, mtu);
             });
-            self.0.execute("the size of a tunnel's packets", change)?;
+            self.0.execute("set the MTU of a VXLAN link", change)?;
         }
         Ok(Link { mtu, ..link })
     }
 
-    /// What the interface of the default route takes; of several, what all take.
+    /// Returns the MTU of the default route's link; the minimum of several.
     pub fn outward_mtu(&mut self) -> Result<u32, Error> {
         let all = self.list()?;
         let routes = self.routes(Routes::All)?;
@@ -203,7 +192,7 @@ impl Links {
         Ok(mtu.unwrap_or(MTU_DEFAULT))
     }
 
-    /// A link that leads nowhere, to hold addresses: of whatever kind this kernel has.
+    /// Creates a link that only holds addresses: a dummy, or an IFB if the kernel has no dummy.
     pub fn ensure_dummy(&mut self, name: &str) -> Result<Link, Error> {
         for kind in ["dummy", "ifb"] {
             match self.ensure_plain(name, kind) {
@@ -214,14 +203,14 @@ impl Links {
         self.ensure_plain(name, "bridge")
     }
 
-    /// A link through which packets that came in can go out, so that they can be held.
+    /// Creates an IFB link, which can queue redirected ingress packets.
     pub fn ensure_ifb(&mut self, name: &str) -> Result<Link, Error> {
         self.ensure_plain(name, "ifb")
     }
 
-    /// A link of a kind that needs nothing else.
+    /// Creates a link whose kind needs no parameters, if it does not exist.
     fn ensure_plain(&mut self, name: &str, kind: &str) -> Result<Link, Error> {
-        const WHAT: &str = "a link without a cable";
+        const WHAT: &str = "create a dummy or IFB link";
         let make = Request::of(NEWLINK, ACK | CREATE | EXCLUSIVE, &link_header(0, true), |it| {
             it.put_str(IFLA_IFNAME, name);
             it.nest(IFLA_LINKINFO, |it| {
@@ -235,73 +224,73 @@ impl Links {
         self.find(name)?.ok_or(Error::Malformed(WHAT))
     }
 
-    /// Switches a link on.
     pub fn set_up(&mut self, index: u32) -> Result<(), Error> {
-        self.0.execute("the switching on of a link", Request::of(NEWLINK, ACK, &link_header(index, true), |_| {}))
+        self.0.execute("set a link up", Request::of(NEWLINK, ACK, &link_header(index, true), |_| {}))
     }
 
-    /// Takes a link away; whether it was there.
+    /// Deletes a link; returns whether it existed.
     pub fn delete(&mut self, name: &str) -> Result<bool, Error> {
         let request = Request::of(DELLINK, ACK, &[0; LINK_HEADER_LEN], |it| {
             it.put_str(IFLA_IFNAME, name);
         });
-        match self.0.execute("the removal of a link", request) {
+        match self.0.execute("delete a link", request) {
             Ok(()) => Ok(true),
             Err(error) if is(&error, libc::ENODEV) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Gives a link an address, which it may have already.
+    /// Adds an address; succeeds if the link has it already.
     pub fn add_address(&mut self, address: &Address) -> Result<(), Error> {
-        self.0.execute("an address", address_request(NEWADDR, ACK | CREATE | REPLACE, address, None))
+        self.0.execute("add an address", address_request(NEWADDR, ACK | CREATE | REPLACE, address, None))
     }
 
-    /// Gives a link an address alone for so many seconds; the kernel takes it back unless it is lent again. The machine does not
-    /// speak as it by itself.
+    /// Adds a host address with a lifetime in seconds; the kernel removes it unless it is added again. The preferred
+    /// lifetime is 0, so the address is not used as default source address.
     pub fn lend_address(&mut self, index: u32, ip: IpAddr, seconds: u32) -> Result<(), Error> {
         let address = Address { index, ip, prefix: if ip.is_ipv4() { 32 } else { 128 } };
         let life = Some([0, seconds]);
-        self.0.execute("a lent address", address_request(NEWADDR, ACK | CREATE | REPLACE, &address, life))
+        self.0
+            .execute("add an address with a lifetime", address_request(NEWADDR, ACK | CREATE | REPLACE, &address, life))
     }
 
-    /// Takes an address from a link; it may be gone.
+    /// Deletes an address; succeeds if it does not exist.
     pub fn delete_address(&mut self, address: &Address) -> Result<(), Error> {
-        let gone = self.0.execute("the removal of an address", address_request(DELADDR, ACK, address, None));
+        let gone = self.0.execute("delete an address", address_request(DELADDR, ACK, address, None));
         gone.or_else(|error| if is(&error, libc::EADDRNOTAVAIL) { Ok(()) } else { Err(error) })
     }
 
-    /// All addresses.
     pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
         let request = Request::of(GETADDR, DUMP, &[0; ADDRESS_HEADER_LEN], |_| {});
-        let replies = self.0.ask("a list of addresses", request)?;
+        let replies = self.0.ask("list addresses", request)?;
         Ok(replies.iter().filter_map(read_address).collect())
     }
 
-    /// Adds a route, or replaces the one to the same place.
+    /// Adds a route, or replaces the route to the same destination.
     pub fn add_route(&mut self, route: &Route) -> Result<(), Error> {
-        self.0.execute("a route", route_request(NEWROUTE, ACK | CREATE | REPLACE, route))
+        self.0.execute("add a route", route_request(NEWROUTE, ACK | CREATE | REPLACE, route))
     }
 
-    /// Takes a route away; it may be gone.
+    /// Deletes a route; succeeds if it does not exist.
     pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
-        let gone = self.0.execute("the removal of a route", route_request(DELROUTE, ACK, route));
+        let gone = self.0.execute("delete a route", route_request(DELROUTE, ACK, route));
         gone.or_else(|error| if is(&error, libc::ESRCH) { Ok(()) } else { Err(error) })
     }
 
-    /// The routes of the main table; only ours, or all.
+    /// Returns routes of the main table.
     pub fn routes(&mut self, which: Routes) -> Result<Vec<Route>, Error> {
         let mut routes = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut header = [0; ROUTE_HEADER_LEN];
             header[0] = u8::try_from(family).expect("families are small");
-            let replies = self.0.ask("a list of routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
+            let replies = self.0.ask("list routes", Request::of(GETROUTE, DUMP, &header, |_| {}))?;
             routes.extend(replies.iter().filter_map(|reply| read_route(reply, which)));
         }
         Ok(routes)
     }
 
-    /// Tells a link where a neighbour is: its hardware address, and for a tunnel the machine behind which it is.
+    /// Adds a permanent neighbour entry: the MAC address of an address, or for a tunnel the remote host of a MAC
+    /// address.
     pub fn add_neighbour(&mut self, index: u32, neighbour: &Neighbour) -> Result<(), Error> {
         const PERMANENT: u16 = 0x80;
         const SELF: u8 = 0x02;
@@ -318,15 +307,15 @@ impl Links {
         let request = Request::of(NEWNEIGH, ACK | CREATE | REPLACE, &header, |it| {
             it.put(1, &octets(*ip)).put(2, hardware);
         });
-        self.0.execute("a neighbour", request)
+        self.0.execute("add a neighbour entry", request)
     }
 }
 
-/// Hears of changes of links and addresses in one network namespace.
+/// Receives link and address changes of one network namespace.
 pub struct Changes(Socket);
 
 impl Changes {
-    /// From now on, in the calling thread's namespace.
+    /// Subscribes in the calling thread's namespace.
     pub fn open() -> Result<Self, Error> {
         const LINKS: u32 = 1;
         const ADDRESSES: [u32; 2] = [5, 9];
@@ -335,15 +324,15 @@ impl Changes {
         Ok(Self(socket))
     }
 
-    /// Waits for a change, and gives the links that changed; nothing if so much changed that some of it was missed. An address that
-    /// stands alone is no change: those of pods and services come and go.
+    /// Waits for a change and returns the indexes of the changed links; `None` if messages were lost. Host addresses
+    /// (`/32`, `/128`) are ignored, because pods and services change them constantly.
     pub fn wait(&mut self) -> Result<Option<Vec<u32>>, Error> {
         let alone = |reply: &Reply| {
             let address = [NEWADDR, DELADDR].contains(&reply.kind);
             address && matches!(reply.payload.get(1), Some(32 | 128))
         };
         match self.0.hear() {
-            // Links and addresses have the number at the same place.
+            // Link and address messages have the index at the same offset.
             Ok(heard) => {
                 let changed = heard.iter().filter(|reply| !alone(reply));
                 Ok(Some(changed.filter_map(|reply| read_u32(reply.payload.get(4..)?)).collect()))
@@ -354,36 +343,33 @@ impl Changes {
     }
 }
 
-/// Which routes.
+/// Selection of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routes {
-    /// Those that we made.
+    /// Routes with our protocol number.
     Ours,
-    /// All.
     All,
 }
 
-/// Somebody whom a link reaches.
+/// A neighbour entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// An address has a hardware address.
+    /// Maps an address to a MAC address.
     Address {
-        /// The address.
         ip: IpAddr,
-        /// The hardware address.
+        /// MAC address.
         hardware: [u8; 6],
     },
-    /// A hardware address is behind a machine at the other end of a tunnel.
+    /// Maps a MAC address to the host at the other end of a tunnel.
     Tunnel {
-        /// The machine.
+        /// Address of the remote host.
         ip: IpAddr,
-        /// The hardware address.
         hardware: [u8; 6],
     },
 }
 
 impl Hop {
-    /// The link that it goes over.
+    /// Returns the index of the outgoing link.
     pub const fn index(&self) -> Option<u32> {
         match self {
             Self::Link { index, .. } | Self::Via { index, .. } => Some(*index),
@@ -392,8 +378,7 @@ impl Hop {
     }
 }
 
-/// A hardware address that follows from an address, so that an address that is used again has the same one and no
-/// neighbour keeps a wrong one.
+/// Derives a MAC address from an address, so that a reused address has the same MAC and no neighbour cache is stale.
 pub fn hardware_of(ip: IpAddr) -> [u8; 6] {
     let octets = octets(ip);
     let mut hardware = [0x0a, 0x58, 0, 0, 0, 0];
@@ -439,12 +424,12 @@ fn family_of(ip: IpAddr) -> u8 {
     u8::try_from(if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }).expect("families are small")
 }
 
-/// `life` is for how long it is preferred and valid, in seconds; for ever if nothing is said.
+/// Builds an address request. `life` is the preferred and valid lifetime in seconds; `None` is infinite.
 fn address_request(kind: u16, flags: u16, address: &Address, life: Option<[u32; 2]>) -> Request {
     const LIFE: u16 = 6;
     const LOCAL: u16 = 2;
     const SAME: u16 = 1;
-    /// Nobody else has it: do not wait for somebody to say otherwise.
+    /// IFA_F_NODAD: skips duplicate address detection, because the address is unique.
     const NO_DETECTION: u8 = 0x02;
     let mut header = [0; ADDRESS_HEADER_LEN];
     header[0] = family_of(address.ip);
@@ -454,7 +439,7 @@ fn address_request(kind: u16, flags: u16, address: &Address, life: Option<[u32; 
     Request::of(kind, flags, &header, |it| {
         it.put(LOCAL, &octets(address.ip)).put(SAME, &octets(address.ip));
         if let Some([preferred, valid]) = life {
-            // Two more numbers say when it was made, which the kernel knows.
+            // The last two fields are timestamps, which the kernel sets.
             it.put(LIFE, &[preferred, valid, 0, 0].map(u32::to_ne_bytes).concat());
         }
     })
@@ -463,7 +448,8 @@ fn address_request(kind: u16, flags: u16, address: &Address, life: Option<[u32; 
 fn read_address(reply: &Reply) -> Option<Address> {
     let (prefix, index) = (*reply.payload.get(1)?, read_u32(reply.payload.get(4..)?)?);
     let rest = reply.payload.get(ADDRESS_HEADER_LEN..)?;
-    // The local end of a link between two differs from the address; else both are the same or only one is there.
+    // On point-to-point links IFA_LOCAL (2) is the own address and IFA_ADDRESS (1) the peer's; otherwise both are equal
+    // or only one exists.
     let value = attributes(rest).find(|(kind, _)| *kind == 2).or_else(|| attributes(rest).find(|(kind, _)| *kind == 1));
     Some(Address { index, ip: read_ip(value?.1)?, prefix })
 }

@@ -1,7 +1,7 @@
-//! The way to other nodes' pods: by plain routes where nodes share a segment, through a tunnel where they do not.
+//! Routes to the pods of other nodes: plain routes between nodes on one segment, otherwise a VXLAN tunnel.
 //!
-//! Everything a node must know of another follows from the other's addresses and blocks: the far end of a tunnel has a hardware
-//! address that follows from the first block. So nodes agree without telling each other anything.
+//! All parameters are derived from the other node's addresses and pod CIDRs: the MAC address of a tunnel end is derived
+//! from the first pod CIDR. Nodes therefore agree without exchanging messages.
 
 use std::net::IpAddr;
 
@@ -9,53 +9,47 @@ use crate::cidr::Cidr;
 use crate::link::{Address, Hop, Links, Neighbour, Route, Routes, hardware_of};
 use crate::netlink::Error;
 
-/// The tunnel's name.
 pub const TUNNEL: &str = "knarr-vxlan";
-/// What a tunnel adds to a packet: its own header, and those of UDP, IP and Ethernet around it; the larger IP counts.
+/// Bytes that a tunnel adds to a packet: VXLAN, UDP, IP (IPv6 is larger) and Ethernet headers.
 pub const OVERHEAD: u32 = 8 + 8 + 40 + 14;
-/// The tunnel's number, as every node has it.
+/// VXLAN network identifier, the same on all nodes.
 const TUNNEL_ID: u32 = 1;
-/// The port that Linux has used for it before there was a standard, which most firewalls of clusters know.
+/// Linux' VXLAN port from before the standard, which most cluster firewalls allow.
 pub(crate) const TUNNEL_PORT: u16 = 8472;
 
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its addresses, the one to use first.
+    /// Addresses, preferred first.
     pub addresses: Vec<IpAddr>,
-    /// Where its pods are.
     pub pod_cidrs: Vec<Cidr>,
 }
 
-/// The way to some pods.
+/// The path to a pod CIDR.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reach {
-    /// The pods.
     pub to: Cidr,
-    /// The way.
     pub way: Way,
 }
 
-/// A way to another node.
+/// Path to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// It is a neighbour on a link.
+    /// The node is on a directly connected segment.
     Direct {
-        /// The link.
         index: u32,
-        /// Its address there.
+        /// Address of the node on that segment.
         neighbour: IpAddr,
     },
-    /// It is behind others.
+    /// The node is behind routers.
     Tunnel {
-        /// Its address.
         node: IpAddr,
-        /// The hardware address of the tunnel's far end.
+        /// MAC address of the remote tunnel end.
         hardware: [u8; 6],
     },
 }
 
-/// How to reach the pods of other nodes, given the addresses of this one.
+/// Computes the paths to the pods of other nodes, given the addresses of this node.
 pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<Reach> {
     let mut reaches = Vec::new();
     for peer in peers {
@@ -69,7 +63,7 @@ pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<Reach> {
                 let hardware = hardware_of(peer.pod_cidrs.first()?.base());
                 Some(Way::Tunnel { node: *peer.addresses.first()?, hardware })
             };
-            // A node without addresses cannot be reached yet.
+            // A node without addresses is not reachable yet.
             if let Some(way) = direct.next().or_else(tunnel) {
                 reaches.push(Reach { to: *to, way });
             }
@@ -79,8 +73,8 @@ pub fn plan(own: &[Address], peers: &[Peer]) -> Vec<Reach> {
     reaches
 }
 
-/// Makes the kernel know these ways and no others. `own` is where this node's pods are, `mtu` what a tunnel takes: if nothing is
-/// said, what the way out takes without what a tunnel adds.
+/// Makes the kernel have exactly these routes. `own` are the pod CIDRs of this node. `mtu` is the MTU of the tunnel;
+/// `None` uses the uplink's MTU minus the overhead.
 pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: Option<u32>) -> Result<(), Error> {
     let mut links = Links::open()?;
     let mtu = match mtu {
@@ -97,7 +91,7 @@ pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: Option<u32>) -> Result<(), Er
         let hop = match (reach.way, tunnel) {
             (Way::Direct { index, neighbour }, _) => Hop::Via { index, neighbour },
             (Way::Tunnel { node, hardware }, Some(index)) => {
-                // The first address of a block is nobody's, so that it can stand for the far end.
+                // The first address of a block is never allocated, so it can represent the remote tunnel end.
                 let ip = reach.to.base();
                 links.add_neighbour(index, &Neighbour::Address { ip, hardware })?;
                 links.add_neighbour(index, &Neighbour::Tunnel { ip: node, hardware })?;
@@ -111,7 +105,7 @@ pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: Option<u32>) -> Result<(), Er
         links.add_route(route)?;
     }
     for old in links.routes(Routes::Ours)? {
-        // The way to everywhere is that of a node which is itself a namespace.
+        // Excludes the default route, which exists if the node itself runs in a namespace.
         let is_to_pods = matches!(old.hop, Hop::Via { .. }) && old.to.prefix() > 0;
         if is_to_pods && !wanted.contains(&old) {
             links.delete_route(&old)?;
@@ -123,7 +117,7 @@ pub fn apply(reaches: &[Reach], own: &[Cidr], mtu: Option<u32>) -> Result<(), Er
     Ok(())
 }
 
-/// The tunnel's end on this node, with the address by which the node itself speaks through it.
+/// Creates the tunnel end of this node with the node's own address in the tunnel; returns the index of the link.
 fn tunnel(links: &mut Links, first: IpAddr, own: &[Cidr], mtu: u32) -> Result<u32, Error> {
     let link = links.ensure_vxlan(TUNNEL, TUNNEL_ID, TUNNEL_PORT, mtu, hardware_of(first))?;
     for block in own {
@@ -133,7 +127,7 @@ fn tunnel(links: &mut Links, first: IpAddr, own: &[Cidr], mtu: u32) -> Result<u3
     Ok(link.index)
 }
 
-/// Whether an address is a neighbour on the link that has this address. One that stands alone has none.
+/// Whether an address is on the segment of this own address. A host address has no segment.
 fn shares_segment(own: &Address, ip: IpAddr) -> bool {
     let alone = if ip.is_ipv4() { 32 } else { 128 };
     own.prefix < alone && own.ip != ip && Cidr::around(own.ip, own.prefix).contains(ip)
@@ -162,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_reached_directly_and_others_through_a_tunnel() {
+    fn nodes_on_one_segment_are_routed_and_others_tunneled() {
         let here = [own("192.0.2.1", 24), own("2001:db8::1", 64), own("10.9.9.9", 32)];
         let near = peer(&["192.0.2.2", "2001:db8::2"], "10.244.2.0/24,fd00:2::/64");
         assert_eq!(shown(&here, &near), ["10.244.2.0/24 via 192.0.2.2", "fd00:2::/64 via 2001:db8::2"]);

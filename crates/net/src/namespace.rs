@@ -1,4 +1,4 @@
-//! Network namespaces: made, kept by a file, entered.
+//! Network namespaces: created, pinned to a file, entered.
 
 use std::fs::File;
 use std::io;
@@ -9,15 +9,15 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// What the kernel says of the file of a namespace.
+/// Magic number of nsfs.
 const NAMESPACE_FILE: u64 = 0x6e73_6673;
 
-/// Makes a network namespace that a file keeps, also when nobody is inside. One that is there already stays.
+/// Creates a network namespace that is pinned to a file, so that it exists without processes. Keeps an existing one.
 pub fn ensure(file: &Path) -> io::Result<()> {
     if is_namespace(file) {
         return Ok(());
     }
-    // The namespaces of a machine that was started anew are gone, their files are not.
+    // After a reboot the files may exist without their namespaces.
     File::create(file)?;
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| -> io::Result<()> {
@@ -28,7 +28,7 @@ pub fn ensure(file: &Path) -> io::Result<()> {
     })
 }
 
-/// Lets go of a namespace: it ends with the last process inside. One that is not there is no failure.
+/// Unpins a namespace: the kernel deletes it with its last process. Succeeds if it does not exist.
 pub fn forget(file: &Path) -> io::Result<()> {
     if is_namespace(file) {
         unmount(file, UnmountFlags::DETACH)?;
@@ -39,20 +39,20 @@ pub fn forget(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a file keeps a namespace now.
+/// Whether a namespace is pinned to the file.
 pub fn is_namespace(file: &Path) -> bool {
     rustix::fs::statfs(file).is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| kind == NAMESPACE_FILE))
 }
 
-/// Moves the calling thread, and those that it starts from now on, into the network namespace of a file.
+/// Moves the calling thread, and threads that it starts later, into the network namespace of a file.
 pub fn enter(file: &Path) -> io::Result<()> {
     let file = File::open(file)?;
     Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?)
 }
 
-/// Runs something on a thread of its own that is inside the network namespace of a file.
+/// Runs a closure on a new thread inside the network namespace of a file.
 ///
-/// The thread ends with it: no other work ever runs in the wrong namespace.
+/// The thread exits afterwards, so no other work runs in the wrong namespace.
 pub fn within<R: Send>(netns: &Path, work: impl FnOnce() -> R + Send) -> io::Result<R> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -63,9 +63,9 @@ pub fn within<R: Send>(netns: &Path, work: impl FnOnce() -> R + Send) -> io::Res
     })
 }
 
-/// Sets a switch of the kernel for the network namespace of the calling thread.
+/// Sets a sysctl under `net` in the network namespace of the calling thread.
 ///
-/// One that this kernel does not have is no failure: then there is nothing to set.
+/// Succeeds if the kernel does not have the sysctl.
 pub fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     match std::fs::write(Path::new("/proc/sys/net").join(path), value) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

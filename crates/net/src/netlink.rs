@@ -1,45 +1,45 @@
-//! Netlink: requests as bytes, and a socket that sends one and reads what the kernel says to it.
+//! Netlink: encoding of requests, and a socket that sends them and reads the replies.
 //!
-//! One codec serves links, routes, nf_tables and conntrack. It is synchronous, so that a request can be made in any network
-//! namespace by a thread that entered it.
+//! One codec serves links, routes, nf_tables and conntrack. The socket is synchronous, so a thread can use it in any
+//! network namespace that it has entered.
 
 use std::io;
 
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket as Raw, SocketAddr};
 
-/// Length, type, flags, sequence number, port: what stands before every message.
+/// Length of the message header: length, type, flags, sequence number and port ID.
 const HEADER_LEN: usize = 16;
-/// Set on an attribute that holds attributes.
+/// Flag of an attribute type: contains attributes.
 const NESTED: u16 = 1 << 15;
-/// The flags of an attribute's type that do not belong to it.
+/// Masks the flags of an attribute type.
 const KIND_MASK: u16 = 0x3fff;
-/// A request larger than this is refused by the kernel; 5,000 services with 4 endpoints each are 3 MiB.
+/// Maximum size of a request; 5,000 services with 4 endpoints each need 3 MiB.
 const SEND_BUFFER_BYTES: usize = 256 << 20;
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// The place of the explanation among what is said about an error.
+/// Attribute type of the error message in an extended ACK.
 const ERROR_MESSAGE: u16 = 1;
-/// An error comes with an explanation.
+/// Flag: the error has extended ACK attributes.
 const FLAG_ACK_TLVS: u16 = 0x200;
-/// An error does not repeat the message it is about.
+/// Flag: the error does not repeat the request.
 const FLAG_CAPPED: u16 = 0x100;
 
-/// Asks the kernel to do something.
+/// NLM_F_REQUEST.
 pub const REQUEST: u16 = 1;
-/// Asks for an answer also if all went well.
+/// NLM_F_ACK: requests a reply also on success.
 pub const ACK: u16 = 4;
-/// Asks for everything there is.
+/// NLM_F_DUMP: requests all objects.
 pub const DUMP: u16 = 0x300;
-/// Replaces what is there.
+/// NLM_F_REPLACE: replaces an existing object.
 pub const REPLACE: u16 = 0x100;
-/// Fails if it is there already.
+/// NLM_F_EXCL: fails if the object exists.
 pub const EXCLUSIVE: u16 = 0x200;
-/// Makes what is not there.
+/// NLM_F_CREATE: creates the object if it does not exist.
 pub const CREATE: u16 = 0x400;
-/// Adds to the end.
+/// NLM_F_APPEND: adds to the end of the list.
 pub const APPEND: u16 = 0x800;
 
-/// Which part of the kernel one talks to.
+/// Netlink family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Links, addresses and routes.
@@ -48,56 +48,53 @@ pub enum Protocol {
     Netfilter,
 }
 
-/// Why the kernel did not do what was asked.
+/// A netlink request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No conversation was possible.
-    #[error("cannot talk to the kernel over netlink")]
+    /// A socket or sysctl operation failed.
+    #[error("request to the kernel failed")]
     Socket(#[source] io::Error),
-    /// The kernel refused.
-    #[error("the kernel refused {what}{}", explained(.explanation))]
+    /// The kernel returned an error.
+    #[error("the kernel rejected the netlink request to {what}{}", explained(.explanation))]
     Refused {
-        /// What was asked.
+        /// Description of the request.
         what: &'static str,
-        /// The kernel's words, often empty.
+        /// Message of the kernel, often empty.
         explanation: String,
-        /// The error number.
         #[source]
         source: io::Error,
     },
-    /// The answer makes no sense.
-    #[error("the kernel's answer to {0} is malformed")]
+    #[error("the kernel's reply to the netlink request to {0} is malformed")]
     Malformed(&'static str),
 }
 
-/// Messages that are sent together.
+/// One or more messages that are sent together.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Where each message starts.
+    /// Offset of each message.
     starts: Vec<usize>,
 }
 
-/// The attributes of a message, or of another attribute, while they are written.
+/// Writer for the attributes of a message or of a nested attribute.
 pub struct Attributes<'a>(&'a mut Vec<u8>);
 
-/// One message of an answer.
+/// One message of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Its type.
     pub kind: u16,
-    /// What follows its header.
+    /// Content after the message header.
     pub payload: Vec<u8>,
 }
 
-/// A conversation with the kernel about the network namespace in which it was opened.
+/// A netlink socket, bound to the network namespace in which it was opened.
 pub struct Socket {
     raw: Raw,
     sequence: u32,
 }
 
 impl Error {
-    /// The error number, if the kernel gave one.
+    /// Returns the errno of the kernel, if any.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Socket(source) | Self::Refused { source, .. } => source.raw_os_error(),
@@ -107,19 +104,18 @@ impl Error {
 }
 
 impl Request {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One message.
+    /// Creates a request with one message.
     pub fn of(kind: u16, flags: u16, header: &[u8], fill: impl FnOnce(&mut Attributes<'_>)) -> Self {
         let mut request = Self::new();
         request.message(kind, flags, header, fill);
         request
     }
 
-    /// Adds a message: its fixed part and its attributes.
+    /// Appends a message with its fixed header and its attributes.
     pub fn message(&mut self, kind: u16, flags: u16, header: &[u8], fill: impl FnOnce(&mut Attributes<'_>)) {
         let start = self.bytes.len();
         self.starts.push(start);
@@ -134,17 +130,16 @@ impl Request {
         self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// How many messages there are.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// Asks for an answer to the last message so far.
+    /// Requests an acknowledgement of the last message.
     pub fn acknowledge(&mut self) {
         if let Some(start) = self.starts.last() {
             let flags = self.flags(*start) | ACK;
@@ -152,7 +147,7 @@ impl Request {
         }
     }
 
-    /// The position of the message whose answer is the last one.
+    /// Returns the index of the message whose reply is the last one.
     fn answered(&self) -> u32 {
         let at = self.starts.iter().rposition(|start| self.flags(*start) & (ACK | DUMP) != 0);
         u32::try_from(at.expect("every request asks for an answer")).expect("fewer messages than bytes")
@@ -171,27 +166,27 @@ impl Request {
 }
 
 impl Attributes<'_> {
-    /// Bytes as they are. A value is below 64 KiB; whoever writes lists cuts them.
+    /// Writes bytes. The value must be below 64 KiB; callers split longer lists.
     pub fn put(&mut self, kind: u16, value: &[u8]) -> &mut Self {
         self.write(kind, |bytes| bytes.extend_from_slice(value))
     }
 
-    /// A number in the machine's order.
+    /// Writes a number in host byte order.
     pub fn put_u32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.put(kind, &value.to_ne_bytes())
     }
 
-    /// A number in the network's order, as netfilter wants it.
+    /// Writes a number in network byte order, as netfilter requires.
     pub fn put_be32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.put(kind, &value.to_be_bytes())
     }
 
-    /// A large number in the network's order.
+    /// Writes a 64-bit number in network byte order.
     pub fn put_be64(&mut self, kind: u16, value: u64) -> &mut Self {
         self.put(kind, &value.to_be_bytes())
     }
 
-    /// Text, ended by a zero.
+    /// Writes a zero-terminated text.
     pub fn put_str(&mut self, kind: u16, value: &str) -> &mut Self {
         self.write(kind, |bytes| {
             bytes.extend_from_slice(value.as_bytes());
@@ -199,19 +194,19 @@ impl Attributes<'_> {
         })
     }
 
-    /// Attributes inside an attribute.
+    /// Writes a nested attribute.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Attributes<'_>)) -> &mut Self {
         self.write(kind | NESTED, |bytes| fill(&mut Attributes(bytes)))
     }
 
-    /// A fixed part inside an attribute, as a link's peer has it.
+    /// Writes a fixed header inside an attribute, as needed for a veth peer.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         pad(self.0);
         self
     }
 
-    /// How many bytes the whole request has by now.
+    /// Returns the length of the request so far.
     pub fn position(&self) -> usize {
         self.0.len()
     }
@@ -229,7 +224,7 @@ impl Attributes<'_> {
 }
 
 impl Socket {
-    /// Opens a conversation about the network namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
         let number = match protocol {
             Protocol::Route => NETLINK_ROUTE,
@@ -250,24 +245,24 @@ impl Socket {
         Ok(Self { raw: open().map_err(Error::Socket)?, sequence: 1 })
     }
 
-    /// Sends a request that asks for an answer, and gives the first error there is.
+    /// Sends a request with an acknowledgement; returns the first error.
     pub fn execute(&mut self, what: &'static str, request: Request) -> Result<(), Error> {
         self.converse(what, request, |_| {})
     }
 
-    /// Sends a request and gives what the kernel tells.
+    /// Sends a request and returns all replies.
     pub fn ask(&mut self, what: &'static str, request: Request) -> Result<Vec<Reply>, Error> {
         let mut replies = Vec::new();
         self.converse(what, request, |reply| replies.push(reply))?;
         Ok(replies)
     }
 
-    /// Hears of what happens: groups of the kernel's own numbers. Such a socket is for [`Socket::hear`] alone.
+    /// Joins multicast groups. Such a socket must be used only with [`Socket::hear`].
     pub fn join(&mut self, groups: &[u32]) -> Result<(), Error> {
         groups.iter().try_for_each(|group| self.raw.add_membership(*group)).map_err(Error::Socket)
     }
 
-    /// Waits until something happens, and gives it.
+    /// Waits for multicast messages and returns them.
     pub fn hear(&mut self) -> Result<Vec<Reply>, Error> {
         let (bytes, _) = self.raw.recv_from_full().map_err(Error::Socket)?;
         let mut replies = Vec::new();
@@ -303,7 +298,7 @@ impl Socket {
                 let ends = match message.kind {
                     control::ERROR => {
                         let failed = message.failure(what)?;
-                        // A batch that could not even begin is answered at its first message only.
+                        // If a batch fails at its start, the kernel acknowledges only its first message.
                         let ends = message.sequence == last || (failed.is_some() && message.sequence == first);
                         failure = failure.or(failed);
                         ends
@@ -324,13 +319,13 @@ impl Socket {
 }
 
 impl Reply {
-    /// The attributes that follow a fixed part of so many bytes.
+    /// Returns the attributes after a fixed header of this length.
     pub fn attributes(&self, header_len: usize) -> impl Iterator<Item = (u16, &[u8])> {
         attributes(self.payload.get(header_len..).unwrap_or_default())
     }
 }
 
-/// The attributes in some bytes, by type; ends at the first that is cut.
+/// Iterates over attributes by type; stops at the first truncated one.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
@@ -341,17 +336,17 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The attribute of a type.
+/// Returns the first attribute of a type.
 pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(have, _)| *have == kind).map(|(_, value)| value)
 }
 
-/// A number in the machine's order.
+/// Reads a number in host byte order.
 pub fn read_u32(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))
 }
 
-/// An address of either family.
+/// Reads an IPv4 or IPv6 address, by length.
 pub fn read_ip(bytes: &[u8]) -> Option<std::net::IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(Into::into),
@@ -360,7 +355,7 @@ pub fn read_ip(bytes: &[u8]) -> Option<std::net::IpAddr> {
     }
 }
 
-/// Types of messages that every part of the kernel uses.
+/// Control message types of all netlink families.
 mod control {
     pub const NOOP: u16 = 1;
     pub const ERROR: u16 = 2;
@@ -418,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn encoded_attributes_are_decoded() {
         let request = Request::of(7, ACK, &[1, 2, 3, 4, 5], |attributes| {
             attributes.put(1, &[9]).nest(2, |inner| {
                 inner.put_str(3, "abcd").put_be32(4, 258);
@@ -433,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_are_cut_end_the_list() {
+    fn truncated_attribute_ends_the_list() {
         for length in 0..8 {
             let bytes = [8, 0, 1, 0, 1, 2, 3, 4];
             assert_eq!(attributes(&bytes[..length]).count(), 0, "{length} bytes");
@@ -442,12 +437,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_the_kernels_words() {
+    fn error_contains_the_kernels_message() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let request = Request::of(16, ACK | EXCLUSIVE | CREATE, &[0; 16], |it| {
             it.put_str(3, "a-name-too-long-for-an-interface");
         });
-        let error = socket.execute("a link", request).unwrap_err();
+        let error = socket.execute("create a link", request).unwrap_err();
         assert!(error.errno().is_some(), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a runtime asks of whoever connects its sandboxes.
+//! The pod network interface of the container runtime: attaches and detaches sandboxes.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,124 +12,109 @@ use crate::leases::LeaseError;
 use crate::netlink;
 use crate::shape::BandwidthError;
 
-/// Why a sandbox has no network.
+/// A sandbox could not be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// There is no configuration to go by.
-    #[error("no network configuration in {0}")]
+    /// No CNI configuration exists in this directory.
+    #[error("no CNI configuration in {0}")]
     NotConfigured(PathBuf),
-    /// A configuration cannot be read.
-    #[error("network configuration {path} cannot be read")]
+    #[error("failed to read the CNI configuration {path}")]
     Configuration {
-        /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// A plug-in failed.
-    #[error("network plug-in {plugin} failed: {message}")]
+    #[error("CNI plugin {plugin} failed: {message}")]
     Plugin {
-        /// Which one.
+        /// Name of the plugin.
         plugin: String,
-        /// What it says.
         message: String,
     },
-    /// The node has no share of the pods' addresses yet.
-    #[error("the addresses of this node's pods are not known yet")]
+    /// The pod CIDR of the node is not known yet.
+    #[error("the pod CIDR of this node is not known yet")]
     NoAddresses,
-    /// An address could not be had.
-    #[error("cannot give out addresses")]
+    #[error("failed to allocate addresses")]
     Lease(#[from] LeaseError),
-    /// The kernel refused.
-    #[error("cannot set up the network")]
+    /// The kernel rejected a request.
+    #[error("failed to configure the pod network")]
     Kernel(#[from] netlink::Error),
-    /// A file of the system could not be used.
-    #[error("cannot {what}")]
+    /// A file operation failed.
+    #[error("failed to {what}")]
     Io {
-        /// What was tried.
+        /// Description of the operation.
         what: String,
-        /// Why it failed.
         #[source]
         source: std::io::Error,
     },
-    /// A pod wishes for a bandwidth that there is not.
-    #[error("the pod's bandwidth cannot be limited")]
+    /// The bandwidth annotations of the pod are invalid.
+    #[error("invalid bandwidth limit of the pod")]
     Bandwidth(#[from] BandwidthError),
-    /// What is there is not what was made.
-    #[error("the sandbox's network is damaged: {0}")]
+    /// The existing network differs from what was set up.
+    #[error("the sandbox's network is not as configured: {0}")]
     Damaged(String),
 }
 
-/// What a network needs to know of a sandbox.
+/// A sandbox to attach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
-    /// The sandbox's id.
     pub id: String,
-    /// The pod's name.
+    /// Pod name.
     pub name: String,
-    /// The pod's namespace.
+    /// Pod namespace.
     pub namespace: String,
-    /// The pod's uid.
+    /// Pod UID.
     pub uid: String,
-    /// Ports of the machine that lead to it.
+    /// Host ports of the pod.
     pub ports: Vec<PortMapping>,
-    /// Free-form wishes: bandwidth and the like.
+    /// Pod annotations, for example bandwidth limits.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A port of the machine that leads to a port of a pod.
+/// A host port mapped to a container port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortMapping {
-    /// The protocol.
     pub protocol: Protocol,
-    /// The machine's port.
     pub host_port: u16,
-    /// The pod's port.
     pub container_port: u16,
-    /// The machine's address; all of them if there is none.
+    /// `None` for all addresses of the host.
     #[serde(default, rename = "hostIP", skip_serializing_if = "Option::is_none")]
     pub host_ip: Option<IpAddr>,
 }
 
-/// What ports belong to.
+/// Transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
-    /// SCTP.
     Sctp,
 }
 
-/// A future that can be held in a trait object.
 pub type NetworkFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, NetworkError>> + Send + 'a>>;
 
-/// Whoever connects sandboxes.
+/// A pod network.
 pub trait Network: Send + Sync {
-    /// Whether sandboxes can be connected now, and why not.
+    /// Fails if sandboxes cannot be attached now.
     fn ready(&self) -> NetworkFuture<'_, ()>;
 
-    /// Connects the network namespace at a path; the first address is the sandbox's main one.
+    /// Attaches the network namespace at a path; the first address is the sandbox's primary one.
     fn attach<'a>(&'a self, netns: &'a Path, sandbox: &'a Attachment) -> NetworkFuture<'a, Vec<IpAddr>>;
 
-    /// Takes back what `attach` gave; also for one that failed half way, and more than once.
+    /// Reverts `attach`. Idempotent, and also usable after a failed `attach`.
     fn detach<'a>(&'a self, netns: Option<&'a Path>, sandbox: &'a Attachment) -> NetworkFuture<'a, ()>;
 
-    /// Whether a sandbox is still connected as `attach` left it.
+    /// Checks that a sandbox is attached as `attach` left it.
     fn check<'a>(&'a self, netns: &'a Path, sandbox: &'a Attachment) -> NetworkFuture<'a, ()>;
 
-    /// Takes back what sandboxes have that are none of these any more.
+    /// Detaches all sandboxes except these.
     fn collect<'a>(&'a self, alive: &'a [String]) -> NetworkFuture<'a, ()>;
 
-    /// The machine's share of the pods' addresses is known.
+    /// Sets the pod CIDR of the node.
     fn set_pod_cidr(&self, cidr: &str);
 }
 
-/// No network but each sandbox's own loopback interface.
+/// A network without links: each sandbox has only its loopback interface.
 #[derive(Debug, Default)]
 pub struct Loopback;
 
@@ -165,7 +150,7 @@ impl NetworkError {
 }
 
 impl Protocol {
-    /// Its number inside IP.
+    /// Returns the IP protocol number.
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -174,7 +159,7 @@ impl Protocol {
         }
     }
 
-    /// As Kubernetes writes it.
+    /// Returns the name in the Kubernetes API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -183,7 +168,7 @@ impl Protocol {
         }
     }
 
-    /// Reads what Kubernetes writes; TCP if nothing is written.
+    /// Parses the name in the Kubernetes API; empty means TCP.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "TCP" => Some(Self::Tcp),

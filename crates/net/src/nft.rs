@@ -1,8 +1,8 @@
-//! nf_tables over netlink: tables, chains, rules, sets and elements in one transaction, without the `nft` program.
+//! nf_tables over netlink: tables, chains, rules, sets and elements in one transaction, without the `nft` binary.
 //!
-//! A [`Batch`] is all or nothing: the kernel checks every message and then switches to the new rules at once, so that no packet
-//! ever sees half of them. Nothing is read back but the names of chains: whoever writes rules knows what they wrote, but not what
-//! an earlier run did.
+//! A [`Batch`] is atomic: the kernel validates every message and then switches to the new rules, so no packet sees a
+//! partial change. Only the names of chains are read back: a writer knows what it wrote, but not what an earlier run
+//! wrote.
 
 mod expression;
 
@@ -17,132 +17,122 @@ const SUBSYSTEM: u16 = 10 << 8;
 const GENERIC_LEN: usize = 4;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
-/// A list of elements is one attribute, whose length has 16 bits; what does not fit goes into another message.
+/// Maximum size of an element list: an attribute's length has 16 bits. More elements go into another message.
 const ELEMENTS_BYTES_MAX: usize = 48 << 10;
 
-/// Which packets a table sees.
+/// Address family of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
-    /// IPv4.
     Ip,
-    /// IPv6.
     Ip6,
 }
 
-/// Where in the life of a packet a chain stands.
+/// Netfilter hook of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Came in, not routed yet.
+    /// Received, before routing.
     Prerouting = 0,
-    /// For this machine.
+    /// To this host.
     Input = 1,
-    /// Through this machine.
+    /// Forwarded by this host.
     Forward = 2,
-    /// From this machine.
+    /// From this host.
     Output = 3,
-    /// About to leave.
+    /// Before sending.
     Postrouting = 4,
 }
 
-/// What a chain may do.
+/// Type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainKind {
-    /// Accept, drop, reject.
+    /// Accepts, drops, rejects.
     Filter,
-    /// Translate addresses: seen only by the first packet of a connection.
+    /// Translates addresses; traversed only by the first packet of a connection.
     Nat,
 }
 
-/// What becomes of a packet.
+/// Verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It passes this hook.
+    /// Passes this hook.
     Accept,
-    /// It is gone.
     Drop,
-    /// Back to where the chain was entered from.
+    /// Continues in the calling chain.
     Return,
-    /// Into a chain, and back after it.
+    /// Enters a chain and returns here after it.
     Jump(String),
-    /// Into a chain, and back to where this one was entered from.
+    /// Enters a chain and returns to the caller of this one.
     Goto(String),
 }
 
-/// A part of a key or of a value.
+/// Part of a key or value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
-    /// A protocol's number.
+    /// IP protocol number.
     Protocol,
-    /// An IPv4 address.
     Address4,
-    /// An IPv6 address.
     Address6,
-    /// A port.
     Port,
-    /// A number of ours, in the machine's order.
+    /// A 32-bit number in host byte order.
     Number,
-    /// An interface's name.
+    /// An interface name.
     Interface,
 }
 
-/// What a set holds for each key.
+/// Value type of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// Nothing: it is a set.
+    /// No values: a set.
     Nothing,
-    /// What becomes of the packet.
+    /// A verdict map.
     Verdicts,
-    /// A value.
+    /// A map of values.
     Values(Vec<Field>),
 }
 
 /// A set or a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
-    /// Its name.
     pub name: &'static str,
-    /// The fields of its keys, each of which takes a multiple of four bytes.
+    /// Fields of the keys; each is padded to a multiple of four bytes.
     pub key: Vec<Field>,
-    /// What it holds.
     pub holds: Holds,
-    /// Its keys are ranges of addresses.
+    /// Whether keys are ranges of addresses.
     pub ranges: bool,
-    /// Packets put elements in, which go by themselves.
+    /// Whether packets add elements, which expire.
     pub dynamic: bool,
 }
 
-/// A key with what a set holds for it.
+/// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element {
-    /// The key, as [`Key`] makes it.
+    /// Built by [`Key`].
     pub key: Vec<u8>,
-    /// The last key of a range.
+    /// End of a range, inclusive.
     pub key_end: Option<Vec<u8>>,
-    /// What the map holds.
     pub value: Option<Held>,
 }
 
-/// What a map holds for a key.
+/// Value of a map element.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Held {
-    /// A value, as [`Key`] makes it.
+    /// Built by [`Key`].
     Value(Vec<u8>),
-    /// What becomes of the packet.
     Verdict(Verdict),
 }
 
-/// Puts fields one after another as the kernel has them in its registers.
+/// Builds a key in the kernel's register layout.
 #[derive(Clone, Debug, Default)]
 pub struct Key(Vec<u8>);
 
-/// Changes that happen at once or not at all.
+/// An atomic transaction.
 #[derive(Clone, Debug)]
 pub struct Batch {
     request: Request,
     sets: u32,
 }
 
-/// The part of a batch that is about one table.
+/// Adds messages for one table to a batch.
 pub struct Table<'a> {
     batch: &'a mut Batch,
     family: Family,
@@ -150,7 +140,7 @@ pub struct Table<'a> {
 }
 
 impl Family {
-    /// The kernel's number.
+    /// Returns the kernel's number of the family.
     pub const fn number(self) -> u8 {
         match self {
             Self::Ip => 2,
@@ -158,12 +148,12 @@ impl Family {
         }
     }
 
-    /// The family of an address.
+    /// Returns the family of an address.
     pub const fn of(ip: std::net::IpAddr) -> Self {
         if ip.is_ipv4() { Self::Ip } else { Self::Ip6 }
     }
 
-    /// The address that stands for all of this family.
+    /// Returns the unspecified address of the family.
     pub const fn any(self) -> std::net::IpAddr {
         match self {
             Self::Ip => std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
@@ -171,7 +161,7 @@ impl Family {
         }
     }
 
-    /// The field that holds an address of this family.
+    /// Returns the field type of the family's addresses.
     pub const fn address(self) -> Field {
         match self {
             Self::Ip => Field::Address4,
@@ -181,7 +171,7 @@ impl Family {
 }
 
 impl Field {
-    /// The type's number in the `nft` program, which shows sets by it.
+    /// Returns the type number of the `nft` tool, which uses it to print sets.
     const fn shown_as(self) -> u32 {
         match self {
             Self::Address4 => 7,
@@ -193,7 +183,7 @@ impl Field {
         }
     }
 
-    /// How many bytes it takes in a key.
+    /// Returns the length in a key, in bytes.
     pub const fn padded_len(self) -> u32 {
         if matches!(self, Self::Address6 | Self::Interface) { 16 } else { 4 }
     }
@@ -209,18 +199,15 @@ impl Field {
 }
 
 impl Key {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A protocol.
     pub fn protocol(mut self, number: u8) -> Self {
         self.0.extend_from_slice(&[number, 0, 0, 0]);
         self
     }
 
-    /// An address.
     pub fn ip(mut self, ip: std::net::IpAddr) -> Self {
         match ip {
             std::net::IpAddr::V4(ip) => self.0.extend_from_slice(&ip.octets()),
@@ -229,38 +216,35 @@ impl Key {
         self
     }
 
-    /// A port.
     pub fn port(mut self, port: u16) -> Self {
         let [high, low] = port.to_be_bytes();
         self.0.extend_from_slice(&[high, low, 0, 0]);
         self
     }
 
-    /// An interface's name.
     pub fn interface(mut self, name: &str) -> Self {
         self.0.extend_from_slice(&interface_name(name));
         self
     }
 
-    /// A number of ours.
+    /// Appends a 32-bit number in host byte order.
     pub fn number(mut self, number: u32) -> Self {
         self.0.extend_from_slice(&number.to_ne_bytes());
         self
     }
 
-    /// The bytes.
     pub fn done(self) -> Vec<u8> {
         self.0
     }
 }
 
 impl Element {
-    /// An element of a set.
+    /// Creates an element of a set.
     pub fn member(key: Key) -> Self {
         Self { key: key.done(), key_end: None, value: None }
     }
 
-    /// An element of a map.
+    /// Creates an element of a map.
     pub fn entry(key: Key, value: Held) -> Self {
         Self { key: key.done(), key_end: None, value: Some(value) }
     }
@@ -275,30 +259,29 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Goes on with a table.
+    /// Continues with messages for a table.
     pub fn table<'a>(&'a mut self, family: Family, name: &'a str) -> Table<'a> {
         Table { batch: self, family, name }
     }
 
-    /// Whether nothing is to be done.
+    /// Whether the batch has no messages.
     pub fn is_empty(&self) -> bool {
         self.request.len() == 1
     }
 
-    /// Makes all of it true in the network namespace of the calling thread.
+    /// Applies the batch in the network namespace of the calling thread.
     pub fn commit(mut self) -> Result<(), Error> {
         if self.is_empty() {
             return Ok(());
         }
-        // Older kernels do not answer the end of a batch, but every message inside it that asks for it.
+        // Older kernels do not acknowledge the end of a batch, but every message inside that requests it.
         self.request.acknowledge();
         self.request.message(BATCH_END, 0, &generic(0, SUBSYSTEM >> 8), |_| {});
-        Socket::open(Protocol::Netfilter)?.execute("a change of packet rules", self.request)
+        Socket::open(Protocol::Netfilter)?.execute("commit an nftables transaction", self.request)
     }
 
     fn message(&mut self, kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attributes<'_>)) {
@@ -307,22 +290,22 @@ impl Batch {
 }
 
 impl Table<'_> {
-    /// An empty table, whatever was there before.
+    /// Creates an empty table, replacing an existing one.
     pub fn replace(&mut self) -> &mut Self {
         self.add().delete().add()
     }
 
-    /// The table, if it is not there.
+    /// Creates the table if it does not exist.
     pub fn add(&mut self) -> &mut Self {
         self.send(0, CREATE, |_| {})
     }
 
-    /// Takes the table away with all that is in it; it must be there.
+    /// Deletes the table with its content; it must exist.
     pub fn delete(&mut self) -> &mut Self {
         self.send(2, 0, |_| {})
     }
 
-    /// A chain that packets come into by themselves.
+    /// Creates a base chain at a hook.
     pub fn base_chain(&mut self, name: &str, kind: ChainKind, hook: Hook, priority: i32) -> &mut Self {
         let kind = match kind {
             ChainKind::Filter => "filter",
@@ -333,13 +316,13 @@ impl Table<'_> {
             it.nest(4, |it| {
                 it.put_be32(1, hook as u32).put_be32(2, priority.cast_unsigned());
             });
-            // Accept what no rule decides.
+            // Policy accept.
             it.put_be32(5, 1).put_str(7, kind);
         };
         self.send(3, CREATE, fill)
     }
 
-    /// A chain that rules and maps lead into.
+    /// Creates a chain that rules and maps can enter.
     pub fn chain(&mut self, name: &str) -> &mut Self {
         let fill = |it: &mut Attributes<'_>| {
             it.put_str(3, name);
@@ -347,7 +330,7 @@ impl Table<'_> {
         self.send(3, CREATE, fill)
     }
 
-    /// Takes a chain away that nothing leads into any more.
+    /// Deletes a chain; it must not be referenced.
     pub fn delete_chain(&mut self, name: &str) -> &mut Self {
         self.flush_chain(name);
         let fill = |it: &mut Attributes<'_>| {
@@ -356,7 +339,7 @@ impl Table<'_> {
         self.send(5, 0, fill)
     }
 
-    /// Takes all rules out of a chain.
+    /// Deletes all rules of a chain.
     pub fn flush_chain(&mut self, name: &str) -> &mut Self {
         let fill = |it: &mut Attributes<'_>| {
             it.put_str(2, name);
@@ -364,7 +347,7 @@ impl Table<'_> {
         self.send(8, 0, fill)
     }
 
-    /// A rule at the end of a chain.
+    /// Appends a rule to a chain.
     pub fn rule(&mut self, chain: &str, expressions: &[Expression]) -> &mut Self {
         let fill = |it: &mut Attributes<'_>| {
             it.put_str(2, chain);
@@ -377,14 +360,14 @@ impl Table<'_> {
         self.send(6, CREATE | APPEND, fill)
     }
 
-    /// A set or a map.
+    /// Creates a set or map.
     pub fn set(&mut self, set: &Set) -> &mut Self {
         self.batch.sets += 1;
         let id = self.batch.sets;
         self.send(9, CREATE, |it| write_set(it, set, id))
     }
 
-    /// Takes all elements out of a set, which must be there.
+    /// Deletes all elements of a set, which must exist.
     pub fn flush_set(&mut self, set: &str) -> &mut Self {
         let fill = |it: &mut Attributes<'_>| {
             it.put_str(2, set);
@@ -392,12 +375,12 @@ impl Table<'_> {
         self.send(14, 0, fill)
     }
 
-    /// Puts elements into a set.
+    /// Adds elements to a set.
     pub fn add_elements<'e>(&mut self, set: &str, elements: impl IntoIterator<Item = &'e Element>) -> &mut Self {
         self.elements(12, CREATE, set, elements)
     }
 
-    /// Takes elements out of a set; they must be there.
+    /// Deletes elements of a set; they must exist.
     pub fn delete_elements<'e>(&mut self, set: &str, elements: impl IntoIterator<Item = &'e Element>) -> &mut Self {
         self.elements(14, 0, set, elements)
     }
@@ -426,7 +409,7 @@ impl Table<'_> {
         self
     }
 
-    /// Every message about a table names it first.
+    /// Adds a message; every message of a table starts with the table's name.
     fn send(&mut self, kind: u16, flags: u16, fill: impl FnOnce(&mut Attributes<'_>)) -> &mut Self {
         let name = self.name;
         self.batch.message(kind, flags, self.family, |it| {
@@ -437,13 +420,13 @@ impl Table<'_> {
     }
 }
 
-/// The names of a table's chains; none if there is no such table, or the kernel knows nothing of tables.
+/// Returns the names of a table's chains; empty if the table does not exist or the kernel has no nf_tables.
 pub fn chains(family: Family, table: &str) -> Result<Vec<String>, Error> {
     const GET_CHAIN: u16 = 4;
     let request = Request::of(SUBSYSTEM | GET_CHAIN, DUMP, &generic(family.number(), 0), |_| {});
-    let replies = match Socket::open(Protocol::Netfilter).and_then(|mut it| it.ask("a list of chains", request)) {
+    let replies = match Socket::open(Protocol::Netfilter).and_then(|mut it| it.ask("list nftables chains", request)) {
         Ok(replies) => replies,
-        // So it says where no part of it takes the question.
+        // The kernel returns these errors if no subsystem handles the request.
         Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
@@ -455,7 +438,7 @@ pub fn chains(family: Family, table: &str) -> Result<Vec<String>, Error> {
     Ok(own.filter_map(|reply| text(reply, 3)).collect())
 }
 
-/// Family, version, and what the message is for.
+/// Builds the nfgenmsg header: family, version and resource ID.
 fn generic(family: u8, resource: u16) -> [u8; GENERIC_LEN] {
     let [high, low] = resource.to_be_bytes();
     [family, 0, high, low]
@@ -499,12 +482,12 @@ fn write_set(it: &mut Attributes<'_>, set: &Set, id: u32) {
     it.put_be32(10, id);
 }
 
-/// The types of fields, six bits each, as the `nft` program reads them.
+/// Returns the types of the fields, six bits each, as the `nft` tool reads them.
 fn type_of(fields: &[Field]) -> u32 {
     fields.iter().fold(0, |sum, field| sum << 6 | field.shown_as())
 }
 
-/// A single field has its own length; of several each takes whole registers.
+/// Returns the length of a key: a single field is not padded, several are padded to whole registers.
 fn length_of(fields: &[Field]) -> u32 {
     match fields {
         [field] => field.len(),

@@ -1,4 +1,4 @@
-//! The built-in network as a CNI plug-in: what a runtime asks by environment and standard input, and what it is answered.
+//! The built-in network as a CNI plugin: decodes environment variables and standard input, and builds the result.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,22 +14,21 @@ use crate::network::{NetworkError, PortMapping};
 use crate::routed::{Config, Routed};
 use crate::shape::Bandwidth;
 
-/// The versions of the specification that it answers.
+/// Supported versions of the CNI specification.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// Why it did not do what it was asked, as the specification numbers it.
+/// An error with a code of the CNI specification.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct PluginError {
-    /// The specification's number.
+    /// Error code of the specification.
     pub code: u32,
-    /// What is wrong.
     pub message: String,
-    /// The version of the answer.
+    /// `cniVersion` of the result.
     version: String,
 }
 
-/// What it is told on its standard input.
+/// The network configuration on standard input.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Input {
@@ -62,7 +61,7 @@ struct RuntimeConfig {
     bandwidth: Rates,
 }
 
-/// Bits a second, without a limit where there is none or nothing. How much may come at once follows from that.
+/// Rates in bits per second; absent or 0 is unlimited. Bursts are derived from the rates.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Rates {
@@ -76,7 +75,7 @@ struct ValidAttachment {
     container_id: String,
 }
 
-/// Answers one call; nothing is printed for an empty answer.
+/// Handles one call; `None` prints nothing.
 pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Option<Value>, PluginError> {
     let verb = environment.get("CNI_COMMAND").map_or("", String::as_str);
     if verb == "VERSION" {
@@ -86,7 +85,7 @@ pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Op
     }
     let fail = |code, message: String, version: &str| PluginError { code, message, version: version.to_owned() };
     let input: Input = serde_json::from_slice(input)
-        .map_err(|error| fail(6, format!("the configuration cannot be read: {error}"), "1.0.0"))?;
+        .map_err(|error| fail(6, format!("failed to decode the configuration: {error}"), "1.0.0"))?;
     let version = input.cni_version.clone();
     if !VERSIONS.contains(&version.as_str()) {
         return Err(fail(1, format!("cniVersion {version:?} is not one of {VERSIONS:?}"), "1.0.0"));
@@ -127,12 +126,12 @@ pub fn answer(environment: &BTreeMap<String, String>, input: &[u8]) -> Result<Op
             network.retain(alive).map_err(|error| failed(&error))?;
             Ok(None)
         }
-        other => Err(fail(4, format!("CNI_COMMAND is {other:?}, which is no command"), &version)),
+        other => Err(fail(4, format!("unknown CNI_COMMAND {other:?}"), &version)),
     }
 }
 
 impl PluginError {
-    /// As the specification wants it said.
+    /// Returns the error result in the specification's format.
     pub fn to_json(&self) -> Value {
         json!({"cniVersion": self.version, "code": self.code, "msg": self.message})
     }
@@ -149,7 +148,7 @@ impl<'a> Called<'a> {
         let value = self.environment.get(name).map(String::as_str).filter(|value| !value.is_empty());
         value.ok_or_else(|| PluginError {
             code: 4,
-            message: format!("{name} is needed for {}", self.verb),
+            message: format!("environment variable {name} is required for {}", self.verb),
             version: self.version.to_owned(),
         })
     }
@@ -204,7 +203,7 @@ fn result(input: &Input, network: &Routed, lease: &Lease, netns: &str, interface
     })
 }
 
-/// An error with all its causes.
+/// Formats an error with all its causes.
 fn chain(error: &NetworkError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -226,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_told() {
+    fn supported_versions_are_reported() {
         let answer = ask(&[("CNI_COMMAND", "VERSION")], r#"{"cniVersion": "1.1.0"}"#).unwrap().unwrap();
         assert_eq!(answer, json!({"cniVersion": "1.1.0", "supportedVersions": VERSIONS}));
     }
 
     #[test]
-    fn bad_calls_are_refused_by_the_specifications_numbers() {
+    fn invalid_calls_are_rejected_with_specification_codes() {
         let check = |environment: &[(&str, &str)], input: &str, expect: u32| {
             assert_eq!(ask(environment, input).unwrap_err().0, expect, "{environment:?} {input}");
         };

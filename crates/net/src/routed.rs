@@ -1,13 +1,13 @@
-//! The built-in pod network: for each pod a pair of interfaces between it and the node, and a route to it.
+//! The built-in pod network: a veth pair between each pod and the node, and a route to the pod.
 //!
-//! A pod has its address alone (`/32`, `/128`) and the node as its gateway. So every packet between pods passes the node's own
-//! routing and rules, whether they share a node or not: services, policies and connection tracking work without any help
-//! of a bridge's packet filter.
+//! A pod has a host address (`/32`, `/128`) and the node as its gateway. Every packet between pods passes the node's
+//! routing and packet rules, whether they share a node or not. Services, policies and connection tracking therefore
+//! work without bridge netfilter.
 //!
 //! ```text
 //!   pod: eth0 10.244.1.7/32 ── default via 10.244.1.1 ──┐
-//!                                                       │ a pair of interfaces
-//!   node: kn… 10.244.1.1/32, route 10.244.1.7 ──────────┴── routing, rules ── the other nodes, the world
+//!                                                       │ veth pair
+//!   node: kn… 10.244.1.1/32, route 10.244.1.7 ──────────┴── routing, rules ── other nodes, external networks
 //! ```
 
 use std::fs::File;
@@ -24,47 +24,45 @@ use crate::network::{Attachment, Network, NetworkError, NetworkFuture, PortMappi
 use crate::shape::{self, Bandwidth};
 use crate::{conntrack, mesh, table};
 
-/// The interface's name in a pod.
 pub const INTERFACE: &str = "eth0";
 
-/// How the pods of a node are connected.
+/// Configuration of the built-in network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where the pods' addresses come from, a block a family, the main one first; empty until it is told.
+    /// Pod CIDRs of the node, one per address family, primary first; empty until set.
     pub pod_cidrs: Vec<Cidr>,
-    /// What pods reach under their own addresses: the other nodes' pods.
+    /// Destinations that pods reach with their own address: pods of other nodes.
     pub cluster_cidrs: Vec<Cidr>,
-    /// The largest packet; what the way out takes if nothing is said.
+    /// MTU of pods; `None` uses the uplink's.
     pub mtu: Option<u32>,
-    /// What a tunnel between nodes adds to a packet.
+    /// Bytes that a tunnel between nodes adds to a packet.
     pub overhead: u32,
-    /// Whether pods reach the world under the node's address.
+    /// Whether traffic from pods to external networks is masqueraded.
     pub masquerade: bool,
-    /// Whether a link carries only packets from its own addresses. It must not where links lead to nodes, behind which are pods; those
-    /// nodes bind the links of their pods themselves.
+    /// Whether a link accepts only packets with its own source addresses. Must be false where links lead to nodes with
+    /// pods behind them; those nodes bind the links of their pods.
     pub bind_sources: bool,
-    /// Whether an owner gets the addresses again that it had last, until it is removed. For owners that are few and stay the same.
+    /// Whether an owner gets its previous addresses again until it is removed. Intended for few, permanent owners.
     pub keep_addresses: bool,
-    /// The name of the table of packet rules.
+    /// Name of the nftables table.
     pub table: String,
-    /// Where it is kept who has which address.
+    /// Directory of the lease file.
     pub state: PathBuf,
 }
 
-/// The built-in pod network.
 #[derive(Clone)]
 pub struct Routed(Arc<Shared>);
 
 struct Shared {
     config: Config,
-    /// Told by the kubelet, or kept from the last run.
+    /// Set by the kubelet, or loaded from the last run.
     pod_cidrs: Mutex<Vec<Cidr>>,
-    /// Whether routes and rules are there for these blocks, so that a new pod costs only its own.
+    /// Pod CIDRs and MTU for which routes and rules are set up, so that a new pod adds only its own.
     ready_for: Mutex<Option<(Vec<Cidr>, u32)>>,
 }
 
 impl Config {
-    /// The usual network, kept in a directory.
+    /// Creates the default configuration with this state directory.
     pub fn new(state: &Path) -> Self {
         Self {
             pod_cidrs: Vec::new(),
@@ -81,7 +79,7 @@ impl Config {
 }
 
 impl Routed {
-    /// A network that does nothing yet.
+    /// Creates the network; makes no changes to the kernel.
     pub fn new(config: Config) -> Self {
         let mut pod_cidrs = config.pod_cidrs.clone();
         if pod_cidrs.is_empty()
@@ -93,7 +91,7 @@ impl Routed {
         Self(Arc::new(shared))
     }
 
-    /// Connects one interface of a sandbox.
+    /// Attaches one interface of a sandbox.
     pub fn add(
         &self,
         netns: &Path,
@@ -109,10 +107,10 @@ impl Routed {
         let mut locked = Locked::open(&self.0.config.state)?;
         self.disconnect(&mut locked, &owner)?;
         let mtu = self.prepare(&blocks, &locked.leases)?;
-        // On disk before it is used: an address is never given out twice, whenever we die.
+        // Saved before use: an address is never allocated twice, even after a crash.
         let lease = locked.leases.take(&owner, &blocks, ports)?;
         locked.save()?;
-        // The rules come first: at no time can the pod send from an address that it does not have.
+        // The rules come first: the pod can never send from an address that it does not have.
         let guarded = self.change_rules(&table::added(&self.0.config.table, &owner, &lease), &locked);
         let connected = guarded.and_then(|()| self.connect(netns, &owner, interface, &lease, &blocks, mtu));
         if let Err(error) = connected {
@@ -123,11 +121,11 @@ impl Routed {
         Ok(lease)
     }
 
-    /// Lets a sandbox send and receive no faster than so.
+    /// Limits the bandwidth of a sandbox.
     pub fn limit(&self, sandbox: &str, interface: &str, bandwidth: Bandwidth) -> Result<(), NetworkError> {
         let owner = owner(sandbox, interface);
         let mut links = Links::open()?;
-        let missing = || NetworkError::Damaged("its link on the node is gone".to_owned());
+        let missing = || NetworkError::Damaged("its link on the node does not exist".to_owned());
         let index = links.find(&host_name(&owner))?.ok_or_else(missing)?.index;
         if let Some(rate) = bandwidth.ingress {
             shape::limit(index, rate)?;
@@ -141,34 +139,35 @@ impl Routed {
         Ok(())
     }
 
-    /// Takes one interface of a sandbox away, whatever is left of it.
+    /// Detaches one interface of a sandbox, even if it is only partially attached.
     pub fn remove(&self, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
         let mut locked = Locked::open(&self.0.config.state)?;
         self.forget(&mut locked, &owner(sandbox, interface))
     }
 
-    /// Whether an interface is as it was made.
+    /// Checks that an interface is as it was set up.
     pub fn inspect(&self, netns: &Path, sandbox: &str, interface: &str) -> Result<(), NetworkError> {
         let owner = owner(sandbox, interface);
         let lease = Locked::open(&self.0.config.state)?.leases.owners.get(&owner).cloned();
-        let lease = lease.ok_or_else(|| NetworkError::Damaged("it has no addresses".to_owned()))?;
+        let lease = lease.ok_or_else(|| NetworkError::Damaged("it has no address lease".to_owned()))?;
         let mut links = Links::open()?;
         if links.find(&host_name(&owner))?.is_none_or(|link| !link.up) {
-            return Err(NetworkError::Damaged("its link on the node is gone or off".to_owned()));
+            return Err(NetworkError::Damaged("its link on the node does not exist or is down".to_owned()));
         }
-        let there = within(netns, || inside(interface)).map_err(NetworkError::io("enter a sandbox's network"))??;
+        let there = within(netns, || inside(interface))
+            .map_err(NetworkError::io("enter the sandbox's network namespace"))??;
         match lease.ips.iter().find(|ip| !there.contains(ip)) {
-            Some(ip) => Err(NetworkError::Damaged(format!("it does not have its address {ip}"))),
+            Some(ip) => Err(NetworkError::Damaged(format!("its interface lacks the address {ip}"))),
             None => Ok(()),
         }
     }
 
-    /// What an interface of a sandbox was given.
+    /// Returns the lease of an interface.
     pub fn lease(&self, sandbox: &str, interface: &str) -> Result<Option<Lease>, NetworkError> {
         Ok(Locked::open(&self.0.config.state)?.leases.owners.get(&owner(sandbox, interface)).cloned())
     }
 
-    /// Takes away what belongs to none of these sandboxes.
+    /// Detaches all sandboxes for which `alive` returns false.
     pub fn retain(&self, alive: impl Fn(&str) -> bool) -> Result<(), NetworkError> {
         let mut locked = Locked::open(&self.0.config.state)?;
         let gone = |owner: &&String| !alive(owner.split('/').next().unwrap_or_default());
@@ -179,7 +178,7 @@ impl Routed {
         Ok(())
     }
 
-    /// Sets up the node's side now; pods do it otherwise.
+    /// Sets up the node's side now instead of with the first pod.
     pub fn start(&self) -> Result<(), NetworkError> {
         let blocks = self.pod_cidrs();
         if blocks.is_empty() {
@@ -189,7 +188,7 @@ impl Routed {
         self.prepare(&blocks, &locked.leases).map(drop)
     }
 
-    /// Takes everything away that this network made, pods' links too.
+    /// Removes everything that this network created, including the links of pods.
     pub fn clean_up(&self) -> Result<(), NetworkError> {
         let mut locked = Locked::open(&self.0.config.state)?;
         let owners: Vec<String> = locked.leases.owners.keys().cloned().collect();
@@ -201,7 +200,8 @@ impl Routed {
         }
         let mut pods = self.pod_cidrs();
         for route in links.routes(Routes::Ours)? {
-            // Ours lead to pods, those of other nodes too, but for the way out of a node that is itself a namespace.
+            // Our routes lead to pods, also of other nodes, except the default route of a node that itself runs in a
+            // namespace.
             pods.extend(Some(route.to).filter(|to| to.prefix() > 0));
             links.delete_route(&route)?;
         }
@@ -213,12 +213,11 @@ impl Routed {
         Ok(locked.save()?)
     }
 
-    /// The blocks that this node's pods have.
     pub fn pod_cidrs(&self) -> Vec<Cidr> {
         self.0.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Addresses of pods come from these blocks; what follows from that is made with the first pod.
+    /// Stores the pod CIDRs; routes and rules are set up with the first pod.
     pub fn remember_pod_cidrs(&self, blocks: Vec<Cidr>) -> Result<(), NetworkError> {
         let mut locked = Locked::open(&self.0.config.state)?;
         let told: Vec<String> = blocks.iter().map(ToString::to_string).collect();
@@ -235,7 +234,7 @@ impl Routed {
         self.start()
     }
 
-    /// Forwarding, routes and rules; done once for the same blocks. Gives the largest packet.
+    /// Sets up forwarding, routes and rules, once for the same blocks. Returns the MTU.
     fn prepare(&self, blocks: &[Cidr], leases: &Leases) -> Result<u32, NetworkError> {
         let mut ready = self.0.ready_for.lock().unwrap_or_else(PoisonError::into_inner);
         let config = &self.0.config;
@@ -249,8 +248,8 @@ impl Routed {
             Some(mtu) => mtu,
             None => links.outward_mtu()?.saturating_sub(config.overhead),
         };
-        forward(blocks).map_err(NetworkError::io("switch on forwarding"))?;
-        // An address of ours that no pod has is nowhere, and not beyond the default route.
+        forward(blocks).map_err(NetworkError::io("enable IP forwarding"))?;
+        // Addresses of our blocks without a pod are unreachable instead of following the default route.
         let nowhere: Vec<Route> = blocks.iter().map(|to| Route { to: *to, hop: Hop::Nowhere }).collect();
         for route in &nowhere {
             links.add_route(route)?;
@@ -261,7 +260,7 @@ impl Routed {
             }
         }
         self.rules(leases).commit()?;
-        // Links of an earlier run, which may have been of an earlier version.
+        // Links of an earlier run may have been created by an earlier version.
         for owner in leases.owners.keys() {
             ignore_routing_messages(&host_name(owner))?;
         }
@@ -282,7 +281,7 @@ impl Routed {
         table::rules(&rules, leases)
     }
 
-    /// Adds to the rules or takes from them; where they are not what we think, all of them are made anew.
+    /// Changes the rules; if they are not in the expected state, replaces all of them.
     fn change_rules(&self, change: &crate::nft::Batch, locked: &Locked) -> Result<(), NetworkError> {
         match change.clone().commit() {
             Ok(()) => Ok(()),
@@ -299,7 +298,7 @@ impl Routed {
         blocks: &[Cidr],
         mtu: u32,
     ) -> Result<(), NetworkError> {
-        let file = File::open(netns).map_err(NetworkError::io("open a sandbox's network"))?;
+        let file = File::open(netns).map_err(NetworkError::io("open the sandbox's network namespace"))?;
         let name = host_name(owner);
         let gateways: Vec<IpAddr> = blocks.iter().filter_map(gateway).collect();
         let mut links = Links::open()?;
@@ -308,19 +307,19 @@ impl Routed {
         ignore_routing_messages(&name)?;
         let index = switch_on(&mut links, &name)?;
         if lease.ports.iter().any(|port| port.host_port > 0) {
-            // Who calls the port on the loopback interface; the rules keep everyone else from it.
+            // Required for host ports on loopback; packet rules block other sources.
             set_sysctl(&format!("ipv4/conf/{name}/route_localnet"), "1")
-                .map_err(NetworkError::io("let packets of the loopback interface out"))?;
+                .map_err(NetworkError::io("set the sysctl route_localnet"))?;
         }
         for (ip, gateway) in lease.ips.iter().zip(&gateways) {
             links.add_address(&Address { index, ip: *gateway, prefix: alone(*gateway).prefix() })?;
             links.add_route(&Route { to: alone(*ip), hop: Hop::Link { index, source: Some(*gateway) } })?;
         }
         let configure = || configure(interface, &lease.ips, &gateways);
-        within(netns, configure).map_err(NetworkError::io("enter a sandbox's network"))?
+        within(netns, configure).map_err(NetworkError::io("enter the sandbox's network namespace"))?
     }
 
-    /// Disconnects an owner for good.
+    /// Detaches an owner and releases its addresses.
     fn forget(&self, locked: &mut Locked, owner: &str) -> Result<(), NetworkError> {
         self.disconnect(locked, owner)?;
         if self.0.config.keep_addresses {
@@ -344,7 +343,7 @@ impl Routed {
         links.delete(&shaping_name(owner))?;
         let Some(lease) = locked.leases.owners.get(owner).cloned() else { return Ok(()) };
         self.give_back(&mut locked.leases, owner);
-        // Until the rules and the link are gone nobody else may have the address.
+        // The address is released only after rules and link are deleted.
         self.change_rules(&table::removed(&self.0.config.table, owner, &lease), locked)?;
         forget_datagrams(&lease);
         Ok(locked.save()?)
@@ -391,18 +390,18 @@ impl Network for Routed {
         let told = Cidr::parse_list(cidr).map_err(|error| error.to_string());
         let set = told.and_then(|blocks| self.set_pod_cidrs(blocks).map_err(|error| error.to_string()));
         if let Err(error) = set {
-            tracing::warn!(cidr, error, "cannot use these addresses for pods");
+            tracing::warn!(cidr, error, "failed to apply the pod CIDR");
         }
     }
 }
 
-/// Netlink waits for the kernel, which is brief but not nothing.
+/// Runs netlink calls, which block briefly, on a blocking thread.
 fn blocking<'a, T: Send + 'static>(
     work: impl FnOnce() -> Result<T, NetworkError> + Send + 'static,
 ) -> NetworkFuture<'a, T> {
     Box::pin(async move {
         let done = tokio::task::spawn_blocking(work).await;
-        done.unwrap_or_else(|error| Err(NetworkError::io("wait for a task")(std::io::Error::other(error))))
+        done.unwrap_or_else(|error| Err(NetworkError::io("run the network task")(std::io::Error::other(error))))
     })
 }
 
@@ -410,7 +409,7 @@ fn owner(sandbox: &str, interface: &str) -> String {
     format!("{sandbox}/{interface}")
 }
 
-/// What a pod's side has: its addresses alone, the node as the way to everything, the loopback interface.
+/// Configures the pod's side: host addresses, the node as default gateway, and the loopback interface.
 fn configure(interface: &str, ips: &[IpAddr], gateways: &[IpAddr]) -> Result<(), NetworkError> {
     let mut links = Links::open()?;
     if let Some(loopback) = links.find("lo")? {
@@ -426,37 +425,37 @@ fn configure(interface: &str, ips: &[IpAddr], gateways: &[IpAddr]) -> Result<(),
     Ok(())
 }
 
-/// Switches an end of a pair on.
+/// Sets an end of a veth pair up; returns its index.
 fn switch_on(links: &mut Links, name: &str) -> Result<u32, NetworkError> {
-    let missing = || NetworkError::Damaged(format!("{name} is not where it was put"));
+    let missing = || NetworkError::Damaged(format!("link {name} does not exist"));
     let index = links.find(name)?.ok_or_else(missing)?.index;
-    // Nobody else has its address; looking for somebody would hold up the first packets for a second or two.
+    // The address is unique; duplicate address detection would delay the first packets by one to two seconds.
     let detect = format!("ipv6/conf/{name}/accept_dad");
-    set_sysctl(&detect, "0").map_err(NetworkError::io("prepare IPv6 of a link"))?;
+    set_sysctl(&detect, "0").map_err(NetworkError::io("disable IPv6 duplicate address detection"))?;
     links.set_up(index)?;
     Ok(index)
 }
 
-/// Keeps a pod from changing the node's routes by router advertisements or redirects, which the kernel otherwise takes from every
-/// link while forwarding is off for the family.
+/// Prevents a pod from changing the node's routes by router advertisements or redirects, which the kernel accepts from
+/// every link while forwarding is off for the family.
 fn ignore_routing_messages(link: &str) -> Result<(), NetworkError> {
     for (family, setting) in [("ipv6", "accept_ra"), ("ipv6", "accept_redirects"), ("ipv4", "accept_redirects")] {
         set_sysctl(&format!("{family}/conf/{link}/{setting}"), "0")
-            .map_err(NetworkError::io("keep a pod from changing the node's routes"))?;
+            .map_err(NetworkError::io("disable router advertisements and redirects on the pod's link"))?;
     }
     Ok(())
 }
 
-/// A block with one address.
+/// Returns a block with a single address.
 fn alone(ip: IpAddr) -> Cidr {
     Cidr::around(ip, if ip.is_ipv4() { 32 } else { 128 })
 }
 
-/// The addresses of an interface of the calling thread's namespace.
+/// Returns the addresses of an interface in the calling thread's namespace.
 fn inside(interface: &str) -> Result<Vec<IpAddr>, NetworkError> {
     let mut links = Links::open()?;
     let Some(link) = links.find(interface)?.filter(|link| link.up) else {
-        return Err(NetworkError::Damaged(format!("{interface} is gone or off")));
+        return Err(NetworkError::Damaged(format!("interface {interface} does not exist or is down")));
     };
     Ok(links.addresses()?.into_iter().filter(|have| have.index == link.index).map(|have| have.ip).collect())
 }
@@ -471,7 +470,7 @@ fn forward(blocks: &[Cidr]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Who talks to the ports of the node that a lease has is remembered by the kernel as talking to somebody else, or to nobody.
+/// Deletes the conntrack entries of UDP flows to the host ports of a lease, which may lead to another pod or nowhere.
 fn forget_datagrams(lease: &Lease) {
     let ports: Vec<&PortMapping> = lease.ports.iter().filter(|port| port.protocol == Protocol::Udp).collect();
     if ports.is_empty() {
@@ -488,6 +487,6 @@ fn forget_datagrams(lease: &Lease) {
         })
     });
     if let Err(error) = forgotten {
-        tracing::warn!(%error, "cannot forget who talked to ports of the node before");
+        tracing::warn!(%error, "failed to delete stale conntrack entries of host ports");
     }
 }

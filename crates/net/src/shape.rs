@@ -1,7 +1,7 @@
-//! How fast a pod may send and receive: token buckets on its link.
+//! Bandwidth limits of pods: token buckets (TBF) on their links.
 //!
-//! What goes to a pod leaves the node's end of its pair, where a bucket can hold it. What comes from a pod arrives there, where
-//! nothing can be held; it is sent on through a link of its own that has a bucket.
+//! Ingress packets leave through the node's end of the veth pair, where a bucket can queue them. Egress packets arrive
+//! there, where they cannot be queued; they are redirected to an IFB link with a bucket.
 //!
 //! ```text
 //! to the pod:   node ──> kn…: bucket ──> pod
@@ -23,34 +23,32 @@ const ALL_PROTOCOLS: u16 = 3;
 
 const INGRESS_ANNOTATION: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS_ANNOTATION: &str = "kubernetes.io/egress-bandwidth";
-/// What Kubernetes allows, in bits a second.
+/// Range of rates that Kubernetes allows, in bits per second.
 const RATE_MIN: u64 = 1_000;
 const RATE_MAX: u64 = 1_000_000_000_000_000;
-/// How long a packet may wait in a bucket: longer queues help nobody.
+/// Maximum time in the queue: longer queues only add latency.
 const LATENCY_MS: u64 = 25;
-/// A bucket holds a tenth of a second, and at least some packets of the largest size that offloading makes.
+/// Burst: a tenth of a second, and at least some packets of the maximum offload size.
 const BURST_DIVISOR: u64 = 10;
 const BURST_BYTES_MIN: u64 = 64 << 10;
 
-/// How fast a pod may send and receive, in bits a second.
+/// Bandwidth limits of a pod in bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Receive.
     pub ingress: Option<u64>,
-    /// Send.
     pub egress: Option<u64>,
 }
 
-/// A wish that cannot be fulfilled.
+/// An invalid bandwidth annotation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: {value:?} is no rate between 1k and 1P bits a second")]
+#[error("{name}: {value:?} is not a rate between 1k and 1P bits per second")]
 pub struct BandwidthError {
     name: &'static str,
     value: String,
 }
 
 impl Bandwidth {
-    /// What a pod's annotations wish.
+    /// Parses the bandwidth annotations of a pod.
     pub fn of(annotations: &BTreeMap<String, String>) -> Result<Self, BandwidthError> {
         let one = |name: &'static str| {
             let Some(value) = annotations.get(name) else { return Ok(None) };
@@ -61,7 +59,7 @@ impl Bandwidth {
     }
 }
 
-/// A quantity of bits: `10M`, `1Gi`, `1500k`.
+/// Parses a quantity of bits: `10M`, `1Gi`, `1500k`.
 fn bits(text: &str) -> Option<u64> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -81,16 +79,17 @@ fn bits(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Lets no more out of a link than so many bits a second.
+/// Limits the egress rate of a link.
 pub fn limit(link: u32, bits_per_second: u64) -> Result<(), Error> {
     let bytes = (bits_per_second / 8).max(1);
     let burst = (bytes / BURST_DIVISOR).max(BURST_BYTES_MIN);
     let queued = bytes.saturating_mul(LATENCY_MS) / 1_000 + burst;
     let whole = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-    ask(NEWQDISC, CREATE | REPLACE, header(link, 0x0001_0000, ROOT, 0), "a limit of a pod's bandwidth", |it| {
+    ask(NEWQDISC, CREATE | REPLACE, header(link, 0x0001_0000, ROOT, 0), "set a bandwidth limit", |it| {
         it.put_str(KIND, "tbf");
         it.nest(OPTIONS, |it| {
-            // Rate, peak rate, then what may wait, the bucket in ticks, which the exact size below replaces, and the largest packet.
+            // tc_tbf_qopt: rate, peak rate, queue limit, bucket in ticks (replaced by the exact size below), and
+            // maximum packet.
             let mut parameters = rate(whole(bytes)).to_vec();
             parameters.extend_from_slice(&[0; 12]);
             for number in [whole(queued), 0, 0] {
@@ -105,9 +104,9 @@ pub fn limit(link: u32, bits_per_second: u64) -> Result<(), Error> {
     })
 }
 
-/// Sends all that comes in on a link out of another.
+/// Redirects all ingress packets of a link to the egress of another.
 pub fn redirect(from: u32, to: u32) -> Result<(), Error> {
-    let what = "the way of a pod's packets";
+    let what = "redirect ingress packets";
     ask(NEWQDISC, CREATE | REPLACE, header(from, INGRESS_HANDLE, INGRESS, 0), what, |it| {
         it.put_str(KIND, "ingress");
     })?;
@@ -115,7 +114,7 @@ pub fn redirect(from: u32, to: u32) -> Result<(), Error> {
     ask(NEWFILTER, CREATE | REPLACE, header(from, 0, INGRESS_HANDLE, information), what, |it| {
         it.put_str(KIND, "u32");
         it.nest(OPTIONS, |it| {
-            // One key that every packet has: no bits of the first word. The first byte says that nothing comes after it.
+            // A u32 match with an empty mask, which matches every packet. The first byte is the flag for the last key.
             let mut selector = [0; 32];
             selector[0] = 1;
             selector[2] = 1;
@@ -127,7 +126,7 @@ pub fn redirect(from: u32, to: u32) -> Result<(), Error> {
     })
 }
 
-/// The action of a filter.
+/// Writes the redirect action of a filter.
 fn redirection(it: &mut Attributes<'_>, to: u32) {
     const STOLEN: u32 = 4;
     const EGRESS_REDIRECT: u32 = 1;
@@ -137,7 +136,7 @@ fn redirection(it: &mut Attributes<'_>, to: u32) {
     });
 }
 
-/// A rate in bytes a second, of links like Ethernet.
+/// Builds a tc_ratespec of bytes per second for Ethernet-like links.
 fn rate(bytes: u32) -> [u8; 12] {
     const ETHERNET: u8 = 1;
     let mut rate = [0; 12];
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn annotations_are_rates() {
+    fn bandwidth_annotations_are_parsed() {
         let read = |ingress: &str| {
             let annotations = BTreeMap::from([(INGRESS_ANNOTATION.to_owned(), ingress.to_owned())]);
             Bandwidth::of(&annotations).map(|it| it.ingress)

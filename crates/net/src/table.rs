@@ -1,19 +1,19 @@
-//! The pod network's packet rules: host ports, masquerading, and the binding of source addresses to pods' links.
+//! nftables rules of the pod network: host ports, masquerading, and binding of source addresses to pod links.
 //!
-//! The rules follow from who has which address, and are replaced as a whole in one transaction.
+//! The rules are a function of the leases, and are replaced in one transaction.
 //!
-//! Network policies identify pods by their addresses, so a pod must not be able to send from another address. The chain `guard`
-//! drops such packets before connection tracking sees them:
+//! Network policies identify pods by their addresses, so a pod must not be able to send from another address. The chain
+//! `guard` drops such packets before connection tracking sees them:
 //!
 //! ```text
 //! link . source leased together ──> accept
 //! link of a pod: IPv6 neighbour discovery, multicast listener reports ──> accept
 //! link of a pod ──> drop
-//! source leased to a pod, on any other link ──> drop (where pods are masqueraded: nothing comes back under their addresses)
+//! source leased to a pod, on any other link ──> drop (if pods are masqueraded: no packet returns with their addresses)
 //! ```
 //!
-//! ARP and neighbour advertisements need no rule: each pod is alone on its link, and the node looks up a pod's hardware address
-//! only on the link that its route names.
+//! ARP and neighbour advertisements need no rule: each pod is alone on its link, and the node looks up a pod's MAC
+//! address only on the link of its route.
 
 use std::collections::BTreeMap;
 
@@ -26,39 +26,38 @@ use crate::nft::{
     Reg, Set, Table, Verdict, interface_name,
 };
 
-/// What the rules depend on besides the leases.
+/// Settings that the rules depend on in addition to the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules<'a> {
-    /// The table's name.
     pub table: &'a str,
-    /// Where this node's pods are.
+    /// Pod CIDRs of this node.
     pub pod_cidrs: &'a [Cidr],
-    /// Where no translation is needed.
+    /// Destinations that are not masqueraded.
     pub inside: &'a [Cidr],
-    /// Whether what leaves the cluster is translated.
+    /// Whether traffic that leaves the cluster is masqueraded.
     pub masquerade: bool,
-    /// Whether a link carries only packets from its own addresses.
+    /// Whether a link accepts only packets with its own source addresses.
     pub bind_sources: bool,
 }
 
 const HOST_PORTS: &str = "host-ports";
 const ITSELF: &str = "itself";
-/// The interface names of pods' links on the node.
+/// Set of the pod links on the node, by interface name.
 const LINKS: &str = "links";
-/// Which addresses may send from which link.
+/// Set of allowed pairs of link and source address.
 const SOURCES: &str = "sources";
-/// The addresses of this node's pods.
+/// Set of the addresses of this node's pods.
 const ADDRESSES: &str = "addresses";
 const PRIORITY_DNAT: i32 = -100;
 const PRIORITY_SNAT: i32 = 100;
 const PRIORITY_FILTER: i32 = 0;
-/// Before anything is translated.
+/// Before any translation.
 const PRIORITY_RAW: i32 = -300;
-/// What the routes say of an address of this machine.
+/// FIB type of addresses of this host.
 const LOCAL: u32 = 2;
 const ICMP_V6: u8 = 58;
 
-/// All rules, for both families, whatever was there before.
+/// Returns all rules of both families, replacing existing ones.
 pub fn rules(rules: &Rules<'_>, leases: &Leases) -> Batch {
     let mut batch = Batch::new();
     for family in [Family::Ip, Family::Ip6] {
@@ -79,17 +78,17 @@ pub fn rules(rules: &Rules<'_>, leases: &Leases) -> Batch {
     batch
 }
 
-/// What one more lease adds to the rules.
+/// Returns the elements that a new lease adds.
 pub fn added(table: &str, owner: &str, lease: &Lease) -> Batch {
     changed(owner, lease, |batch, family, elements| elements.add_to(&mut batch.table(family, table)))
 }
 
-/// What one lease less takes from the rules.
+/// Returns the elements that a released lease removes.
 pub fn removed(table: &str, owner: &str, lease: &Lease) -> Batch {
     changed(owner, lease, |batch, family, elements| elements.delete_from(&mut batch.table(family, table)))
 }
 
-/// No rules.
+/// Returns a batch that removes the table.
 pub fn no_rules(table: &str) -> Batch {
     let mut batch = Batch::new();
     for family in [Family::Ip, Family::Ip6] {
@@ -108,14 +107,14 @@ fn changed(owner: &str, lease: &Lease, change: impl Fn(&mut Batch, Family, &Elem
     batch
 }
 
-/// What leases put into the sets.
+/// Set elements of leases.
 #[derive(Default)]
 struct Elements {
-    /// By key: of two pods that want one port the first keeps it, though the scheduler does not let it come to that.
+    /// By key: if two pods claim one port, the first keeps it, which the scheduler normally prevents.
     ports: BTreeMap<Vec<u8>, Element>,
-    /// Every pod's address twice.
+    /// Pairs of equal pod addresses, for hairpin traffic.
     itself: Vec<Element>,
-    /// Pods' links, also those of pods that have no address of the family: they may not send at all.
+    /// All pod links, including those of pods without an address of the family, which must not send at all.
     links: Vec<Element>,
     sources: Vec<Element>,
     addresses: Vec<Element>,
@@ -165,12 +164,12 @@ fn host_ports(table: &mut Table<'_>, family: Family) {
     let holds = Holds::Values(vec![family.address(), Field::Port]);
     table.set(&Set { name: HOST_PORTS, key, holds, ranges: false, dynamic: false });
     table.chain("to-pods");
-    // A port of one address comes before the same port of all.
+    // A host port on one address takes precedence over the same port on all addresses.
     for any_address in [false, true] {
         table.rule("to-pods", &look_up_port(family, any_address));
     }
     for (name, hook) in [("prerouting", Hook::Prerouting), ("output", Hook::Output)] {
-        // Before the services' rules, which have the usual priority.
+        // Before the rules of services, which have the standard priority.
         table.base_chain(name, ChainKind::Nat, hook, PRIORITY_DNAT - 1);
         table.rule(
             name,
@@ -183,7 +182,7 @@ fn host_ports(table: &mut Table<'_>, family: Family) {
     }
 }
 
-/// Drops packets that cannot come from where they claim to, or that must not go where they want to.
+/// Drops packets with spoofed sources or forbidden destinations.
 fn guard(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     let chain = "guard";
     let address = family.address();
@@ -199,7 +198,7 @@ fn guard(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     }
 }
 
-/// Drops packets whose source address does not belong to the link that they come from.
+/// Drops packets whose source address does not belong to their input link.
 fn bind_sources(table: &mut Table<'_>, chain: &str, family: Family, rules: &Rules<'_>) {
     let (offset, length, _) = source(family);
     table.rule(
@@ -212,7 +211,7 @@ fn bind_sources(table: &mut Table<'_>, chain: &str, family: Family, rules: &Rule
         ],
     );
     if family == Family::Ip6 {
-        // The kernel forwards packets of neither source, so they stay on the pod's link.
+        // The kernel forwards neither source, so such packets stay on the pod's link.
         for source in ["fe80::/10", "::/128"] {
             let mut rule = from_pod().to_vec();
             rule.extend([
@@ -240,14 +239,14 @@ fn bind_sources(table: &mut Table<'_>, chain: &str, family: Family, rules: &Rule
     }
 }
 
-/// Goes on if the packet came in by a pod's link.
+/// Matches packets from a pod link.
 fn from_pod() -> [Expression; 2] {
     [Expression::Meta(META_IIFNAME, Reg(0)), Expression::Member { set: LINKS, key: Reg(0), present: true }]
 }
 
-/// Keeps pods from the tunnel between nodes, which trusts its senders: a packet inside it may claim any source.
+/// Blocks pods from the VXLAN tunnel between nodes, which trusts its senders: an inner packet may have any source.
 ///
-/// The rules stand after services are translated, since a Service may lead to the tunnel's port of a node.
+/// The rules come after service translation, because a Service may lead to the tunnel port of a node.
 fn guard_tunnel(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     let to_tunnel = [
         Expression::Meta(META_L4PROTO, Reg(0)),
@@ -262,14 +261,14 @@ fn guard_tunnel(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
         rule.push(Expression::Verdict(verdict));
         rule
     };
-    // To this node: also from pods of other nodes.
+    // To this node: blocks also pods of other nodes.
     table.base_chain("input", ChainKind::Filter, Hook::Input, PRIORITY_FILTER);
     table.rule("input", &rule(&[&from_pod()], Verdict::Drop));
     for block in pods() {
         let source = within(family, Side::Source, block, Compare::Equal);
         table.rule("input", &rule(&[&source], Verdict::Drop));
     }
-    // To other nodes, which would see this node as the sender. Pods may have a tunnel of their own among themselves.
+    // To other nodes, which would see this node as the sender. Pods may use VXLAN among themselves.
     table.base_chain("forward", ChainKind::Filter, Hook::Forward, PRIORITY_FILTER);
     for block in pods() {
         let destination = within(family, Side::Destination, block, Compare::Equal);
@@ -278,8 +277,7 @@ fn guard_tunnel(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     table.rule("forward", &rule(&[&from_pod()], Verdict::Drop));
 }
 
-/// A pod's link with ports of the node takes packets from the loopback interface, and would give it packets: not those that somebody
-/// else sent there.
+/// Drops packets to loopback addresses from other sources: the link of a pod with host ports has `route_localnet`.
 fn guard_loopback(table: &mut Table<'_>, chain: &str, family: Family) {
     let Some(loopback) = loopback(family) else { return };
     let mut rule = vec![
@@ -291,7 +289,8 @@ fn guard_loopback(table: &mut Table<'_>, chain: &str, family: Family) {
     table.rule(chain, &rule);
 }
 
-/// The addresses of the loopback interface, where what comes from there can be sent elsewhere: the kernel does not do it for IPv6.
+/// Returns the loopback addresses that can be routed to other links; none for IPv6, for which the kernel does not
+/// support it.
 fn loopback(family: Family) -> Option<Cidr> {
     (family == Family::Ip).then(|| "127.0.0.0/8".parse().expect("a constant"))
 }
@@ -320,11 +319,11 @@ fn postrouting(table: &mut Table<'_>, family: Family, rules: &Rules<'_>) {
     };
     let key = vec![family.address(), family.address()];
     table.set(&Set { name: ITSELF, key, holds: Holds::Nothing, ranges: false, dynamic: false });
-    // A pod that came to itself by an address that is not its own would not take an answer from itself.
+    // Hairpin: a pod that reaches itself through another address would not accept replies from its own address.
     table.rule(chain, &hairpin(family));
     if let Some(loopback) = loopback(family) {
         for pods in of_family(rules.pod_cidrs) {
-            // A pod would answer itself.
+            // With a loopback source address, the pod would reply to itself.
             let mut rule = within(family, Side::Source, &loopback, Compare::Equal);
             rule.extend(within(family, Side::Destination, &pods, Compare::Equal));
             rule.push(Expression::Masquerade);
@@ -356,16 +355,14 @@ fn hairpin(family: Family) -> [Expression; 4] {
     ]
 }
 
-/// An end of a packet's way.
+/// Source or destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where it comes from.
     Source,
-    /// Where it goes.
     Destination,
 }
 
-/// Goes on if an end of the packet's way is in a block, or is not.
+/// Matches if the source or destination is in a block, or is not.
 pub fn within(family: Family, side: Side, block: &Cidr, how: Compare) -> Vec<Expression> {
     let (offset, length, _) = match side {
         Side::Source => source(family),
@@ -378,7 +375,7 @@ pub fn within(family: Family, side: Side, block: &Cidr, how: Compare) -> Vec<Exp
     ]
 }
 
-/// Where in its header a packet's source is: offset, length in bytes, length in registers.
+/// Returns the position of the source address in the IP header: offset, length in bytes, length in registers.
 pub const fn source(family: Family) -> (u32, u32, u32) {
     match family {
         Family::Ip => (12, 4, 1),
@@ -386,7 +383,7 @@ pub const fn source(family: Family) -> (u32, u32, u32) {
     }
 }
 
-/// Where in its header a packet's destination is.
+/// Returns the position of the destination address in the IP header.
 pub const fn destination(family: Family) -> (u32, u32, u32) {
     match family {
         Family::Ip => (16, 4, 1),

@@ -1,14 +1,14 @@
-//! Who answers for the addresses of load balancers that no machine has: one node for each, and another when that one is gone.
+//! Layer 2 announcement of load balancer addresses: one node answers for each, and another takes over if it fails.
 //!
-//! Every node that may answer says so by a Lease that it renews. Who of them answers for an address follows from the address and
-//! the nodes, so that nobody is asked. The address is lent to the link that leads there, for as long as the Lease holds: the kernel
-//! answers ARP and neighbour discovery, and takes the address back by itself when the node cannot renew its Lease any more, which is
-//! before another may take it.
+//! Every node that can answer holds a Lease and renews it. The owner of an address is a function of the address and the
+//! live nodes, so the nodes need no coordination. The owner puts the address on the link to its network with a lifetime
+//! equal to the Lease's. The kernel answers ARP and neighbour discovery. It removes the address when the node cannot
+//! renew its Lease, before another node may take over.
 //!
 //! ```text
 //! services ──> addresses in the pool ─┐
-//! slices ──> nodes with endpoints ────┼──> holder ──> lent to a link, neighbours are told
-//! leases ──> nodes that are there ────┘
+//! slices ──> nodes with endpoints ────┼──> holder ──> put on a link, announced to neighbours
+//! leases ──> live nodes ──────────────┘
 //! ```
 
 mod hold;
@@ -33,44 +33,43 @@ use crate::policy::follow::watch;
 
 pub use hold::{Holding, give_back, networks};
 
-/// Where leases are that cost little.
+/// Namespace of the Leases: the one of node heartbeats, whose writes are cheap.
 const NAMESPACE: &str = "kube-node-lease";
-/// The label of the leases of those who may answer.
+/// Label of the Leases of nodes that can answer.
 const LABEL: &str = "knarr.dev/load-balancer";
-/// The annotation of such a lease that says which networks the node is on.
+/// Annotation with the networks that the node is attached to.
 const NETWORKS: &str = "knarr.dev/networks";
-/// How long a node that is silent counts as there, and how often it says that it is.
+/// `DURATION` is the lifetime of a Lease, `RENEWAL` the interval of its renewal.
 const DURATION: Duration = Duration::from_secs(10);
 const RENEWAL: Duration = Duration::from_secs(3);
-/// Changes that may wait; more are looked at all together.
+/// Maximum pending change notices; beyond that everything is evaluated.
 const NOTICES_MAX: usize = 10_000;
 
-/// An unbroken range of addresses, both ends included.
+/// An address range, both ends included.
 pub type Range = (IpAddr, IpAddr);
 
-/// Which node, and which addresses.
+/// Configuration of the announcer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The node's name.
+    /// Name of this node.
     pub node: String,
-    /// The addresses that load balancers are given.
+    /// Addresses that load balancers get.
     pub pool: Vec<Range>,
 }
 
-/// The nodes that may answer, as far as their leases tell.
+/// Nodes that can answer, according to their Leases.
 #[derive(Debug, Default)]
 pub struct Members(BTreeMap<String, Member>);
 
-/// What a node's lease says.
+/// The content of a node's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Present {
-    /// The node.
     pub node: String,
-    /// When it was renewed; clocks of others are not compared with ours.
+    /// `renewTime` as text: only its changes matter, because clocks of nodes are not compared.
     pub renewed: String,
-    /// For how long it holds.
+    /// Lifetime after a renewal.
     pub holds: Duration,
-    /// The networks that the node is on.
+    /// Networks that the node is attached to.
     pub networks: Vec<Cidr>,
 }
 
@@ -80,17 +79,16 @@ struct Member {
     until: Instant,
 }
 
-/// An address that somebody is to answer for.
+/// An address that a node must answer for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
-    /// The address.
     pub ip: IpAddr,
-    /// Only these nodes may, where the service's traffic stays on a node; all if there is nothing.
+    /// Candidate nodes under `externalTrafficPolicy: Local`; `None` for all nodes.
     pub only: Option<BTreeSet<String>>,
 }
 
 impl Members {
-    /// Leases are so now.
+    /// Updates the members from the current Leases.
     pub fn see(&mut self, leases: impl IntoIterator<Item = Present>, now: Instant) {
         let mut before = std::mem::take(&mut self.0);
         for present in leases {
@@ -102,19 +100,19 @@ impl Members {
         }
     }
 
-    /// Those that are there.
+    /// Returns the nodes whose Lease has not expired.
     pub fn alive(&self, now: Instant) -> Vec<&Present> {
         self.0.values().filter(|member| member.until > now).map(|member| &member.present).collect()
     }
 
-    /// When the next of them will be gone if it stays silent.
+    /// Returns the next expiry of a Lease.
     fn next_end(&self, now: Instant) -> Option<Instant> {
         self.0.values().map(|member| member.until).filter(|until| *until > now).min()
     }
 }
 
-/// Which node answers for an address: one that is on its network, if any is. Each address has an order of nodes of its own, so
-/// that they share the work, and that one which goes or comes moves only its own.
+/// Returns the node that answers for an address, preferably one attached to its network. Rendezvous hashing: addresses
+/// are spread over nodes, and a node that joins or leaves moves only its own addresses.
 pub fn holder<'a>(wanted: &Wanted, alive: &[&'a Present]) -> Option<&'a str> {
     let near = |node: &Present| node.networks.iter().any(|network| network.contains(wanted.ip));
     let is_near = alive.iter().any(|node| near(node));
@@ -125,7 +123,7 @@ pub fn holder<'a>(wanted: &Wanted, alive: &[&'a Present]) -> Option<&'a str> {
     nodes.max_by_key(|node| (rank(node, wanted.ip), *node))
 }
 
-/// The addresses of the pool that services have.
+/// Returns the addresses of the pool that services use.
 pub fn wanted<'a>(
     services: impl Iterator<Item = (&'a Key, &'a Service)>,
     slices: &[Slice],
@@ -144,12 +142,12 @@ pub fn wanted<'a>(
     all.into_iter().map(|(ip, only)| Wanted { ip, only }).collect()
 }
 
-/// Whether an address is one of the pool's.
+/// Whether an address is in the pool.
 pub fn contains(pool: &[Range], ip: IpAddr) -> bool {
     pool.iter().any(|(first, last)| first.is_ipv4() == ip.is_ipv4() && *first <= ip && ip <= *last)
 }
 
-/// FNV-1a, and then mixed: without that, texts that end the same keep the order of their beginnings.
+/// FNV-1a with a final mix: without it, texts with equal suffixes keep the order of their prefixes.
 fn rank(node: &str, ip: IpAddr) -> u64 {
     let text = format!("{node} {ip}");
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -158,7 +156,7 @@ fn rank(node: &str, ip: IpAddr) -> u64 {
     mixed ^ (mixed >> 33)
 }
 
-/// Answers for addresses for as long as it is polled.
+/// Announces addresses for as long as the future is polled.
 pub async fn run(client: Client, config: Config) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let notices = Notices::new(NOTICES_MAX);
@@ -177,18 +175,18 @@ pub async fn run(client: Client, config: Config) -> Result<(), Error> {
         let services_now = services.snapshot().objects;
         let stays = |service: &Service| service.external_local && !service.load_balancer_ips.is_empty();
         let mut slices_now = Vec::new();
-        // Where endpoints are counts only where traffic stays on their nodes.
+        // Endpoints matter only to services with `externalTrafficPolicy: Local`.
         if services_now.iter().filter_map(|it| it.value.as_ref()).any(stays) {
             slices_now.extend(slices.snapshot().objects.iter().filter_map(|it| it.value.clone()));
         }
         let known = services_now.iter().filter_map(|it| Some((&it.key, it.value.as_ref()?)));
         let wanted = wanted(known, &slices_now, &config.pool);
         let now = Instant::now();
-        // Where there is nothing to answer for nobody needs to be there.
+        // Without addresses to announce no Lease is needed.
         if !wanted.is_empty() && renew_at <= now {
             match timeout(RENEWAL, renew(&client, &config.node, &networks())).await {
                 Ok(Ok(_)) => valid_until = now + DURATION,
-                failed => tracing::warn!(?failed, "cannot say that this node answers for load balancers"),
+                failed => tracing::warn!(?failed, "failed to renew the Lease for load balancer addresses"),
             }
             renew_at = now + RENEWAL;
         }
@@ -207,17 +205,17 @@ pub async fn run(client: Client, config: Config) -> Result<(), Error> {
     }
 }
 
-/// Leaves at once what this node answers for, to whoever is there.
+/// Releases the addresses of this node immediately, so that other nodes can take over.
 pub async fn leave(client: &Client, config: &Config) {
     let name = lease_name(&config.node);
     let gone = client.delete(&Target::named(&kinds::LEASES, NAMESPACE, &name), &DeleteOptions::default()).await;
     if let Err(error) = gone
         && !error.is_not_found()
     {
-        tracing::warn!(%error, "the lease could not be given back; it runs out by itself");
+        tracing::warn!(%error, "failed to release the Lease; it will expire");
     }
     if let Err(error) = give_back(&config.pool) {
-        tracing::warn!(%error, "addresses could not be given back; they run out by themselves");
+        tracing::warn!(%error, "failed to remove the load balancer addresses; they will expire");
     }
 }
 
@@ -248,7 +246,7 @@ async fn renew(client: &Client, node: &str, networks: &str) -> Result<Value, cli
     client.patch(&Target::named(&kinds::LEASES, NAMESPACE, &name), &Patch::Apply(lease), &options).await
 }
 
-/// Who says that it is there, since when, and for how long.
+/// Parses the Lease of a node; `None` if it is not valid.
 fn lease(object: &Value) -> Option<Present> {
     let meta = Meta::of(object);
     meta.label(LABEL)?;
@@ -258,7 +256,7 @@ fn lease(object: &Value) -> Option<Present> {
     Some(Present {
         node: spec.str_at(&["holderIdentity"])?.to_owned(),
         renewed: spec.str_at(&["renewTime"])?.to_owned(),
-        // However long somebody says it holds: an address may not be nobody's for hours.
+        // The lifetime is capped: a Lease with a wrong duration must not leave an address unanswered for hours.
         holds: Duration::from_secs(seconds).min(6 * DURATION),
         networks: networks.filter_map(|text| text.parse().ok()).collect(),
     })
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_has_one_holder_and_only_those_of_a_node_that_goes_move() {
+    fn every_address_has_one_holder_and_a_leaving_node_moves_only_its_own() {
         let all: Vec<Wanted> = (0..100).map(|last| Wanted { ip: ip(&format!("192.0.2.{last}")), only: None }).collect();
         let [a, b, c] = ["a", "b", "c"].map(|name| present(name, "1", "192.0.2.0/24"));
         let far = present("far", "1", "198.51.100.0/24");
@@ -297,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_gone_when_it_was_silent_for_as_long_as_it_said() {
+    fn node_is_dead_after_its_lease_duration_without_renewal() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let lease = |node: &str, renewed: &str| present(node, renewed, "");
@@ -315,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_that_stays_is_answered_for_where_it_stays() {
+    fn external_traffic_policy_local_restricts_holders_to_nodes_with_endpoints() {
         let service = |policy: &str| {
             Service::read(&value!({"spec": {"clusterIP": "10.96.0.1", "externalTrafficPolicy": policy},
                 "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}, {"ip": "198.51.100.1"}]}}}))

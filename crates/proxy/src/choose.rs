@@ -1,4 +1,4 @@
-//! Which endpoints of a service take traffic on this node.
+//! Endpoint selection: readiness, termination, topology hints and traffic policies.
 
 use std::net::IpAddr;
 
@@ -6,21 +6,21 @@ use net::Protocol;
 
 use crate::model::{Endpoint, Node, ServicePort, Slice};
 
-/// An endpoint's address and port.
+/// Address and port of an endpoint.
 pub type Place = (IpAddr, u16);
 
-/// The endpoints of one port and one family.
+/// Selected endpoints of one port and one address family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// For traffic that may go anywhere.
+    /// For traffic policy `Cluster`.
     pub anywhere: Vec<Place>,
-    /// For traffic that stays on this node.
+    /// For traffic policy `Local`.
     pub here: Vec<Place>,
-    /// Whether there is any endpoint anywhere, so that traffic that stays is dropped and not refused.
+    /// Whether any node has an endpoint. Traffic with policy `Local` is then dropped instead of rejected.
     pub any: bool,
 }
 
-/// Chooses among the endpoints of a service's slices.
+/// Selects among the endpoints of a service's slices.
 pub fn choose(slices: &[&Slice], port: &ServicePort, ipv4: bool, node: &Node) -> Chosen {
     let all = places(slices, &port.name, port.protocol, ipv4);
     let here: Vec<_> = all.iter().filter(|(endpoint, _)| endpoint.node == node.name).copied().collect();
@@ -29,7 +29,7 @@ pub fn choose(slices: &[&Slice], port: &ServicePort, ipv4: bool, node: &Node) ->
     Chosen { any: !anywhere.is_empty(), anywhere, here }
 }
 
-/// Endpoints that are ready; without any, those that still work while they go.
+/// Returns ready endpoints; without any, those that are serving while they terminate.
 fn usable(from: &[(&Endpoint, u16)], otherwise: &[(&Endpoint, u16)]) -> Vec<Place> {
     let mut places: Vec<Place> =
         from.iter().filter(|(it, _)| it.ready).map(|(endpoint, port)| (endpoint.ip, *port)).collect();
@@ -42,7 +42,8 @@ fn usable(from: &[(&Endpoint, u16)], otherwise: &[(&Endpoint, u16)]) -> Vec<Plac
     places
 }
 
-/// Those that hints mean for this node, or for its zone; all if any ready one has no hint, or none is meant for us.
+/// Returns the endpoints whose hints include this node, otherwise its zone. Returns all if a ready endpoint has no hint
+/// or no hint includes this node.
 fn preferred<'a>(all: &[(&'a Endpoint, u16)], node: &Node) -> Vec<(&'a Endpoint, u16)> {
     type Hints = fn(&Endpoint) -> Option<&[String]>;
     let choices: [(Hints, &str); 2] =
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// `1 ready a`, `2 going b zone=x`: last part of the address, state, node, hints.
+    /// Parses `1 ready a` or `2 going b zone=x`: last part of the address, state, node, hints.
     fn endpoint(text: &str) -> Endpoint {
         let words: Vec<&str> = text.split_whitespace().collect();
         let hint = |name: &str| {
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_goes_to_endpoints_that_are_ready() {
+    fn traffic_goes_to_ready_endpoints() {
         check(&["1 ready a", "2 ready b", "3 failing a"], "1,2 here 1");
         check(&["1 ready b", "2 going a"], "1 here 2");
         check(&["1 going a", "2 failing a"], "1 here 1");
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_hold_if_everyone_has_them_and_some_are_for_us() {
+    fn hints_apply_if_all_ready_endpoints_have_them_and_some_match() {
         check(&["1 ready a zone=x", "2 ready b zone=y"], "1 here 1");
         check(&["1 ready a zone=x", "2 ready b"], "1,2 here 1");
         check(&["1 ready c zone=y", "2 ready b zone=y"], "1,2 here ");

@@ -1,4 +1,4 @@
-//! What a proxy is told at its start: by flags, or by a `KubeProxyConfiguration`.
+//! kube-proxy configuration: flags and `KubeProxyConfiguration`.
 
 mod fields;
 
@@ -7,77 +7,68 @@ use std::net::{IpAddr, SocketAddr};
 use machinery::Value;
 use net::Cidr;
 
-/// The version and kind of a configuration file.
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
 
-/// How the proxy works.
+/// Configuration of kube-proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How packets get to endpoints.
     pub mode: Mode,
-    /// The node's name.
     pub node_name: String,
-    /// Where pods are.
+    /// Pod CIDRs of the cluster.
     pub cluster_cidrs: Vec<Cidr>,
-    /// How pods of this node are told from others.
     pub detect_local: DetectLocal,
-    /// Which addresses of the node have ports of services; those of the node's object if there is none.
+    /// Node addresses that serve NodePorts; if empty, those of the Node object.
     pub node_port_addresses: Vec<NodePortAddresses>,
-    /// Whether the loopback interface has ports of services; iptables only.
+    /// Whether loopback addresses serve NodePorts; iptables only.
     pub localhost_node_ports: bool,
-    /// Whether clients' addresses are always hidden.
+    /// Whether all traffic to services is masqueraded.
     pub masquerade_all: bool,
-    /// The bit of a packet's mark that asks for masquerading.
+    /// Bit of the packet mark that requests masquerading.
     pub masquerade_bit: u8,
-    /// Where the proxy tells whether it is well.
+    /// Listen address of `/healthz`; `None` disables it.
     pub healthz: Option<SocketAddr>,
-    /// Where the proxy tells its numbers.
+    /// Listen address of `/metrics`; `None` disables it.
     pub metrics: Option<SocketAddr>,
-    /// How likely the kernel is to kill the proxy when the machine has no memory left.
     pub oom_score_adj: i32,
-    /// The kubeconfig that a configuration names.
+    /// Path of the kubeconfig in the configuration.
     pub kubeconfig: Option<String>,
-    /// What a configuration says that changes nothing, each with the reason.
+    /// Configured fields that have no effect, each with the reason.
     pub unheeded: Vec<String>,
 }
 
-/// How packets get to endpoints.
+/// Proxy mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// By nf_tables.
     Nftables,
-    /// By iptables.
     Iptables,
-    /// By a process that carries every byte.
+    /// A process that accepts connections and copies the data.
     Userspace,
 }
 
-/// How pods of this node are told from others.
+/// Method to recognize traffic from local pods (`detectLocalMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetectLocal {
-    /// They are where the cluster's pods are.
+    /// The source is in the cluster's pod CIDRs.
     ClusterCidr,
-    /// They are where this node's pods are.
+    /// The source is in the pod CIDRs of this node.
     NodeCidr,
 }
 
-/// Addresses of a node.
+/// An entry of `nodePortAddresses`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodePortAddresses {
-    /// The one that the node's object has, of each family.
+    /// The primary address of the Node object, per address family.
     Primary,
-    /// Those in a block.
+    /// All node addresses in a CIDR.
     Within(Cidr),
 }
 
-/// A configuration cannot be used.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct ConfigError {
-    /// Where.
     pub field: String,
-    /// What is wrong.
     pub problem: String,
 }
 
@@ -91,7 +82,7 @@ impl Default for Config {
             node_port_addresses: Vec::new(),
             localhost_node_ports: true,
             masquerade_all: false,
-            // As upstream: 0x4000.
+            // Upstream's default: 0x4000.
             masquerade_bit: 14,
             healthz: Some(SocketAddr::from(([0, 0, 0, 0], 10256))),
             metrics: Some(SocketAddr::from(([127, 0, 0, 1], 10249))),
@@ -103,12 +94,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Takes what a configuration file says.
+    /// Decodes and validates a configuration file.
     pub fn read(object: &Value) -> Result<Self, ConfigError> {
         for (field, expect) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             let given = object.str_at(&[field]).unwrap_or_default();
             if given != expect {
-                return Err(error(field, format!("is {given:?}, and must be {expect:?}")));
+                return Err(error(field, format!("{given:?} is not supported; must be {expect:?}")));
             }
         }
         let text = |path: &[&str]| object.str_at(path).filter(|text| !text.is_empty());
@@ -130,7 +121,7 @@ impl Config {
         if let Some(score) = object.get("oomScoreAdj").and_then(Value::as_int) {
             config.set_oom_score_adj(score, "oomScoreAdj")?;
         }
-        // Both modes have the same two fields; that of the mode in use counts.
+        // Both modes have the same two fields; those of the selected mode apply.
         let mode = if config.mode == Mode::Iptables { "iptables" } else { "nftables" };
         if let Some(all) = object.at(&[mode, "masqueradeAll"]).and_then(Value::as_bool) {
             config.masquerade_all = all;
@@ -144,40 +135,39 @@ impl Config {
         Ok(config)
     }
 
-    /// The mode by upstream's name.
-    // DEVIATION: the default mode is nftables, ipvs is served by it, and there is a mode `userspace` for machines without netfilter, as upstream had before 1.26.
+    /// Sets the mode by upstream's name.
+    // DEVIATION: the default mode is nftables, ipvs is served by nftables, and there is a mode `userspace` for hosts
+    // without netfilter, as upstream had before 1.26.
     pub fn set_mode(&mut self, name: &str, field: &str) -> Result<(), ConfigError> {
         self.mode = match name {
             "" | "nftables" | "ipvs" => Mode::Nftables,
             "iptables" => Mode::Iptables,
             "userspace" => Mode::Userspace,
             other => {
-                let problem = format!("{other:?} is no mode; there are nftables, iptables and userspace");
+                let problem = format!("unknown mode {other:?}; must be nftables, iptables or userspace");
                 return Err(error(field, problem));
             }
         };
         Ok(())
     }
 
-    /// How pods of this node are told from others, by upstream's name.
+    /// Sets `detectLocalMode` by upstream's name.
     pub fn set_detect_local(&mut self, name: &str, field: &str) -> Result<(), ConfigError> {
         self.detect_local = match name {
             "" | "ClusterCIDR" => DetectLocal::ClusterCidr,
             "NodeCIDR" => DetectLocal::NodeCidr,
             other => {
-                return Err(error(field, format!("{other:?} is not supported; there are ClusterCIDR and NodeCIDR")));
+                return Err(error(field, format!("{other:?} is not supported; must be ClusterCIDR or NodeCIDR")));
             }
         };
         Ok(())
     }
 
-    /// Where pods are.
     pub fn set_cluster_cidrs(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
         self.cluster_cidrs = Cidr::parse_list(text).map_err(|problem| error(field, problem.to_string()))?;
         Ok(())
     }
 
-    /// Which addresses have ports of services.
     pub fn set_node_port_addresses(&mut self, texts: &[&str], field: &str) -> Result<(), ConfigError> {
         let one = |text: &&str| match text.trim() {
             "primary" => Ok(NodePortAddresses::Primary),
@@ -190,19 +180,18 @@ impl Config {
         Ok(())
     }
 
-    /// Where the proxy tells whether it is well: an address with or without a port.
+    /// Sets the listen address of `/healthz`; the port is optional.
     pub fn set_healthz(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
         self.healthz = place(text, 10256, field)?;
         Ok(())
     }
 
-    /// Where the proxy tells its numbers: an address with or without a port.
+    /// Sets the listen address of `/metrics`; the port is optional.
     pub fn set_metrics(&mut self, text: &str, field: &str) -> Result<(), ConfigError> {
         self.metrics = place(text, 10249, field)?;
         Ok(())
     }
 
-    /// How likely the kernel is to kill the proxy.
     pub fn set_oom_score_adj(&mut self, score: i64, field: &str) -> Result<(), ConfigError> {
         self.oom_score_adj = i32::try_from(score)
             .ok()
@@ -211,20 +200,19 @@ impl Config {
         Ok(())
     }
 
-    /// Which bit of a mark asks for masquerading.
     pub fn set_masquerade_bit(&mut self, bit: i64, field: &str) -> Result<(), ConfigError> {
         self.masquerade_bit = u8::try_from(bit)
             .ok()
             .filter(|bit| *bit < 32)
-            .ok_or_else(|| error(field, format!("{bit} is no bit; there are 0 to 31")))?;
+            .ok_or_else(|| error(field, format!("{bit} is not between 0 and 31")))?;
         Ok(())
     }
 }
 
-/// Where to listen; port 0 means nowhere.
+/// Parses a listen address; port 0 disables it.
 fn place(text: &str, port: u16, field: &str) -> Result<Option<SocketAddr>, ConfigError> {
     let address = text.parse().or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
-    let address = address.map_err(|_| error(field, format!("{text:?} is no address and port")))?;
+    let address = address.map_err(|_| error(field, format!("{text:?} is not an IP address or IP:port")))?;
     Ok(Some(address).filter(|address| address.port() != 0))
 }
 
@@ -249,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_read() {
+    fn configurations_are_decoded() {
         assert_eq!(read(value!({})), Ok(Config::default()));
         assert_eq!(read(value!({"oomScoreAdj": (-7)})).unwrap().oom_score_adj, -7);
         assert_eq!(read(value!({})).unwrap().oom_score_adj, -999);
@@ -264,16 +252,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_field() {
         let check = |more: Value, expect: &str| assert_eq!(read(more).unwrap_err(), expect);
-        check(value!({"kind": "Pod"}), "kind: is \"Pod\", and must be \"KubeProxyConfiguration\"");
+        check(value!({"kind": "Pod"}), "kind: \"Pod\" is not supported; must be \"KubeProxyConfiguration\"");
         check(value!({"mode": 7}), "mode: must be text");
         check(
             value!({"detectLocalMode": "BridgeInterface"}),
-            "detectLocalMode: \"BridgeInterface\" is not supported; there are ClusterCIDR and NodeCIDR",
+            "detectLocalMode: \"BridgeInterface\" is not supported; must be ClusterCIDR or NodeCIDR",
         );
-        check(value!({"mode": "magic"}), "mode: \"magic\" is no mode; there are nftables, iptables and userspace");
-        check(value!({"clusterCIDR": "x"}), "clusterCIDR: \"x\" is no block of addresses such as 10.244.0.0/24");
-        check(value!({"nftables": {"masqueradeBit": 32}}), "nftables.masqueradeBit: 32 is no bit; there are 0 to 31");
+        check(value!({"mode": "magic"}), "mode: unknown mode \"magic\"; must be nftables, iptables or userspace");
+        check(value!({"clusterCIDR": "x"}), "clusterCIDR: \"x\" is not a valid CIDR such as 10.244.0.0/24");
+        check(value!({"nftables": {"masqueradeBit": 32}}), "nftables.masqueradeBit: 32 is not between 0 and 31");
     }
 }

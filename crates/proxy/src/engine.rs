@@ -1,4 +1,4 @@
-//! How rules become true: by nf_tables, by iptables, or by a process that carries every byte itself.
+//! Proxy backends that apply the rules: nf_tables, iptables, or a userspace proxy.
 
 use std::net::IpAddr;
 
@@ -9,48 +9,43 @@ use crate::config::Mode;
 use crate::rules::Changes;
 use crate::{iptables, nftables, userspace};
 
-/// How packets are treated, whatever the services are.
+/// Settings of the packet rules that do not depend on services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where pods are; empty if that is not known.
+    /// Pod CIDRs; empty if unknown.
     pub pods: Vec<Cidr>,
-    /// The node's addresses whose ports lead to services.
+    /// Node addresses that serve NodePorts.
     pub node_addresses: Vec<IpAddr>,
-    /// Ports of services are those of all addresses that the node has or will have; iptables only.
+    /// Serve NodePorts on all current and future node addresses; iptables only.
     pub every_address: bool,
-    /// The addresses of the loopback interface are among them.
+    /// Serve NodePorts on loopback addresses.
     pub localhost: bool,
-    /// The bit of a packet's mark that asks for masquerading.
+    /// Bit of the packet mark that requests masquerading.
     pub mark: u32,
 }
 
-/// One of the ways, with what it has done.
+/// A proxy backend with its state.
 #[derive(Debug)]
 pub enum Engine {
-    /// By nf_tables.
     Nftables(nftables::Writer),
-    /// By iptables.
     Iptables(iptables::Writer),
-    /// By this process.
     Userspace(userspace::Proxy),
 }
 
-/// Why rules are not true.
+/// Rules could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel refused.
-    #[error("cannot write packet rules")]
+    /// The kernel rejected the transaction.
+    #[error("failed to write the packet rules")]
     Kernel(#[from] netlink::Error),
-    /// iptables refused, or is not there.
-    #[error("cannot write rules of iptables")]
+    /// iptables failed or is not installed.
+    #[error("failed to write the iptables rules")]
     Iptables(#[from] iptables::Error),
-    /// The task that did it failed.
-    #[error("the task that writes rules failed")]
+    #[error("the task that writes packet rules failed")]
     Task(#[from] JoinError),
 }
 
 impl Engine {
-    /// One that has done nothing.
     pub fn new(mode: Mode) -> Self {
         match mode {
             Mode::Nftables => Self::Nftables(nftables::Writer::default()),
@@ -59,7 +54,7 @@ impl Engine {
         }
     }
 
-    /// Makes all rules true, whatever was there before.
+    /// Replaces all rules, regardless of the existing state.
     pub async fn everything(&mut self, settings: Settings, changes: Changes) -> Result<(), Error> {
         match self {
             Self::Nftables(writer) => {
@@ -74,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Makes a change true.
+    /// Applies a change.
     pub async fn change(&mut self, changes: Changes) -> Result<(), Error> {
         match self {
             Self::Nftables(writer) => commit(writer.change(&changes)).await,
@@ -84,7 +79,7 @@ impl Engine {
     }
 }
 
-/// Takes away what the other ways left behind, now that one serves.
+/// Removes the rules of the other modes once this one is in place.
 pub fn clean_up_others(mode: Mode) -> Result<(), Error> {
     if mode != Mode::Nftables {
         nftables::no_rules().commit()?;
@@ -98,7 +93,7 @@ pub fn clean_up_others(mode: Mode) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes away what any of the ways left behind.
+/// Removes the rules of all modes.
 pub fn clean_up() -> Result<(), Error> {
     nftables::no_rules().commit()?;
     iptables::clean_up()?;
@@ -109,7 +104,7 @@ async fn commit(batch: net::nft::Batch) -> Result<(), Error> {
     Ok(tokio::task::spawn_blocking(move || batch.commit()).await??)
 }
 
-/// Runs programs where waiting for them holds up nobody.
+/// Runs the iptables binaries on a blocking thread.
 async fn iptables(
     writer: &mut iptables::Writer,
     work: impl FnOnce(&mut iptables::Writer) -> Result<(), iptables::Error> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The proxy at work: watches, decides, and sends what changed in one transaction.
+//! The kube-proxy sync loop: watches services, slices and the node, and applies each change in one transaction.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,29 +21,29 @@ use crate::metrics::{Extent, Metrics};
 use crate::model::Node;
 use crate::rules::{Changes, Rules};
 
-/// Changes that may wait; more are looked at all together.
+/// Maximum pending change notices; beyond that everything is evaluated.
 const NOTICES_MAX: usize = 10_000;
-/// How long after the kernel refused it is asked again.
+/// Interval between retries after the kernel rejected the rules.
 const RETRY: Duration = Duration::from_secs(5);
-/// Addresses that a line of the log names.
+/// Maximum addresses in one log line.
 const NAMED_MAX: usize = 64;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Why a proxy ended.
+/// The proxy stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its caches are no longer kept true.
-    #[error("the watches have ended")]
+    /// The watch caches stopped.
+    #[error("the watches of the proxy stopped")]
     Ended(#[from] cache::Ended),
 }
 
-/// One kind that is watched.
+/// A watched resource type.
 struct Watched {
     reader: Reader<Value>,
     notices: Notices,
 }
 
-/// Proxies for as long as it is polled. `well` and `metrics` are told how it goes.
+/// Runs the proxy for as long as the future is polled. Updates `well` and `metrics`.
 pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metrics: Arc<Metrics>) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let mut watch = |resource: &Resource, field_selector: String| {
@@ -61,7 +61,7 @@ pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metric
         watched.reader.synced().await?;
     }
     let mut proxy = Proxy::new(config, well, metrics);
-    // Rules of an earlier run stay until everything is known.
+    // Rules of an earlier run stay until all caches are synced.
     proxy.see_services(&services, Changed::Everything);
     proxy.see_slices(&slices, Changed::Everything);
     proxy.see_node(&node);
@@ -79,7 +79,7 @@ pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metric
             _ = node.notices.take() => proxy.see_node(&node),
             () = again => {}
         }
-        // What came at the same time goes together.
+        // Changes that arrived together are applied together.
         if let Some(changed) = services.notices.try_take() {
             proxy.see_services(&services, changed);
         }
@@ -89,7 +89,7 @@ pub async fn run(client: Client, config: Config, well: Arc<RwLock<Told>>, metric
     }
 }
 
-/// Takes all rules away, of every mode.
+/// Removes the rules of all modes.
 pub fn clean_up() -> Result<(), engine::Error> {
     engine::clean_up()
 }
@@ -99,9 +99,9 @@ struct Proxy {
     rules: Rules,
     engine: Engine,
     settings: Settings,
-    /// The kernel has what we think it has.
+    /// Whether the kernel's rules equal those last written.
     in_step: bool,
-    /// What other modes left behind is gone.
+    /// Whether the rules of other modes have been removed.
     alone: bool,
     ports: Ports,
     well: Arc<RwLock<Told>>,
@@ -147,7 +147,7 @@ impl Proxy {
         }
     }
 
-    /// Makes the kernel do what the rules say; gives when to try again if it would not.
+    /// Applies the rules to the kernel; on failure, returns when to retry.
     async fn sync(&mut self) -> Option<Duration> {
         let begun = Instant::now();
         let changes = self.rules.changes();
@@ -163,17 +163,20 @@ impl Proxy {
                 if self.config.mode != Mode::Userspace {
                     match extent {
                         Extent::Changes => forget_stale(&changes, &self.settings),
-                        // Endpoints may have gone while nobody was looking.
+                        // Endpoints may have been deleted while the proxy was not running.
                         Extent::Everything => forget_stale(&self.rules.everything(), &self.settings),
                     }
                 }
-                // `knarr trace` reads this: no object says when a service's rules came into place.
+                // `knarr trace` reads this line: no API object records when a service's rules were applied.
                 let services = named(&changes);
                 tracing::info!(services, took = ?begun.elapsed(), "the rules are in place");
                 None
             }
             Err(error) => {
-                tracing::warn!(error = chain(&error), "the kernel does not take the rules; all are sent again soon");
+                tracing::warn!(
+                    error = chain(&error),
+                    "failed to write the rules; replacing all rules at the next retry"
+                );
                 self.metrics.failed();
                 self.in_step = false;
                 Some(RETRY)
@@ -185,9 +188,9 @@ impl Proxy {
         if self.in_step {
             match self.engine.change(changes.clone()).await {
                 Ok(()) => return Ok(Extent::Changes),
-                // Somebody else was at our rules.
+                // Another process changed the rules.
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "the rules are not what we wrote; all are sent anew");
+                    tracing::warn!(error = chain(&error), "rules were changed by another process; replacing all rules");
                 }
             }
         }
@@ -195,10 +198,10 @@ impl Proxy {
         self.in_step = true;
         if !std::mem::replace(&mut self.alone, true) {
             let mode = self.config.mode;
-            // Nobody waits for it: the rules are in place.
+            // Runs in the background: the rules are already in place.
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = engine::clean_up_others(mode) {
-                    tracing::warn!(error = chain(&error), "what another mode left behind cannot be taken away");
+                    tracing::warn!(error = chain(&error), "failed to remove the rules of other proxy modes");
                 }
             });
         }
@@ -211,7 +214,7 @@ impl Proxy {
     }
 }
 
-/// The addresses of what changed, as far as a line of a log has room.
+/// Returns the changed addresses, up to the limit of a log line.
 fn named(changes: &Changes) -> String {
     let addresses: BTreeSet<String> =
         changes.frontends.keys().map(|frontend| frontend.address.to_string()).take(NAMED_MAX).collect();
@@ -236,7 +239,7 @@ fn each(watched: &Watched, changed: Changed, known: &[Key], mut set: impl FnMut(
     }
 }
 
-/// Datagrams have no connections, but the kernel remembers where they went: those that go where nobody is any more start anew.
+/// Deletes conntrack entries of UDP flows to endpoints that no longer exist, so that the flows are routed again.
 pub fn forget_stale(changes: &Changes, settings: &Settings) {
     let moved = changes.moved_datagrams();
     if moved.is_empty() {
@@ -251,11 +254,11 @@ pub fn forget_stale(changes: &Changes, settings: &Settings) {
         places.is_some_and(|places| !places.contains(&flow.answered_by))
     });
     if let Err(error) = forgotten {
-        tracing::warn!(error = chain(&error), "cannot forget connections that lead nowhere");
+        tracing::warn!(error = chain(&error), "failed to delete stale conntrack entries");
     }
 }
 
-/// Where pods are that are spared from masquerading.
+/// Returns the pod CIDRs whose traffic is not masqueraded.
 fn pods(config: &Config, node: Option<&Value>) -> Vec<Cidr> {
     match config.detect_local {
         DetectLocal::ClusterCidr => config.cluster_cidrs.clone(),
@@ -267,7 +270,7 @@ fn pods(config: &Config, node: Option<&Value>) -> Vec<Cidr> {
     }
 }
 
-/// The node's addresses that have ports of services.
+/// Returns the node addresses that serve NodePorts.
 fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
     let wanted = &config.node_port_addresses;
     let listed = node.and_then(|node| node.at(&["status", "addresses"])).and_then(Value::as_array).unwrap_or_default();
@@ -290,7 +293,7 @@ fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
                 let own = own.into_iter().map(|address| address.ip).filter(|ip| may_serve(config, *ip));
                 addresses.extend(own.filter(|ip| blocks.iter().any(|block| block.contains(*ip))));
             }
-            Err(error) => tracing::warn!(error = chain(&error), "cannot list the node's addresses"),
+            Err(error) => tracing::warn!(error = chain(&error), "failed to list the addresses of this node"),
         }
     }
     addresses.sort_unstable();
@@ -298,8 +301,8 @@ fn node_addresses(config: &Config, node: Option<&Value>) -> Vec<IpAddr> {
     addresses
 }
 
-/// Whether an address can have ports of services: of the loopback interface those of IPv4, where that is asked of iptables, and
-/// all where a process listens there.
+/// Whether an address can serve NodePorts. Loopback: IPv4 addresses if configured in iptables mode, and all addresses
+/// in userspace mode.
 fn may_serve(config: &Config, ip: IpAddr) -> bool {
     let loopback = match config.mode {
         Mode::Nftables => false,
@@ -309,7 +312,7 @@ fn may_serve(config: &Config, ip: IpAddr) -> bool {
     !ip.is_loopback() || loopback
 }
 
-/// What nobody needs here is the larger part of an object.
+/// Removes the parts of an object that the proxy does not need, which are most of it.
 fn small(mut object: Value) -> Value {
     if let Some(mut meta) = MetaMut::of(&mut object) {
         meta.remove("managedFields");
@@ -318,7 +321,7 @@ fn small(mut object: Value) -> Value {
     object
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -335,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_interface_has_ports_of_services_where_that_can_be() {
+    fn loopback_serves_node_ports_where_the_mode_supports_it() {
         let check = |mode: Mode, localhost_node_ports: bool, expect: [bool; 3]| {
             let config = Config { mode, localhost_node_ports, ..Config::default() };
             let serves = ["127.0.0.1", "::1", "192.0.2.1"].map(|ip| may_serve(&config, ip.parse().unwrap()));

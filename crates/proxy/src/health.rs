@@ -1,4 +1,4 @@
-//! Tells load balancers whether a service has endpoints on this node, and anyone whether the proxy is well.
+//! Health check node ports for load balancers, and the proxy's `/healthz` and `/metrics`.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -16,12 +16,12 @@ use tokio::time::timeout;
 use crate::metrics::Metrics;
 use crate::rules::Health;
 
-/// Whoever asks asks at once.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const CONNECTIONS_MAX: usize = 64;
 
-/// Servers of health check ports, one a port, kept as the rules say.
+/// Servers of health check node ports, one per port.
 #[derive(Default)]
 pub struct Ports {
     servers: BTreeMap<u16, Server>,
@@ -32,24 +32,23 @@ struct Server {
     task: JoinHandle<()>,
 }
 
-/// What those who ask are told.
+/// A health response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// 200 or 503.
+    /// Selects the status 200 or 503.
     pub ok: bool,
-    /// The body.
     pub body: String,
-    /// Of how many endpoints.
+    /// Number of local endpoints.
     pub weight: usize,
 }
 
 impl Ports {
-    /// Listens where it is wanted, and nowhere else.
+    /// Listens on exactly these ports.
     pub async fn set(&mut self, wanted: &BTreeMap<u16, Health>) {
         let unwanted: Vec<u16> = self.servers.keys().filter(|port| !wanted.contains_key(port)).copied().collect();
         for server in unwanted.iter().filter_map(|port| self.servers.remove(port)) {
             server.task.abort();
-            // The port is free when the task has ended: another service may be given it at once.
+            // The port is free once the task has exited: another service may get it immediately.
             let _ = server.task.await;
         }
         for (port, health) in wanted {
@@ -58,7 +57,7 @@ impl Ports {
                 *server.told.write().unwrap_or_else(PoisonError::into_inner) = told;
                 continue;
             }
-            // Both families, where there are two.
+            // Listens on both address families where IPv6 is available.
             let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port));
             let listener = match TcpListener::bind(any).await {
                 Ok(listener) => Ok(listener),
@@ -71,7 +70,7 @@ impl Ports {
                     self.servers.insert(*port, Server { told, task });
                 }
                 Err(error) => {
-                    tracing::warn!(port, %error, service = ?health.service, "cannot listen for health checks");
+                    tracing::warn!(port, %error, service = ?health.service, "failed to listen for health checks");
                 }
             }
         }
@@ -87,7 +86,7 @@ impl Drop for Ports {
 }
 
 impl Told {
-    /// What load balancers are told of a service.
+    /// Builds the response for load balancers.
     pub fn of_service(health: &Health) -> Self {
         let count = i64::try_from(health.local).unwrap_or(i64::MAX);
         let service =
@@ -97,7 +96,7 @@ impl Told {
     }
 }
 
-/// Answers every request with what is to be told, for as long as it is polled.
+/// Answers every request with the current response, for as long as the future is polled.
 pub async fn serve(listener: TcpListener, told: Arc<RwLock<Told>>) {
     let answer = move |_: &str| {
         let told = told.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -108,7 +107,7 @@ pub async fn serve(listener: TcpListener, told: Arc<RwLock<Told>>) {
     serve_by(listener, Arc::new(answer)).await;
 }
 
-/// Answers whoever asks for numbers, or for the mode, for as long as it is polled.
+/// Serves `/metrics` and `/proxyMode`, for as long as the future is polled.
 pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>) {
     let slis = Slis::default();
     let answer = move |target: &str| {
@@ -130,11 +129,11 @@ pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>) {
     serve_by(listener, Arc::new(answer)).await;
 }
 
-/// What is answered.
+/// An HTTP response.
 struct Reply {
     status: &'static str,
     kind: &'static str,
-    /// Further headers, each with its end of line.
+    /// Further headers, each with its line end.
     more: String,
     body: String,
 }
@@ -148,7 +147,7 @@ async fn serve_by(listener: TcpListener, answer: Arc<impl Fn(&str) -> Reply + Se
         };
         let answer = Arc::clone(&answer);
         tokio::spawn(async move {
-            // Who leaves early did not want to know.
+            // A client that disconnects early needs no response.
             let _ = timeout(PATIENCE, converse(stream, &*answer)).await;
             drop(permit);
         });
@@ -192,8 +191,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn load_balancers_learn_of_endpoints_and_of_their_end() {
-        // A port that was free a moment ago.
+    async fn health_check_node_port_follows_local_endpoints() {
+        // A port that was just free.
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
         let mut ports = Ports::default();
         let health = |local| BTreeMap::from([(free, Health { service: Key::new("a", "web"), local })]);
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_is_told_numbers_and_the_mode() {
+    async fn metrics_and_proxy_mode_are_served() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(serve_metrics(listener, Arc::new(Metrics::new(crate::config::Mode::Userspace))));

@@ -1,14 +1,15 @@
-//! Rules as iptables: upstream's chains, by its names, written by `iptables-restore` in one transaction a family.
+//! The iptables backend: upstream's chains, written by `iptables-restore` in one transaction per address family.
 //!
 //! ```text
 //! PREROUTING, OUTPUT ──> KUBE-SERVICES ──> KUBE-SVC-… (any endpoint), KUBE-SVL-… (of this node) ──> KUBE-SEP-… ──> DNAT
-//!                             │  └──> KUBE-FW-… (who may come) ──> KUBE-EXT-… (from outside) ──> KUBE-SVC-…, KUBE-SVL-…
+//!                             │  └──> KUBE-FW-… (source ranges) ──> KUBE-EXT-… (external) ──> KUBE-SVC-…, KUBE-SVL-…
 //!                             └─last─> KUBE-NODEPORTS ──> KUBE-EXT-…
 //! POSTROUTING ──> KUBE-POSTROUTING: mark ──> masquerade
 //! ```
 //!
-//! The chains of a service are written when it changes; those that lead to them always, for iptables knows no other way to keep an
-//! order. What an earlier run left is looked for once, when all is written anew.
+//! The chains of a service are written when the service changes. The chains that lead to them are always rewritten,
+//! because iptables cannot otherwise keep their order. Leftovers of an earlier run are listed once, before all rules
+//! are replaced.
 
 mod chains;
 mod program;
@@ -29,34 +30,34 @@ use chains::{Chains, FILTER_BASE, FIREWALL, JUMPS, NAT_BASE, PortFrontends, is_o
 pub use program::Error;
 use program::{is_there, restore, save};
 
-/// Whether packets of the loopback interface may leave it, and others come to it.
+/// Sysctl that allows packets with loopback addresses on other interfaces.
 const LOCALNET: &str = "ipv4/conf/all/route_localnet";
 const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// Writes rules, and knows what it wrote.
+/// Writes rules and tracks the written state.
 #[derive(Debug, Default)]
 pub struct Writer {
     settings: Settings,
     ports: BTreeMap<Family, Ports>,
-    /// What the filter table's chains were last: most changes leave them alone.
+    /// Last written chains of the filter table: most changes leave them unchanged.
     filter: BTreeMap<Family, String>,
 }
 
-/// Ports of services with their frontends: what shares chains.
+/// Service ports with their frontends; the frontends of a port share chains.
 type Ports = BTreeMap<(Arc<str>, Protocol), PortFrontends>;
 
-/// What is in the kernel by somebody else's hand, or ours of an earlier run.
+/// Existing rules in the kernel, from other programs or an earlier run.
 #[derive(Debug, Default)]
 struct Found {
-    /// Chains of services in the table `nat`.
+    /// Service chains in the table `nat`.
     chains: BTreeSet<String>,
-    /// What `iptables-save` says of both tables.
+    /// `nat` and `filter`: output of `iptables-save` for each table.
     nat: String,
     filter: String,
 }
 
 impl Writer {
-    /// Writes all rules, whatever was there before.
+    /// Replaces all rules, regardless of the existing state.
     pub fn everything(&mut self, settings: Settings, changes: &Changes) -> Result<(), Error> {
         *self = Self { settings, ..Self::default() };
         for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
@@ -71,13 +72,13 @@ impl Writer {
         }
         let here = self.settings.every_address || self.settings.node_addresses.iter().any(IpAddr::is_loopback);
         if here && self.settings.localhost {
-            // Packets from the loopback interface may be sent to a pod, now that strangers are kept from it.
+            // Packets from loopback addresses may be sent to pods, now that the firewall rule blocks other hosts.
             set_sysctl(LOCALNET, "1").map_err(Error::Localhost)?;
         }
         Ok(())
     }
 
-    /// Writes what a change adds and takes.
+    /// Applies a change.
     pub fn change(&mut self, changes: &Changes) -> Result<(), Error> {
         for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
             if !changes.frontends.keys().any(|frontend| Family::of(frontend.address) == family) {
@@ -95,7 +96,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes a change in; gives the chains of the ports that it touched, and the names of those that are gone.
+    /// Records a change. Returns the chains of the affected ports and the names of deleted chains.
     fn take(&mut self, family: Family, changes: &Changes) -> (Chains, BTreeSet<String>) {
         let ports = self.ports.entry(family).or_default();
         let settings = &self.settings;
@@ -123,7 +124,7 @@ impl Writer {
         (now, gone)
     }
 
-    /// The table `nat`: what leads to services anew, these chains, and without those.
+    /// Formats the table `nat`: rewrites the base chains and these service chains, deletes the chains in `gone`.
     fn nat(&self, family: Family, chains: &Chains, gone: &BTreeSet<String>, jumps: &str) -> String {
         let mut text = String::from("*nat\n");
         for name in NAT_BASE.iter().copied().chain(chains.keys().map(String::as_str)) {
@@ -151,7 +152,7 @@ impl Writer {
         text
     }
 
-    /// The rules of the table `filter`.
+    /// Formats the rules of the table `filter`.
     fn filter(&self, family: Family) -> String {
         let mut text = String::new();
         let none = Ports::new();
@@ -163,12 +164,12 @@ impl Writer {
     }
 }
 
-/// Whether iptables can be used at all.
+/// Checks whether iptables can be used.
 pub fn check() -> Result<(), Error> {
     save(Family::Ip, "nat").map(drop)
 }
 
-/// Takes all rules away; where iptables is not installed there are none.
+/// Removes all rules; does nothing if iptables is not installed.
 pub fn clean_up() -> Result<(), Error> {
     for family in FAMILIES.into_iter().filter(|family| is_there(*family)) {
         for table in ["nat", "filter"] {
@@ -182,7 +183,7 @@ pub fn clean_up() -> Result<(), Error> {
                 continue;
             }
             if family == Family::Ip && declared(&saved).any(|name| name == FIREWALL) {
-                // First, for nothing keeps strangers from it afterwards.
+                // Must be first: afterwards no firewall rule protects the loopback interface.
                 set_sysctl(LOCALNET, "0").map_err(Error::Localhost)?;
             }
             restore(family, &text)?;
@@ -191,9 +192,9 @@ pub fn clean_up() -> Result<(), Error> {
     Ok(())
 }
 
-/// What takes everything of ours out of a table; nothing if there is nothing.
+/// Formats the removal of all kube-proxy chains from a table; empty if the table has none.
 fn removal(table: &str, saved: &str) -> String {
-    // Upstream's kubelet has the same firewall, and leaves this sign.
+    // Upstream's kubelet uses the same firewall chain; its canary chain shows that it is running.
     let kubelets = declared(saved).any(|name| name == "KUBE-KUBELET-CANARY");
     let is_ours = |name: &str| is_ours(name) && !(kubelets && name == FIREWALL);
     let chains: Vec<&str> = declared(saved).filter(|name| is_ours(name)).collect();
@@ -213,12 +214,12 @@ fn removal(table: &str, saved: &str) -> String {
     text
 }
 
-/// The chains that `iptables-save` declares.
+/// Returns the chains declared in the output of `iptables-save`.
 fn declared(saved: &str) -> impl Iterator<Item = &str> {
     saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
-/// The chain that a rule leads to.
+/// Returns the target chain of a rule.
 fn leads_to(rule: &str) -> Option<&str> {
     rule.rsplit_once(" -j ").and_then(|(_, rest)| rest.split(' ').next())
 }
@@ -241,7 +242,7 @@ impl Found {
         Ok(Self { chains, nat, filter })
     }
 
-    /// What leads from the chains that every packet passes into ours, where it does not yet.
+    /// Formats the jumps from built-in chains that do not exist yet.
     fn missing_jumps(&self, table: &str) -> String {
         let saved = if table == "nat" { &self.nat } else { &self.filter };
         let mut text = String::new();

@@ -1,10 +1,10 @@
-//! Services on a node: which packets go where, decided as data and done in one transaction.
+//! kube-proxy: computes packet forwarding for services as data and applies each change in one transaction.
 //!
 //! ```text
 //! services, slices ──> model ──> choose (which endpoints) ──> rules (frontends and backends) ──> engine: nftables, iptables, userspace
 //! ```
 //!
-//! [`rules::Rules`] is a pure function of what it was told; what a change adds and takes is all that is sent to the kernel.
+//! [`rules::Rules`] is a pure function of the observed objects; only the differences are sent to the kernel.
 
 pub mod announce;
 pub mod choose;

@@ -1,4 +1,4 @@
-//! Keeps the ways to other nodes' pods: watches nodes, plans, and makes the kernel know.
+//! Routes to the pods of other nodes: watches nodes, plans routes and tunnels, and configures the kernel.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,16 +18,16 @@ use tokio::task::JoinSet;
 
 use crate::follow::Error;
 
-/// Nodes that may change before all are looked at.
+/// Maximum pending change notices; beyond that all nodes are evaluated.
 const NOTICES_MAX: usize = 1_000;
-/// How long after the kernel refused it is asked again.
+/// Interval between retries after the kernel rejected the routes.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Keeps routes to the pods of all nodes but this one, for as long as it is polled. `mtu` is what a tunnel takes, if not
-/// what the way out allows.
+/// Maintains routes to the pods of all other nodes, for as long as the future is polled. `mtu` is the MTU of tunnels;
+/// `None` derives it from the uplink.
 pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<(), Error> {
     let source = Source::all(client, kinds::NODES.clone());
-    // A heartbeat is no news here.
+    // Node heartbeats cause no notice.
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| {
         (Meta::of(&object).name() != "").then(|| (Meta::of(&object).name().to_owned(), peer(&object)))
     });
@@ -57,8 +57,8 @@ pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<()
                 }
             }
             failed => {
-                tracing::warn!(?failed, "cannot keep the routes to other nodes; tried again soon");
-                // A change is as good a reason to try again as time.
+                tracing::warn!(?failed, "failed to set the routes to other nodes; retrying");
+                // Retries after the interval or the next change, whichever is first.
                 tokio::select! {
                     _ = tokio::time::timeout(RETRY, notices.take()) => {}
                     () = used.changed.notified() => {}
@@ -68,7 +68,7 @@ pub async fn run(client: Client, node_name: &str, mtu: Option<u32>) -> Result<()
     }
 }
 
-/// Makes the kernel know the ways; gives the links that they depend on.
+/// Configures the routes in the kernel; returns the indexes of the links that they depend on.
 fn keep(peers: &[Peer], own: &[Cidr], mtu: Option<u32>) -> Result<BTreeSet<u32>, netlink::Error> {
     let addresses = Links::open()?.addresses()?;
     apply(&plan(&addresses, peers), own, mtu)?;
@@ -76,25 +76,25 @@ fn keep(peers: &[Peer], own: &[Cidr], mtu: Option<u32>) -> Result<BTreeSet<u32>,
     Ok(addresses.iter().filter(|have| have.prefix < alone(have.ip)).map(|have| have.index).collect())
 }
 
-/// Links whose changes matter: a link that was off has lost its routes, and another address may be on another segment. Those of pods,
-/// which come and go all the time, do not.
+/// Links whose changes matter: a link that was down has lost its routes, and a changed address may be on another
+/// segment. Pod links change constantly and are ignored.
 #[derive(Default)]
 struct Used {
     links: Mutex<BTreeSet<u32>>,
     changed: Notify,
 }
 
-/// Hears of changes for as long as the process lives or the other end is there.
+/// Listens for link changes until the process exits or the receiver is dropped.
 fn listen(used: &Arc<Used>) {
     let mut changes = match Changes::open() {
         Ok(changes) => changes,
         Err(error) => {
-            tracing::warn!(%error, "changes of links are not heard of");
+            tracing::warn!(%error, "failed to subscribe to link changes");
             return;
         }
     };
     let used = Arc::downgrade(used);
-    // The kernel cannot be asked to end a wait, so that this is a thread of its own, which nobody waits for.
+    // A dedicated thread that is never joined: a blocking netlink read cannot be interrupted.
     std::thread::spawn(move || {
         while let Ok(changed) = changes.wait() {
             let Some(used) = used.upgrade() else { return };
@@ -108,7 +108,7 @@ fn listen(used: &Arc<Used>) {
     });
 }
 
-/// What a node is to others.
+/// Extracts addresses and pod CIDRs of a node.
 fn peer(node: &Value) -> Peer {
     let texts = |path: &[&str]| node.at(path).and_then(Value::as_array).unwrap_or_default();
     let internal = texts(&["status", "addresses"]).iter().filter(|it| it.str_at(&["type"]) == Some("InternalIP"));
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_its_addresses_and_its_pods() {
+    fn peer_has_the_addresses_and_pod_cidrs_of_the_node() {
         let node = json::parse(
             br#"{"spec": {"podCIDRs": ["10.244.1.0/24", "fd00::/64"]}, "status": {"addresses": [
                 {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "192.0.2.1"}]}}"#,

@@ -1,4 +1,4 @@
-//! Numbers about the proxy, by the names that dashboards know.
+//! Metrics of kube-proxy, with upstream's names.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::config::Mode;
 
-/// From a millisecond, each twice the one before, as upstream has them.
+/// Number of histogram buckets: from 1 ms, doubling, as upstream.
 const BOUNDS: usize = 15;
 
-/// What was done, and how long it took.
+/// Counters and latencies of the sync loop.
 #[derive(Debug)]
 pub struct Metrics {
     mode: Mode,
@@ -31,17 +31,14 @@ struct Histogram {
     sum_micros: AtomicU64,
 }
 
-/// How much was written.
+/// Extent of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All rules.
     Everything,
-    /// What changed.
     Changes,
 }
 
 impl Metrics {
-    /// Nothing was done yet.
     pub fn new(mode: Mode) -> Self {
         Self {
             mode,
@@ -57,7 +54,7 @@ impl Metrics {
         }
     }
 
-    /// The mode by upstream's name.
+    /// Returns the mode by upstream's name.
     pub const fn mode(&self) -> &'static str {
         match self.mode {
             Mode::Nftables => "nftables",
@@ -66,19 +63,17 @@ impl Metrics {
         }
     }
 
-    /// So many services changed.
     pub fn services_changed(&self, count: usize) {
         self.service_changes.fetch_add(count as u64, Ordering::Relaxed);
         self.last_queued.store(now_ms(), Ordering::Relaxed);
     }
 
-    /// So many slices changed.
     pub fn slices_changed(&self, count: usize) {
         self.slice_changes.fetch_add(count as u64, Ordering::Relaxed);
         self.last_queued.store(now_ms(), Ordering::Relaxed);
     }
 
-    /// Rules were written.
+    /// Records a successful sync.
     pub fn synced(&self, extent: Extent, took: Duration, frontends: usize) {
         self.syncs.observe(took);
         match extent {
@@ -89,12 +84,12 @@ impl Metrics {
         self.last_sync.store(now_ms(), Ordering::Relaxed);
     }
 
-    /// Rules could not be written.
+    /// Records a failed sync.
     pub fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All of it as text.
+    /// Formats all metrics in the Prometheus text format.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let histograms = [
@@ -187,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_printed_by_upstreams_names() {
+    fn metrics_have_upstream_names() {
         let metrics = Metrics::new(Mode::Iptables);
         metrics.synced(Extent::Everything, Duration::from_millis(3), 7);
         metrics.synced(Extent::Changes, Duration::from_secs(60), 8);

@@ -1,4 +1,4 @@
-//! What a proxy needs to know of nodes, services and endpoint slices.
+//! Nodes, services and endpoint slices, condensed to the fields that kube-proxy needs.
 
 use std::net::IpAddr;
 
@@ -6,90 +6,73 @@ use machinery::meta::Meta;
 use machinery::{Key, Value};
 use net::{Cidr, Protocol};
 
-/// The label of a slice that says whose endpoints it has.
+/// Label with the service of an endpoint slice.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The label of what another proxy takes care of.
+/// Label of services that another proxy implements.
 const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
-/// How long a client sticks to an endpoint if the service does not say: three hours.
+/// Default `timeoutSeconds` of session affinity: three hours.
 const AFFINITY_SECONDS: u32 = 10_800;
 
-/// The node that the proxy is on.
+/// The node of this proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub zone: String,
 }
 
-/// A service that is proxied.
+/// A service to proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its own addresses.
     pub cluster_ips: Vec<IpAddr>,
-    /// Addresses from outside that lead here.
     pub external_ips: Vec<IpAddr>,
-    /// Addresses of load balancers that lead here.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Who may come by a load balancer; everyone if there is none.
+    /// `loadBalancerSourceRanges`; empty allows all sources.
     pub source_ranges: Vec<Cidr>,
-    /// What goes where.
     pub ports: Vec<ServicePort>,
-    /// Inside traffic stays on the node.
+    /// `internalTrafficPolicy` is `Local`.
     pub internal_local: bool,
-    /// Outside traffic stays on the node.
+    /// `externalTrafficPolicy` is `Local`.
     pub external_local: bool,
-    /// How long a client sticks to an endpoint, in seconds.
+    /// Timeout of session affinity; `None` without affinity.
     pub affinity_seconds: Option<u32>,
-    /// Where load balancers ask whether this node has endpoints.
+    /// `healthCheckNodePort`.
     pub health_check_port: Option<u16>,
 }
 
-/// One port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Its name, by which slices know it.
+    /// The name used in endpoint slices.
     pub name: String,
-    /// The protocol.
     pub protocol: Protocol,
-    /// The port.
     pub port: u16,
-    /// The port of every node that leads here.
     pub node_port: Option<u16>,
 }
 
-/// Some endpoints of a service.
+/// An EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The service.
     pub service: Key,
-    /// The endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// Ports by name and protocol.
+    /// Name, protocol and port.
     pub ports: Vec<(String, Protocol, u16)>,
 }
 
-/// One endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Where it is.
     pub ip: IpAddr,
-    /// It takes traffic.
     pub ready: bool,
-    /// It works, though it may be about to go.
+    /// Accepts traffic, even if it is terminating.
     pub serving: bool,
-    /// It is about to go.
     pub terminating: bool,
-    /// The node that it is on.
     pub node: String,
-    /// The zones that should use it; nothing if nobody says.
+    /// Zone hints; `None` if not set.
     pub for_zones: Option<Vec<String>>,
-    /// The nodes that should use it; nothing if nobody says.
+    /// Node hints; `None` if not set.
     pub for_nodes: Option<Vec<String>>,
 }
 
 impl Service {
-    /// Reads a service; none if it is not ours to proxy.
+    /// Condenses a service; `None` if this proxy does not implement it.
     pub fn read(object: &Value) -> Option<Self> {
         if Meta::of(object).label(OTHER_PROXY).is_some() {
             return None;
@@ -141,7 +124,7 @@ impl ServicePort {
 }
 
 impl Slice {
-    /// Reads a slice; none if it belongs to no service, or holds names.
+    /// Condenses a slice; `None` if it belongs to no service or contains host names.
     pub fn read(object: &Value) -> Option<Self> {
         let meta = Meta::of(object);
         if meta.label(OTHER_PROXY).is_some() {
@@ -193,7 +176,8 @@ fn port(value: Option<&Value>) -> Option<u16> {
     value.and_then(Value::as_int).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }
 
-/// Those whose packets reach the node as they came; the others are answered by the balancer's own proxy.
+/// Returns the load balancer addresses with `ipMode: VIP`; with `Proxy`, the load balancer terminates the traffic
+/// itself.
 fn load_balancer_ips(object: &Value) -> Vec<IpAddr> {
     let ingress = list(object.at(&["status", "loadBalancer", "ingress"]));
     let ours = ingress.iter().filter(|one| one.str_at(&["ipMode"]) != Some("Proxy"));

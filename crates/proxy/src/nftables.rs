@@ -1,8 +1,9 @@
-//! Rules as nf_tables: a few flat maps, and a chain for each number of endpoints.
+//! The nftables backend: a few flat maps, and one chain per number of endpoints.
 //!
-//! A map leads from protocol, address and port to the chain that picks one of so many endpoints; that chain draws a number and
-//! looks the endpoint up in another map, by the same key and the number. So a service is elements of two maps, and five thousand
-//! services are few chains: the kernel loads elements far faster than rules. Nothing is read back.
+//! A map leads from protocol, address and port to the chain for the service's number of endpoints. That chain generates
+//! a random number and looks up the endpoint in another map, by the same key and the number. A service is therefore a
+//! set of elements in two maps, and 5,000 services need few chains: the kernel loads elements far faster than rules. No
+//! state is read back.
 //!
 //! ```text
 //! prerouting, output: services[protocol . address . port] ──> chain "address-3-foreign":
@@ -30,70 +31,69 @@ use crate::rules::{Backend, Changes, Entrance, Frontend, Masquerade, Way};
 
 use chains::{Picking, View, mark_rule, picking_rules};
 
-/// The table's name: upstream's, so that one proxy takes the place of the other without a moment without rules.
+/// Table name, the same as upstream's, so that one proxy replaces the other without a gap.
 pub const TABLE: &str = "kube-proxy";
 
 const SERVICES: &str = "services";
 const SERVICES_INSIDE: &str = "services-inside";
 const ENDPOINTS: &str = "endpoints";
-/// For services whose clients stick: endpoints by number, as ids, and where ids lead.
+/// For services with session affinity: endpoint IDs by number, and endpoints by ID.
 const ENDPOINT_IDS: &str = "endpoint-ids";
 const AFFINITY: &str = "affinity";
 const STICKY: &str = "sticky";
 const REFUSED: &str = "refused";
-/// What is refused to this node itself, which finds endpoints elsewhere where others do not.
+/// Frontends rejected for connections from this node, which may use endpoints that external clients may not.
 const REFUSED_OUTPUT: &str = "refused-output";
 const GUARDED: &str = "guarded";
 const ALLOWED: &str = "allowed";
 const ITSELF: &str = "itself";
 const CLUSTER_IPS: &str = "cluster-ips";
 const NODE_ADDRESSES: &str = "node-addresses";
-/// A set that is in tables that are laid out like this, and in no others. Whoever changes chains or sets gives it another name.
+/// Name of a set that identifies the table layout. It must be renamed when chains or sets change.
 const LAYOUT: &str = "knarr-3";
-/// The chain that refuses.
 const REJECT: &str = "reject";
-/// Where addresses are translated, and just before.
+/// Hook priority of destination translation; `PRIORITY_TRANSLATED` is just after it, `PRIORITY_FILTER` just before.
 const PRIORITY_DNAT: i32 = -100;
 const PRIORITY_TRANSLATED: i32 = PRIORITY_DNAT + 10;
 const PRIORITY_FILTER: i32 = -110;
 const PRIORITY_SNAT: i32 = 100;
 
-/// Writes rules, and knows what it wrote.
+/// Writes rules and tracks the written state.
 #[derive(Debug, Default)]
 pub struct Writer {
     settings: Settings,
-    /// Chains that are there. They stay until all is written anew: there are as many as there are different numbers of
+    /// Existing chains. They stay until all rules are replaced: there are only as many as distinct numbers of
     /// endpoints.
     chains: BTreeSet<(Family, Picking)>,
-    /// How many frontends put each address into a set that several share.
+    /// Number of frontends per address in shared sets.
     shared: Counts<usize>,
 }
 
-/// Addresses of sets, each with a number.
+/// Values by set name and address.
 type Counts<T> = BTreeMap<(&'static str, IpAddr), T>;
 
-/// What all rules are written onto.
+/// Existing state that all rules are written onto.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ground {
-    /// A table of the same layout that an earlier run left, with these chains.
+    /// A table with this layout from an earlier run, with these chains.
     Ours(BTreeSet<(Family, String)>),
-    /// Nothing, or something else.
+    /// No table, or one with another layout.
     New,
 }
 
-/// The elements of one family, by set.
+/// Elements of one address family, by set.
 type Elements = BTreeMap<&'static str, BTreeSet<Element>>;
 
 impl Writer {
-    /// Writes nothing yet.
     pub fn new(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// All rules, whatever was there before.
+    /// Replaces all rules, regardless of the existing state.
     ///
-    /// A packet that is on its way through the chains of a table as that table is taken away may find no rules, though another takes
-    /// its place in the same moment: so the chains that packets come into stay, if they are ours. The kernel refuses if they are not.
+    /// If a table is deleted while a packet traverses its chains, the packet may match no rules, even if the same
+    /// transaction creates a new table. Base chains of our layout are therefore kept. The transaction fails if they
+    /// have another layout.
     pub fn everything(&mut self, ground: &Ground, settings: Settings, changes: &Changes) -> Batch {
         *self = Self::new(settings);
         let mut batch = Batch::new();
@@ -110,7 +110,7 @@ impl Writer {
         batch
     }
 
-    /// What a change adds and takes.
+    /// Returns the batch for a change.
     pub fn change(&mut self, changes: &Changes) -> Batch {
         let mut batch = Batch::new();
         self.write(&mut batch, changes);
@@ -169,15 +169,15 @@ impl Writer {
     }
 }
 
-/// What a frontend puts into sets that others put the same into: endpoints of this node that may come to themselves, and a service's
-/// own address, whose other ports lead nowhere.
+/// Returns the elements that several frontends share: local endpoints that may connect to themselves, and the cluster
+/// IP, whose other ports are rejected.
 fn shared(frontend: &Frontend, backend: &Backend) -> impl Iterator<Item = (&'static str, IpAddr)> {
     let own = (backend.entrance == Entrance::ClusterIp).then_some((CLUSTER_IPS, frontend.address));
     backend.here.iter().map(|ip| (ITSELF, *ip)).chain(own)
 }
 
 impl Ground {
-    /// What an earlier run may have left.
+    /// Detects the table of an earlier run.
     pub fn look() -> Result<Self, net::netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in [Family::Ip, Family::Ip6] {
@@ -187,7 +187,7 @@ impl Ground {
     }
 }
 
-/// No rules.
+/// Returns a batch that removes all rules.
 pub fn no_rules() -> Batch {
     let mut batch = Batch::new();
     for family in [Family::Ip, Family::Ip6] {
@@ -200,7 +200,7 @@ fn key(frontend: &Frontend) -> Key {
     Key::new().protocol(frontend.protocol.number()).ip(frontend.address).port(frontend.port)
 }
 
-/// What a frontend puts into the sets; gives the chains that it needs.
+/// Adds the elements of a frontend; returns the chains that they need.
 fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend) -> Vec<Picking> {
     let mut needed = Vec::new();
     let mut add = |set, element| {
@@ -230,7 +230,7 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
                 }
                 needed.push(picking);
             }
-            // Those from inside who find nobody are treated as those from outside.
+            // Internal traffic without endpoints is treated like external traffic.
             Way::Refuse | Way::Drop if view == View::Inside => {}
             Way::Refuse | Way::Drop => {
                 let verdict = if *way == Way::Drop { Verdict::Drop } else { Verdict::Goto(REJECT.to_owned()) };
@@ -251,7 +251,8 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
     needed
 }
 
-/// Ids of the endpoints of a frontend. An endpoint has the same one whichever others there are, unless two of them collide.
+/// Returns IDs of the endpoints of a frontend. The ID of an endpoint does not depend on the other endpoints, unless two
+/// IDs collide.
 fn endpoint_ids<'a>(ways: impl Iterator<Item = &'a Way>) -> BTreeMap<(IpAddr, u16), u32> {
     let places: BTreeSet<(IpAddr, u16)> = ways
         .filter_map(|way| match way {
@@ -278,7 +279,7 @@ fn hash((ip, port): (IpAddr, u16)) -> u32 {
     bytes.into_iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The sets, and the chains that every packet passes.
+/// Creates the sets and base chains.
 fn base(table: &mut Table<'_>, family: Family, ground: &Ground, settings: &Settings) {
     match ground {
         Ground::Ours(_) => {
@@ -332,7 +333,7 @@ fn sets(table: &mut Table<'_>, family: Family) {
     table.set(&set(NODE_ADDRESSES, vec![family.address()], Holds::Nothing));
 }
 
-/// What a rule loads first: the key of a frontend into the first registers.
+/// Loads the key of a frontend into the first registers.
 fn load_key(family: Family, node_port: bool) -> [Expression; 3] {
     let (offset, length, words) = destination(family);
     let address = match node_port {
@@ -342,7 +343,7 @@ fn load_key(family: Family, node_port: bool) -> [Expression; 3] {
     [Expression::Meta(net::nft::META_L4PROTO, Reg(0)), address, Expression::Transport(2, 2, Reg(1 + words))]
 }
 
-/// Decides by a map: for the packet's own address, then for a port of the node.
+/// Looks up a map, first with the destination address, then as node port.
 fn decide(table: &mut Table<'_>, chain: &str, family: Family, map: &'static str, first: &[Expression]) {
     let (offset, length, _) = destination(family);
     let to_node = [
@@ -388,7 +389,7 @@ fn filter(table: &mut Table<'_>, family: Family) {
         let refused = if hook == Hook::Output { REFUSED_OUTPUT } else { REFUSED };
         decide(table, chain, family, refused, &first);
     }
-    // What is still for a service's own address now that services are translated is for a port that it does not have.
+    // After translation, packets to a cluster IP are for a port that the service does not have.
     let (to, length, _) = destination(family);
     let unknown = [
         Expression::Network(to, length, Reg(0)),
@@ -417,7 +418,7 @@ fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
     let (from, length, words) = source(family);
     let (to, ..) = destination(family);
     table.base_chain(chain, ChainKind::Nat, Hook::Postrouting, PRIORITY_SNAT).flush_chain(chain);
-    // An endpoint that came to itself would not take an answer from itself.
+    // Hairpin: an endpoint that connects to itself would not accept replies from its own address.
     table.rule(
         chain,
         &[
@@ -435,7 +436,7 @@ fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
             Expression::Meta(META_MARK, Reg(0)),
             Expression::Mask { from: Reg(0), to: Reg(1), mask: bit.clone(), flip: vec![0; 4] },
             Expression::Compare(Reg(1), Compare::Equal, bit),
-            // A packet that goes through a tunnel comes by here again.
+            // Clears the mark, because a packet that goes through a tunnel traverses this chain again.
             Expression::Mask { from: Reg(0), to: Reg(0), mask: others, flip: vec![0; 4] },
             Expression::SetMeta(META_MARK, Reg(0)),
             Expression::Masquerade,
@@ -443,14 +444,14 @@ fn postrouting(table: &mut Table<'_>, family: Family, mark: u32) {
     );
 }
 
-/// A chain that picks one of so many endpoints.
+/// Adds a chain that selects one of a number of endpoints.
 fn add_chain(table: &mut Table<'_>, family: Family, settings: &Settings, picking: Picking) {
     let name = picking.name();
     table.chain(&name).flush_chain(&name);
     let pods: Vec<Cidr> = settings.pods.iter().filter(|pods| Family::of(pods.base()) == family).copied().collect();
     match picking.masquerade {
         Masquerade::Never => {}
-        // Where nobody says where pods are, everyone may be one.
+        // Without known pod CIDRs every client may be a pod.
         Masquerade::Foreign if pods.is_empty() => {}
         Masquerade::Foreign | Masquerade::Node => {
             table.rule(&name, &mark_rule(family, settings.mark, &pods));

@@ -1,11 +1,13 @@
-//! Network policies on a node: who may talk to whom, decided as data, and as packet rules.
+//! NetworkPolicies on a node: allowed traffic, computed as data and converted to packet rules.
 //!
-//! A pod that no policy selects may talk to everyone. One that some select may talk to whom one of them allows. [`decide`]
-//! gives for each pod of this node what it is limited to, with peers by name of the list that they are in; [`state`] says what a
-//! decision changes, and [`table`] makes rules of that.
+//! A pod that no policy selects is not restricted. A pod that policies select may communicate as any of them allows.
+//! [`decide`] returns the limits of each pod of this node, with peers by list name. [`state`] computes what a decision
+//! changes, and [`table`] converts the change to rules.
 //!
-//! Rules go by addresses, which the runtime gives. A kubelet in the same process has its pods wait at a [`gate`] until the rules know them.
-// DEVIATION: a pod of a kubelet that runs in a process of its own is limited from when its address is in its status, which may be moments after its first container started.
+//! Rules match addresses, which the runtime allocates. A kubelet in the same process lets its pods wait at a [`gate`]
+//! until the rules include them.
+// DEVIATION: pods of a kubelet in a separate process are restricted only once their address is in the pod status, which
+// may be shortly after the first container started.
 
 pub mod follow;
 pub mod gate;
@@ -21,93 +23,88 @@ use net::Protocol;
 
 pub use model::{Direction, Pod, Policy, PortWish, Rule, Who};
 
-/// An unbroken range of addresses of one family, both ends included.
+/// An address range of one family, both ends included.
 pub type Range = (IpAddr, IpAddr);
 
-/// What pods of a node are limited to.
+/// Limits of the pods of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Who is in the lists that limits name.
+    /// Members of the peer lists that limits name.
     pub peers: BTreeMap<PeersId, Vec<Range>>,
-    /// By address; those that no policy selects are not there.
+    /// By address; pods that no policy selects are absent.
     pub pods: BTreeMap<IpAddr, Limits>,
-    /// The addresses of the DNS service that nodes answer for; see [`Cluster::serve_dns`].
+    /// Addresses of the DNS service served by the node itself; see [`Cluster::serve_dns`].
     pub dns: BTreeSet<IpAddr>,
 }
 
-/// Which list of peers: the same however its members change.
+/// Identity of a peer list, independent of its members.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeersId {
-    /// The policy.
     pub policy: Key,
-    /// Of its rules for this side.
     pub direction: Direction,
-    /// The rule so far from the first.
+    /// Index of the rule.
     pub rule: usize,
-    /// Only those whose port of a name has this number.
+    /// Only pods whose named port has this number.
     pub at: Option<Ports>,
 }
 
-/// What one pod of this node is limited to.
+/// Limits of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Limits {
-    /// Who may come; everyone if there is nothing.
+    /// `None` allows all ingress.
     pub ingress: Option<Vec<Allow>>,
-    /// Where it may go; everywhere if there is nothing.
+    /// `None` allows all egress.
     pub egress: Option<Vec<Allow>>,
 }
 
-/// Something that is allowed.
+/// Allowed traffic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Allow {
-    /// With those of this list; with everyone if there is nothing.
+    /// `None` allows all peers.
     pub peers: Option<PeersId>,
-    /// At these ports; at all if there is nothing.
+    /// `None` allows all ports.
     pub ports: Option<Vec<Ports>>,
 }
 
-/// Ports of a protocol, both ends included.
+/// A port range of a protocol, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ports {
-    /// The protocol.
     pub protocol: Protocol,
-    /// The first.
     pub first: u16,
-    /// The last.
     pub last: u16,
 }
 
-/// What policies are decided from.
+/// Objects that policies depend on.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    /// The labels of namespaces.
+    /// Labels by namespace.
     pub namespaces: BTreeMap<Key, machinery::Object>,
-    /// All pods that have addresses.
+    /// All pods with addresses.
     pub pods: BTreeMap<Key, Pod>,
-    /// All policies.
     pub policies: BTreeMap<Key, Policy>,
-    /// The addresses of the DNS service, if each node answers for it.
+    /// Addresses of the DNS service, if each node serves it itself.
     dns: BTreeSet<IpAddr>,
 }
 
 impl Cluster {
-    /// Says that nodes themselves answer at these addresses of the DNS service.
+    /// Declares that nodes themselves serve these addresses of the DNS service.
     ///
-    /// Policies do not apply to what pods send to their own node, and they must to DNS: who denies all egress denies it, and who allows
-    /// DNS allows pods of kube-system that are labelled `k8s-app: kube-dns`. So the service is such a pod to policies.
+    /// Policies do not apply to traffic from pods to their own node, but must apply to DNS: a policy that denies all
+    /// egress denies it, and a policy that allows DNS selects pods of kube-system with the label `k8s-app: kube-dns`.
+    /// The service is therefore represented as such a pod.
     pub fn serve_dns(&mut self, addresses: &[IpAddr]) {
         self.dns = addresses.iter().copied().collect();
         if !addresses.is_empty() {
             let pod = machinery::value!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"containers": [
                 {"ports": [{"name": "dns", "containerPort": 53, "protocol": "UDP"},
                     {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"}]}]}});
-            // No pod of the API can have this name.
+            // Not a valid pod name, so it cannot collide.
             self.pods.insert(Key::new("kube-system", "(dns)"), Pod::at(&pod, addresses.to_vec()));
         }
     }
 }
 
-/// What each pod of a node is limited to.
+/// Returns the limits of each pod of a node.
 pub fn decide(cluster: &Cluster, node: &str) -> Decision {
     let mut deciding = Deciding { cluster, peers: BTreeMap::new(), egress: BTreeMap::new() };
     let mut pods = BTreeMap::new();
@@ -128,16 +125,16 @@ pub fn decide(cluster: &Cluster, node: &str) -> Decision {
     Decision { peers: deciding.peers, pods, dns: cluster.dns.clone() }
 }
 
-/// A decision under way: what many pods have in common is found out once.
+/// State of a decision: results shared by many pods are computed once.
 struct Deciding<'a> {
     cluster: &'a Cluster,
     peers: BTreeMap<PeersId, Vec<Range>>,
-    /// What the rules for where one goes allow, which is the same for whoever goes.
+    /// Egress rules, which are the same for all pods that a policy selects.
     egress: BTreeMap<PeersId, Vec<Allow>>,
 }
 
 impl Deciding<'_> {
-    /// What some policies allow; nothing if none of them limits this side.
+    /// Returns what the policies allow in one direction; `None` if none of them restricts it.
     fn side(&mut self, policies: &[(&Key, &Policy)], direction: Direction, pod: &Pod) -> Option<Vec<Allow>> {
         let limiting: Vec<(&Key, &[Rule])> =
             policies.iter().filter_map(|(key, policy)| Some((*key, policy.rules(direction)?))).collect();
@@ -157,7 +154,7 @@ impl Deciding<'_> {
         Some(allows.into_iter().collect())
     }
 
-    /// What a rule allows to come to a pod, whose own ports its names are.
+    /// Returns what an ingress rule allows; port names refer to ports of the pod.
     fn who_comes(&mut self, id: &PeersId, rule: &Rule, pod: &Pod) -> Option<Allow> {
         let ports = match &rule.ports {
             None => None,
@@ -169,14 +166,15 @@ impl Deciding<'_> {
                 Some(numbers.collect::<Vec<_>>()).filter(|numbers| !numbers.is_empty())
             }
         };
-        // None of the names that the rule wishes for is one of this pod's.
+        // The pod has none of the named ports of the rule.
         if ports.is_none() && rule.ports.is_some() {
             return None;
         }
         Some(Allow { peers: self.everyone_of(id, rule), ports })
     }
 
-    /// Where a rule allows to go. A port by name is another number on each pod that has it, so that it is a list for each number.
+    /// Returns what an egress rule allows. A named port may have another number on each pod, so there is one peer list
+    /// per number.
     fn where_to(&mut self, id: &PeersId, rule: &Rule) -> Vec<Allow> {
         if let Some(known) = self.egress.get(id) {
             return known.clone();
@@ -211,7 +209,7 @@ impl Deciding<'_> {
         allows
     }
 
-    /// The list of all peers of a rule; none if it means everyone.
+    /// Returns the list of all peers of a rule; `None` if the rule allows all peers.
     fn everyone_of(&mut self, id: &PeersId, rule: &Rule) -> Option<PeersId> {
         let peers = rule.peers.as_ref()?;
         let cluster = self.cluster;
@@ -220,7 +218,7 @@ impl Deciding<'_> {
     }
 }
 
-/// Whether one of the peers of a rule is this pod, by whatever it is described.
+/// Whether a pod is a peer of a rule.
 fn is_meant(cluster: &Cluster, namespace: &str, rule: &Rule, key: &Key, pod: &Pod) -> bool {
     let Some(peers) = &rule.peers else { return true };
     peers.iter().any(|who| match who {
@@ -241,7 +239,7 @@ fn ranges(cluster: &Cluster, namespace: &str, peers: &[Who]) -> Vec<Range> {
     merged(ranges)
 }
 
-/// The same addresses in as few ranges as there can be, in order: the kernel takes no ranges that overlap.
+/// Merges ranges into the fewest disjoint ones, sorted: the kernel rejects overlapping ranges.
 pub fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut merged: Vec<Range> = Vec::with_capacity(ranges.len());
@@ -256,12 +254,12 @@ pub fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     merged
 }
 
-/// Whether a range that begins here goes on where one that ended there ended.
+/// Whether a range that starts at `start` overlaps or adjoins one that ends at `end`.
 fn touches(end: IpAddr, start: IpAddr) -> bool {
     start <= end || after(end) == Some(start)
 }
 
-/// The next address.
+/// Returns the next address; `None` after the last.
 pub fn after(ip: IpAddr) -> Option<IpAddr> {
     match ip {
         IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|bits| IpAddr::V4(bits.into())),

@@ -1,8 +1,8 @@
-//! Frontends and backends: where packets to an address and port go, as data.
+//! Frontends and backends of services: forwarding rules as data.
 //!
-//! A [`Frontend`] is an address and port that belongs to a service; a port of every node is one with the address of nobody. A
-//! [`Backend`] says what becomes of the first packet of a connection to it. [`Rules`] follows services and slices one at a time
-//! and says what each change adds and takes, so that the work is that of the change.
+//! A [`Frontend`] is an address and port of a service; a node port has the unspecified address. A [`Backend`] specifies
+//! the handling of new connections to it. [`Rules`] applies services and slices incrementally and returns the
+//! difference of each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,108 +14,97 @@ use net::{Cidr, Protocol};
 use crate::choose::{Chosen, Place, choose};
 use crate::model::{Node, Service, ServicePort, Slice};
 
-/// Where packets go that a service cares for.
+/// A service address that receives connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frontend {
-    /// The address; that of nobody for a port of the node.
+    /// Unspecified for a node port.
     pub address: IpAddr,
-    /// The protocol.
     pub protocol: Protocol,
-    /// The port.
     pub port: u16,
 }
 
-/// What becomes of connections to a frontend.
+/// Handling of connections to a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// The service's port, as upstream writes it: `namespace/name:port`.
+    /// Name of the service port in upstream's form `namespace/name:port`.
     pub name: Arc<str>,
-    /// What the frontend is to the service.
     pub entrance: Entrance,
-    /// From outside, or from anywhere if there is no difference.
+    /// For external clients, or all clients if `inside` is `None`.
     pub outside: Way,
-    /// From this node and its pods, if that is another way.
+    /// For this node and its pods, if different.
     pub inside: Option<Way>,
-    /// Who may come, if not everyone.
+    /// Allowed source ranges; empty for all.
     pub allowed: Vec<Cidr>,
-    /// Its endpoints on this node, which may come to themselves.
+    /// Local endpoints, which may connect to themselves through the service.
     pub here: Vec<IpAddr>,
-    /// Where load balancers ask whether this node has endpoints.
     pub health_check_port: Option<u16>,
 }
 
-/// What a frontend is to its service.
+/// Type of a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entrance {
-    /// Its own address.
     ClusterIp,
-    /// An address from outside.
     ExternalIp,
-    /// An address of a load balancer.
     LoadBalancer,
-    /// A port of every node.
     NodePort,
 }
 
-/// Where the endpoints of a way are.
+/// Location of the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Wherever the hints want them.
+    /// Any node, restricted by topology hints.
     Anywhere,
-    /// On this node.
+    /// This node only.
     Here,
 }
 
-/// A way for connections.
+/// Forwarding of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To one of these.
+    /// To one of the endpoints.
     To {
-        /// The endpoints; there is at least one.
+        /// At least one endpoint.
         places: Vec<Place>,
-        /// Where they are.
         scope: Scope,
-        /// When the node puts its own address in the client's place.
         masquerade: Masquerade,
-        /// How long a client sticks to an endpoint.
+        /// Timeout of session affinity.
         affinity_seconds: Option<u32>,
     },
-    /// Refused: nobody is there.
+    /// Reject: the service has no endpoints.
     Refuse,
-    /// Dropped: somebody is there, but not here.
+    /// Drop: endpoints exist, but not on this node.
     Drop,
 }
 
-/// When the node puts its own address in the client's place.
+/// Condition for replacing the client's address by the node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Masquerade {
-    /// Never, but for an endpoint that comes to itself.
+    /// Never, except for hairpin traffic.
     Never,
-    /// If the client is no pod, where it is known what pods are.
+    /// If the client is not a pod; never if the pod CIDRs are unknown.
     Foreign,
-    /// If the client is this node: of those who come from inside, the others are pods.
+    /// If the client is this node: other internal clients are pods.
     Node,
-    /// Always: the answer must come back this way.
+    /// Always, because replies must return through this node.
     Always,
 }
 
-/// Whether this node has endpoints, for load balancers.
+/// Health check node port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The service.
     pub service: Key,
-    /// How many endpoints are on this node.
+    /// Number of endpoints on this node.
     pub local: usize,
 }
 
-/// What changed.
+/// A set of changed frontends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Frontends with what they were before and what they are now.
+    /// Frontends with their old and new backend.
     pub frontends: BTreeMap<Frontend, (Option<Backend>, Option<Backend>)>,
 }
 
-/// What the proxy was told, and the rules that follow.
+/// Observed services and slices with the resulting rules.
 #[derive(Debug, Default)]
 pub struct Rules {
     node: Node,
@@ -123,7 +112,7 @@ pub struct Rules {
     services: BTreeMap<Key, Service>,
     slices: BTreeMap<Key, Slice>,
     slices_of: BTreeMap<Key, BTreeSet<Key>>,
-    /// What each service wants; two may want the same, and the first by name has it.
+    /// Backends by service: if several services claim a frontend, the first by name gets it.
     wanted: BTreeMap<Frontend, BTreeMap<Key, Backend>>,
     frontends_of: BTreeMap<Key, BTreeSet<Frontend>>,
     health: BTreeMap<u16, Health>,
@@ -131,12 +120,11 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// No services.
     pub fn new(node: Node, masquerade_all: bool) -> Self {
         Self { node, masquerade_all, ..Self::default() }
     }
 
-    /// The node is somewhere else than we thought: every choice may change.
+    /// Updates name and zone of the node; recomputes all services if they changed.
     pub fn set_node(&mut self, node: Node) {
         if self.node != node {
             self.node = node;
@@ -144,7 +132,7 @@ impl Rules {
         }
     }
 
-    /// A service is as an object says, or is gone.
+    /// Updates a service; `None` means that it was deleted.
     pub fn set_service(&mut self, key: &Key, object: Option<&Value>) {
         let service = object.and_then(Service::read);
         if self.services.get(key) == service.as_ref() {
@@ -157,7 +145,7 @@ impl Rules {
         self.dirty.insert(key.clone());
     }
 
-    /// A slice is as an object says, or is gone.
+    /// Updates a slice; `None` means that it was deleted.
     pub fn set_slice(&mut self, key: &Key, object: Option<&Value>) {
         let slice = object.and_then(Slice::read);
         if self.slices.get(key) == slice.as_ref() {
@@ -176,12 +164,12 @@ impl Rules {
         }
     }
 
-    /// What is known of services and of slices.
+    /// Returns the keys of the known services and slices.
     pub fn known(&self) -> (Vec<Key>, Vec<Key>) {
         (self.services.keys().cloned().collect(), self.slices.keys().cloned().collect())
     }
 
-    /// What changed since this was asked last.
+    /// Returns the changes since the last call.
     pub fn changes(&mut self) -> Changes {
         let mut changes = Changes::default();
         for key in std::mem::take(&mut self.dirty) {
@@ -201,22 +189,21 @@ impl Rules {
         changes
     }
 
-    /// How many frontends there are.
+    /// Returns the number of frontends.
     pub fn len(&self) -> usize {
         self.wanted.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
-    /// Ports where load balancers ask, with what they are told.
+    /// Returns the health check node ports.
     pub const fn health(&self) -> &BTreeMap<u16, Health> {
         &self.health
     }
 
-    /// Everything, as a change from nothing.
+    /// Returns all rules as a change from an empty state.
     pub fn everything(&self) -> Changes {
         let active = self.wanted.iter().filter_map(|(frontend, by)| Some((*frontend, by.values().next()?.clone())));
         Changes { frontends: active.map(|(frontend, backend)| (frontend, (None, Some(backend)))).collect() }
@@ -251,7 +238,7 @@ impl Rules {
         self.slices_of.get(key).into_iter().flatten().filter_map(|key| self.slices.get(key)).collect()
     }
 
-    /// All frontends of a service.
+    /// Computes all frontends of a service.
     fn frontends(&self, key: &Key) -> BTreeMap<Frontend, Backend> {
         let mut frontends = BTreeMap::new();
         let Some(service) = self.services.get(key) else { return frontends };
@@ -282,9 +269,9 @@ impl Rules {
         }
         for ip in of_family(&service.load_balancer_ips) {
             let allowed = service.source_ranges.iter().filter(|range| range.is_ipv4() == ipv4).copied();
-            // The kernel takes no ranges that overlap, and refuses all services for the sake of one.
+            // The kernel rejects overlapping ranges, and with them the rules of all services.
             let allowed = Cidr::outermost(allowed);
-            // Ranges of the other family only let nobody of this one in.
+            // If all ranges are of the other family, no source of this family is allowed.
             let allowed = match (allowed.is_empty(), service.source_ranges.is_empty()) {
                 (true, false) => vec![Cidr::around(ip, if ipv4 { 32 } else { 128 })],
                 _ => allowed,
@@ -296,7 +283,7 @@ impl Rules {
             let nobody: IpAddr = if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
             frontends.insert(frontend(nobody, number), self.external(shape, Entrance::NodePort));
         }
-        // The service's own address wins over the same one from outside.
+        // The cluster IP takes precedence over an equal external address.
         for ip in of_family(&service.cluster_ips) {
             frontends.insert(frontend(ip, port.port), internal.clone());
         }
@@ -312,13 +299,13 @@ impl Rules {
         if !shape.service.external_local {
             return shape.backend(entrance, shape.way(Scope::Anywhere, Masquerade::Always), None);
         }
-        // From inside the cluster an address from outside is a name for the service like any other.
+        // Internal clients use an external address like the cluster IP.
         let inside = shape.way(Scope::Anywhere, Masquerade::Node);
         shape.backend(entrance, shape.way(Scope::Here, Masquerade::Never), Some(inside))
     }
 }
 
-/// One port of a service with its endpoints of one family.
+/// A service port with its endpoints of one address family.
 struct Shape<'a> {
     service: &'a Service,
     port: &'a ServicePort,
@@ -360,14 +347,13 @@ fn addresses(places: &[Place]) -> Vec<IpAddr> {
 }
 
 impl Frontend {
-    /// Whether it is a port of the node.
     pub fn is_node_port(&self) -> bool {
         self.address.is_unspecified()
     }
 }
 
 impl Backend {
-    /// All endpoints that it may lead to.
+    /// Returns all endpoints that the backend may use.
     pub fn places(&self) -> BTreeSet<Place> {
         let ways = [Some(&self.outside), self.inside.as_ref()];
         let lists = ways.into_iter().flatten().map(|way| match way {
@@ -379,19 +365,18 @@ impl Backend {
 }
 
 impl Changes {
-    /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.frontends.is_empty()
     }
 
-    /// Frontends of datagrams that may have led elsewhere before, with where they lead now: who talks to anybody else there must
-    /// start anew.
+    /// Returns UDP frontends whose endpoints may have changed, with their current endpoints. Conntrack entries to any
+    /// other endpoint must be deleted.
     pub fn moved_datagrams(&self) -> BTreeMap<Place, BTreeSet<Place>> {
         let datagrams = self.frontends.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
         let moved = datagrams.filter_map(|(frontend, (before, now))| {
             let now = now.as_ref().map(Backend::places).unwrap_or_default();
-            // Nobody says where a frontend led of which nothing was known; packets that came before there was anybody are
-            // remembered as going nowhere.
+            // A new frontend may have had unknown endpoints before, and conntrack remembers packets that arrived before
+            // any endpoint existed as untranslated.
             let moved = before.as_ref().is_none_or(|before| {
                 let before = before.places();
                 before.is_empty() || !before.is_subset(&now)

@@ -1,14 +1,17 @@
-//! Services without packet rules: this process listens on their addresses and carries every byte.
+//! The userspace backend: this process listens on service addresses and copies the data.
 //!
-//! The services' own addresses are put on a link that leads nowhere, so that the kernel takes packets to them for this machine's.
-//! Addresses from outside are others': of other nodes, of a balancer. Who listens there serves as long as this machine has them, by
-//! whomever. Each frontend that has endpoints has a socket; one that has none has no socket, and the kernel refuses.
+//! Cluster IPs are added to a dummy link, so that the kernel delivers their packets locally. External addresses belong
+//! to other nodes or a load balancer; a listener on them serves whenever this host has the address. Each frontend with
+//! endpoints has a socket. A frontend without endpoints has none, so the kernel rejects connections.
 //!
 //! ```text
-//! client ──> address on the link `kube-userspace` ──> socket of a frontend ──> balance: whose turn it is ──> endpoint
+//! client ──> address on the link `kube-userspace` ──> socket of a frontend ──> balance: selects an endpoint ──> endpoint
 //! ```
-// DEVIATION: in userspace mode an address from outside leads to a service only on a node that has it: packets that are merely routed through a node are not taken from their way.
-// DEVIATION: in userspace mode endpoints see the node's address in place of the client's, what would be dropped is refused or closed, and SCTP is not served.
+// DEVIATION: in userspace mode an external address leads to a service only on a node that has it: packets that are only
+// routed through a node are not intercepted.
+
+// DEVIATION: in userspace mode endpoints see the node's address instead of the client's, traffic that would be dropped
+// is rejected or closed, and SCTP is not served.
 
 mod balance;
 mod carry;
@@ -29,22 +32,22 @@ use crate::rules::{Changes, Entrance, Frontend};
 use carry::{Front, packets, streams};
 use socket::{datagrams_at, streams_at};
 
-/// The link that holds the addresses of services.
+/// The dummy link that holds the cluster IPs.
 pub const LINK: &str = "kube-userspace";
 
-/// Sockets, and what they lead to.
+/// Listening sockets and their backends.
 #[derive(Debug, Default)]
 pub struct Proxy {
     settings: Arc<Settings>,
     fronts: BTreeMap<Frontend, Arc<Front>>,
-    /// Tasks that accept, by where they listen; they end with this.
+    /// Accepting tasks by listen address; aborted on drop.
     listening: BTreeMap<(Frontend, IpAddr), JoinHandle<()>>,
-    /// Addresses that the link has.
+    /// Addresses on the link.
     addresses: BTreeSet<IpAddr>,
 }
 
 impl Proxy {
-    /// Serves all of these and nothing else.
+    /// Serves exactly these frontends.
     pub async fn everything(&mut self, settings: Settings, changes: &Changes) -> Result<(), netlink::Error> {
         self.settings = Arc::new(settings);
         self.fronts.retain(|frontend, _| changes.frontends.contains_key(frontend));
@@ -55,7 +58,7 @@ impl Proxy {
         self.change(changes).await
     }
 
-    /// Serves what changed as it is now.
+    /// Applies a change.
     pub async fn change(&mut self, changes: &Changes) -> Result<(), netlink::Error> {
         for (frontend, (_, now)) in &changes.frontends {
             match (now, self.fronts.get(frontend)) {
@@ -72,7 +75,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// Puts the services' own addresses on the link, and takes others off.
+    /// Makes the link have exactly the cluster IPs.
     async fn hold_addresses(&mut self) -> Result<(), netlink::Error> {
         let own = self.fronts.iter().filter(|(_, front)| front.entrance() == Entrance::ClusterIp);
         let wanted: BTreeSet<IpAddr> = own.map(|(frontend, _)| frontend.address).collect();
@@ -86,7 +89,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// Listens wherever somebody is to be found, and nowhere else.
+    /// Listens for exactly the frontends that have endpoints.
     async fn listen(&mut self) {
         let mut wanted: BTreeMap<(Frontend, IpAddr), Arc<Front>> = BTreeMap::new();
         for (frontend, front) in self.fronts.iter().filter(|(_, front)| front.leads_somewhere()) {
@@ -100,7 +103,7 @@ impl Proxy {
         let ended: Vec<_> = self.listening.extract_if(.., |place, task| ends(place, task)).collect();
         for (_, task) in ended {
             task.abort();
-            // Whoever comes from now on is refused by the kernel.
+            // The kernel rejects new connections from now on.
             let _ = task.await;
         }
         for ((frontend, ip), front) in wanted {
@@ -116,7 +119,7 @@ impl Proxy {
             match task {
                 Ok(task) => drop(self.listening.insert((frontend, ip), task)),
                 Err(error) => {
-                    tracing::warn!(%at, %error, service = %self.name(&frontend), "cannot listen for a service");
+                    tracing::warn!(%at, %error, service = %self.name(&frontend), "failed to listen for a service");
                 }
             }
         }
@@ -133,17 +136,17 @@ impl Drop for Proxy {
     }
 }
 
-/// Takes the link away, and all addresses with it.
+/// Deletes the link with all its addresses.
 pub fn clean_up() -> Result<(), netlink::Error> {
     Links::open()?.delete(LINK).map(drop)
 }
 
-/// Makes the link have these addresses, but for those that another link has.
+/// Makes the link have exactly these addresses, except those that another link has.
 fn hold(wanted: &BTreeSet<IpAddr>) -> Result<(), netlink::Error> {
     let mut links = Links::open()?;
     let index = links.ensure_dummy(LINK)?.index;
     links.set_up(index)?;
-    // Else every node would answer for the addresses of every service that a neighbour asks about.
+    // Otherwise every node would answer ARP requests for all cluster IPs.
     for (path, value) in [("ipv4/conf/all/arp_ignore", "1"), ("ipv4/conf/all/arp_announce", "2")] {
         set_sysctl(path, value).map_err(netlink::Error::Socket)?;
     }

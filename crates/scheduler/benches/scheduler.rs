@@ -1,5 +1,6 @@
-//! How many decisions a second of a processor over 5,000 nodes: plain, with rules about other pods, and with evictions; and how much
-//! memory nodes and pods take.
+//! Scheduler benchmarks over 5,000 nodes.
+//!
+//! Measures decisions per CPU second (plain pods, pods with affinity rules, preemption), and memory per node and pod.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -49,19 +50,19 @@ fn main() {
     memory();
 }
 
-/// How long this thread has had a processor: what else the machine does costs no decisions.
+/// Returns the CPU time of this thread, so that other load on the host does not affect the result.
 fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default())
 }
 
-/// Whether the command line names it, or nothing.
+/// Whether the command line names the benchmark, or names none at all.
 fn is_asked_for(name: &str) -> bool {
     let mut words = std::env::args().skip(1).filter(|word| !word.starts_with("--")).peekable();
     words.peek().is_none() || words.any(|word| name.contains(&word))
 }
 
-/// The whole engine, queue included: pods that fit, while a thousand that do not fit wait.
+/// Measures the engine including its queue: pods that fit are scheduled while a thousand unschedulable pods wait.
 fn in_the_way() {
     let mut engine = Engine::new(vec![Profile::default()], Options::default());
     for number in 0..NODES {
@@ -88,7 +89,8 @@ fn in_the_way() {
     println!("{:<32} {rate:>9.0} pods/s ({bound} bound)", "1,000 unschedulable in the way");
 }
 
-/// What the whole engine keeps of nodes and pods, by what is allocated more than before. The objects themselves are the shared cache's.
+/// Measures the engine's memory per node and pod by the growth of allocated bytes. The objects themselves belong to the
+/// shared cache.
 fn memory() {
     const PODS: usize = 150_000;
     let mut engine = Engine::new(vec![Profile::default()], Options::default());
@@ -110,8 +112,8 @@ fn memory() {
     println!("memory: {per_node} bytes a node, {per_pod} bytes a pod (of {NODES} nodes and {PODS} pods)");
 }
 
-/// Decides about pods of one kind and places them, until the time is over. Before that each node is filled with so many
-/// pods that one must go for each that comes.
+/// Schedules and places pods of one kind until the time limit. First fills each node with `filling` pods, so that each
+/// new pod needs a preemption.
 fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
     if !is_asked_for(name) {
         return;

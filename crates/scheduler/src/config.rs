@@ -1,4 +1,4 @@
-//! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1`: read strictly, judged by upstream's rules.
+//! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1`: strict decoding and upstream's validation.
 
 mod arguments;
 mod plugins;
@@ -16,74 +16,65 @@ use crate::extender::{self, AnyChange, Extender};
 use crate::profile::{Enabled, Profile};
 use crate::queue::Options;
 
-/// How a scheduler is set up.
+/// A decoded and validated `KubeSchedulerConfiguration`.
 pub struct Configuration {
-    /// The profiles.
     pub profiles: Vec<Profile>,
-    /// Programs that are asked about nodes.
     pub extenders: Vec<Extender>,
-    /// How long pods wait.
+    /// Back-off durations of the scheduling queue.
     pub queue: Options,
-    /// How many nodes upstream looks at at once; here, how many requests run at once is made of it.
+    /// Number of nodes that upstream evaluates in parallel. Here a multiple of it limits the concurrent API requests.
     pub parallelism: u32,
-    /// How the API server is spoken to.
     pub client: ClientConnection,
-    /// How the leader is found.
     pub election: LeaderElection,
 }
 
-/// How the API server is spoken to.
+/// The `clientConnection` field: how the scheduler connects to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConnection {
-    /// The file that says where it is and who to be; empty if none.
+    /// Path of the kubeconfig file; empty if not set.
     pub kubeconfig: String,
-    /// Requests a second.
+    /// Requests per second.
     pub qps: f64,
-    /// Requests at once before the rate counts.
+    /// Requests that may exceed the rate.
     pub burst: u32,
 }
 
-/// How the leader is found.
+/// The `leaderElection` field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElection {
-    /// Whether only one of several schedulers acts.
     pub enabled: bool,
-    /// How long others wait before they take over from a leader that is silent.
+    /// Non-leaders wait this long after the last renewal before they take over the lease.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up.
+    /// A leader that cannot renew its lease for this long stops leading.
     pub renew_deadline: Duration,
-    /// Between attempts.
+    /// Interval between attempts to acquire or renew the lease.
     pub retry_period: Duration,
-    /// The namespace of the lease.
     pub namespace: String,
-    /// The name of the lease.
     pub name: String,
 }
 
-/// Why a configuration is none.
+/// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no YAML.
     #[error("the configuration is no YAML")]
     Yaml(#[source] yaml::Error),
-    /// It is of another kind.
+    /// The apiVersion or kind is not `KubeSchedulerConfiguration` of v1.
     #[error("no kind {kind:?} is registered for version {version:?}")]
     Kind {
-        /// The kind.
         kind: String,
-        /// The version.
+        /// The value of `apiVersion`.
         version: String,
     },
-    /// A field holds something of another type.
+    /// A field has a value of the wrong type.
     #[error("the configuration cannot be decoded")]
     Decode(#[source] conform::Error),
-    /// It has fields that there are not, or twice.
+    /// The configuration has unknown or duplicate fields.
     #[error("strict decoding error: {0}")]
     Strict(String),
-    /// Values are out of bounds.
+    /// Validation failed; the message lists all errors.
     #[error("{0}")]
     Invalid(String),
-    /// A plug-in does not exist or cannot do what is asked of it.
+    /// A plugin does not exist or does not implement the extension point.
     #[error("{0}")]
     Plugin(String),
 }
@@ -112,7 +103,7 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// Reads the text of a file: YAML or JSON.
+    /// Decodes and validates a configuration file in YAML or JSON.
     pub fn read(text: &str) -> Result<Self, Error> {
         let (mut tree, repeated) = yaml::parse_strict(text).map_err(Error::Yaml)?;
         let part = |field: &str| tree.str_at(&[field]).unwrap_or_default().to_owned();
@@ -162,7 +153,7 @@ impl Configuration {
     }
 }
 
-/// An error if there is anything that strict reading does not bear.
+/// Fails if there are unknown or duplicate fields.
 fn strict(unknown: &[String], repeated: Vec<String>) -> Result<(), Error> {
     let unknown = unknown.iter().map(|path| format!("unknown field \"{path}\""));
     let all: Vec<_> = repeated.into_iter().chain(unknown).collect();

@@ -1,4 +1,4 @@
-//! Devices that claims ask for: what drivers offer, who has what, and what is being given away.
+//! Dynamic resource allocation: devices published by drivers, allocated devices, and allocations in flight.
 
 mod allocate;
 mod capacity;
@@ -26,103 +26,99 @@ pub use slice::{Attribute, Capacity, Counters, Device, Nodes, Slice};
 
 use selector::Selectors;
 
-/// The extended resource that every class stands for, before its name.
+/// Prefix of the implicit extended resource name of every DeviceClass.
 const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
-/// Which device.
+/// Identity of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId {
-    /// Who offers it.
     pub driver: Str,
-    /// The pool that it is in.
     pub pool: Str,
-    /// Its name there.
+    /// Name within the pool.
     pub device: Str,
 }
 
-/// All that is known of devices.
+/// Cache of ResourceClaims, DeviceClasses and ResourceSlices, with the current usage of each device.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
     claims: BTreeMap<Key, Claim>,
     classes: BTreeMap<Str, Class>,
-    /// By name.
+    /// Keyed by slice name.
     slices: BTreeMap<Str, Arc<Slice>>,
-    /// The names of the slices of each pool, by driver and name.
+    /// Names of the slices of each pool, keyed by driver and pool name.
     members: BTreeMap<(Str, Str), BTreeSet<Str>>,
-    /// By driver and name.
+    /// Keyed by driver and pool name.
     pools: BTreeMap<(Str, Str), Pool>,
-    /// The pools that only one node reaches, by node, and all others.
+    /// `local`: pools that only one node can access, keyed by node. `shared`: all other pools.
     local: BTreeMap<Str, BTreeSet<(Str, Str)>>,
     shared: BTreeSet<(Str, Str)>,
     taken: BTreeMap<DeviceId, Taken>,
-    /// What is being given to pods, by the pods' unique identifiers, before the API server shows it.
+    /// Allocations assumed for pods before the watch shows them, keyed by pod UID.
     in_flight: BTreeMap<Str, Plan>,
     selectors: Selectors,
-    /// The class that stands for an extended resource.
+    /// Name of the DeviceClass that backs an extended resource.
     by_resource: BTreeMap<Str, Str>,
-    /// Claims that were made for the extended resources of pods, by the pods' unique identifiers.
+    /// Claims created for extended resources of pods, keyed by pod UID.
     extended: BTreeMap<Str, Key>,
 }
 
-/// What is gone of a device.
+/// Current usage of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// How often it was given away whole: once, if nobody made a mistake.
+    /// Number of exclusive allocations; more than one means a double allocation.
     pub whole: u32,
-    /// How many have a share.
+    /// Number of shared allocations.
     pub shares: u32,
-    /// What they have together.
+    /// Sum of the capacity consumed by shared allocations.
     pub capacity: Counters,
 }
 
-/// What must be done for a pod's claims of devices before it can be bound.
+/// Writes needed for a pod's ResourceClaims before the pod can be bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Claims that the pod is to use.
+    /// Claims to reserve for the pod.
     pub reserve: Vec<Reserve>,
-    /// A claim that must be made for its extended resources.
+    /// A claim to create for the pod's extended resources.
     pub create: Option<Create>,
     takes: Vec<Take>,
 }
 
-/// A claim that a pod is to use.
+/// A claim to reserve for a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reserve {
-    /// The claim.
     pub key: Key,
-    /// Its unique identifier.
     pub uid: Str,
-    /// What it gets, if it has nothing yet.
+    /// Allocation to write; `None` if the claim is allocated already.
     pub allocation: Option<Value>,
-    /// Whether the pod is among its users already.
+    /// Whether the pod is already in `status.reservedFor`.
     pub held: bool,
 }
 
-/// A claim that must be made for extended resources.
+/// A claim to create for extended resources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Create {
-    /// What it asks for.
+    /// `spec.devices.requests`.
     pub requests: Vec<Value>,
-    /// What it gets.
+    /// `status.allocation`.
     pub allocation: Value,
-    /// Which request is for which resource of which container.
+    /// Maps each request to a container and its extended resource.
     pub mappings: Vec<Value>,
 }
 
-/// What a change of a claim means to pods.
+/// Effect of a claim change on waiting pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// No effect.
     None,
-    /// Something to those that use it.
+    /// Affects only the pods that use the claim.
     Own,
-    /// Something to everybody who waits for devices: it gave some back.
+    /// Affects all pods that wait for devices, because the claim released some.
     Freed,
 }
 
-/// Each takes over an object as it is now; `None` if it is gone.
+/// The `set_*` functions take the current object; `None` means that the object was deleted.
 impl Devices {
-    /// A `ResourceClaim`.
+    /// Updates a ResourceClaim.
     pub fn set_claim(&mut self, key: &Key, object: Option<&Value>) -> Change {
         let claim = object.map(|object| Claim::new(object, &mut self.selectors));
         let before = self.claims.remove(key);
@@ -152,14 +148,14 @@ impl Devices {
         change
     }
 
-    /// A `DeviceClass`.
+    /// Updates a DeviceClass.
     pub fn set_class(&mut self, name: &Str, object: Option<&Value>) {
         match object.map(|object| Class::new(object, &mut self.selectors)) {
             Some(class) => drop(self.classes.insert(name.clone(), class)),
             None => drop(self.classes.remove(name)),
         }
         let mut by_resource: BTreeMap<Str, Str> = BTreeMap::new();
-        // Of several classes for one resource the newest counts, of those the first by name.
+        // Of several classes with the same extended resource the newest is used; of equal age, the first by name.
         let mut classes: Vec<_> = self.classes.iter().filter(|(_, it)| !it.extended_resource.is_empty()).collect();
         classes.sort_by_key(|(name, class)| (std::cmp::Reverse(class.created_seconds), *name));
         for (name, class) in classes {
@@ -168,7 +164,7 @@ impl Devices {
         self.by_resource = by_resource;
     }
 
-    /// A `ResourceSlice`.
+    /// Updates a ResourceSlice.
     pub fn set_slice(&mut self, name: &Str, object: Option<&Value>) {
         let new = object.map(|object| Arc::new(Slice::new(object)));
         let old = match &new {
@@ -216,17 +212,15 @@ impl Devices {
 }
 
 impl Devices {
-    /// The claim of a key.
     pub fn claim(&self, key: &Key) -> Option<&Claim> {
         self.claims.get(key)
     }
 
-    /// The class of a name.
     pub fn class(&self, name: &str) -> Option<&Class> {
         self.classes.get(name)
     }
 
-    /// The name of the class that stands for an extended resource.
+    /// Returns the name of the DeviceClass that backs an extended resource.
     pub fn class_of(&self, resource: &str) -> Option<&Str> {
         match resource.strip_prefix(CLASS_PREFIX) {
             Some(class) => self.classes.get_key_value(class).map(|(name, _)| name),
@@ -234,34 +228,34 @@ impl Devices {
         }
     }
 
-    /// The claim that was made for the extended resources of a pod.
+    /// Returns the claim that was created for the extended resources of a pod.
     pub fn extended_claim(&self, pod_uid: &str) -> Option<(&Key, &Claim)> {
         let key = self.extended.get(pod_uid)?;
         Some((key, self.claims.get(key)?))
     }
 
-    /// Whether a claim is being given devices.
+    /// Whether an assumed plan allocates devices to the claim.
     pub fn is_in_flight(&self, claim: &Key) -> bool {
         let gets = |it: &Reserve| it.key == *claim && it.allocation.is_some();
         self.in_flight.values().any(|plan| plan.reserve.iter().any(gets))
     }
 
-    /// What is gone of a device.
+    /// Returns the usage of a device; `None` if it is free.
     pub fn taken(&self, device: &DeviceId) -> Option<&Taken> {
         self.taken.get(device)
     }
 
-    /// The pools that only this node reaches.
+    /// Returns the pools that only this node can access.
     pub fn pools_of(&self, node: &str) -> impl Iterator<Item = &Pool> {
         self.local.get(node).into_iter().flatten().filter_map(|id| self.pools.get(id))
     }
 
-    /// The pools that several nodes may reach.
+    /// Returns the pools that more than one node may access.
     pub fn shared_pools(&self) -> impl Iterator<Item = &Pool> {
         self.shared.iter().filter_map(|id| self.pools.get(id))
     }
 
-    /// Takes a plan for done before the API server shows it.
+    /// Counts the plan's devices as allocated before the watch shows them.
     pub fn assume(&mut self, plan: &Plan, pod_uid: &Str) {
         if *plan != Plan::default() {
             plan.takes.iter().for_each(|take| self::take(&mut self.taken, take));
@@ -269,30 +263,27 @@ impl Devices {
         }
     }
 
-    /// A plan was carried out, or was not: what the API server shows is the truth.
+    /// Drops the assumed plan of a pod after it succeeded or failed: from now on only observed objects count.
     pub fn settle(&mut self, pod_uid: &str) {
         let plan = self.in_flight.remove(pod_uid).unwrap_or_default();
         plan.takes.iter().for_each(|take| give_back(&mut self.taken, take));
     }
 
-    /// The keys of all claims.
     pub fn claim_keys(&self) -> impl Iterator<Item = &Key> {
         self.claims.keys()
     }
 
-    /// The names of all classes.
     pub fn class_names(&self) -> impl Iterator<Item = &Str> {
         self.classes.keys()
     }
 
-    /// The names of all slices.
     pub fn slice_names(&self) -> impl Iterator<Item = &Str> {
         self.slices.keys()
     }
 }
 
 impl Plan {
-    /// What a pod is to use, and what it takes for that.
+    /// Creates a plan; `takes` are the devices that its allocations use.
     pub const fn new(reserve: Vec<Reserve>, create: Option<Create>, takes: Vec<Take>) -> Self {
         Self { reserve, create, takes }
     }

@@ -1,13 +1,13 @@
-//! The scheduler as a state machine: objects that the watches show go in, steps to be carried out come out.
+//! The scheduler as a state machine: watched objects go in, scheduling steps to execute come out.
 //!
 //! ```text
-//!  observe ──> snapshot, queue ──step──> Bind ───carried out──> bound ──> confirmed by the watch
-//!                   ^                      └────failed────────> unbound: forgotten, tried again
+//!  observe ──> snapshot, queue ──step──> Bind ────executed────> bound ──> confirmed by the watch
+//!                   ^                      └────failed────────> unbound: forgotten, retried
 //!                   └────────────step──> Wait, perhaps with pods to evict
 //! ```
 //!
-//! An assumption does not expire by time: it ends when the watch shows the pod with a node, or gone, or when the
-//! request to bind it fails. Whoever carries steps out must say for each `Bind` how it went.
+//! Assumed pods do not expire by time. An assumption ends when the watch shows the pod with a node or deleted, or when
+//! the bind request fails. The caller that executes steps must report the result of each `Bind`.
 
 mod observe;
 
@@ -34,93 +34,84 @@ use crate::snapshot::Snapshot;
 use crate::status::{Nomination, Reason};
 use crate::storage::Plan;
 
-/// What is said of a pod about which a decision came to an end by a mistake in this program.
+/// Message for a pod whose scheduling cycle panicked.
 const BROKEN: &str = "the decision broke off";
 
-/// Everything the scheduler knows, and whose turn it is.
+/// Scheduler state: the cluster snapshot, the scheduling queue and the assumed pods.
 pub struct Engine {
     profiles: Arc<Vec<Profile>>,
     snapshot: Snapshot,
     queue: Queue,
     nodes: BTreeMap<Str, Arc<Node>>,
-    /// Sorted by namespace and name.
     budgets: Vec<Budget>,
     extenders: Arc<Vec<Extender>>,
     selectors: Selectors,
-    /// Pods whose node was chosen and that the watch does not show there yet.
+    /// Pods with a chosen node whose binding the watch has not shown yet.
     assumed: BTreeMap<PodId, Assumed>,
     chance: Chance,
 }
 
-/// Something to be done.
+/// A side effect that the caller must execute.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Give a pod its node, and say how it went.
+    /// Bind the pod to the node and report the result with [`Engine::bound`] or [`Engine::unbound`].
     Bind {
-        /// The pod.
         pod: Arc<Pod>,
-        /// The node's name.
         node: Str,
-        /// What must be done for its claims first.
+        /// Writes to PersistentVolumeClaims needed before binding.
         volumes: Plan,
-        /// What must be done for its claims of devices first.
+        /// Writes to ResourceClaims needed before binding.
         devices: devices::Plan,
     },
-    /// Ask extenders about a pod before anything else happens, and go on with [`Engine::answered`].
+    /// Call the extenders for the pod and continue with [`Engine::answered`].
     Ask {
-        /// The pod.
         pod: Arc<Pod>,
-        /// What to ask.
         question: Question,
-        /// What they said already, to be added to.
+        /// Results of earlier extender calls, to be extended.
         answers: Answers,
     },
-    /// Tell why a pod waits.
+    /// Report that a pod is unschedulable.
     Wait(Wait),
-    /// Tell that a pod that is going gets no node.
+    /// Report that a pod is skipped because it is being deleted.
     Skip {
-        /// The pod.
+        /// The terminating pod.
         pod: Arc<Pod>,
     },
 }
 
-/// A pod waits.
+/// An unschedulable pod, or one whose scheduling failed.
 #[derive(Clone, Debug)]
 pub struct Wait {
-    /// The pod.
     pub pod: Arc<Pod>,
-    /// Whether that is a decision or a failure.
+    /// Distinguishes unschedulable pods from failures.
     pub reason: Reason,
-    /// Why.
     pub message: String,
-    /// What becomes of the node that it waits for.
+    /// Change of the pod's `nominatedNodeName`.
     pub nomination: Nomination,
-    /// Who must go to make room for it.
+    /// Pods to evict for it.
     pub preemption: Option<Preemption>,
-    /// What it gives back.
+    /// A claim to deallocate or delete.
     pub release: Option<Release>,
 }
 
-/// Room that is made for a pod.
+/// Preemption of pods on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preemption {
-    /// The node.
     pub node: Str,
-    /// Who goes.
     pub victims: Vec<Victim>,
-    /// Less important pods that waited for the same node and need not any longer.
+    /// Pods of lower priority whose nomination to this node is cleared.
     pub outbid: Vec<Key>,
 }
 
 struct Assumed {
     uid: Str,
     volumes: Plan,
-    /// Whether the request to bind it succeeded.
+    /// Whether the bind request succeeded.
     bound: bool,
 }
 
 impl Wait {
-    /// Something failed.
+    /// Creates the report of a failure.
     fn failed(pod: Arc<Pod>, message: String) -> Self {
         let (reason, nomination) = (Reason::SchedulerError, Nomination::Set(Str::default()));
         Self { pod, reason, message, nomination, preemption: None, release: None }
@@ -128,7 +119,6 @@ impl Wait {
 }
 
 impl Engine {
-    /// Knows nothing yet.
     pub fn new(profiles: Vec<Profile>, options: Options) -> Self {
         let profiles = Arc::new(profiles);
         Self {
@@ -144,12 +134,12 @@ impl Engine {
         }
     }
 
-    /// The same, with programs that have a say.
+    /// Adds extenders.
     pub fn with_extenders(self, extenders: Arc<Vec<Extender>>) -> Self {
         Self { extenders, ..self }
     }
 
-    /// Decides about the pod whose turn it is; `None` if it is nobody's before [`Engine::next_wake`].
+    /// Runs one scheduling cycle; `None` if no pod is ready before [`Engine::next_wake`].
     pub fn step(&mut self, now: Millis) -> Option<Step> {
         let pod = self.queue.pop(now)?;
         if pod.class.terminating {
@@ -161,7 +151,7 @@ impl Engine {
         self.decide(pod, Answers::default(), now)
     }
 
-    /// Decides about the pod that extenders were asked about.
+    /// Continues the scheduling cycle of a pod with the results of its extenders.
     pub fn answered(&mut self, pod: Arc<Pod>, answers: Answers, now: Millis) -> Option<Step> {
         self.decide(pod, answers, now)
     }
@@ -176,7 +166,7 @@ impl Engine {
             answers: Some(&answers),
             chance: self.chance,
         };
-        // A pod that brings a mistake to light must not hold up the others.
+        // A pod whose scheduling panics must not block the others.
         let decided = catch_unwind(AssertUnwindSafe(|| schedule(&mut self.snapshot, &pod, profile, context)));
         let outcome = decided.unwrap_or_else(|_| {
             let decision = Decision::Failed { message: BROKEN.to_owned() };
@@ -219,8 +209,8 @@ impl Engine {
         Some(step)
     }
 
-    /// A pod was bound: it stays where it was assumed to be. What was written of its claims of devices was observed
-    /// before.
+    /// Reports a successful binding; the pod stays assumed. The writes to its ResourceClaims must have been observed
+    /// before this call.
     pub fn bound(&mut self, pod: &Pod) {
         self.snapshot.devices.settle(&pod.uid);
         if let Some(assumed) = self.assumed.get_mut(&pod.id()).filter(|assumed| assumed.uid == pod.uid) {
@@ -229,8 +219,8 @@ impl Engine {
         }
     }
 
-    /// A pod could not be bound: its room is free again, and it is tried again. Gives what is to be told of it. What
-    /// was written of its claims of devices was observed before.
+    /// Reports a failed binding: the pod's resources are released and the pod is retried. Returns the failure to
+    /// report. The writes to its ResourceClaims must have been observed before this call.
     pub fn unbound(&mut self, pod: &Arc<Pod>, message: String, now: Millis) -> Option<Step> {
         let id = pod.id();
         self.snapshot.devices.settle(&pod.uid);
@@ -245,22 +235,21 @@ impl Engine {
         Some(Step::Wait(Wait::failed(Arc::clone(pod), message)))
     }
 
-    /// Pods could not be evicted for this one: it looks again.
+    /// Reports a failed preemption: the pod is retried.
     pub fn not_preempted(&mut self, pod: &Pod, now: Millis) {
         self.queue.retry(pod.id(), now);
     }
 
-    /// When to ask for a step again if none is left and nothing happens.
+    /// Returns the time of the next [`Engine::step`] if nothing is observed before.
     pub fn next_wake(&self) -> Option<Millis> {
         self.queue.next_wake()
     }
 
-    /// How many pods wait where.
+    /// Returns the number of pods in each part of the queue.
     pub fn lengths(&self) -> Lengths {
         self.queue.lengths()
     }
 
-    /// The cluster as it is seen.
     pub const fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -279,7 +268,8 @@ impl Engine {
         Step::Bind { pod, node, volumes, devices }
     }
 
-    /// Takes their nomination from less important pods that wait for the same node: they may not fit any longer.
+    /// Clears the nominations of pods with lower priority to this node, because they may no longer fit. Returns their
+    /// keys.
     fn outbid(&mut self, pod: &Pod, node: &str) -> Vec<Key> {
         let waiting = self.queue.nominated().on(node).iter();
         let less: Vec<_> = waiting.filter(|other| other.priority < pod.priority).cloned().collect();

@@ -1,7 +1,7 @@
-//! Extenders: programs beside the scheduler that are asked about nodes, over HTTP by the shell.
+//! Scheduler extenders: external HTTP services that filter and score nodes and choose victims.
 //!
-//! A decision that needs their word ends with a question; it is made again from the beginning with the answers, so that
-//! it depends on nothing but the cluster, the pod and what they said.
+//! A scheduling cycle that needs extenders ends with a request, which the caller sends. The cycle is then repeated with
+//! their results, so that a decision depends only on the cluster, the pod and the results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,110 +12,103 @@ use crate::framework::{Event, Plugin};
 use crate::plugins::default_preemption::Victim;
 use crate::pod::Pod;
 
-/// Scores of extenders are up to ten, those of plug-ins up to a hundred.
+/// Factor from extender scores (0 to 10) to plugin scores (0 to 100).
 pub const SCALE: i64 = 10;
 
-/// How one extender is reached, and what it is asked.
+/// Configuration of one extender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extender {
-    /// Where it is.
     pub url_prefix: Str,
-    /// What is appended to ask which nodes will do; empty for not at all. The same holds for the others.
+    /// URL suffix of the filter call; empty if the extender does not support it. The same holds for the other verbs.
     pub filter_verb: Str,
-    /// How good nodes are.
     pub prioritize_verb: Str,
-    /// Who should be evicted.
     pub preempt_verb: Str,
-    /// To have it bind pods.
     pub bind_verb: Str,
-    /// What its scores count.
+    /// Multiplier of the extender's scores.
     pub weight: i64,
-    /// Whether the connection is secret and sure.
     pub https: bool,
-    /// How.
     pub tls: TlsConfig,
-    /// How long an answer may take.
+    /// Timeout of a call.
     pub timeout: Duration,
-    /// Whether it knows nodes itself, so that their names are enough.
+    /// `nodeCacheCapable`: only node names are sent, because the extender caches nodes.
     pub knows_nodes: bool,
-    /// The resources that it sees to; it is asked about pods that want one of them. Every pod if there are none.
+    /// Managed resources: only pods that request one of them are sent. Empty for all pods.
     pub managed: Vec<Str>,
-    /// Those of them that the scheduler does not count.
+    /// Managed resources with `ignoredByScheduler`.
     pub uncounted: Vec<Str>,
-    /// Whether pods are placed without it if it does not answer.
+    /// Whether scheduling continues without the extender if a call fails.
     pub ignorable: bool,
 }
 
-/// How a connection to an extender is made secret and sure; data is in base64.
+/// TLS configuration of an extender; data is base64-encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// Take any server for the right one.
+    /// Skips the verification of the server certificate.
     pub insecure: bool,
-    /// The name that the server's certificate must have.
+    /// Expected name in the server certificate.
     pub server_name: Str,
-    /// File and data of the certificate to show.
+    /// File and data of the client certificate.
     pub cert: [Str; 2],
-    /// File and data of its key.
+    /// File and data of the client key.
     pub key: [Str; 2],
-    /// File and data of who vouches for the server.
+    /// File and data of the CA bundle.
     pub ca: [Str; 2],
 }
 
-/// What extenders are asked.
+/// A request to extenders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Which of these nodes will do, and how good they are.
+    /// Filter and score these nodes.
     Nodes(Vec<Str>),
-    /// Whether these pods should be evicted.
+    /// Review these preemption candidates.
     Victims(Vec<Eviction>),
 }
 
-/// What evicting would take on a node.
+/// A preemption candidate: a node and its victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// The node.
     pub node: Str,
-    /// Who would go, the most important first.
+    /// Highest priority first.
     pub victims: Vec<Victim>,
-    /// How many of them a budget protects.
+    /// Number of victims whose eviction violates a PodDisruptionBudget.
     pub violations: usize,
 }
 
-/// What extenders said about one pod.
+/// Results of the extenders for one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// The nodes that will do, once they were asked.
+    /// Nodes that passed; `None` before the filter call.
     pub passed: Option<Vec<Str>>,
-    /// Why others will not, and whether they could if other pods went.
+    /// Rejected nodes with the reason and whether preemption could help.
     pub failed: BTreeMap<Str, (String, bool)>,
-    /// What counts for nodes.
+    /// Scores to add, by node.
     pub scores: BTreeMap<Str, i64>,
-    /// Who should be evicted, once they were asked.
+    /// Accepted preemption candidates; `None` before the preempt call.
     pub evictions: Option<Vec<Eviction>>,
-    /// Why there is no answer.
+    /// Error of a call that is not ignorable.
     pub error: Option<String>,
 }
 
-/// Wakes pods that extenders rejected: nobody knows what may change their mind.
+/// Plugin that requeues pods rejected by extenders on every event, because the cause of a rejection is unknown.
 pub struct AnyChange;
 
 impl Extender {
-    /// The name by which a rejection is remembered.
+    /// Plugin name recorded for a rejection.
     pub const NAME: &'static str = "Extender";
 
-    /// Whether it is asked about a pod.
+    /// Whether the extender is called for the pod.
     pub fn is_interested(&self, pod: &Pod) -> bool {
         let wants = |name: &Str| pod.shape.requests.amount(name) > 0;
         self.managed.is_empty() || self.managed.iter().any(wants)
     }
 
-    /// Whether it has anything to say about which node a pod gets.
+    /// Whether the extender filters or scores nodes.
     pub fn judges_nodes(&self) -> bool {
         !self.filter_verb.is_empty() || !self.prioritize_verb.is_empty()
     }
 }
 
-/// Reads `extenders` of a configuration.
+/// Decodes and validates `extenders` of a configuration.
 pub fn read(list: &At<'_>, findings: &mut Errors) -> Vec<Extender> {
     let extenders: Vec<_> = list.items().map(|item| one(&item, findings)).collect();
     let binding = extenders.iter().filter(|it| !it.bind_verb.is_empty()).count();

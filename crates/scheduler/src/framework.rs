@@ -1,4 +1,4 @@
-//! The extension points: what a plug-in may say about a pod and a node, and what may change its mind.
+//! The scheduling framework: extension points of plugins, and the events that requeue rejected pods.
 
 use std::sync::Arc;
 
@@ -9,161 +9,159 @@ use crate::node::Node;
 use crate::pod::{Class, Pod, Shape};
 use crate::snapshot::{NodeId, Snapshot, Usage};
 
-/// The best that a plug-in can say of a node.
+/// Maximum score of a node.
 pub const SCORE_MAX: i64 = 100;
 
-/// One decision: the pod to be placed in the cluster as it is.
+/// A scheduling cycle: the pod and the cluster snapshot.
 #[derive(Clone, Copy)]
 pub struct Cycle<'a> {
-    /// The cluster, prepared for the pod.
+    /// Must be prepared for the pod.
     pub snapshot: &'a Snapshot,
-    /// The pod.
     pub pod: &'a Pod,
 }
 
-/// Why a node cannot take the pod.
+/// Rejection of a node by a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Whether the node could take it if other pods went.
+    /// Whether preemption could make the node feasible.
     pub resolvable: bool,
-    /// The reason, if it is a single one that is always the same.
+    /// The reason, if it is a single constant one.
     pub text: &'static str,
-    /// More reasons, which the filter that gave them can tell: see [`Filter::reasons`].
+    /// Further reasons, as bits that only [`Filter::reasons`] of the same filter can decode.
     pub mask: u64,
 }
 
-/// What a plug-in has to say before any node is looked at.
+/// Result of PreFilter.
 pub enum Prepared<'a> {
-    /// Nothing: no node is rejected.
+    /// The plugin does not filter this pod.
     Skip,
-    /// No node can take the pod, for this reason.
+    /// The pod is unschedulable on every node.
     Reject(String),
-    /// Nodes must pass this; if names of nodes are given, no other comes into question.
+    /// The filter to run on nodes. If nodes are given, only these are candidates.
     Run(Box<dyn Filter + 'a>, Option<Vec<NodeId>>),
 }
 
-/// Judges nodes one by one.
+/// A filter prepared for one pod.
 pub trait Filter {
-    /// Why `node`, of which `usage` is taken, cannot take the pod; `None` if it can.
+    /// Returns why `node` with this `usage` cannot run the pod; `None` if it can.
     fn check(&self, node: NodeId, usage: &Usage) -> Option<Rejection>;
 
-    /// The reasons of a rejection as people read them.
+    /// Returns the messages of a rejection.
     fn reasons(&self, rejection: Rejection) -> Vec<String> {
         vec![rejection.text.to_owned()]
     }
 
-    /// Judges from now on as if a pod of this kind had come to `node`.
+    /// Simulates the addition of a pod to `node` (upstream: AddPod).
     fn add(&mut self, _node: NodeId, _class: &Class, _shape: &Shape) {}
 
-    /// Judges from now on as if a pod of this kind had left `node`.
+    /// Simulates the removal of a pod from `node` (upstream: RemovePod).
     fn remove(&mut self, _node: NodeId, _class: &Class, _shape: &Shape) {}
 
-    /// What went wrong while nodes were judged, so that there is no verdict.
+    /// Returns an error that occurred during checks and makes their results invalid.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// What the pod can do without, once no node has passed, and the words for it; `None` if it is not asked.
+    /// Called when no node is feasible: returns a claim to release, if any, with the message. `None` if the plugin has
+    /// no PostFilter for this pod.
     fn give_up(&self) -> Option<(&'static str, Option<Release>)> {
         None
     }
 }
 
-/// Something that a pod has and gives back, since no node can take it with it.
+/// A claim to release because no node is feasible with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The devices of a claim.
+    /// Clear the allocation of a ResourceClaim.
     Deallocate(Key),
-    /// A claim that was made for the pod's extended resources.
+    /// Delete the claim created for the pod's extended resources.
     Delete(Key),
 }
 
-/// Ranks nodes that can take the pod.
+/// A score function prepared for one pod.
 pub trait Scorer {
-    /// How good a node is, on a scale of its own.
+    /// Returns the raw score of a node, on a plugin-specific scale.
     fn score(&self, node: NodeId) -> i64;
 
-    /// Brings scores onto the scale from 0 to [`SCORE_MAX`]. `nodes` are those that the scores belong to.
+    /// Normalizes scores to 0..=[`SCORE_MAX`]; `nodes` and `scores` have the same order.
     fn normalize(&self, _nodes: &[NodeId], _scores: &mut [i64]) {}
 }
 
-/// A rule of placing pods.
+/// A scheduling plugin.
 pub trait Plugin: Send + Sync {
-    /// Its name in configurations.
+    /// Returns the name used in configurations.
     fn name(&self) -> &'static str;
 
-    /// Why the pod must not even wait for its turn.
+    /// PreEnqueue: returns why the pod must not enter the active queue.
     fn gate(&self, _pod: &Pod, _devices: &Devices) -> Option<String> {
         None
     }
 
-    /// Looks at the pod before any node is looked at.
+    /// PreFilter: evaluates the pod before any node.
     fn prepare<'a>(&'a self, _cycle: Cycle<'a>) -> Prepared<'a> {
         Prepared::Skip
     }
 
-    /// Makes ready to rank `nodes`; `None` if it makes no difference between them.
+    /// PreScore: prepares the scoring of `nodes`; `None` if all get the same score.
     fn scorer<'a>(&'a self, _cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
         None
     }
 
-    /// Whether a change may make a pod fit that this plug-in rejected.
+    /// Queueing hint: whether the event may make a pod schedulable that this plugin rejected.
     fn wakes(&self, _pod: &Pod, _event: &Event) -> bool {
         false
     }
 
-    /// The labels of nodes that it needs as topology domains whatever the pod says.
+    /// Returns node labels that the plugin needs as topology keys for every pod.
     fn topology_keys(&self) -> Vec<&machinery::Str> {
         Vec::new()
     }
 }
 
-/// A change of the cluster.
+/// A cluster event that may make pods schedulable.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A node came.
     NodeAdded(Arc<Node>),
-    /// A node changed: before and after.
+    /// Old and new state.
     NodeUpdated(Arc<Node>, Arc<Node>),
-    /// A node went.
     NodeRemoved(Arc<Node>),
-    /// A pod got a node.
+    /// A pod was assigned to a node.
     PodAdded(Arc<Pod>),
-    /// A pod with a node changed: before and after.
+    /// An assigned pod changed: old and new state.
     PodUpdated(Arc<Pod>, Arc<Pod>),
-    /// A pod with a node went.
+    /// An assigned pod was deleted.
     PodRemoved(Arc<Pod>),
     /// The labels of a namespace changed.
     NamespaceChanged,
-    /// A claim of storage came, changed or went.
+    /// A PersistentVolumeClaim was added, changed or deleted.
     ClaimChanged(Key),
-    /// Volumes, classes of storage or what nodes take of them changed.
+    /// PersistentVolumes, StorageClasses or the CSI limits of nodes changed.
     StorageChanged,
-    /// A claim of devices came or changed.
+    /// A ResourceClaim was added or changed.
     DeviceClaimChanged(Key),
-    /// Devices are free that were not before, or there are others, or other classes of them.
+    /// Devices were released, or ResourceSlices or DeviceClasses changed.
     DevicesChanged,
 }
 
 impl Rejection {
-    /// A reason that stays whatever pods go.
+    /// Creates a rejection that preemption cannot resolve.
     pub const fn fixed(text: &'static str) -> Self {
         Self { resolvable: false, text, mask: 0 }
     }
 
-    /// Whether both are the same, without reading their texts: the same text elsewhere in memory counts as another.
+    /// Whether both are equal. Texts are compared by address: equal text at another address is different.
     pub fn is(self, other: Self) -> bool {
         self.mask == other.mask && self.resolvable == other.resolvable && std::ptr::eq(self.text, other.text)
     }
 
-    /// A reason that may go with other pods.
+    /// Creates a rejection that preemption may resolve.
     pub const fn resolvable(text: &'static str) -> Self {
         Self { resolvable: true, text, mask: 0 }
     }
 }
 
 impl Event {
-    /// The node that came or changed, if it is `wanted` now and was not before.
+    /// Whether the event adds a node that satisfies `wanted`, or changes a node so that it now does.
     pub fn node_becomes(&self, wanted: impl Fn(&Node) -> bool) -> bool {
         match self {
             Self::NodeAdded(node) => wanted(node),
@@ -173,7 +171,7 @@ impl Event {
     }
 }
 
-/// Scales scores so that the highest becomes the best; `reverse` makes the lowest the best.
+/// Normalizes scores so that the best becomes [`SCORE_MAX`]; `reverse` specifies which end is best.
 pub fn scale(scores: &mut [i64], reverse: Direction) {
     let most = scores.iter().copied().max().unwrap_or_default();
     for score in scores {
@@ -185,12 +183,10 @@ pub fn scale(scores: &mut [i64], reverse: Direction) {
     }
 }
 
-/// Which end of a scale is the good one.
+/// Whether high or low raw scores are best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The high one.
     HighIsGood,
-    /// The low one.
     LowIsGood,
 }
 

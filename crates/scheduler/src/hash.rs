@@ -1,12 +1,12 @@
-//! Maps whose hashes are the same in every run: a decision must not depend on the run it is made in.
+//! Deterministic hash maps: scheduling decisions must not depend on a random hash seed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
-/// A map that is only ever asked for keys: its order means nothing.
+/// A map for lookups only; its iteration order is unspecified.
 pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
-/// 128 bits of hash: enough that two different things never share one.
+/// Returns a 128-bit hash; collisions are negligible.
 pub fn wide(parts: &[&str]) -> u128 {
     let half = |seed: u8| {
         let mut hasher = DefaultHasher::new();

@@ -1,7 +1,7 @@
-//! Where a pod runs: decisions over a snapshot of the cluster, and the queue of pods that wait for one.
+//! The kube-scheduler's decisions: scheduling over a snapshot of the cluster, and the queue of pending pods.
 //!
-//! Nothing here reads a clock or a socket. A shell gives an [`Engine`] the objects that it watches and carries out the
-//! steps that come out; inside, objects are condensed into [`Pod`]s and [`Node`]s, which the [`Snapshot`] and the
+//! This crate reads no clock and no socket. The caller passes watched objects to an [`Engine`] and executes the steps
+//! that it returns. Internally, objects are condensed into [`Pod`]s and [`Node`]s, which the [`Snapshot`] and the
 //! [`Queue`] hold.
 
 pub mod config;

@@ -1,4 +1,4 @@
-//! A node condensed to what placing pods on it depends on.
+//! Nodes, condensed to the fields that scheduling depends on.
 
 use machinery::meta::Meta;
 use machinery::{Str, Value};
@@ -6,29 +6,22 @@ use machinery::{Str, Value};
 use crate::pod::{self, Labels, Taint, labels};
 use crate::resources::{self, Resources};
 
-/// A node as the scheduler sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub name: Str,
-    /// Its labels.
     pub labels: Labels,
-    /// What keeps pods away.
     pub taints: Box<[Taint]>,
-    /// Whether an administrator closed it.
     pub unschedulable: bool,
-    /// What its pods may ask for in all.
     pub allocatable: Resources,
-    /// How many pods it takes.
+    /// Allocatable number of pods.
     pub pods_max: i64,
-    /// What its kubelet says that it can do, of what not every one can.
+    /// `status.declaredFeatures`.
     pub features: Box<[Str]>,
-    /// The images it holds, each name with the size in bytes, sorted.
+    /// Image names with size in bytes, sorted.
     pub images: Vec<(Str, i64)>,
 }
 
 impl Node {
-    /// Condenses an object of kind Node.
     pub fn new(object: &Value) -> Result<Self, resources::Error> {
         let meta = Meta::of(object);
         let list = resources::list(object.at(&["status", "allocatable"]), "status.allocatable")?;
@@ -55,7 +48,6 @@ impl Node {
         })
     }
 
-    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         pod::label(&self.labels, key)
     }

@@ -1,4 +1,4 @@
-//! The rules, one file each.
+//! Scheduler plugins, one file each.
 
 pub mod balanced_allocation;
 pub mod default_preemption;

@@ -1,4 +1,4 @@
-//! A pod condensed to what placing it depends on.
+//! Pods, condensed to the fields that scheduling depends on.
 
 mod affinity;
 mod devices;
@@ -30,148 +30,123 @@ use crate::resources::{self, Resources};
 /// Labels sorted by key.
 pub type Labels = Box<[(Str, Str)]>;
 
-/// Which pod, whatever becomes of it: a hash of namespace and name. Bytes, because beside a number of four a number of sixteen would
-/// take up twelve more than it has.
+/// Identity of a pod: a hash of namespace and name. An array of bytes has no alignment; beside a `u32`, a `u128` would
+/// add 12 bytes of padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodId([u8; 16]);
 
-/// A port of the node that a pod wants for itself.
+/// A host port requested by a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// The number.
     pub port: u16,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: Str,
-    /// The address, `0.0.0.0` for every one.
+    /// `hostIP`; `0.0.0.0` for all addresses.
     pub address: Str,
 }
 
-/// What many pods have in common: the labels that others select them by.
+/// Properties by which other pods' selectors match a pod; interned, because many pods share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Class {
-    /// Their namespace.
     pub namespace: Str,
-    /// Their labels.
     pub labels: Labels,
-    /// Whether they are being deleted: spreading does not count those.
+    /// Whether the pods are being deleted; PodTopologySpread does not count these.
     pub terminating: bool,
 }
 
-/// What pods of one template have in common: how they weigh on a node.
+/// Resource usage of a pod; interned, because pods of one template share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// What is taken off the node.
+    /// Requests that the node must provide.
     pub requests: Resources,
-    /// Processor and memory with a guess for containers that ask for none: what scoring counts.
+    /// CPU and memory for scoring, with default values for containers without requests.
     pub non_zero: [i64; 2],
-    /// The node's ports that are taken.
+    /// Used host ports.
     pub ports: Box<[HostPort]>,
-    /// Rules about other pods.
+    /// Pod affinity terms.
     pub terms: Box<[Arc<Term>]>,
-    /// Claims and disks that are taken.
+    /// Used claims and disks.
     pub volumes: Box<[VolumeUse]>,
 }
 
-/// Whose selector tells which pods are alike.
+/// Controllers whose selector is used for default spreading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnerKind {
-    /// A `ReplicationController`.
     ReplicationController,
-    /// A `ReplicaSet` of `apps`.
     ReplicaSet,
-    /// A `StatefulSet` of `apps`.
     StatefulSet,
 }
 
-/// A controller of pods, in their namespace.
+/// The controller of a pod, in the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// What it is.
     pub kind: OwnerKind,
-    /// Its name.
     pub name: Str,
 }
 
-/// A pod as the scheduler sees it.
 #[derive(Clone, Debug, Default)]
 pub struct Pod {
-    /// Its name.
     pub name: Str,
-    /// Its unique identifier.
     pub uid: Str,
-    /// Namespace and labels.
     pub class: Arc<Class>,
-    /// Its weight and rules.
     pub shape: Arc<Shape>,
-    /// How important it is.
     pub priority: i32,
-    /// Whether it must not evict others.
+    /// Whether `preemptionPolicy` is `Never`.
     pub never_preempts: bool,
-    /// Whether it is being deleted to make room for another pod.
+    /// Whether the pod is being deleted by a preemption.
     pub preempted: bool,
-    /// Whether its containers have all ended for good: it weighs nothing.
+    /// Whether the phase is terminal: the pod uses no resources.
     pub finished: bool,
-    /// When it started, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub started_seconds: Option<i64>,
-    /// The node that it runs on or must run on; empty if not yet known.
+    /// `spec.nodeName`; empty if not set.
     pub node_name: Str,
-    /// The node whose pods it has evicted.
+    /// `status.nominatedNodeName`; empty if not set.
     pub nominated_node: Str,
-    /// Who places it.
     pub scheduler_name: Str,
-    /// What must be taken away before it is placed.
+    /// Scheduling gates.
     pub gates: Vec<Str>,
-    /// Labels that its node must have.
     pub node_selector: Labels,
-    /// More elaborate rules on its node.
     pub node_affinity: NodeAffinity,
-    /// The taints that it bears.
     pub tolerations: Vec<Toleration>,
-    /// How it spreads with others; empty if it has no rules of its own.
+    /// Topology spread constraints; empty if the pod specifies none.
     pub spread: Vec<Spread>,
-    /// The controller that made it.
     pub owner: Option<Owner>,
-    /// What the services and controllers that it belongs to select, for spreading by default.
+    /// Combined selector of the pod's services and controller, for default spreading.
     pub default_selector: Option<Selector>,
-    /// Processor and memory as scoring counts them, with a guess for each container that asks for none.
+    /// CPU and memory of the pod to schedule, with default values for each container without requests.
     pub scored: [i64; 2],
-    /// The claims of its volumes.
+    /// PersistentVolumeClaims of its volumes.
     pub claims: Vec<PodClaim>,
     /// Names of all images, with tags.
     pub images: Vec<Str>,
-    /// The claims of its devices.
     pub device_claims: Vec<DeviceClaim>,
-    /// The extended resources of its containers.
+    /// Extended resources per container.
     pub extended: Vec<ContainerResource>,
-    /// What its node's kubelet must have declared.
+    /// Node features that the pod needs (`status.declaredFeatures` of nodes).
     pub features: Vec<&'static str>,
 }
 
-/// Why a pod cannot be understood.
+/// A pod that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// An amount of a resource is none.
     #[error(transparent)]
     Quantity(#[from] resources::Error),
-    /// A label selector is none.
     #[error("{field}: {reason}")]
     Selector {
-        /// The field that holds it.
+        /// Path of the selector in the pod.
         field: &'static str,
-        /// What is wrong.
         reason: SelectorError,
     },
 }
 
 impl PodId {
-    /// The pod of this namespace and name.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self(hash::wide(&[namespace, name]).to_be_bytes())
     }
 }
 
 impl Pod {
-    /// Condenses an object of kind Pod.
     pub fn new(object: &Value) -> Result<Self, Error> {
         let meta = Meta::of(object);
         let (spec, status) = (&object["spec"], &object["status"]);
@@ -223,22 +198,21 @@ impl Pod {
         })
     }
 
-    /// Which pod it is.
     pub fn id(&self) -> PodId {
         PodId::new(&self.class.namespace, &self.name)
     }
 
-    /// Whether both are the same pod, as [`Pod::id`] has it.
+    /// Whether both have the same namespace and name, like [`Pod::id`].
     pub fn is(&self, other: &Self) -> bool {
         self.name == other.name && self.class.namespace == other.class.namespace
     }
 
-    /// The keys of its claims.
+    /// Returns the keys of its PersistentVolumeClaims.
     pub fn claim_keys(&self) -> impl Iterator<Item = Key> {
         self.claims.iter().map(|own| Key::new(self.class.namespace.clone(), own.name.clone()))
     }
 
-    /// Whether it uses a claim of devices.
+    /// Whether the pod uses a ResourceClaim.
     pub fn uses_device_claim(&self, key: &Key) -> bool {
         let names = self.device_claims.iter().filter_map(|own| own.source.name());
         self.class.namespace == key.namespace && names.into_iter().any(|name| *name == key.name)
@@ -246,14 +220,13 @@ impl Pod {
 }
 
 impl Class {
-    /// Whether a selector matches the labels.
     pub fn matches(&self, selector: &Selector) -> bool {
         selector.matches(|key| label(&self.labels, key))
     }
 }
 
 impl HostPort {
-    /// Whether both cannot be had on one node.
+    /// Whether both ports cannot be used on one node.
     pub fn conflicts(&self, other: &Self) -> bool {
         const ANY: &str = "0.0.0.0";
         self.port == other.port
@@ -262,19 +235,19 @@ impl HostPort {
     }
 }
 
-/// The labels of an object, sorted by key as the object is.
+/// Reads labels; they stay in the object's order, which is sorted by key.
 pub fn labels(object: Option<&Object>) -> Labels {
     let entries = object.into_iter().flat_map(Object::iter);
     entries.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect()
 }
 
-/// The value of a label.
+/// Returns the value of a label by binary search; `labels` must be sorted.
 pub fn label<'a>(labels: &'a [(Str, Str)], key: &str) -> Option<&'a str> {
     let at = labels.binary_search_by(|(have, _)| have.as_str().cmp(key)).ok()?;
     Some(&labels[at].1)
 }
 
-/// The image's name as nodes report it: with a tag.
+/// Returns the image name as nodes report it, with `:latest` if it has no tag.
 pub fn tagged(image: &str) -> Str {
     if image.rfind(':') <= image.rfind('/') { format!("{image}:latest").into() } else { image.into() }
 }

@@ -1,4 +1,4 @@
-//! A way of placing pods: which plug-ins, in which order, with which weights.
+//! Scheduler profiles: plugins with their order and weights.
 
 use std::time::Duration;
 
@@ -11,26 +11,24 @@ use crate::plugins::{
     TaintToleration, TopologySpread, VolumeBinding, VolumeRestrictions, VolumeZone,
 };
 
-/// How the pods of one `schedulerName` are placed.
+/// A profile, selected by the `schedulerName` of pods.
 pub struct Profile {
-    /// The name that pods choose it by.
     pub scheduler_name: Str,
-    /// The plug-ins, in the order in which they are asked about nodes.
+    /// Plugins in filter order.
     pub plugins: Vec<Enabled>,
-    /// Of how many nodes in a hundred it is enough to know that they can take a pod; 0 for as the size demands.
+    /// Percentage of nodes that must be feasible before the search stops; 0 selects it by cluster size.
     pub percentage_of_nodes_to_score: i64,
-    /// How room is made by evicting pods, if it is.
+    /// `None` disables preemption.
     pub preemption: Option<DefaultPreemption>,
-    /// How long its pods wait for what they need once they have a node.
     pub patience: Patience,
 }
 
-/// How long a pod that has a node waits for what must be ready before it is bound.
+/// Timeouts of the steps before binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For volumes to be made.
+    /// Timeout for volume provisioning.
     pub volumes: Duration,
-    /// For devices to become ready.
+    /// Timeout for the binding conditions of devices.
     pub devices: Duration,
 }
 
@@ -40,29 +38,28 @@ impl Default for Patience {
     }
 }
 
-/// A plug-in and what it is asked.
+/// A plugin and its enabled extension points.
 pub struct Enabled {
-    /// The plug-in.
     pub plugin: Box<dyn Plugin>,
-    /// Whether it may keep a pod out of the queue.
+    /// Whether PreEnqueue runs.
     pub gates: bool,
-    /// Whether it may reject a pod, or all but some nodes, before any node is looked at.
+    /// Whether PreFilter runs, which may reject the pod or restrict the candidate nodes.
     pub pre_filters: bool,
-    /// Whether it judges nodes.
+    /// Whether Filter runs.
     pub filters: bool,
-    /// How much its ranking of nodes counts; 0 for not at all.
+    /// Weight of the score; 0 disables Score.
     pub weight: i64,
 }
 
 impl Enabled {
-    /// A plug-in that is asked everything it has an answer to.
+    /// Enables a plugin at all its extension points.
     pub fn fully(plugin: impl Plugin + 'static, weight: i64) -> Self {
         Self { plugin: Box::new(plugin), gates: true, pre_filters: true, filters: true, weight }
     }
 }
 
 impl Profile {
-    /// How many nodes that can take a pod are enough, of so many.
+    /// Returns the number of feasible nodes at which the search stops, in a cluster of `all` nodes.
     pub fn nodes_enough(&self, all: usize) -> usize {
         const LEAST: usize = 100;
         const LEAST_PERCENTAGE: i64 = 5;

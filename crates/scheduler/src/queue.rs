@@ -1,14 +1,14 @@
-//! Pods that wait for a decision: whose turn it is, who backs off, and who waits for something to change.
+//! The scheduling queue: active pods, pods in back-off, and unschedulable pods that wait for an event.
 //!
 //! ```text
-//!  add ──> gated ──gates gone──┐             ┌── changed while in flight ──┐
-//!   └────────────────────────> active ─pop─> in flight ─failed─> unschedulable ─event a plug-in named─> back-off
-//!                                ^                └─done─> gone                                            │
-//!                                └──────────────────────── time, or nothing else to do ────────────────────┘
+//!  add ─> gated ─gates removed─┐             ┌── changed while in flight ──┐
+//!   └────────────────────────> active ─pop─> in flight ─failed─> unschedulable ─event a plugin needs──> back-off
+//!                                ^                └─done─> removed                                         │
+//!                                └──────────────────────── time, or the queue is empty ────────────────────┘
 //! ```
 //!
-//! A pod that was rejected wakes only for a change that one of the plug-ins that rejected it asks for. Changes that
-//! happen while a decision is under way are kept until it is over, so that none is missed.
+//! A rejected pod wakes only for an event that one of its rejecting plugins asks for. Events during a scheduling cycle
+//! are kept until the cycle ends, so that none is missed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,24 +22,24 @@ use crate::pod::{Pod, PodId};
 use crate::profile::Profile;
 use crate::schedule::Nominated;
 
-/// Milliseconds since any moment that stays the same.
+/// Milliseconds since an arbitrary fixed time.
 pub type Millis = u64;
 
-/// Changes that are kept for decisions under way. A decision that lasts longer counts as having missed one that helps.
+/// Maximum events kept for scheduling cycles in flight. A cycle whose events were dropped is assumed to have missed a
+/// relevant one.
 const EVENTS_MAX: usize = 10_000;
 
-/// How long pods wait.
+/// Back-off durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// After the first failure; twice as long after each further one.
+    /// Back-off after the first failure; doubles with each further one.
     pub backoff_initial: Millis,
-    /// At most.
     pub backoff_max: Millis,
-    /// After this long without a change that helps, a pod is tried again all the same.
+    /// An unschedulable pod is retried after this time even without an event.
     pub unschedulable_max: Millis,
 }
 
-/// All pods that have no node yet.
+/// The queue of all pods without a node.
 pub struct Queue {
     profiles: Arc<Vec<Profile>>,
     options: Options,
@@ -47,43 +47,40 @@ pub struct Queue {
     active: BTreeSet<(Turn, PodId)>,
     backoff: BTreeSet<(Millis, Turn, PodId)>,
     unschedulable: BTreeSet<(Millis, PodId)>,
-    /// Changes since the oldest decision under way began, the first of them numbered `events_begin`; the oldest are
-    /// dropped beyond [`EVENTS_MAX`].
+    /// Events since the oldest cycle in flight started; `events_begin` is the index of the first. Beyond [`EVENTS_MAX`]
+    /// the oldest are dropped.
     events: VecDeque<Event>,
     events_begin: u64,
-    /// Where in the changes each decision under way began.
+    /// For each cycle in flight: the index of its first event.
     in_flight: BTreeSet<(u64, PodId)>,
     nominated: Nominated,
-    /// Pods that no longer wait for the node that room was kept on, which nobody was told of yet.
+    /// Pods whose nomination ended and whose reserved resources were not yet announced as free.
     gave_up: Vec<Arc<Pod>>,
     sequence: u64,
 }
 
-/// How many pods are where.
+/// Number of pods per part of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lengths {
-    /// Their turn will come.
     pub active: usize,
-    /// They wait for time to pass.
     pub backoff: usize,
-    /// They wait for something to change.
+    /// Pods that wait for an event.
     pub unschedulable: usize,
-    /// They wait for their gates to go.
     pub gated: usize,
-    /// A decision about them is under way.
+    /// Pods in a scheduling cycle.
     pub in_flight: usize,
 }
 
 struct Entry {
     pod: Arc<Pod>,
     place: Place,
-    /// The order among pods of equal priority: when it began to wait, at first or again.
+    /// Order among pods of equal priority: when the pod was queued last.
     sequence: u64,
     failures: u32,
     backoff_until: Millis,
-    /// Whether the API server has told of a node that the pod waits for.
+    /// Whether the watch has shown a nomination of the pod.
     nomination_is_known: bool,
-    /// Who rejected it, by their places in the profile; nobody after an error.
+    /// Indexes of the rejecting plugins in the profile; empty after an error.
     plugins: Vec<usize>,
 }
 
@@ -103,7 +100,6 @@ impl Default for Options {
 }
 
 impl Queue {
-    /// Without pods.
     pub fn new(profiles: Arc<Vec<Profile>>, options: Options) -> Self {
         Self {
             profiles,
@@ -121,7 +117,7 @@ impl Queue {
         }
     }
 
-    /// Adds a pod that has no node, or takes over its new state.
+    /// Adds or updates a pod without a node.
     pub fn set(&mut self, pod: &Arc<Pod>, devices: &Devices, now: Millis) {
         let id = pod.id();
         if self.entries.get(&id).is_some_and(|entry| entry.pod.uid != pod.uid) {
@@ -169,8 +165,8 @@ impl Queue {
         self.entries.insert(pod.id(), entry);
     }
 
-    /// Takes over which node the pod waits for. What was decided here holds until the API server has told of it and
-    /// tells otherwise.
+    /// Applies the nomination shown by the watch. A nomination made here stays until the watch has shown it and then
+    /// shows another.
     fn take_nomination(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
         let id = pod.id();
         let entry = self.entries.get_mut(&id);
@@ -192,7 +188,7 @@ impl Queue {
         pod
     }
 
-    /// A pod is gone, or has a node by other means.
+    /// Removes a pod that was deleted or got a node otherwise.
     pub fn remove(&mut self, id: PodId) {
         self.end_nomination(id, None);
         if self.entries.contains_key(&id) {
@@ -202,8 +198,8 @@ impl Queue {
         }
     }
 
-    /// The pod whose turn it is; a decision about it is under way until [`Queue::remove`] or [`Queue::failed`]. When no
-    /// pod is active, one that backs off only out of caution need not wait.
+    /// Starts the scheduling cycle of the next pod; it ends with [`Queue::remove`] or [`Queue::failed`]. If no pod is
+    /// active, returns a pod in back-off that was rejected by plugins (not one that failed with an error).
     pub fn pop(&mut self, now: Millis) -> Option<Arc<Pod>> {
         self.flush(now);
         let cautious = |(_, _, id): &&(Millis, Turn, PodId)| !self.entries[id].plugins.is_empty();
@@ -217,7 +213,7 @@ impl Queue {
         Some(entry.pod.clone())
     }
 
-    /// The decision was that the pod waits, because these plug-ins reject it; nobody does if it was an error.
+    /// Ends a scheduling cycle without a node. `plugins` rejected the pod; empty after an error.
     pub fn failed(&mut self, id: PodId, plugins: &[&'static str], now: Millis) {
         let sequence = self.next_sequence();
         let Some(entry) = self.entries.get_mut(&id) else { return };
@@ -243,7 +239,7 @@ impl Queue {
         self.trim_events();
     }
 
-    /// The pod will get this node once others have gone; none takes it back.
+    /// Nominates the pod to a node after a preemption; `None` clears the nomination.
     pub fn nominate(&mut self, id: PodId, node: Option<&str>) {
         self.end_nomination(id, node);
         let Some(entry) = self.entries.get_mut(&id) else { return };
@@ -255,14 +251,14 @@ impl Queue {
         }
     }
 
-    /// The pod has got this node: its room is taken by itself from here on, not kept for it.
+    /// Ends the nomination of a pod that was placed on the node: the pod now uses the resources itself.
     pub fn placed(&mut self, id: PodId, node: &str) {
         self.end_nomination(id, Some(node));
         self.nominate(id, None);
     }
 
-    /// Wakes whoever was kept out by room that is no longer kept, as if the pod that it was kept for had been there and gone. It was
-    /// never kept from anybody more important.
+    /// Wakes pods that were excluded by an ended nomination, as if the nominated pod had been deleted. Nominations
+    /// never exclude pods of higher priority.
     pub fn tell_who_gave_up(&mut self, now: Millis) {
         for pod in std::mem::take(&mut self.gave_up) {
             let was_kept_out = |other: &Pod| other.id() != pod.id() && other.priority <= pod.priority;
@@ -277,7 +273,7 @@ impl Queue {
         self.nominated.remove(id);
     }
 
-    /// A pod that waits for something to change need not wait any longer.
+    /// Moves an unschedulable pod to the active queue or back-off.
     pub fn retry(&mut self, id: PodId, now: Millis) {
         if matches!(self.entries.get(&id), Some(Entry { place: Place::Unschedulable { .. }, .. })) {
             self.leave(id);
@@ -285,7 +281,7 @@ impl Queue {
         }
     }
 
-    /// Something changed: wakes the pods that it may help.
+    /// Wakes the pods that the event may help.
     pub fn notice(&mut self, event: &Event, now: Millis) {
         self.notice_to(|_| true, event, now);
     }
@@ -308,7 +304,7 @@ impl Queue {
         }
     }
 
-    /// A claim of devices came or changed: lets those wait for their turn that waited for it.
+    /// Ungates pods that waited for this ResourceClaim.
     pub fn reconsider(&mut self, claim: &Key, devices: &Devices, now: Millis) {
         let waits = |entry: &&Entry| entry.place == Place::Gated && entry.pod.uses_device_claim(claim);
         let waiting: Vec<_> = self.entries.values().filter(waits).map(|entry| Arc::clone(&entry.pod)).collect();
@@ -318,45 +314,41 @@ impl Queue {
         }
     }
 
-    /// When [`Queue::pop`] should be asked again, if it gives nothing and nothing else happens.
+    /// Returns the time of the next [`Queue::pop`] if no event happens before.
     pub fn next_wake(&self) -> Option<Millis> {
         let backoff = self.backoff.first().map(|(until, ..)| *until);
         let stuck = self.unschedulable.first().map(|(since, _)| since.saturating_add(self.options.unschedulable_max));
         backoff.into_iter().chain(stuck).min()
     }
 
-    /// Why a pod does not even wait for its turn.
+    /// Returns the plugin that gates the pod, and the reason.
     pub fn gate(&self, pod: &Pod, devices: &Devices) -> Option<(&'static str, String)> {
         let plugins = self.profile(&pod.scheduler_name)?.plugins.iter().filter(|enabled| enabled.gates);
         plugins.map(|enabled| &enabled.plugin).find_map(|plugin| Some((plugin.name(), plugin.gate(pod, devices)?)))
     }
 
-    /// The profile of a name.
     pub fn profile(&self, scheduler_name: &str) -> Option<&Profile> {
         self.profiles.iter().find(|profile| profile.scheduler_name == scheduler_name)
     }
 
-    /// Pods that wait for room that they have made.
     pub const fn nominated(&self) -> &Nominated {
         &self.nominated
     }
 
-    /// The node that a pod waits for.
     pub fn nominated_node(&self, id: PodId) -> Option<&Str> {
         self.nominated.node_of(id)
     }
 
-    /// Whether a pod waits here or a decision about it is under way.
+    /// Whether the pod is queued or in flight.
     pub fn contains(&self, id: PodId) -> bool {
         self.entries.contains_key(&id)
     }
 
-    /// All pods that wait here or about which a decision is under way.
+    /// Returns all pods that are queued or in flight.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.entries.values().map(|entry| &entry.pod)
     }
 
-    /// How many pods are where.
     pub fn lengths(&self) -> Lengths {
         let (active, backoff) = (self.active.len(), self.backoff.len());
         let (unschedulable, in_flight) = (self.unschedulable.len(), self.in_flight.len());
@@ -364,7 +356,7 @@ impl Queue {
         Lengths { active, backoff, unschedulable, gated, in_flight }
     }
 
-    /// Lets those go on whose time has come.
+    /// Moves pods whose back-off or maximum unschedulable time is over.
     fn flush(&mut self, now: Millis) {
         while let Some(&(_, _, id)) = self.backoff.first().filter(|(until, ..)| *until <= now) {
             self.leave(id);
@@ -382,7 +374,7 @@ impl Queue {
         frees_nominated_node(pod, event) || plugins.iter().any(|at| profile.plugins[*at].plugin.wakes(pod, event))
     }
 
-    /// Puts a pod that is nowhere where its turn comes, at once or after its back-off.
+    /// Moves a pod that is in no part of the queue to back-off or, if its back-off is over, to the active queue.
     fn wake(&mut self, id: PodId, now: Millis) {
         let entry = &self.entries[&id];
         let place = if entry.backoff_until > now { Place::Backoff } else { Place::Active };
@@ -414,7 +406,7 @@ impl Queue {
         }
     }
 
-    /// Drops the changes that no decision under way can have missed.
+    /// Drops the events that no cycle in flight can have missed.
     fn trim_events(&mut self) {
         let end = self.events_begin + self.events.len() as u64;
         let keep_from = self.in_flight.first().map_or(end, |(from, _)| *from).max(self.events_begin);
@@ -429,8 +421,8 @@ impl Queue {
     }
 }
 
-/// Whether somebody left the node that a pod keeps room on, or the node went: it looks again then, lest the room be kept
-/// for nothing.
+/// Whether a pod left the nominated node of the given pod, or the node was deleted. The pod is then retried, so that no
+/// resources stay reserved for nothing.
 fn frees_nominated_node(pod: &Pod, event: &Event) -> bool {
     let node = match event {
         Event::PodRemoved(gone) => &gone.node_name,
@@ -440,14 +432,14 @@ fn frees_nominated_node(pod: &Pod, event: &Event) -> bool {
     !node.is_empty() && *node == pod.nominated_node
 }
 
-/// The places of plug-ins in the profile of a pod.
+/// Returns the indexes of plugins in the profile of a pod.
 fn places(profiles: &[Profile], pod: &Pod, names: &[&'static str]) -> Vec<usize> {
     let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name);
     let plugins = profile.map_or(&[][..], |profile| &profile.plugins);
     (0..).zip(plugins).filter(|(_, enabled)| names.contains(&enabled.plugin.name())).map(|(at, _)| at).collect()
 }
 
-/// Whether a pod changed in a way that placing it depends on.
+/// Whether a pod changed in fields that scheduling depends on.
 fn concerns_placement(old: &Pod, new: &Pod) -> bool {
     old.class != new.class
         || old.shape != new.shape

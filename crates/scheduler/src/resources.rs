@@ -1,37 +1,34 @@
-//! Amounts of resources as integers: thousandths of a processor, bytes, and counts of what is named.
+//! Resource amounts as integers: CPU in millicores, bytes, and counts of scalar resources.
 
 use std::collections::BTreeMap;
 
 use machinery::quantity::Quantity;
 use machinery::{Str, Value};
 
-/// Amounts by name, exact, as they are summed.
+/// Exact amounts by resource name, for sums.
 pub type List = BTreeMap<Str, Quantity>;
 
-/// Amounts as nodes and pods are compared by.
+/// Integer amounts for comparing nodes and pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Resources {
-    /// Thousandths of a processor.
     pub cpu_milli: i64,
-    /// Bytes of memory.
+    /// In bytes.
     pub memory: i64,
-    /// Bytes of local ephemeral storage.
+    /// Ephemeral storage in bytes.
     pub ephemeral: i64,
-    /// All other resources that are counted, sorted by name.
+    /// All other countable resources, sorted by name.
     pub scalars: Vec<(Str, i64)>,
 }
 
-/// Why an amount is none.
+/// An invalid quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct Error {
-    /// The field that holds it.
     pub field: String,
-    /// What is wrong.
     pub reason: machinery::quantity::Error,
 }
 
-/// Reads an object of quantities; `field` is where it stands.
+/// Parses a map of quantities; `field` is its path for errors.
 pub fn list(object: Option<&Value>, field: &str) -> Result<List, Error> {
     let mut list = List::new();
     for (name, value) in object.and_then(Value::as_object).into_iter().flat_map(machinery::Object::iter) {
@@ -45,7 +42,6 @@ pub fn list(object: Option<&Value>, field: &str) -> Result<List, Error> {
     Ok(list)
 }
 
-/// Adds each amount of `more`.
 pub fn add(to: &mut List, more: &List) {
     for (name, amount) in more {
         let sum = to.entry(name.clone()).or_default();
@@ -53,7 +49,7 @@ pub fn add(to: &mut List, more: &List) {
     }
 }
 
-/// Raises each amount to that of `other`.
+/// Raises each amount to at least that of `other`.
 pub fn raise(to: &mut List, other: &List) {
     for (name, amount) in other {
         let most = to.entry(name.clone()).or_insert(*amount);
@@ -62,7 +58,7 @@ pub fn raise(to: &mut List, other: &List) {
 }
 
 impl Resources {
-    /// The amounts of a list, rounded up to whole units.
+    /// Converts a list; amounts are rounded up to whole units.
     pub fn from_list(list: &List) -> Self {
         let whole = |name: &str| list.get(name).map_or(0, |amount| amount.value());
         Self {
@@ -73,7 +69,7 @@ impl Resources {
         }
     }
 
-    /// The amount of the resource `name`.
+    /// Returns the amount of any resource; 0 if absent.
     pub fn amount(&self, name: &str) -> i64 {
         match name {
             "cpu" => self.cpu_milli,
@@ -83,17 +79,16 @@ impl Resources {
         }
     }
 
-    /// The amount of a resource that is none of the three with a field of their own.
+    /// Returns the amount of a resource other than CPU, memory and ephemeral storage; 0 if absent.
     pub fn scalar(&self, name: &str) -> i64 {
         self.scalars.binary_search_by(|(have, _)| have.as_str().cmp(name)).map_or(0, |at| self.scalars[at].1)
     }
 
-    /// Adds `other`.
     pub fn increase(&mut self, other: &Self) {
         self.change(other, i64::saturating_add);
     }
 
-    /// Takes off `other`, which was added before.
+    /// Subtracts `other`, which must have been added before.
     pub fn decrease(&mut self, other: &Self) {
         self.change(other, i64::saturating_sub);
         self.scalars.retain(|(_, amount)| *amount != 0);
@@ -112,7 +107,7 @@ impl Resources {
     }
 }
 
-/// Whether a resource is one that a vendor counts: it has a domain, and not Kubernetes' own.
+/// Whether a resource is an extended resource: its name has a domain outside `kubernetes.io`.
 pub fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
@@ -136,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_amount_names_its_field() {
+    fn invalid_quantity_error_names_its_field() {
         let error = list(Some(&value!({"cpu": "much"})), "spec.overhead").unwrap_err();
         assert!(error.to_string().starts_with("spec.overhead[cpu]: "), "{error}");
     }
 
     #[test]
-    fn what_was_added_can_be_taken_off() {
+    fn added_resources_can_be_subtracted() {
         let one = Resources { cpu_milli: 5, scalars: vec![("a/b".into(), 1)], ..Resources::default() };
         let mut sum = Resources::default();
         sum.increase(&one);

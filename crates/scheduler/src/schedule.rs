@@ -1,4 +1,4 @@
-//! The decision: which node takes a pod, whom it evicts, or why it waits.
+//! The scheduling cycle: chooses a node, preempts pods, or reports why the pod is unschedulable.
 
 mod diagnosis;
 mod evaluation;
@@ -17,90 +17,86 @@ use crate::pod::Pod;
 use crate::profile::Profile;
 use crate::snapshot::{NodeId, Snapshot};
 
-/// What becomes of a pod.
+/// Result of a scheduling cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It goes to this node.
+    /// Bind the pod to this node.
     Bind {
-        /// The node's name.
+        /// Name of the chosen node.
         node: Str,
     },
-    /// It will go to this node once these pods have gone.
+    /// Evict the victims and nominate the pod to this node.
     Preempt {
-        /// The node's name.
         node: Str,
-        /// The pods, the most important first.
+        /// Highest priority first.
         victims: Vec<Victim>,
-        /// Why it cannot go anywhere now.
+        /// Reason why no node is feasible now.
         message: String,
-        /// The plug-ins that say so, sorted.
+        /// Rejecting plugins, sorted.
         plugins: Vec<&'static str>,
-        /// What it gives back all the same.
+        /// A claim to release in addition.
         release: Option<Release>,
     },
-    /// It waits.
+    /// No node is feasible and preemption does not help.
     Unschedulable {
-        /// Why.
         message: String,
-        /// The plug-ins that say so, sorted: only what interests them can change the decision.
+        /// Rejecting plugins, sorted: only events that they ask for can change the decision.
         plugins: Vec<&'static str>,
-        /// Whether the node whose pods it evicted, if any, will not be its node after all.
+        /// Whether the pod's nomination, if any, must be cleared.
         clears_nomination: bool,
-        /// What it gives back, since no node can take it with it.
+        /// A claim to release, because no node is feasible with it.
         release: Option<Release>,
     },
-    /// Extenders must be asked first.
+    /// Call the extenders first.
     Ask(Question),
-    /// Nothing was decided: it is tried again.
+    /// No decision; the pod must be retried.
     Failed {
-        /// What went wrong.
+        /// The error to report.
         message: String,
     },
 }
 
-/// What would be left to chance, as data: the same input gives the same decision.
+/// Replaces randomness by data, so that equal input gives equal decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chance {
-    /// The node to try first, by its place in the order: where the last decision ended.
+    /// Index of the first node to check, in node order: where the last cycle stopped.
     pub start: usize,
-    /// Which of several best nodes, counted round and round.
+    /// Selects among nodes with equal score, modulo their number.
     pub tie: u64,
-    /// The node to try first when evicting, counted round and round.
+    /// Index of the first node of a preemption, modulo the number of nodes.
     pub preemption_start: usize,
 }
 
-/// A decision and where the next one starts.
+/// A decision, and the start of the next cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What becomes of the pod.
     pub decision: Decision,
     /// The [`Chance::start`] of the next decision.
     pub next_start: usize,
 }
 
-/// What decisions depend on besides nodes and pods.
+/// Input of a scheduling cycle other than nodes and pods.
 #[derive(Clone, Copy, Default)]
 pub struct Context<'a> {
-    /// Pods that wait for room that they have made.
+    /// Pods nominated to nodes after preemption.
     pub nominated: Option<&'a Nominated>,
-    /// Limits on evicting.
+    /// PodDisruptionBudgets.
     pub budgets: &'a [Budget],
-    /// Programs that have a say.
     pub extenders: &'a [Extender],
-    /// What they have said already.
+    /// Results of extenders in this cycle.
     pub answers: Option<&'a Answers>,
-    /// What would be left to chance.
     pub chance: Chance,
 }
 
-/// Decides about one pod. The snapshot only learns which labels the pod's rules speak of.
+/// Schedules one pod. The snapshot is only prepared with the topology keys of the pod.
 pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: Context<'_>) -> Outcome {
     let defaults = profile.plugins.iter().flat_map(|enabled| enabled.plugin.topology_keys());
     snapshot.prepare(pod, defaults);
     let (snapshot, start) = (&*snapshot, context.chance.start);
     if snapshot.nodes().is_empty() {
         let message = "no nodes available to schedule pods".to_owned();
-        // DEVIATION: a pod in a cluster without nodes waits for one, rather than trying again every few seconds.
+        // DEVIATION: a pod in a cluster without nodes waits for a node event instead of being retried every few
+        // seconds.
         let plugins = vec!["NodeUnschedulable"];
         let decision = Decision::Unschedulable { message, plugins, clears_nomination: true, release: None };
         return Outcome { decision, next_start: start };
@@ -145,7 +141,7 @@ pub fn schedule(snapshot: &mut Snapshot, pod: &Pod, profile: &Profile, context: 
     Outcome { decision, next_start }
 }
 
-/// Leaves the nodes that extenders let pass, and remembers why others did not.
+/// Keeps only nodes that passed the extenders and records the reasons of the others.
 fn take_answers(snapshot: &Snapshot, answers: &Answers, feasible: &mut Vec<NodeId>, diagnosis: &mut Diagnosis) {
     let passed = answers.passed.as_deref().unwrap_or_default();
     feasible.retain(|node| {
@@ -162,7 +158,7 @@ fn take_answers(snapshot: &Snapshot, answers: &Answers, feasible: &mut Vec<NodeI
     });
 }
 
-/// One of the nodes with the highest score.
+/// Returns one of the nodes with the highest score.
 fn choose(totals: &[i64], nodes: &[NodeId], tie: u64) -> NodeId {
     let most = totals.iter().max().expect("several nodes are ranked");
     let ties = || totals.iter().zip(nodes).filter(|(total, _)| *total == most).map(|(_, node)| *node);
@@ -171,7 +167,7 @@ fn choose(totals: &[i64], nodes: &[NodeId], tie: u64) -> NodeId {
     ties().nth(at).expect("one of the ties")
 }
 
-/// Sees whether evicting pods would help, and says why not. Where no node was looked at, it would not.
+/// Runs PostFilter: tries preemption, or reports why it does not help. Without evaluated nodes preemption is skipped.
 fn give_up(
     evaluation: Option<(&mut Evaluation<'_>, Context<'_>)>,
     profile: &Profile,

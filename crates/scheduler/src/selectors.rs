@@ -1,4 +1,4 @@
-//! Which pods are alike: what the services and controllers select that a pod belongs to.
+//! Default selector of a pod: the combined selectors of its services and its controller.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use machinery::{Key, Object, Path, Str, Value};
 
 use crate::pod::{OwnerKind, Pod};
 
-/// The selectors of services and controllers.
+/// Selectors of services and controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Selectors {
     /// By namespace and name.
@@ -16,7 +16,7 @@ pub struct Selectors {
 }
 
 impl Selectors {
-    /// Takes over a service; `None` if it is gone. One without a selector selects nothing.
+    /// Updates a service; `None` means that it was deleted. A service without selector matches no pod.
     pub fn set_service(&mut self, key: &Key, object: Option<&Value>) {
         let selector = object.and_then(|it| it.at(&["spec", "selector"])).and_then(Value::as_object).map(equal_to);
         match selector {
@@ -34,7 +34,7 @@ impl Selectors {
         }
     }
 
-    /// Takes over a controller; `None` if it is gone.
+    /// Updates a controller; `None` means that it was deleted.
     pub fn set_owner(&mut self, kind: OwnerKind, key: &Key, object: Option<&Value>) {
         let selector = object.and_then(|it| it.at(&["spec", "selector"])).and_then(|selector| match kind {
             OwnerKind::ReplicationController => selector.as_object().map(equal_to),
@@ -46,7 +46,6 @@ impl Selectors {
         }
     }
 
-    /// The keys of all services.
     pub fn services(&self) -> impl Iterator<Item = Key> {
         let keys = |(namespace, services): (&Str, &BTreeMap<Str, Selector>)| -> Vec<Key> {
             services.keys().map(|name| Key::new(namespace.clone(), name.clone())).collect()
@@ -54,12 +53,12 @@ impl Selectors {
         self.services.iter().flat_map(keys)
     }
 
-    /// The keys of all controllers of a kind.
+    /// Returns the keys of all controllers of a kind.
     pub fn owners(&self, kind: OwnerKind) -> impl Iterator<Item = Key> {
         self.owners.keys().filter(move |(have, _)| *have == kind).map(|(_, key)| key.clone())
     }
 
-    /// What all of those select together that the pod belongs to; `None` if it belongs to none.
+    /// Returns the conjunction of all selectors that match the pod; `None` if no selector matches.
     pub fn of(&self, pod: &Pod) -> Option<Selector> {
         let services = self.services.get(&pod.class.namespace).into_iter().flat_map(BTreeMap::values);
         let mut requirements: Vec<Requirement> = Vec::new();
@@ -79,7 +78,7 @@ impl Selectors {
     }
 }
 
-/// Labels that must be these. What is no label matches no pod either.
+/// Builds a selector for these exact labels. An invalid label matches no pod.
 fn equal_to(labels: &Object) -> Selector {
     let requirement = |(key, value): (&str, &Value)| {
         Requirement::new(key, Operator::Equals, vec![value.as_str().unwrap_or_default().into()], &Path::ROOT)
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_like_those_that_its_services_and_its_controller_select() {
+    fn default_selector_combines_services_and_controller() {
         let mut selectors = Selectors::default();
         let key = |name: &str| Key::new("ns", name);
         assert_eq!(selectors.of(&pod("set")), None);

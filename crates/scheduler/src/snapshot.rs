@@ -1,8 +1,8 @@
-//! The cluster as the scheduler sees it: columns of nodes for scanning, pods as counts per place, changed in place.
+//! Cluster snapshot of the scheduler: node columns for scanning and pod counts per node and domain, updated in place.
 //!
-//! A pod is a record of a few words: what it shares with its like (labels; requests, ports and rules) is interned, and
-//! the pods of each class are counted per node and per topology domain, so that rules about pods cost as much as there
-//! are domains, however many pods there are.
+//! A pod is a record of a few machine words. Its labels (class) and its requests, ports and affinity terms (shape) are
+//! interned. Pods of each class are counted per node and per topology domain, so the cost of affinity rules grows with
+//! the number of domains, not of pods.
 
 mod arena;
 mod change;
@@ -27,58 +27,55 @@ use crate::pod::{Class, HostPort, Labels, Pod, PodId, Shape, Taint, Term, Volume
 use crate::resources::Resources;
 use crate::storage::Storage;
 
-/// A node by its place in the columns.
+/// Index of a node in the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
-/// What the pods of a node take from it.
+/// Resources used by the pods of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The sum of what they ask for.
+    /// Sum of requests.
     pub requested: Resources,
-    /// The sums of processor and memory with guesses for what is not asked for.
+    /// Sum of CPU and memory with default values for missing requests.
     pub non_zero: [i64; 2],
-    /// How many they are.
+    /// Number of pods.
     pub pods: i64,
-    /// The ports they hold.
+    /// Used host ports.
     pub ports: Vec<HostPort>,
-    /// The claims and disks they hold.
+    /// Used claims and disks.
     pub volumes: Vec<VolumeUse>,
 }
 
-/// What a node offers: one entry of a column.
+/// Properties of a node that filters scan: one entry of a column.
 #[derive(Clone, Debug, Default)]
 pub struct Offer {
-    /// What its pods may ask for in all.
     pub allocatable: Resources,
-    /// How many pods it takes.
+    /// Allocatable number of pods.
     pub pods_max: i64,
-    /// Which set of taints it has.
+    /// ID of the interned taint set.
     pub taints: u32,
-    /// Whether an administrator closed it.
     pub unschedulable: bool,
-    /// What its kubelet says that it can do.
+    /// `status.declaredFeatures`.
     pub features: Box<[Str]>,
 }
 
-/// A pod that has a node.
+/// A pod assigned to a node.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// Its name; the namespace is that of its class.
+    /// The namespace is in the class.
     pub name: Str,
-    /// When it started; `i64::MAX` if it has not.
+    /// Seconds since 1970; `i64::MAX` if not started.
     pub started_seconds: i64,
-    /// How important it is.
     pub priority: i32,
     class: u32,
     shape: u32,
     node: NodeId,
-    /// Whether it goes to make room for another pod.
+    /// Whether the pod is being deleted by a preemption.
     pub preempted: bool,
     assumed: bool,
 }
 
-/// The cluster at one moment.
+/// The state of the cluster that scheduling depends on.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     names: Map<Str, NodeId>,
@@ -87,7 +84,7 @@ pub struct Snapshot {
     offers: Vec<Offer>,
     usage: Vec<Usage>,
     rooms: Vec<Room>,
-    /// How many nodes an administrator closed.
+    /// Number of unschedulable (cordoned) nodes.
     closed: usize,
     symbols: Arena<Str>,
     taints: Arena<Box<[Taint]>>,
@@ -106,19 +103,19 @@ pub struct Snapshot {
     namespaces: BTreeMap<Str, Labels>,
     order: Vec<NodeId>,
     order_is_stale: bool,
-    /// How many pods use each claim.
+    /// Number of pods per claim.
     claim_users: BTreeMap<Key, u32>,
-    /// Claims, volumes and classes of storage.
+    /// PersistentVolumeClaims, PersistentVolumes and StorageClasses.
     pub storage: Storage,
-    /// Claims, slices and classes of devices.
+    /// ResourceClaims, ResourceSlices and DeviceClasses.
     pub devices: Devices,
 }
 
-/// Facts of a node that are not scanned.
+/// Properties of a node that filters do not scan.
 #[derive(Clone, Debug, Default)]
 struct Record {
     name: Str,
-    /// Whether there is such a node: pods may be known before their node is, and after.
+    /// Whether the node object exists: pods may be observed before their node and outlive it.
     present: bool,
     labels: Box<[(u32, u32)]>,
     images: Box<[u32]>,
@@ -128,7 +125,7 @@ struct Record {
 #[derive(Clone, Debug, Default)]
 struct ClassCounts {
     by_node: Counts,
-    /// By the number of the topology key.
+    /// Indexed by topology key.
     by_domain: Vec<Counts>,
 }
 
@@ -139,14 +136,13 @@ struct TermCounts {
 }
 
 impl NodeId {
-    /// The place in the columns.
+    /// Returns the index in the columns.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl Usage {
-    /// Adds a pod.
     pub fn add(&mut self, shape: &Shape) {
         self.requested.increase(&shape.requests);
         self.non_zero = [0, 1].map(|at| self.non_zero[at].saturating_add(shape.non_zero[at]));
@@ -155,7 +151,7 @@ impl Usage {
         self.volumes.extend_from_slice(&shape.volumes);
     }
 
-    /// Takes off a pod that was added.
+    /// Removes a pod that was added before.
     pub fn remove(&mut self, shape: &Shape) {
         self.requested.decrease(&shape.requests);
         self.non_zero = [0, 1].map(|at| self.non_zero[at].saturating_sub(shape.non_zero[at]));
@@ -171,9 +167,9 @@ impl Usage {
     }
 }
 
-/// Changes, as they come from watches and from decisions.
+/// Updates from watches and from scheduling decisions.
 impl Snapshot {
-    /// Adds a node or takes over its new state.
+    /// Adds or updates a node.
     pub fn set_node(&mut self, node: &Node) {
         let id = self.node_slot(&node.name);
         self.uncount_domains(id);
@@ -203,7 +199,7 @@ impl Snapshot {
         self.order_is_stale = true;
     }
 
-    /// Takes a node away. Pods that are still on it are remembered until they go.
+    /// Removes a node. Pods that are still assigned to it are kept until they are removed.
     pub fn remove_node(&mut self, name: &str) {
         let Some(&id) = self.names.get(name) else { return };
         if !self.nodes[id.index()].present {
@@ -220,8 +216,8 @@ impl Snapshot {
         self.drop_if_unused(id);
     }
 
-    /// Adds a pod that has a node or takes over its new state; this confirms it if it was assumed. A pod that has no
-    /// node, or that has finished, weighs on none.
+    /// Adds or updates an assigned pod, and confirms it if it was assumed. Pods without a node and finished pods use no
+    /// resources.
     pub fn set_pod(&mut self, pod: &Pod) {
         self.remove_pod(pod.id());
         if !pod.node_name.is_empty() && !pod.finished {
@@ -229,7 +225,6 @@ impl Snapshot {
         }
     }
 
-    /// Takes a pod away.
     pub fn remove_pod(&mut self, id: PodId) {
         let Some(slot) = self.ids.remove(&id) else { return };
         let pod = self.pods[slot as usize].take().expect("a known pod has a record");
@@ -255,13 +250,13 @@ impl Snapshot {
         self.drop_if_unused(node);
     }
 
-    /// Counts a pod on the node that was chosen for it, before anybody else knows.
+    /// Counts a pod on its chosen node before the watch shows the binding.
     pub fn assume(&mut self, pod: &Pod, node: &str) {
         self.remove_pod(pod.id());
         self.place(pod, &Str::from(node), true);
     }
 
-    /// Takes back an assumption that did not come true. A pod that was confirmed in the meantime stays.
+    /// Removes an assumed pod. A pod that was confirmed meanwhile stays.
     pub fn forget(&mut self, id: PodId) {
         let assumed = self.ids.get(&id).and_then(|slot| self.pods[*slot as usize].as_ref()).is_some_and(|p| p.assumed);
         if assumed {
@@ -269,17 +264,15 @@ impl Snapshot {
         }
     }
 
-    /// Takes over the labels of a namespace.
     pub fn set_namespace(&mut self, name: &str, labels: Labels) {
         self.namespaces.insert(name.into(), labels);
     }
 
-    /// Takes a namespace away.
     pub fn remove_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
     }
 
-    /// Makes ready for decisions about `pod`: knows the labels that its rules speak of and the order of nodes.
+    /// Prepares a scheduling cycle for `pod`: registers its topology keys and updates the node order.
     pub fn prepare<'a>(&mut self, pod: &Pod, defaults: impl Iterator<Item = &'a Str>) {
         for term in &pod.shape.terms {
             self.topology_key(&term.topology_key);
@@ -297,90 +290,86 @@ impl Snapshot {
     }
 }
 
-/// Questions.
+/// Queries.
 impl Snapshot {
-    /// The nodes in the order in which they are tried: zones take turns. Right after [`Snapshot::prepare`].
+    /// Returns the nodes in the order in which they are tried, alternating between zones. Valid only after
+    /// [`Snapshot::prepare`].
     pub fn nodes(&self) -> &[NodeId] {
         &self.order
     }
 
-    /// The node of a name.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         self.names.get(name).copied().filter(|id| self.nodes[id.index()].present)
     }
 
-    /// The name of a node.
     pub fn node_name(&self, node: NodeId) -> &Str {
         &self.nodes[node.index()].name
     }
 
-    /// What a node offers.
     pub fn offer(&self, node: NodeId) -> &Offer {
         &self.offers[node.index()]
     }
 
-    /// What is taken from a node.
     pub fn usage(&self, node: NodeId) -> &Usage {
         &self.usage[node.index()]
     }
 
-    /// The sets of taints that nodes have.
+    /// Returns the interned taint sets of nodes.
     pub const fn taints(&self) -> &Arena<Box<[Taint]>> {
         &self.taints
     }
 
-    /// The number of a label's key or value, if any node has it.
+    /// Returns the symbol ID of a label key or value, if a node has it.
     pub fn symbol_of(&self, text: &str) -> Option<u32> {
         self.symbols.find(&Str::from(text))
     }
 
-    /// The text of a number.
+    /// Returns the text of a symbol.
     pub fn text(&self, symbol: u32) -> &str {
         self.symbols.value(symbol)
     }
 
-    /// The value of a node's label, both as numbers.
+    /// Returns the symbol of a label's value; `key` is a symbol, too.
     pub fn label(&self, node: NodeId, key: u32) -> Option<u32> {
         let labels = &self.nodes[node.index()].labels;
         labels.binary_search_by_key(&key, |(key, _)| *key).ok().map(|at| labels[at].1)
     }
 
-    /// The nodes that hold an image, each with the size there, in the order of the nodes.
+    /// Returns the nodes that have an image with its size there, in node order.
     pub fn image_nodes(&self, image: &str) -> &[(NodeId, i64)] {
         self.images.find(&Str::from(image)).map_or(&[], |id| &self.image_nodes[id as usize])
     }
 
-    /// The topology domains.
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The labels of a namespace.
     pub fn namespace_labels(&self, name: &str) -> &[(Str, Str)] {
         self.namespaces.get(name).map_or(&[], |labels| labels)
     }
 
-    /// The names of all namespaces, sorted.
+    /// Returns the names of all namespaces, sorted.
     pub fn namespaces(&self) -> impl Iterator<Item = &Str> {
         self.namespaces.keys()
     }
 
-    /// The classes of pods that are placed.
+    /// Returns the classes of assigned pods.
     pub fn classes(&self) -> impl Iterator<Item = (u32, &Arc<Class>)> {
         self.classes.iter()
     }
 
-    /// How many pods of a class each node has that has any.
+    /// Returns the number of pods of a class per node, for nodes that have any.
     pub fn nodes_of_class(&self, class: u32) -> impl Iterator<Item = (NodeId, u32)> {
         self.class_counts[class as usize].by_node.iter().map(|(node, number)| (NodeId(node), number))
     }
 
-    /// How many pods of a class each domain has.
+    /// Returns the number of pods of a class per domain of a topology key.
     pub fn class_by_domain(&self, class: u32, key: u32) -> impl Iterator<Item = (u32, u32)> {
         self.class_counts[class as usize].by_domain.get(key as usize).into_iter().flat_map(Counts::iter)
     }
 
-    /// The rules of pods that are placed: each with its topology key and how many pods of each domain have it.
+    /// Returns the affinity terms of assigned pods: each with its topology key and the number of pods per domain that
+    /// have it.
     pub fn terms(&self) -> impl Iterator<Item = (&Term, u32, &Counts)> {
         self.terms.iter().map(|(id, term)| {
             let counts = &self.term_counts[id as usize];
@@ -388,32 +377,28 @@ impl Snapshot {
         })
     }
 
-    /// The pods on a node.
     pub fn pods(&self, node: NodeId) -> impl Iterator<Item = &Placed> {
         self.nodes[node.index()].pods.iter().map(|slot| self.placed(*slot))
     }
 
-    /// The node of a pod.
     pub fn node_of(&self, id: PodId) -> Option<NodeId> {
         self.ids.get(&id).map(|slot| self.placed(*slot).node)
     }
 
-    /// The class of a placed pod.
     pub fn class(&self, pod: &Placed) -> &Arc<Class> {
         self.classes.value(pod.class)
     }
 
-    /// The shape of a placed pod.
     pub fn shape(&self, pod: &Placed) -> &Arc<Shape> {
         self.shapes.value(pod.shape)
     }
 
-    /// How many pods that have a node use a claim.
+    /// Returns the number of assigned pods that use a claim.
     pub fn claim_users(&self, claim: &Key) -> u32 {
         self.claim_users.get(claim).copied().unwrap_or_default()
     }
 
-    /// A placed pod, as far as it is remembered: name, labels, weight and rules, priority and node.
+    /// Reconstructs an assigned pod from its record: name, class, shape, priority and node. Other fields are empty.
     pub fn pod(&self, id: PodId) -> Option<Pod> {
         let placed = self.placed(*self.ids.get(&id)?);
         Some(Pod {
@@ -427,13 +412,13 @@ impl Snapshot {
         })
     }
 
-    /// The keys of all placed pods.
+    /// Returns the keys of all assigned pods.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let key = |pod: &Placed| Key::new(self.class(pod).namespace.clone(), pod.name.clone());
         self.pods.iter().flatten().map(key)
     }
 
-    /// How many pods are placed.
+    /// Returns the number of assigned pods.
     pub fn pods_len(&self) -> usize {
         self.ids.len()
     }

@@ -1,4 +1,4 @@
-//! What the API server is told of decisions: bindings, conditions of pods and events about them.
+//! API writes of the scheduler: bindings, pod conditions and event messages.
 
 use machinery::meta::Meta;
 use machinery::time::Time;
@@ -6,42 +6,39 @@ use machinery::{Object, Value, value};
 
 use crate::pod::Pod;
 
-/// The longest message of an event, in bytes.
+/// Maximum length of an event's note in bytes.
 const NOTE_MAX: usize = 1024;
 
-/// A condition of a pod that the scheduler sets.
+/// A pod condition set by the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// `PodScheduled` or `DisruptionTarget`.
     pub kind: &'static str,
     /// `True` or `False`.
     pub status: &'static str,
-    /// A word for machines.
     pub reason: &'static str,
-    /// A sentence for people.
     pub message: String,
 }
 
-/// What becomes of the node that a pod waits for.
+/// Change of `status.nominatedNodeName`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nomination {
-    /// It stays as it is.
     Keep,
-    /// It is this one from now on; empty for none.
+    /// Empty to clear it.
     Set(machinery::Str),
 }
 
-/// Why a pod has no node yet.
+/// Reason of the `PodScheduled` condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// No node can take it.
+    /// No node is feasible.
     Unschedulable,
-    /// Something failed, and will be tried again.
+    /// Scheduling failed and will be retried.
     SchedulerError,
 }
 
 impl Condition {
-    /// A pod has no node yet.
+    /// Creates `PodScheduled=False`.
     pub fn waits(reason: Reason, message: &str) -> Self {
         let reason = match reason {
             Reason::Unschedulable => "Unschedulable",
@@ -50,14 +47,14 @@ impl Condition {
         Self { kind: "PodScheduled", status: "False", reason, message: message.to_owned() }
     }
 
-    /// A pod is about to go, to make room for one that this scheduler places.
+    /// Creates `DisruptionTarget=True` for a preemption victim.
     pub fn preempted(scheduler_name: &str) -> Self {
         let message = format!("{scheduler_name}: preempting to accommodate a higher priority pod");
         Self { kind: "DisruptionTarget", status: "True", reason: "PreemptionByScheduler", message }
     }
 }
 
-/// The request that gives a pod its node.
+/// Returns the Binding object.
 pub fn binding(pod: &Pod, node: &str) -> Value {
     value!({
         "apiVersion": "v1", "kind": "Binding",
@@ -66,7 +63,7 @@ pub fn binding(pod: &Pod, node: &str) -> Value {
     })
 }
 
-/// The strategic merge patch that brings the status of `object` to say this; `None` if it does already.
+/// Returns the strategic merge patch of the status of `object`; `None` if nothing changes.
 pub fn patch(object: &Value, condition: Option<&Condition>, nomination: &Nomination, now: Time) -> Option<Value> {
     let meta = Meta::of(object);
     let mut status = Object::new();
@@ -81,7 +78,7 @@ pub fn patch(object: &Value, condition: Option<&Condition>, nomination: &Nominat
     (!status.is_empty()).then(|| value!({"metadata": {"uid": (meta.uid())}, "status": status}))
 }
 
-/// A message that fits into an event.
+/// Truncates a message to the maximum length of an event's note.
 pub fn note(message: &str) -> String {
     const SUFFIX: &str = " ...";
     if message.len() <= NOTE_MAX {
@@ -91,7 +88,7 @@ pub fn note(message: &str) -> String {
     format!("{}{SUFFIX}", &message[..end])
 }
 
-/// The condition as it must be written; `None` if it is there already.
+/// Returns the condition to write; `None` if it is set already.
 fn changed(object: &Value, condition: &Condition, now: Time) -> Option<Value> {
     let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
     let old = conditions.iter().find(|old| old.str_at(&["type"]) == Some(condition.kind));
@@ -121,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_written_once_and_keeps_the_time_of_its_last_turn() {
+    fn condition_is_written_once_and_keeps_its_transition_time() {
         let condition = Condition::waits(Reason::Unschedulable, "0/1 nodes are available.");
         let pod = value!({"metadata": {"uid": "u", "generation": 2}, "status": {}});
         let written = patch(&pod, Some(&condition), &Nomination::Keep, now()).unwrap();
@@ -138,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nomination_is_written_only_if_it_is_another() {
+    fn nomination_is_written_only_if_it_differs() {
         let pod = value!({"metadata": {"uid": "u"}, "status": {"nominatedNodeName": "n"}});
         let check = |nomination: Nomination, expect: Option<Value>| {
             let got = patch(&pod, None, &nomination, now());
@@ -151,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_where_a_character_ends() {
+    fn long_message_is_truncated_at_a_character_boundary() {
         assert_eq!(note("short"), "short");
         let long = note(&"ä".repeat(600));
         assert!(long.len() <= NOTE_MAX && long.ends_with("ä ..."));

@@ -1,4 +1,4 @@
-//! Claims, volumes and classes of storage, condensed to what placing pods depends on.
+//! PersistentVolumeClaims, PersistentVolumes and StorageClasses, condensed to the fields that scheduling depends on.
 
 mod read;
 
@@ -9,7 +9,7 @@ use machinery::{Key, Str};
 
 use crate::pod::{Labels, NodeAffinity};
 
-/// All that is known of storage.
+/// Cache of all storage objects that scheduling depends on.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
     claims: BTreeMap<Key, Claim>,
@@ -17,153 +17,144 @@ pub struct Storage {
     classes: BTreeMap<Str, Class>,
     drivers: BTreeMap<Str, Driver>,
     capacities: BTreeMap<Key, Capacity>,
-    /// How many volumes of each driver a node takes, by node.
+    /// Attach limits by node: driver and number of volumes.
     limits: BTreeMap<Str, Vec<(Str, i64)>>,
-    /// The volumes that are attached to nodes: by node, the attachment and the volume's name.
+    /// Attached volumes by node: VolumeAttachment name to PersistentVolume name.
     attachments: BTreeMap<Str, BTreeMap<Str, Str>>,
-    /// The node of each attachment.
+    /// Node of each VolumeAttachment.
     attached_to: BTreeMap<Str, Str>,
-    /// Volumes that were chosen for claims, before the API server shows it.
+    /// Assumed bindings of volumes to claims, before the watch shows them.
     promised: BTreeMap<Str, Key>,
-    /// Nodes that were chosen for claims, before the API server shows it.
+    /// Assumed `selected-node` of claims, before the watch shows it.
     selected: BTreeMap<Key, Str>,
 }
 
-/// A `PersistentVolumeClaim`.
+/// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// Its unique identifier.
     pub uid: Str,
-    /// The class, empty for none.
+    /// `storageClassName`; empty if not set.
     pub class: Str,
-    /// The class of attributes, empty for none.
+    /// `volumeAttributesClassName`; empty if not set.
     pub attributes: Str,
-    /// The volume that it names; empty for none.
+    /// `volumeName`; empty if not set.
     pub volume: Str,
-    /// Whether it is bound to that volume for good.
+    /// Whether the binding to the volume is complete.
     pub bound: bool,
-    /// Whether its volume is gone.
+    /// Whether the phase is `Lost`.
     pub lost: bool,
-    /// Whether it is being deleted.
+    /// Whether `deletionTimestamp` is set.
     pub deleting: bool,
-    /// Who controls it, by unique identifier.
+    /// UID of the controller.
     pub owner: Str,
-    /// Bytes asked for.
+    /// Requested storage in bytes.
     pub requested: i64,
-    /// How it is to be used.
     pub access_modes: Vec<Str>,
-    /// Whether it wants a block device.
+    /// Whether `volumeMode` is `Block`.
     pub block: bool,
-    /// Which volumes will do.
+    /// Selects volumes.
     pub selector: Option<Selector>,
-    /// The node that was chosen for it, empty for none.
+    /// Node selected for provisioning; empty if none.
     pub selected_node: Str,
 }
 
-/// A `PersistentVolume`.
+/// A PersistentVolume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// The class, empty for none.
+    /// `storageClassName`; empty if not set.
     pub class: Str,
-    /// The class of attributes, empty for none.
+    /// `volumeAttributesClassName`; empty if not set.
     pub attributes: Str,
-    /// Bytes.
+    /// In bytes.
     pub capacity: i64,
-    /// How it can be used.
     pub access_modes: Vec<Str>,
-    /// Whether it is a block device.
+    /// Whether `volumeMode` is `Block`.
     pub block: bool,
-    /// The claim that it is for, with that claim's identifier if it is known.
+    /// `claimRef`, with the claim's UID if set.
     pub claim: Option<(Key, Str)>,
-    /// Whether nobody has it.
+    /// Whether the phase is `Available`.
     pub available: bool,
-    /// Whether it is being deleted.
+    /// Whether `deletionTimestamp` is set.
     pub deleting: bool,
-    /// Its labels.
     pub labels: Labels,
-    /// The nodes that reach it.
+    /// Nodes that can access the volume.
     pub affinity: NodeAffinity,
-    /// The driver and its name for the volume, if it has one.
+    /// CSI driver and volume handle.
     pub csi: Option<(Str, Str)>,
 }
 
-/// A `StorageClass`.
+/// A StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// Who makes volumes.
     pub provisioner: Str,
-    /// Whether a volume is chosen only once a pod needs it.
+    /// Whether `volumeBindingMode` is `WaitForFirstConsumer`.
     pub waits_for_consumer: bool,
-    /// Where volumes can be made: one of these, each a list of labels with their values. None for everywhere.
+    /// `allowedTopologies`: alternatives of labels with their values. Empty for every node.
     pub topologies: Vec<Vec<(Str, Vec<Str>)>>,
 }
 
-/// A `CSIDriver`.
+/// A CSIDriver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Driver {
-    /// Whether it tells how much room there is.
+    /// Whether the driver publishes CSIStorageCapacity objects.
     tells_capacity: bool,
 }
 
-/// A `CSIStorageCapacity`.
+/// A CSIStorageCapacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Capacity {
     class: Str,
-    /// The largest volume, in bytes.
+    /// Maximum size of a volume in bytes.
     most: i64,
     nodes: Selector,
 }
 
-/// What must be done for a pod's claims before it can be bound.
+/// Writes needed for a pod's claims before the pod can be bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Volumes that are given to claims.
+    /// Volumes to bind, with their claims.
     pub bind: Vec<(Str, Key)>,
-    /// Claims whose volume will be made for the node.
+    /// Claims whose volume must be provisioned for the node.
     pub provision: Vec<Key>,
 }
 
-/// The class of volumes that nobody makes.
+/// Provisioner name of classes without dynamic provisioning.
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 impl Storage {
-    /// The claim of a key.
     pub fn claim(&self, key: &Key) -> Option<&Claim> {
         self.claims.get(key)
     }
 
-    /// The volume of a name.
     pub fn volume(&self, name: &str) -> Option<&Volume> {
         self.volumes.get(name)
     }
 
-    /// All volumes.
     pub fn volumes(&self) -> impl Iterator<Item = (&Str, &Volume)> {
         self.volumes.iter()
     }
 
-    /// The class of a name.
     pub fn class(&self, name: &str) -> Option<&Class> {
         self.classes.get(name)
     }
 
-    /// The node that was chosen for a claim; empty for none.
+    /// Returns the node selected for a claim, assumed or observed; empty if none.
     pub fn selected_node(&self, key: &Key, claim: &Claim) -> Str {
         self.selected.get(key).cloned().unwrap_or_else(|| claim.selected_node.clone())
     }
 
-    /// How many volumes of a driver a node takes, if it says.
+    /// Returns the attach limit of a driver on a node, if any.
     pub fn limit(&self, node: &str, driver: &str) -> Option<i64> {
         let limits = self.limits.get(node)?;
         limits.iter().find(|(have, _)| have == driver).map(|(_, limit)| *limit)
     }
 
-    /// Whether any node says how many volumes it takes.
+    /// Whether any node has attach limits.
     pub fn has_limits(&self) -> bool {
         !self.limits.is_empty()
     }
 
-    /// Whether a volume will do for a claim, wherever it is.
+    /// Whether a volume satisfies a claim, regardless of the node.
     pub fn fits(&self, name: &Str, volume: &Volume, key: &Key, claim: &Claim) -> bool {
         if volume.capacity < claim.requested || volume.block != claim.block || volume.deleting {
             return false;
@@ -183,7 +174,7 @@ impl Storage {
             && claim.selector.as_ref().is_none_or(|it| it.matches(|label| crate::pod::label(&volume.labels, label)))
     }
 
-    /// Whether a volume can be made for a claim on a node that has these labels; if not, whether for want of room.
+    /// Whether a volume can be provisioned for a claim on a node with these labels.
     pub fn can_provision<'a>(&self, claim: &Claim, label: impl Fn(&str) -> Option<&'a str> + Copy) -> Provision {
         let Some(class) = self.classes.get(&claim.class) else { return Provision::No };
         if class.provisioner.is_empty() || class.provisioner == NO_PROVISIONER {
@@ -201,7 +192,7 @@ impl Storage {
         Provision::Yes
     }
 
-    /// The driver of a claim's volume and a name for the volume, if it counts towards a limit.
+    /// Returns the driver and a unique name of a claim's volume, if it counts towards an attach limit.
     pub fn attachment(&self, key: &Key) -> Option<(Str, Str)> {
         let claim = self.claims.get(key)?;
         if let Some(volume) = self.volumes.get(&claim.volume) {
@@ -211,13 +202,13 @@ impl Storage {
         Some((class.provisioner.clone(), format!("{key}").into()))
     }
 
-    /// The drivers and names of the volumes that are attached to a node, whether or not a pod there needs them.
+    /// Returns drivers and names of the volumes attached to a node, whether or not a pod there uses them.
     pub fn attached(&self, node: &str) -> impl Iterator<Item = (Str, Str)> {
         let names = self.attachments.get(node).into_iter().flat_map(BTreeMap::values);
         names.filter_map(|name| self.volumes.get(name)?.csi.clone())
     }
 
-    /// Takes a plan for done before the API server shows it.
+    /// Counts a plan as done before the watch shows it.
     pub fn assume(&mut self, plan: &Plan, node: &str) {
         for (volume, claim) in &plan.bind {
             self.promised.insert(volume.clone(), claim.clone());
@@ -227,7 +218,7 @@ impl Storage {
         }
     }
 
-    /// Takes a plan back.
+    /// Reverts an assumed plan.
     pub fn forget(&mut self, plan: &Plan) {
         for (volume, _) in &plan.bind {
             self.promised.remove(volume);
@@ -238,14 +229,12 @@ impl Storage {
     }
 }
 
-/// Whether a volume can be made.
+/// Result of [`Storage::can_provision`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provision {
-    /// It can.
     Yes,
-    /// It cannot.
     No,
-    /// It could if there were room.
+    /// The storage capacity does not suffice.
     NoRoom,
 }
 
@@ -256,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_will_do_if_it_is_large_enough_free_and_of_the_same_kind() {
+    fn volume_matches_claim_by_size_availability_and_mode() {
         let fits = |volume: Value, claim: Value| {
             let mut storage = Storage::default();
             let key = Key::new("ns", "c");

@@ -1,4 +1,4 @@
-//! Every decision over random histories of random clusters is the one that the rules' definitions give.
+//! Differential test: every scheduling decision over random clusters equals that of a reference implementation.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
@@ -19,23 +19,23 @@ use scheduler::plugins::default_preemption::Budget;
 use scheduler::schedule::{Chance, Context, Nominated};
 use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
 
-/// When something becomes of a decision.
+/// Time at which a binding completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// At once.
+    /// Immediately.
     Now,
-    /// Later: others are decided about in between.
+    /// After other pods were scheduled.
     Later,
 }
 
-/// A cluster in both forms.
+/// A cluster as snapshot and as reference model.
 struct Both {
     snapshot: Snapshot,
     nominated: Nominated,
     world: World,
     profile: Profile,
     budgets: Vec<Value>,
-    /// Names of pods that were given a node and are not known to have it.
+    /// Names of assumed pods whose binding is not confirmed.
     assumed: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl Both {
         self.world.nodes.remove(name);
     }
 
-    /// Gives a pod its node: that it has it is known now, or perhaps later.
+    /// Binds a pod; the binding is confirmed now or perhaps later.
     fn bind(&mut self, pod: Rc<Value>, node: &str, when: When) {
         let condensed = Pod::new(&pod).unwrap();
         self.nominated.remove(condensed.id());
@@ -76,14 +76,14 @@ impl Both {
         }
     }
 
-    /// A pod that was given a node has it.
+    /// Confirms an assumed pod.
     fn bound(&mut self, at: usize) {
         let one = self.assumed.remove(at);
         let (pod, node) = self.world.pods.iter().find(|(pod, _)| name(pod) == one).unwrap();
         self.snapshot.set_pod(&Pod { node_name: node.as_str().into(), ..Pod::new(pod).unwrap() });
     }
 
-    /// A pod that was given a node did not get it.
+    /// Fails the binding of an assumed pod.
     fn unbound(&mut self, at: usize) {
         let one = self.assumed.remove(at);
         let at = self.place(&one);
@@ -102,7 +102,7 @@ impl Both {
         gone
     }
 
-    /// Decides about a pod, checks the decision against the definitions, and carries it out.
+    /// Schedules a pod, compares the decision with the reference, and executes it.
     fn schedule(&mut self, pod: &Rc<Value>, chance: Chance, when: When) {
         let waits_for = self.world.waiting.iter().find(|(other, _)| name(other) == name(pod));
         let waits_for = waits_for.map(|(_, node)| node.clone()).unwrap_or_default();
@@ -140,7 +140,7 @@ impl Both {
         }
     }
 
-    /// The nodes in the order in which they are tried.
+    /// Returns the nodes in the order in which they are tried.
     fn order(&self, start: usize) -> Vec<&Value> {
         let nodes = self.snapshot.nodes();
         let begin = if nodes.is_empty() { 0 } else { start % nodes.len() };
@@ -155,7 +155,7 @@ impl Both {
         name(best[usize::try_from(tie).unwrap() % best.len()].0)
     }
 
-    /// Evicts the victims, after a look whether they are the right ones. The pod gets the room, or has it kept.
+    /// Checks the victims against the reference and evicts them. The pod is then placed or stays nominated.
     fn preempt(&mut self, pod: &Rc<Value>, node: &str, victims: &[String], when: When) {
         self.check_that_nothing_is_cheaper(pod, node, victims);
         let among = self.world.is_judged_by_others(pod);
@@ -170,7 +170,7 @@ impl Both {
             self.world.pods.pop();
         }
         assert_eq!(self.world.verdict(pod, &self.world.nodes[node], among), Vec::<String>::new());
-        // Whoever is less important and waits for the same node may not fit any longer.
+        // Nominated pods of lower priority may no longer fit on the same node.
         let outbid = self.world.waiting.iter().filter(|(other, at)| at == node && priority(other) < priority(pod));
         for other in outbid.map(|(other, _)| Rc::clone(other)).collect::<Vec<_>>() {
             self.give_up(&other);
@@ -186,13 +186,13 @@ impl Both {
         }
     }
 
-    /// A pod waits for no node any longer.
+    /// Clears the nomination of a pod.
     fn give_up(&mut self, pod: &Value) {
         self.nominated.remove(Pod::new(pod).unwrap().id());
         self.world.waiting.retain(|(other, _)| name(other) != name(pod));
     }
 
-    /// What is evicted is what the definitions say of this node, and on no other it would cost less.
+    /// Checks that the victims equal those of the reference on this node, and that no other node is cheaper.
     fn check_that_nothing_is_cheaper(&self, pod: &Value, node: &str, victims: &[String]) {
         let nodes = &self.world.nodes;
         let (cost, expect) = self.world.eviction(pod, &nodes[node], &self.budgets).expect("it helps");
@@ -221,7 +221,7 @@ impl Both {
         assert_eq!(message.split(" no new claims").next(), Some(expect.as_str()));
     }
 
-    /// A pod that waits would fit nowhere even if all went that are less important.
+    /// Checks that an unschedulable pod would not fit even if all pods of lower priority were evicted.
     fn check_that_eviction_is_useless(&self, pod: &Value) {
         for node in self.world.nodes.values() {
             let eviction = self.world.eviction(pod, node, &self.budgets);
@@ -249,7 +249,7 @@ impl Both {
         }
     }
 
-    /// What happens next, other than that a new pod comes; false if nothing does.
+    /// Applies a random change other than a new pod; returns false if nothing changed.
     fn change(&mut self, dice: &mut Dice) -> bool {
         let mut one_of = |number: usize| usize::try_from(dice.roll(number as u64)).unwrap();
         match one_of(16) {
@@ -299,12 +299,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_decision_is_the_one_that_the_definitions_give(seed: u64) {
+    fn every_decision_equals_the_reference(seed: u64) {
         history(seed);
     }
 
     #[test]
-    fn a_pod_that_fits_is_placed_without_waiting_for_time_to_pass(seed: u64) {
+    fn schedulable_pod_is_placed_without_a_timeout(seed: u64) {
         liveness::history(seed);
     }
 }

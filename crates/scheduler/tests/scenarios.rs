@@ -1,12 +1,12 @@
-//! Transcripts: what goes in, and every step that comes out. `UPDATE=1` writes them anew.
+//! Transcript tests of the scheduler: commands and every resulting step. `UPDATE=1` rewrites the transcripts.
 //!
-//! A line that begins with `>` is a command; what follows until the next one is all that comes of it. Bindings succeed
-//! and are shown by the watch at once, with what was written of claims of devices, unless `refuse` came before.
+//! A line with the prefix `>` is a command; the lines up to the next command are all its results. Bindings succeed and
+//! the watch shows them immediately, together with the writes to ResourceClaims, unless `refuse` precedes.
 //!
 //! ```text
 //! > node NAME {cpu, labels, taints, …}     > pod NAME {cpu, labels, node, …spec}     > set KIND {object}
 //! > gone pod|node|claim NAME               > after SECONDS                           > refuse MESSAGE
-//! > configure {KubeSchedulerConfiguration}, which begins anew
+//! > configure {KubeSchedulerConfiguration}, which starts over with an empty cluster
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
@@ -23,15 +23,15 @@ struct Stage {
     engine: Engine,
     now: u64,
     refusal: Option<String>,
-    /// Pods as the watch shows them.
+    /// Pods as shown by the watch.
     pods: Vec<Value>,
-    /// The same of claims of devices.
+    /// ResourceClaims as shown by the watch.
     claims: Vec<Value>,
     out: String,
 }
 
 impl Stage {
-    /// Nothing is there; the scheduler is set up by what a configuration says beside its kind.
+    /// Creates an empty cluster; `configuration` omits apiVersion and kind.
     fn new(configuration: &str) -> Self {
         let mut configuration = Value::Object(parse(configuration));
         let fields = configuration.as_object_mut().unwrap();
@@ -86,7 +86,7 @@ impl Stage {
         self.engine.observe(Kind::Pods, &key, None, self.now).unwrap();
     }
 
-    /// Shows a claim of devices as it is written for a pod.
+    /// Shows a ResourceClaim with the allocation and reservation for a pod.
     fn reserve(&mut self, claim: &Reserve, pod: &Pod) {
         let mut object = self.claims.iter().find(|have| Key::of(have) == claim.key).unwrap().clone();
         let fields = object.as_object_mut().unwrap();
@@ -100,7 +100,7 @@ impl Stage {
         self.show(Kind::ResourceClaims, &object);
     }
 
-    /// Shows the claim that is made for a pod's extended resources.
+    /// Shows the ResourceClaim created for a pod's extended resources.
     fn make(&mut self, claim: &Create, pod: &Pod) {
         let name = format!("{}-extended-resources", pod.name);
         let user = value!({"resource": "pods", "name": (pod.name.as_str()), "uid": (pod.uid.as_str())});
@@ -146,7 +146,7 @@ impl Stage {
     }
 }
 
-/// What claims of devices get.
+/// Returns the devices allocated to claims.
 fn given(plan: &devices::Plan) -> Vec<String> {
     let names = |allocation: &Value| {
         let results = allocation.at(&["devices", "results"]).and_then(Value::as_array).unwrap();

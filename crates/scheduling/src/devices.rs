@@ -1,4 +1,4 @@
-//! Gives claims their devices before a pod is bound: writes what was planned, and waits until the devices are ready.
+//! Allocates and reserves ResourceClaims before binding: writes the plan and waits until the devices are ready.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,30 +14,29 @@ use scheduler::devices::{Create, EXTENDED_ANNOTATION, Plan, Reserve};
 use scheduler::engine::Kind;
 use scheduler::framework::Release;
 
-/// Keeps a claim from going away while it has devices.
+/// Finalizer that protects a claim while it is allocated.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// How often a claim is written that others write, too.
+/// Maximum attempts to write a claim after conflicts.
 const ATTEMPTS_MAX: usize = 5;
 
-/// The claims of one pod while they are written.
+/// The ResourceClaims of one pod during binding.
 pub struct Claims {
     client: Client,
     caches: Arc<Caches>,
     pod: Arc<Pod>,
-    /// What was written: each claim with its identifier.
+    /// Written claims with their UIDs.
     written: Vec<(Key, String)>,
-    /// A claim that was made.
+    /// Claim created for extended resources.
     made: Option<Key>,
     revision: u64,
 }
 
 impl Claims {
-    /// Nothing is written yet.
     pub const fn new(client: Client, caches: Arc<Caches>, pod: Arc<Pod>) -> Self {
         Self { client, caches, pod, written: Vec::new(), made: None, revision: 0 }
     }
 
-    /// Carries out a plan, and gives the claims that it is about. The message says why it could not be.
+    /// Executes a plan and returns its claims, or the reason of the failure.
     pub async fn reserve(&mut self, plan: Plan) -> Result<Vec<Key>, String> {
         let mut claims = Vec::with_capacity(plan.reserve.len());
         for reserve in &plan.reserve {
@@ -53,7 +52,7 @@ impl Claims {
         Ok(claims)
     }
 
-    /// Whether drivers say that the devices of claims are ready; the message says why they never will be.
+    /// Whether the binding conditions of all devices are true; fails if they never will be.
     pub fn are_ready(&self, claims: &[Key]) -> Result<bool, String> {
         let Some(reader) = self.caches.reader(Kind::ResourceClaims.name()) else { return Ok(true) };
         let objects = reader.snapshot().objects;
@@ -64,7 +63,7 @@ impl Claims {
         Ok(all)
     }
 
-    /// Waits until they are. Those that are not within `patience` are given back.
+    /// Waits until the devices are ready. After the timeout `patience`, deallocates the claims and fails.
     pub async fn ready(&self, claims: &[Key], patience: Duration) -> Result<(), String> {
         let Some(mut reader) = self.caches.reader(Kind::ResourceClaims.name()).cloned() else { return Ok(()) };
         let deadline = tokio::time::Instant::now() + patience;
@@ -83,7 +82,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Takes the pod off the users of claims, and deletes a claim that was made for it.
+    /// Removes the pod from `reservedFor` of the claims, and deletes the claim created for it.
     pub async fn unreserve(&mut self) {
         for (key, uid) in &self.written {
             let user = value!({"$patch": "delete", "uid": (self.pod.uid.as_str())});
@@ -91,7 +90,7 @@ impl Claims {
             let target = Target::object(&kinds::RESOURCE_CLAIMS, key).subresource("status");
             match self.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await {
                 Ok(object) => self.revision = self.revision.max(revision(&object)),
-                Err(error) => tracing::warn!(claim = %key, %error, "a pod could not be taken off the users of a claim"),
+                Err(error) => tracing::warn!(claim = %key, %error, "failed to remove the pod from reservedFor"),
             }
         }
         if let Some(key) = self.made.clone() {
@@ -99,15 +98,15 @@ impl Claims {
         }
     }
 
-    /// What was written, once the cache shows it.
+    /// Waits until the cache shows the writes; returns the written claims.
     pub async fn seen(self) -> BTreeSet<Key> {
         if let Err(error) = self.reached().await {
-            tracing::warn!(error, "claims of devices are not seen as they were written");
+            tracing::warn!(error, "the cache did not show the ResourceClaims as written");
         }
         self.written.into_iter().map(|(key, _)| key).chain(self.made).collect()
     }
 
-    /// Writes what a claim gets, and that the pod uses it.
+    /// Writes allocation and reservation of a claim.
     async fn write(&mut self, reserve: &Reserve) -> Result<(), String> {
         let name = format!("{}/{}", reserve.key.namespace, reserve.key.name);
         let mut object = cached(&self.caches, &reserve.key).ok_or_else(|| format!("claim {name} is gone"))?;
@@ -158,7 +157,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Makes a claim for the pod's extended resources, and says of the pod that it did.
+    /// Creates a claim for the pod's extended resources and records it in the pod's status.
     async fn make(&mut self, create: &Create) -> Result<Key, String> {
         let namespace = self.pod.class.namespace.clone();
         let pod = Arc::clone(&self.pod);
@@ -179,7 +178,7 @@ impl Claims {
         let key = Key::of(&made);
         self.made = Some(key.clone());
         let written = self.write_once(&mut made, Some(&create.allocation)).await;
-        // It goes as a whole if the pod cannot be bound.
+        // If binding fails, the claim is deleted instead of being unreserved.
         self.written.retain(|(written, _)| *written != key);
         written.map_err(|error| format!("add allocation and reservation to claim {key}: {error}"))?;
         let claim = value!({"resourceClaimName": (key.name.as_str()), "requestMappings": (create.mappings.clone())});
@@ -200,7 +199,7 @@ impl Claims {
     }
 }
 
-/// Gives back what no pod can be placed with.
+/// Releases a claim with which no node is feasible.
 pub async fn release(client: Client, caches: Arc<Caches>, release: Release) {
     match release {
         Release::Delete(key) => delete(client, caches, key).await,
@@ -211,17 +210,17 @@ pub async fn release(client: Client, caches: Arc<Caches>, release: Release) {
             }
             let target = Target::object(&kinds::RESOURCE_CLAIMS, &key).subresource("status");
             if let Err(error) = client.update(&target, &object, &WriteOptions::default()).await {
-                tracing::warn!(claim = %key, %error, "the devices of a claim could not be given back");
+                tracing::warn!(claim = %key, %error, "failed to deallocate the ResourceClaim");
             }
         }
     }
 }
 
-/// Deletes a claim that nothing protects any more. That it is gone already is success.
+/// Removes the finalizer of a claim and deletes it. A claim that does not exist is not an error.
 async fn delete(client: Client, caches: Arc<Caches>, key: Key) {
     match try_delete(client, cached(&caches, &key), &key).await {
         Err(error) if !error.is_not_found() => {
-            tracing::warn!(claim = %key, %error, "a claim for extended resources could not be deleted");
+            tracing::warn!(claim = %key, %error, "failed to delete the ResourceClaim for extended resources");
         }
         _ => {}
     }
@@ -239,7 +238,7 @@ async fn try_delete(client: Client, cached: Option<Value>, key: &Key) -> Result<
     client.delete(&target, &DeleteOptions::of(Meta::of(&object).uid())).await
 }
 
-/// Whether all devices of a claim are ready; the message says why one never will be.
+/// Whether all devices of a claim are ready; fails if a device never will be.
 fn is_ready(claim: &Value) -> Result<bool, String> {
     let list = |value: &Value, field: &str| value.get(field).and_then(Value::as_array).unwrap_or_default().to_vec();
     let status = claim.get("status").unwrap_or(&Value::Null);
@@ -287,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_ready_when_drivers_have_said_so_of_each_device() {
+    fn claim_is_ready_when_binding_conditions_of_all_devices_are_true() {
         let check = |conditions: Value, expect: Result<bool, &str>| {
             let result = value!({"driver": "d", "pool": "p", "device": "x",
                 "bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]});

@@ -1,7 +1,7 @@
-//! Tells people what became of pods, as objects of `events.k8s.io`: the same thing again is a series, not a new event.
+//! Event recorder for `events.k8s.io`: a repeated event becomes a series instead of a new event.
 //!
-//! The first repetition is written at once, later ones are only counted, and a series that has ended is written once
-//! more with its number.
+//! The first repetition is written immediately, later ones are only counted. A series that has ended is written once
+//! more with its count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,37 +15,35 @@ use tokio::time::Instant;
 
 static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
 
-/// Events that wait to be sent; more are dropped.
+/// Maximum queued events; more are dropped.
 const WAITING_MAX: usize = 4096;
-/// Events that are remembered; beyond it a repetition becomes a new event.
+/// Maximum tracked events; beyond that a repetition becomes a new event.
 const REMEMBERED_MAX: usize = 16_384;
-/// Requests at once.
+/// Maximum concurrent requests.
 const REQUESTS_MAX: usize = 16;
-/// The reason of the event that a pod has its node.
+/// Reason of the event for a bound pod.
 pub const SCHEDULED: &str = "Scheduled";
-/// A series ends when nothing was added for so long.
+/// A series ends after this time without repetition.
 const SERIES_ENDS: Duration = Duration::from_secs(6 * 60);
 
-/// Something that happened to a pod.
+/// An event about a pod.
 #[derive(Clone, Debug)]
 pub struct Occurrence {
-    /// The reference to the pod.
+    /// Reference to the pod.
     pub regarding: Value,
-    /// The pod that was the reason, if any.
+    /// Reference to the pod that caused the event, if any.
     pub related: Option<Value>,
     /// `Normal` or `Warning`.
     pub kind: &'static str,
-    /// A word for machines.
     pub reason: &'static str,
-    /// What was done or tried.
+    /// Action that was taken or attempted.
     pub action: &'static str,
-    /// A sentence for people.
     pub note: String,
-    /// The scheduler's name.
+    /// `reportingController`: the scheduler's name.
     pub controller: Str,
 }
 
-/// Takes events and never waits.
+/// Queues events without blocking.
 #[derive(Clone)]
 pub struct Recorder {
     occurrences: mpsc::Sender<Occurrence>,
@@ -55,7 +53,7 @@ struct Sender {
     client: Client,
     instance: String,
     told: BTreeMap<String, Told>,
-    /// When to look which series have ended; none ends before.
+    /// Time of the next check for ended series.
     sweep_at: Option<Instant>,
     requests: JoinSet<()>,
 }
@@ -63,14 +61,14 @@ struct Sender {
 struct Told {
     event: Value,
     last: Instant,
-    /// How often it happened.
+    /// Number of occurrences.
     count: i64,
-    /// Whether the server knows that number.
+    /// Whether the server has the current count.
     written: bool,
 }
 
 impl Recorder {
-    /// A recorder on this host, and what sends its events for as long as it is polled.
+    /// Creates a recorder for this host, and the future that sends its events while polled.
     pub fn new(client: Client, host: &str) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (occurrences, waiting) = mpsc::channel(WAITING_MAX);
         let (instance, requests) = (host.to_owned(), JoinSet::new());
@@ -78,15 +76,15 @@ impl Recorder {
         (Self { occurrences }, sender.run(waiting))
     }
 
-    /// Something happened.
+    /// Queues an event; drops it if the queue is full.
     pub fn record(&self, occurrence: Occurrence) {
         if let Err(error) = self.occurrences.try_send(occurrence) {
-            tracing::debug!(%error, "an event was dropped");
+            tracing::debug!(%error, "dropped an event");
         }
     }
 }
 
-/// How an event refers to a pod.
+/// Returns the ObjectReference of a pod.
 pub fn reference(pod: &Value) -> Value {
     let meta = machinery::meta::Meta::of(pod);
     value!({
@@ -122,7 +120,7 @@ impl Sender {
             }
             None => {
                 let event = event(occurrence, &self.instance, now);
-                // A pod is bound once: that is most of what there is to tell, and nobody will add to it.
+                // A pod is bound once, so this event, the most frequent one, has no repetitions to track.
                 if occurrence.reason != SCHEDULED && self.told.len() < REMEMBERED_MAX {
                     let told = Told { event: event.clone(), last: Instant::now(), count: 1, written: true };
                     self.sweep_at.get_or_insert(told.last + SERIES_ENDS);
@@ -134,7 +132,7 @@ impl Sender {
         self.send(event, again).await;
     }
 
-    /// Ends the series to which nothing was added for long, writing those whose number the server does not know.
+    /// Ends series without recent repetitions and writes those whose count the server does not have.
     async fn sweep(&mut self) {
         let now = Instant::now();
         let ended: Vec<_> =
@@ -147,7 +145,7 @@ impl Sender {
     }
 
     async fn send(&mut self, event: Value, again: Option<Value>) {
-        // A change must not overtake the event that it changes.
+        // An update must not overtake the creation of its event.
         let most = if again.is_some() { 0 } else { REQUESTS_MAX - 1 };
         while self.requests.len() > most {
             self.requests.join_next().await;
@@ -155,7 +153,7 @@ impl Sender {
         let client = self.client.clone();
         self.requests.spawn(async move {
             if let Err(error) = write(&client, &event, again).await {
-                tracing::debug!(%error, "an event could not be sent");
+                tracing::debug!(%error, "failed to write an event");
             }
         });
     }
@@ -166,7 +164,7 @@ async fn write(client: &Client, event: &Value, again: Option<Value>) -> Result<(
     if let Some(patch) = again {
         let target = Target::object(&EVENTS, &key);
         match client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await {
-            // Events do not live long: this one is gone, and told anew.
+            // The event has expired on the server and is created again.
             Err(error) if error.is_not_found() => {}
             other => return other.map(drop),
         }
@@ -177,7 +175,7 @@ async fn write(client: &Client, event: &Value, again: Option<Value>) -> Result<(
 fn event(it: &Occurrence, instance: &str, now: machinery::time::Time) -> Value {
     let text = |field: &str| it.regarding.str_at(&[field]).unwrap_or_default();
     let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
-    // As upstream names events: unique by the nanosecond.
+    // As upstream names events: unique by nanoseconds.
     let nanos = i128::from(now.unix_seconds()) * 1_000_000_000 + i128::from(now.nanos());
     let name = format!("{}.{nanos:x}", text("name"));
     let (controller, at) = (it.controller.as_str(), now.micro().to_string());
@@ -197,7 +195,7 @@ fn patch(count: i64, at: &str) -> Value {
     value!({"series": {"count": count, "lastObservedTime": at}})
 }
 
-/// What makes two occurrences the same, whatever they say.
+/// Returns the key of a series, which ignores the note.
 fn key(it: &Occurrence) -> String {
     let uid = |reference: &Value| reference.str_at(&["uid"]).unwrap_or_default().to_owned();
     let related = it.related.as_ref().map(uid).unwrap_or_default();
@@ -216,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_says_who_what_and_why() {
+    fn event_has_regarding_reason_action_and_note() {
         let pod = value!({"metadata": {"namespace": "ns", "name": "p", "uid": "u", "resourceVersion": "7"}});
         let occurrence = Occurrence {
             regarding: reference(&pod),

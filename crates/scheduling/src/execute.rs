@@ -1,4 +1,4 @@
-//! Turns one step into requests.
+//! Executes scheduler steps as API requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -24,35 +24,35 @@ use crate::events::{Occurrence, Recorder, SCHEDULED, reference};
 use crate::extenders::Extenders;
 use crate::volumes;
 
-/// What requests need.
+/// Dependencies of the requests.
 pub struct Executor {
     pub client: Client,
     pub caches: Arc<Caches>,
     pub pods: Reader<Value>,
     pub events: Recorder,
     pub extenders: Extenders,
-    /// By the name of the profile.
+    /// Timeouts by profile name.
     pub patience: BTreeMap<Str, Patience>,
 }
 
-/// Requests that any thread may go on with: the compiler sees it of each, and could not of all together.
+/// A boxed `Send` future: the compiler can prove `Send` for each request, but not for their combination.
 type Sending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// How a step went.
+/// Result of a step.
 pub enum Done {
-    /// A pod has its node. The claims of devices that were written for it are as the caches show them.
+    /// The pod was bound. The caches show the written ResourceClaims.
     Bound(Arc<Pod>, BTreeSet<Key>),
-    /// A pod could not be given its node. The same holds for its claims.
+    /// Binding failed with this message. The caches show the written ResourceClaims.
     Unbound(Arc<Pod>, String, BTreeSet<Key>),
-    /// It was told why a pod waits, and all was done to make room for it.
+    /// The condition was written and victims, if any, were evicted.
     Told,
-    /// The pods that stand in its way could not be evicted.
+    /// The victims could not be evicted.
     NotPreempted(Arc<Pod>),
 }
 
 impl Executor {
-    /// Gives a pod its volumes, its devices and its node. Where that may take minutes it is told beforehand which node it will be,
-    /// for whoever adds and removes nodes; that is taken back if it comes to nothing.
+    /// Binds volumes and devices, then the pod. If that may take minutes, `nominatedNodeName` is set first, for the
+    /// cluster autoscaler, and cleared on failure.
     pub async fn bind(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
         let quick = plan == Plan::default() && devices == scheduler::devices::Plan::default();
         let announced = if quick {
@@ -65,7 +65,7 @@ impl Executor {
         if let (Done::Unbound(..), Some(object)) = (&done, announced)
             && let Err(error) = patch_status(&self.client, &object, None, &Nomination::Set(Str::default())).await
         {
-            tracing::warn!(pod = %Key::of(&object), %error, "a nomination could not be taken back");
+            tracing::warn!(pod = %Key::of(&object), %error, "failed to clear the pod's nominatedNodeName");
         }
         done
     }
@@ -74,7 +74,7 @@ impl Executor {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
         let entry = self.entry(&key).filter(|entry| Meta::of(&entry.value).uid() == pod.uid)?;
         let told = write(&self.client, &entry.value, None, &Nomination::Set(node.clone())).await;
-        told.inspect_err(|error| tracing::debug!(pod = %key, %error, "the node of a pod could not be announced")).ok()
+        told.inspect_err(|error| tracing::debug!(pod = %key, %error, "failed to set nominatedNodeName")).ok()
     }
 
     async fn give(&self, pod: Arc<Pod>, node: Str, plan: Plan, devices: scheduler::devices::Plan) -> Done {
@@ -101,7 +101,7 @@ impl Executor {
             let unreserved: Sending<'_, ()> = Box::pin(claims.unreserve());
             unreserved.await;
         }
-        // What was written must be seen before the pod's devices count as free, or as its own.
+        // The caches must show the writes before the devices count as free or as the pod's.
         let written = claims.seen().await;
         match bound {
             Ok(()) => Done::Bound(pod, written),
@@ -152,7 +152,7 @@ impl Executor {
         self.tell(pod, "Normal", SCHEDULED, "Binding", note);
     }
 
-    /// Tells why a pod waits, and makes room for it.
+    /// Reports an unschedulable pod and evicts its victims.
     pub async fn wait(&self, wait: Wait) -> Done {
         let Wait { pod, reason, message, nomination, preemption, release } = wait;
         if let Some(release) = release {
@@ -170,24 +170,24 @@ impl Executor {
         match preempted {
             Ok(()) => Done::Told,
             Err(error) => {
-                tracing::error!(pod = %key, %error, "pods could not be evicted to make room");
+                tracing::error!(pod = %key, %error, "failed to evict pods for preemption");
                 Done::NotPreempted(pod)
             }
         }
     }
 
-    /// Tells that a pod that is going gets no node.
+    /// Reports that a terminating pod is skipped.
     pub fn skip(&self, pod: &Pod) {
         let note = format!("skip schedule deleting pod: {}/{}", pod.class.namespace, pod.name);
         self.tell(pod, "Warning", "FailedScheduling", "Scheduling", note);
     }
 
-    /// Takes their nomination from those that were outbid, and evicts the victims, all at once.
+    /// Clears the nominations of outbid pods and evicts the victims concurrently.
     async fn preempt(&self, pod: &Pod, preemption: &Preemption) -> Result<(), Error> {
         for other in preemption.outbid.iter().filter_map(|key| self.entry(key)) {
             let cleared = patch_status(&self.client, &other.value, None, &Nomination::Set(Str::default())).await;
             if let Err(error) = cleared {
-                tracing::warn!(pod = %other.key, %error, "a nomination could not be taken back");
+                tracing::warn!(pod = %other.key, %error, "failed to clear the pod's nominatedNodeName");
             }
         }
         let condition = Condition::preempted(&pod.scheduler_name);
@@ -218,7 +218,7 @@ impl Executor {
         outcome
     }
 
-    /// A victim as it is now; `None` if it goes already.
+    /// Returns the current object of a victim; `None` if it is deleted or terminating.
     fn victim(&self, victim: &Victim) -> Option<Arc<Entry<Value>>> {
         let entry = self.entry(&Key::new(victim.namespace.clone(), victim.name.clone()))?;
         (!Meta::of(&entry.value).is_deleting()).then_some(entry)
@@ -227,7 +227,7 @@ impl Executor {
     async fn write_status(&self, key: &Key, uid: &str, condition: Option<&Condition>, nomination: &Nomination) {
         let Some(entry) = self.entry(key).filter(|entry| Meta::of(&entry.value).uid() == uid) else { return };
         if let Err(error) = patch_status(&self.client, &entry.value, condition, nomination).await {
-            tracing::warn!(pod = %key, %error, "the status of a pod could not be written");
+            tracing::warn!(pod = %key, %error, "failed to update the pod's status");
         }
     }
 
@@ -252,7 +252,7 @@ impl Executor {
     }
 }
 
-/// Says of a pod that it is disrupted, then deletes it. That it is gone already is success.
+/// Sets the DisruptionTarget condition, then deletes the pod. Succeeds if the pod does not exist.
 async fn evict(client: &Client, object: &Value, condition: &Condition) -> Result<(), Error> {
     patch_status(client, object, Some(condition), &Nomination::Keep).await?;
     let options = DeleteOptions::of(Meta::of(object).uid());
@@ -269,7 +269,7 @@ async fn patch_status(
     write(client, object, condition, nomination).await.map(drop).or_else(gone)
 }
 
-/// Brings the status of a pod to say this, and gives the pod as it is then.
+/// Updates the status of a pod and returns the updated pod.
 async fn write(
     client: &Client,
     object: &Value,
@@ -281,7 +281,7 @@ async fn write(
     client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await
 }
 
-/// A pod that is gone, or another one of the same name, needs nothing any more.
+/// Ignores errors that mean that the pod was deleted or re-created.
 fn gone(error: Error) -> Result<(), Error> {
     if error.is_not_found() || error.is_conflict() { Ok(()) } else { Err(error) }
 }

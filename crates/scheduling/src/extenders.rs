@@ -1,6 +1,6 @@
-//! Asks extenders over HTTP what the engine wants to know of them.
+//! HTTP client of scheduler extenders.
 //!
-//! Go writes their messages with capitals and reads any case: so do we.
+//! Field names are capitalized as Go writes them, and read case-insensitively as Go reads them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use scheduler::engine::Kind;
 use scheduler::extender::{Answers, Eviction, Extender, Question, SCALE, TlsConfig};
 use scheduler::plugins::default_preemption::Victim;
 
-/// The largest answer, in bytes.
+/// Maximum response size in bytes.
 const ANSWER_MAX: usize = 64 * 1024 * 1024;
 
-/// All extenders, with connections to them.
+/// All extenders with their HTTP clients.
 pub struct Extenders {
     all: Vec<(Extender, Client)>,
 }
 
-/// Why an extender cannot be asked.
+/// An extender's configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// Its address is none.
-    #[error("the address {0:?} of an extender is none")]
+    /// The URL is invalid.
+    #[error("invalid urlPrefix {0:?} of an extender")]
     Address(String, #[source] http::uri::InvalidUri),
-    /// Data of its certificates is no base64.
-    #[error("data of the certificates of the extender at {0:?} is no base64")]
+    /// Certificate data is not valid base64.
+    #[error("certificate data of the extender at {0:?} is not valid base64")]
     Data(String, #[source] base64::DecodeError),
-    /// The connection cannot be made ready.
-    #[error("the extender at {0:?} cannot be reached")]
+    /// The TLS client could not be created.
+    #[error("failed to create the client for the extender at {0:?}")]
     Client(String, #[source] Box<client::Error>),
 }
 
-/// What requests are made of.
+/// Subject of the requests of one scheduling cycle.
 struct Subject<'a> {
     caches: &'a Arc<Caches>,
     pod: &'a Pod,
@@ -51,18 +51,17 @@ struct Subject<'a> {
 }
 
 impl Extenders {
-    /// Ready to ask.
+    /// Creates a client for each extender.
     pub fn new(all: &[Extender]) -> Result<Self, SetupError> {
         let connect = |extender: &Extender| Ok((extender.clone(), connect(extender)?));
         Ok(Self { all: all.iter().map(connect).collect::<Result<_, _>>()? })
     }
 
-    /// The extenders themselves.
     pub fn list(&self) -> Vec<Extender> {
         self.all.iter().map(|(extender, _)| extender.clone()).collect()
     }
 
-    /// Adds to the answers what extenders say to a question about a pod.
+    /// Sends a request about a pod to the extenders and adds their results to `answers`.
     pub async fn ask(&self, caches: &Arc<Caches>, pod: &Pod, question: &Question, mut answers: Answers) -> Answers {
         let key = Key::new(pod.class.namespace.clone(), pod.name.clone());
         let Some(object) = cached(caches, Kind::Pods, &key) else {
@@ -78,7 +77,7 @@ impl Extenders {
         answers
     }
 
-    /// Has an extender bind a pod; `None` if none does, or if those that do fail and may be ignored.
+    /// Binds a pod by an extender; `None` if no extender binds it, or if all that do fail and are ignorable.
     pub async fn bind(&self, pod: &Pod, node: &str) -> Option<Result<(), String>> {
         let binds = |it: &&(Extender, Client)| !it.0.bind_verb.is_empty() && it.0.is_interested(pod);
         let args = value!({
@@ -88,7 +87,7 @@ impl Extenders {
         for (extender, client) in self.all.iter().filter(binds) {
             let answer = send(client, extender, &extender.bind_verb, "bind", &args).await;
             match answer.and_then(|answer| failure(&answer)) {
-                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 bound => return Some(bound),
             }
         }
@@ -108,7 +107,7 @@ impl Extenders {
             let answer = send(client, extender, &extender.filter_verb, "filter", &args).await;
             match answer.and_then(|answer| filtered(extender, &passed, &answer, answers)) {
                 Ok(left) => passed = left,
-                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 Err(error) => return Err(error),
             }
         }
@@ -119,7 +118,7 @@ impl Extenders {
         Ok(())
     }
 
-    /// What cannot be had does not count.
+    /// Adds scores. Failed calls are ignored.
     async fn rank(&self, subject: &Subject<'_>, nodes: &[Str], answers: &mut Answers) {
         for (extender, client) in &self.all {
             if extender.prioritize_verb.is_empty() || !extender.is_interested(subject.pod) {
@@ -136,7 +135,7 @@ impl Extenders {
                         *sum = sum.saturating_add(weighted);
                     }
                 }
-                Err(error) => tracing::warn!(error, "an extender does not rank nodes"),
+                Err(error) => tracing::warn!(error, "extender failed to score nodes; ignoring its scores"),
             }
         }
     }
@@ -154,7 +153,7 @@ impl Extenders {
             let answer = send(client, extender, &extender.preempt_verb, "preempt", &args).await;
             match answer.and_then(|answer| evictions(extender, &answer, &pods)) {
                 Ok(some) => left = some,
-                Err(error) if extender.ignorable => tracing::warn!(error, "an extender is left out of account"),
+                Err(error) if extender.ignorable => tracing::warn!(error, "ignoring the failed extender"),
                 Err(error) => return Err(error),
             }
         }
@@ -175,7 +174,7 @@ impl Subject<'_> {
         value!({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": null})
     }
 
-    /// The victims by the nodes' names, and which pod has which identifier.
+    /// Returns the victims by node name, and the pods by UID.
     fn about_victims(&self, extender: &Extender, all: &[Eviction]) -> (Value, BTreeMap<String, Victim>) {
         let (mut by_node, mut pods) = (machinery::Object::new(), BTreeMap::new());
         for eviction in all {
@@ -200,7 +199,7 @@ impl Subject<'_> {
     }
 }
 
-/// The nodes that an extender lets pass, in its order; why it does not the others is added to the answers.
+/// Returns the nodes that passed, in the extender's order, and adds the reasons of the others to `answers`.
 fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut Answers) -> Result<Vec<Str>, String> {
     failure(answer)?;
     let names: Vec<Str> = match field(answer, "NodeNames").and_then(Value::as_array) {
@@ -225,7 +224,8 @@ fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut An
     Ok(names)
 }
 
-/// Whom an extender would have evicted where. An answer that names nobody for a node is none, unless it may be ignored.
+/// Returns the candidates that the extender accepts. A node without victims is an error, unless the extender is
+/// ignorable.
 fn evictions(extender: &Extender, answer: &Value, pods: &BTreeMap<String, Victim>) -> Result<Vec<Eviction>, String> {
     let mut all = Vec::new();
     let entries = field(answer, "NodeNameToMetaVictims").and_then(Value::as_object);
@@ -261,7 +261,7 @@ fn failure(answer: &Value) -> Result<(), String> {
     }
 }
 
-/// A field by its name in any case.
+/// Returns a field by its case-insensitive name.
 fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     let fields = object.as_object()?;
     let own = fields
@@ -307,14 +307,14 @@ fn connect(extender: &Extender) -> Result<Client, SetupError> {
         user_agent: "kube-scheduler".to_owned(),
         qps: 0.0,
         request_timeout: extender.timeout,
-        // The scheduler goes on without it, or tries the pod again.
+        // No retries: the scheduler continues without the extender or retries the pod.
         attempts_max: 1,
         ..client::Settings::default()
     };
     Client::connect(&config, settings).map_err(|error| SetupError::Client(url, Box::new(error)))
 }
 
-/// Without anybody who vouches for it, any server is taken for the right one, as upstream does.
+/// Converts the TLS configuration. Without a CA the server certificate is not verified, as upstream.
 fn tls(config: &TlsConfig) -> Result<Tls, base64::DecodeError> {
     let pem = |[file, data]: &[Str; 2]| -> Result<Option<Pem>, base64::DecodeError> {
         Ok(match (data.is_empty(), file.is_empty()) {
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read_whatever_the_case_of_their_fields() {
+    fn response_fields_are_case_insensitive() {
         let extender = Extender { knows_nodes: true, ..Extender::default() };
         let asked = ["n1".into(), "n2".into(), "n3".into()];
         let mut answers = Answers::default();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_evicted_must_have_been_offered_and_there_must_be_someone() {
+    fn accepted_victims_must_be_offered_and_not_empty() {
         let victim = Victim { namespace: "ns".into(), name: "p".into() };
         let pods = BTreeMap::from([("u".to_owned(), victim.clone())]);
         let strict = Extender { url_prefix: "http://x".into(), ..Extender::default() };
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_authority_any_server_will_do() {
+    fn server_is_not_verified_without_a_ca() {
         let none = tls(&TlsConfig::default()).unwrap();
         assert!(none.insecure_skip_verify);
         let config = TlsConfig { ca: ["".into(), BASE64_STANDARD.encode("pem").into()], ..TlsConfig::default() };

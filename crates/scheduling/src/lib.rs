@@ -1,7 +1,7 @@
-//! The scheduler's shell: feeds the engine from watches, and turns its steps into requests.
+//! The scheduler's runtime: feeds the engine from watches and executes its steps as API requests.
 //!
-//! Nothing is decided here. One task owns the [`scheduler::Engine`]; caches tell it which objects changed, and requests
-//! run beside it, at most so many at once: while all are busy no further decision is made.
+//! This crate makes no decisions. One task owns the [`scheduler::Engine`]; caches notify it of changed objects.
+//! Requests run concurrently up to a limit; while all slots are busy, no further pod is scheduled.
 
 mod devices;
 pub mod events;

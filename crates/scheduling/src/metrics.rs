@@ -1,11 +1,11 @@
-//! Numbers about decisions, by the names that dashboards know.
+//! Scheduler metrics, with upstream's names.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use scheduler::queue::Lengths;
 
-/// What was decided, and how many pods wait.
+/// Counters of scheduling attempts and pending pods.
 #[derive(Debug, Default)]
 pub struct Metrics {
     scheduled: AtomicU64,
@@ -17,21 +17,18 @@ pub struct Metrics {
     pending: [AtomicU64; 4],
 }
 
-/// How a decision ended.
+/// Result of a scheduling attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// The pod was bound.
     Scheduled,
-    /// No node takes it.
     Unschedulable,
-    /// Something failed.
     Error,
 }
 
 const QUEUES: [&str; 4] = ["active", "backoff", "unschedulable", "gated"];
 
 impl Metrics {
-    /// Counts a decision.
+    /// Counts a scheduling attempt.
     pub fn attempted(&self, attempt: Attempt) {
         let counter = match attempt {
             Attempt::Scheduled => &self.scheduled,
@@ -41,13 +38,13 @@ impl Metrics {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts pods that go to make room for one.
+    /// Counts a preemption with its victims.
     pub fn preempted(&self, victims: usize) {
         self.preemption_attempts.fetch_add(1, Ordering::Relaxed);
         self.preemption_victims.fetch_add(victims as u64, Ordering::Relaxed);
     }
 
-    /// Takes over how many pods wait where.
+    /// Sets the number of pending pods per queue.
     pub fn pending(&self, lengths: Lengths) {
         let numbers = [lengths.active, lengths.backoff, lengths.unschedulable, lengths.gated];
         for (gauge, number) in self.pending.iter().zip(numbers) {
@@ -55,7 +52,7 @@ impl Metrics {
         }
     }
 
-    /// All of it in the text form that Prometheus reads.
+    /// Formats all metrics in the Prometheus text format.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let mut family = |name: &str, kind: &str, help: &str, samples: &[(String, &AtomicU64)]| {
@@ -83,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_in_prometheus_form() {
+    fn metrics_are_in_prometheus_format() {
         let metrics = Metrics::default();
         metrics.attempted(Attempt::Scheduled);
         metrics.preempted(3);

@@ -1,4 +1,4 @@
-//! The loop that owns the engine: takes over what happened, decides, and starts requests.
+//! The scheduler loop that owns the engine: applies changes, schedules pods, and starts requests.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,31 +23,29 @@ use crate::execute::{Done, Executor};
 use crate::extenders::Extenders;
 use crate::metrics::{Attempt, Metrics};
 
-/// Keys that are remembered between two looks, for each kind; more happened means: look at everything.
+/// Maximum changed keys kept per kind; beyond that all objects are observed again.
 const KEYS_MAX: usize = 100_000;
 
-/// What is said of a pod whose binding came to an end by a mistake in this program.
+/// Message for a pod whose binding panicked.
 const BROKEN: &str = "binding broke off";
 
-/// How pods are placed.
+/// Configuration of the scheduler loop.
 pub struct Config {
-    /// The profiles.
     pub profiles: Vec<Profile>,
-    /// Programs that have a say.
     pub extenders: Extenders,
-    /// How long pods wait.
+    /// Back-off durations of the scheduling queue.
     pub queue: Options,
-    /// Requests about pods that run at once.
+    /// Maximum concurrent steps.
     pub requests_max: usize,
 }
 
-/// A scheduler that is ready to run.
+/// The scheduler loop with its dependencies.
 pub struct Shell {
     engine: Engine,
     caches: Arc<Caches>,
     executor: Arc<Executor>,
     requests: JoinSet<Done>,
-    /// Pods that wait for volumes or devices to be made ready, for minutes perhaps, while they hold up nobody.
+    /// Bindings that wait for volumes or devices, possibly for minutes; they do not block other pods.
     claims: JoinSet<Done>,
     requests_max: usize,
     metrics: Arc<Metrics>,
@@ -55,12 +53,12 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// The kinds that [`Caches`] must watch for it.
+    /// Returns the resource types that [`Caches`] must watch.
     pub fn reads() -> impl Iterator<Item = &'static str> {
         Kind::ALL.iter().map(|kind| kind.name())
     }
 
-    /// A scheduler over these caches. `None` if one of [`Shell::reads`] is not watched.
+    /// Creates a scheduler over these caches. Returns `None` if one of [`Shell::reads`] is not watched.
     pub fn new(
         client: Client,
         caches: Arc<Caches>,
@@ -90,7 +88,7 @@ impl Shell {
         })
     }
 
-    /// Places pods until the caches end or it is dropped.
+    /// Schedules pods until the caches stop or the future is dropped.
     pub async fn run(mut self) -> Result<(), Ended> {
         for kind in Kind::ALL {
             if let Some(reader) = self.caches.reader(kind.name()) {
@@ -110,7 +108,7 @@ impl Shell {
             if free && let Some(step) = self.engine.step(self.now()) {
                 let step = self.ask(step).await;
                 step.into_iter().for_each(|step| self.start(step));
-                // Others get their turn between two decisions: requests above all.
+                // Lets other tasks run between two cycles, above all requests.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -128,8 +126,8 @@ impl Shell {
         }
     }
 
-    /// Asks extenders for as long as the decision needs it. Nothing else happens meanwhile, as upstream's scheduler
-    /// does: the answers are about the cluster as it was when they were asked.
+    /// Calls extenders as long as the cycle needs it. The loop waits meanwhile, as upstream does: the results apply to
+    /// the cluster state of the call.
     async fn ask(&mut self, mut step: Step) -> Option<Step> {
         while let Step::Ask { pod, question, answers } = step {
             let answers = self.executor.extenders.ask(&self.caches, &pod, &question, answers).await;
@@ -138,7 +136,7 @@ impl Shell {
         Some(step)
     }
 
-    /// Has the caches tell which objects changed. Everything there is counts as changed at first, nodes before pods.
+    /// Subscribes to changed objects. Initially all existing objects count as changed, nodes before pods.
     fn subscribe(&mut self, watching: &mut JoinSet<()>) -> mpsc::Receiver<(Kind, Changed)> {
         let (sender, changes) = mpsc::channel(Kind::ALL.len());
         for kind in Kind::ALL {
@@ -150,7 +148,7 @@ impl Shell {
             }
             let sender = sender.clone();
             watching.spawn(async move {
-                // What happens while the loop is busy gathers in the notices, each key once.
+                // Changes during a busy loop accumulate in the notices, each key once.
                 while sender.send((*kind, notices.take().await)).await.is_ok() {}
             });
         }
@@ -163,7 +161,7 @@ impl Shell {
         let now = self.now();
         let mut observe = |key: &Key| {
             if let Err(error) = self.engine.observe(kind, key, objects.get(key), now) {
-                tracing::error!(kind = kind.name(), %key, error = %chain(&error), "an object is left out of account");
+                tracing::error!(kind = kind.name(), %key, error = %chain(&error), "ignoring an invalid object update");
             }
         };
         match changed {
@@ -188,7 +186,7 @@ impl Shell {
                 tasks.spawn(guarded(broken, async move { executor.bind(pod, node, volumes, devices).await }));
             }
             Step::Wait(wait) => {
-                tracing::debug!(pod = %wait.pod.name, message = wait.message, "a pod waits");
+                tracing::debug!(pod = %wait.pod.name, message = wait.message, "pod is unschedulable");
                 if let Some(preemption) = &wait.preemption {
                     self.metrics.preempted(preemption.victims.len());
                 }
@@ -219,7 +217,7 @@ impl Shell {
             }
             Ok(Done::Unbound(pod, message, claims)) => {
                 self.changed(Kind::ResourceClaims, &Changed::Keys(claims));
-                tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "a pod could not be bound");
+                tracing::warn!(namespace = %pod.class.namespace, pod = %pod.name, message, "failed to bind the pod");
                 self.metrics.attempted(Attempt::Error);
                 if let Some(Step::Wait(wait)) = self.engine.unbound(&pod, message, now) {
                     self.tell(wait);
@@ -227,7 +225,7 @@ impl Shell {
             }
             Ok(Done::Told) => {}
             Ok(Done::NotPreempted(pod)) => self.engine.not_preempted(&pod, now),
-            Err(error) => tracing::error!(%error, "a request broke off"),
+            Err(error) => tracing::error!(%error, "scheduling request task failed"),
         }
     }
 
@@ -236,7 +234,7 @@ impl Shell {
     }
 }
 
-/// How requests went; `broken` if they end in a panic, so that no pod stays assumed for good.
+/// Runs requests; returns `broken` if they panic, so that no pod stays assumed forever.
 async fn guarded(broken: Done, requests: impl Future<Output = Done>) -> Done {
     AssertUnwindSafe(requests).catch_unwind().await.unwrap_or(broken)
 }
@@ -248,7 +246,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// An error with all that caused it, on one line.
+/// Formats an error with all its causes on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -270,7 +268,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_request_that_panics_counts_as_one_that_failed() {
+    async fn panicking_request_counts_as_failed() {
         let pod = || Arc::new(Pod::new(&value!({"metadata": {"name": "p", "namespace": "ns"}})).expect("it is one"));
         let broken = || Done::Unbound(pod(), BROKEN.to_owned(), BTreeSet::new());
         let done = guarded(broken(), async { panic!("a mistake") }).await;

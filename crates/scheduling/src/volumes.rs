@@ -1,4 +1,4 @@
-//! Gives claims their volumes before a pod is bound: writes what was planned, and waits for it to come true.
+//! Binds PersistentVolumeClaims before a pod is bound: writes the plan and waits for its completion.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use scheduler::storage::Plan;
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Carries out a plan for a node, which must come true within `patience`; the message says why it could not be.
+/// Executes a plan for a node within the timeout `patience`; the error is the message for the pod.
 pub async fn bind(
     client: &Client,
     caches: &Arc<Caches>,
@@ -39,7 +39,7 @@ pub async fn bind(
     }
 }
 
-/// Says of a volume which claim it is for, unless it is said already.
+/// Sets `claimRef` of a volume, unless it is set already.
 async fn give(client: &Client, caches: &Arc<Caches>, volume: &Str, claim: &Key) -> Result<(), Error> {
     let (Some(object), Some(claim)) = (
         cached(caches, "persistentvolumes", &Key::cluster(volume.clone())),
@@ -52,7 +52,7 @@ async fn give(client: &Client, caches: &Arc<Caches>, volume: &Str, claim: &Key) 
         return Ok(());
     }
     let patch = value!({
-        // Whoever was faster has the volume.
+        // Fails with a conflict if another writer was faster.
         "metadata": {"resourceVersion": (Meta::of(&object).resource_version()), "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
         "spec": {"claimRef": {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": (meta.namespace()), "name": (meta.name()),
@@ -63,7 +63,7 @@ async fn give(client: &Client, caches: &Arc<Caches>, volume: &Str, claim: &Key) 
     client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await.map(drop)
 }
 
-/// Says of a claim for which node its volume is to be made.
+/// Sets the selected-node annotation of a claim.
 async fn select(client: &Client, caches: &Arc<Caches>, claim: &Key, node: &Str) -> Result<(), Error> {
     let Some(object) = cached(caches, "persistentvolumeclaims", claim) else { return Ok(()) };
     let meta = Meta::of(&object);
@@ -78,12 +78,12 @@ async fn select(client: &Client, caches: &Arc<Caches>, claim: &Key, node: &Str) 
     client.patch(&target, &Patch::Merge(patch), &WriteOptions::default()).await.map(drop)
 }
 
-/// Waits for claims to be bound; ends early if one cannot be any more.
+/// Waits for claims to be bound; fails early if one can no longer be bound.
 async fn wait(caches: &Arc<Caches>, claims: &[&Key], node: &Str) -> Result<(), String> {
     let Some(mut reader) = caches.reader("persistentvolumeclaims").cloned() else {
         return Err("claims are not watched".to_owned());
     };
-    // Until the watch shows what was written, a claim without a node only looks as if it had been reset.
+    // Until the watch shows the annotation, a claim without it does not mean that the provisioner reset it.
     let mut seen = vec![false; claims.len()];
     loop {
         let objects = reader.snapshot().objects;

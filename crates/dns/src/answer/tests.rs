@@ -1,4 +1,4 @@
-//! The specification's table of names.
+//! Tests of the names in the DNS specification.
 
 use machinery::{Key, Value, value};
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn shown(answer: Answer) -> String {
 }
 
 #[test]
-fn names_stand_for_what_the_specification_says() {
+fn names_resolve_as_specified() {
     let zone = zone();
     let check = |question: &str, expect: &str| {
         let (name, kind) = question.split_once(' ').unwrap();
@@ -98,7 +98,7 @@ fn names_stand_for_what_the_specification_says() {
         "_sql._tcp.db.default.svc.cluster.local. SRV",
         "0 50 5432 db-0.db.default.svc.cluster.local. | 0 50 5432 10-1-0-3.db.default.svc.cluster.local. + 10.1.0.1 | 10.1.0.3",
     );
-    // Without endpoints there is no such name, of whatever type and whatever is below it.
+    // Without endpoints the name does not exist, for any type and any name below it.
     check("none.default.svc.cluster.local. A", "no name cluster.local.");
     check("none.default.svc.cluster.local. SRV", "no name cluster.local.");
     check("_tcp.none.default.svc.cluster.local. A", "no name cluster.local.");
@@ -128,7 +128,7 @@ fn names_stand_for_what_the_specification_says() {
 }
 
 #[test]
-fn before_everything_is_known_nothing_is_denied() {
+fn incomplete_zone_denies_no_name() {
     let mut zone = zone();
     zone.complete = false;
     let name = Name::from_ascii("nothere.default.svc.cluster.local.").unwrap();
@@ -137,7 +137,7 @@ fn before_everything_is_known_nothing_is_denied() {
 
 proptest! {
     #[test]
-    fn no_name_makes_it_panic(labels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 0..10)) {
+    fn no_name_causes_a_panic(labels in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..20), 0..10)) {
         let Ok(name) = Name::from_labels(labels.iter().map(Vec::as_slice)) else { return Ok(()) };
         let mut within = name.clone();
         within.set_fqdn(false);

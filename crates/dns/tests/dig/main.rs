@@ -1,4 +1,4 @@
-//! The server over real sockets, asked by `dig` (Debian's dnsutils).
+//! Tests of the DNS server over real sockets with `dig` (Debian's dnsutils).
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -39,7 +39,7 @@ async fn start(zone: Zone, resolvers: Vec<SocketAddr>) -> SocketAddr {
     address
 }
 
-/// What `dig` prints; nothing if there is no `dig`.
+/// Returns the output of `dig`; `None` if `dig` is not installed.
 async fn dig(server: SocketAddr, question: &'static str) -> Option<String> {
     let run = move || {
         let mut command = Command::new("dig");
@@ -56,7 +56,7 @@ async fn dig(server: SocketAddr, question: &'static str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dig_is_told_the_clusters_names_and_the_worlds() {
+async fn dig_resolves_cluster_and_external_names() {
     let mut world = Zone::of("example.org").unwrap();
     world.complete = true;
     world.servers = vec!["192.0.2.7".parse().unwrap()];
@@ -94,7 +94,7 @@ async fn dig_is_told_the_clusters_names_and_the_worlds() {
         ],
     )
     .await;
-    // Two hundred addresses fit no packet: dig asks again over a connection.
+    // Two hundred addresses do not fit into a packet: dig retries over TCP.
     check("many.default.svc.cluster.local A", &["ANSWER: 200", "10.1.0.199"]).await;
     check("+ignore +noedns many.default.svc.cluster.local A", &["flags: qr aa tc rd ra"]).await;
     check("+short ns.dns.example.org A", &["192.0.2.7"]).await;

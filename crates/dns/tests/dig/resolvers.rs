@@ -1,4 +1,4 @@
-//! The resolvers of glibc and musl find what the specification says, by search paths too.
+//! Tests that the resolvers of glibc and musl find the specified names, also by search paths.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use dns::forward::Forwarder;
 use dns::serve::{Knowledge, Listeners};
 use machinery::{Key, value};
 
-/// Asks the C library for every name that it is given.
+/// A program that resolves each argument by the C library.
 const PROGRAM: &str = r#"
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -71,7 +71,7 @@ fn zone() -> Zone {
     zone
 }
 
-/// A network namespace whose port 53 answers; gone with the value.
+/// A network namespace with a DNS server on port 53; deleted on drop.
 struct Space(String);
 
 impl Space {
@@ -92,7 +92,7 @@ impl Space {
                     .await;
             });
         };
-        // It ends with the test's process.
+        // The thread exits with the test process.
         std::thread::spawn(move || net::namespace::within(&path, work));
         told.recv().unwrap();
         space
@@ -106,7 +106,7 @@ impl Drop for Space {
 }
 
 #[test]
-fn the_resolvers_of_glibc_and_musl_agree_with_the_specification() {
+fn resolvers_of_glibc_and_musl_conform_to_the_specification() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: network namespaces need root");
         return;
@@ -134,7 +134,7 @@ fn the_resolvers_of_glibc_and_musl_agree_with_the_specification() {
     }
 }
 
-/// Runs a program that sees other files in place of the machine's.
+/// Runs a program with other files mounted over those of the host.
 fn check(space: &Space, folder: &Path, program: &str) {
     let files = ["resolv.conf", "nsswitch.conf", "hosts"];
     let mounts: Vec<String> =

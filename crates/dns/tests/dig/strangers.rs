@@ -1,4 +1,4 @@
-//! The server answers pods, nodes and its own machine, and nobody else.
+//! Tests that the DNS server answers only pods, nodes and its own host.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -14,7 +14,8 @@ use super::world::{Namespace, World, is_root};
 use super::zone;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// `kubernetes.default.svc.cluster.local A`, which the zone has, and `example.org A`, which is for another resolver.
+/// `CLUSTER`: `kubernetes.default.svc.cluster.local A`, which is in the zone. The other: `example.org A`, which is
+/// forwarded.
 const CLUSTER: &[u8] =
     b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x0akubernetes\x07default\x03svc\x07cluster\x05local\0\0\x01\0\x01";
 const WORLD: &[u8] = b"\0\x02\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01";
@@ -36,7 +37,7 @@ fn is_answered(socket: &UdpSocket) -> bool {
     }
 }
 
-/// Whether a question over a connection is answered; the server closes the connection if not.
+/// Whether a TCP query is answered; otherwise the server closes the connection.
 fn is_answered_over_tcp(space: &Namespace, from: &str, server: SocketAddr) -> bool {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let mut stream = space.enter(|| {
@@ -75,7 +76,7 @@ fn serve(node: &Namespace) -> (SocketAddr, tokio::sync::oneshot::Sender<()>, Joi
 }
 
 #[test]
-fn the_resolver_answers_only_pods_nodes_and_its_own_machine() {
+fn resolver_answers_only_pods_nodes_and_its_own_host() {
     if !is_root() {
         return;
     }
@@ -90,7 +91,7 @@ fn the_resolver_answers_only_pods_nodes_and_its_own_machine() {
         {
             assert!(is_answered(&ask(space, from, server, question)), "{from}");
         }
-        // Questions are taken in their order: an answer would be here.
+        // Queries are handled in order: an answer would have arrived by now.
         stranger.set_nonblocking(true).unwrap();
         assert!(!is_answered(&stranger));
     }

@@ -1,4 +1,4 @@
-//! Configurations of CNI networks: which there are, and what each plug-in is told of them.
+//! CNI network configuration lists and the input of each plugin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,16 @@ use serde_json::{Map, Value, json};
 
 use crate::network::{Attachment, NetworkError};
 
-/// The versions of the specification that we speak, newest first.
+/// Supported versions of the CNI specification, newest first.
 const VERSIONS: [&str; 6] = ["1.1.0", "1.0.0", "0.4.0", "0.3.1", "0.3.0", "0.2.0"];
 
-/// Plug-ins that make one network together.
+/// A CNI network configuration list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkList {
-    /// The network's name.
     pub name: String,
-    /// The version of the specification that everyone speaks.
+    /// Negotiated version of the specification.
     pub version: String,
-    /// Each plug-in's own part.
+    /// Configuration of each plugin.
     pub plugins: Vec<Value>,
     #[serde(default)]
     disable_check: bool,
@@ -27,7 +26,7 @@ pub struct NetworkList {
 }
 
 impl NetworkList {
-    /// The first configuration of a directory, by name.
+    /// Loads the first configuration of a directory, by file name.
     pub fn load(directory: &Path) -> Result<Self, NetworkError> {
         let none = || NetworkError::NotConfigured(directory.to_owned());
         let path = files(directory).into_iter().next().ok_or_else(none)?;
@@ -39,7 +38,7 @@ impl NetworkList {
         let name = value["name"].as_str().filter(|name| !name.is_empty()).ok_or_else(|| wrong("name: required"))?;
         let mut plugins = match &value["plugins"] {
             Value::Array(plugins) => plugins.clone(),
-            // A single plug-in is a list of one.
+            // A single plugin configuration is a list of one.
             Value::Null if value.get("type").is_some() => vec![value.clone()],
             _ => return Err(wrong("plugins: must be a list")),
         };
@@ -51,7 +50,7 @@ impl NetworkList {
         if plugins.is_empty() {
             return Err(wrong("plugins: required"));
         }
-        let version = version(&value).ok_or_else(|| wrong("cniVersion: none that is supported"))?;
+        let version = version(&value).ok_or_else(|| wrong("cniVersion: no supported version"))?;
         let flag = |name: &str| value[name] == json!(true) || value[name] == json!("true");
         Ok(Self {
             name: name.to_owned(),
@@ -62,22 +61,22 @@ impl NetworkList {
         })
     }
 
-    /// Whether plug-ins may be asked whether all is well.
+    /// Whether CHECK may be called.
     pub fn can_check(&self) -> bool {
         !self.disable_check && self.is_at_least("0.4.0")
     }
 
-    /// Whether plug-ins can be asked for their state and to collect.
+    /// Whether the version has STATUS and GC.
     pub fn has_status_and_gc(&self) -> bool {
         self.is_at_least("1.1.0")
     }
 
-    /// Whether plug-ins may be asked to collect what nobody uses.
+    /// Whether GC may be called.
     pub fn may_collect(&self) -> bool {
         !self.disable_gc && self.has_status_and_gc()
     }
 
-    /// One plug-in's input: its own part, the list's name and version, the answer so far, and what it can do at run time.
+    /// Returns a plugin's input: its configuration, name and version of the list, previous result, and runtimeConfig.
     pub fn input(&self, plugin: &Value, previous: Option<&Value>, sandbox: &Attachment) -> Value {
         let mut input = plugin.as_object().cloned().unwrap_or_default();
         let capabilities = input.remove("capabilities").unwrap_or_default();
@@ -99,7 +98,7 @@ impl NetworkList {
     }
 }
 
-/// The newest version that the configuration and we speak.
+/// Returns the newest version that the configuration offers and we support.
 fn version(value: &Value) -> Option<&'static str> {
     let offered: Vec<&str> = match &value["cniVersions"] {
         Value::Array(versions) => versions.iter().chain([&value["cniVersion"]]).filter_map(Value::as_str).collect(),
@@ -108,7 +107,7 @@ fn version(value: &Value) -> Option<&'static str> {
     VERSIONS.into_iter().find(|known| offered.contains(known))
 }
 
-/// What a plug-in is told that can do it: ports, bandwidth, annotations.
+/// Returns the runtimeConfig for the plugin's capabilities: port mappings, bandwidth, annotations.
 fn wishes(capabilities: &Value, sandbox: &Attachment) -> Map<String, Value> {
     let can = |name: &str| capabilities[name] == json!(true);
     let mut wishes = Map::new();
@@ -126,9 +125,9 @@ fn wishes(capabilities: &Value, sandbox: &Attachment) -> Map<String, Value> {
     wishes
 }
 
-/// The limits that a pod's annotations ask for, in bits a second.
+/// Returns the bandwidth limits of a pod's annotations, in bits per second.
 fn bandwidth(sandbox: &Attachment) -> Map<String, Value> {
-    /// What a burst may be when nobody says: the largest that the plug-in takes.
+    /// Default burst: the maximum that the bandwidth plugin accepts.
     const BURST: u32 = i32::MAX.cast_unsigned();
     let mut limits = Map::new();
     for side in ["ingress", "egress"] {
@@ -141,7 +140,7 @@ fn bandwidth(sandbox: &Attachment) -> Map<String, Value> {
     limits
 }
 
-/// A quantity of bits: `10M`, `1Gi`, `500k`.
+/// Parses a quantity of bits: `10M`, `1Gi`, `500k`.
 fn bits(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 8] = [
         ("Ki", 1 << 10),
@@ -158,7 +157,7 @@ fn bits(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bits| *bits > 0)
 }
 
-/// The configurations of a directory, by name.
+/// Returns the configuration files of a directory, sorted by name.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let known = |path: &PathBuf| {
         path.extension().and_then(|end| end.to_str()).is_some_and(|end| ["conflist", "conf", "json"].contains(&end))
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_told_its_part_the_answer_so_far_and_the_ports_it_can_map() {
+    fn plugin_input_has_configuration_previous_result_and_port_mappings() {
         let text = r#"{"name": "net", "cniVersion": "1.0.0", "plugins": [
             {"type": "portmap", "capabilities": {"portMappings": true, "bandwidth": true}, "x": 1}]}"#;
         let list = load(&[("1.conflist", text)]).unwrap();
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_configuration_counts_and_more_plugins_come_from_the_networks_directory() {
+    fn first_configuration_is_used_with_plugins_from_its_directory() {
         let list = load(&[
             ("20-b.conf", r#"{"name": "b", "type": "x"}"#),
             (
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_refused_in_words() {
+    fn invalid_configuration_is_rejected_with_a_message() {
         let check = |text: &str, expect: &str| {
             let error = load(&[("1.conflist", text)]).unwrap_err();
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();

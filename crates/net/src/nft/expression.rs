@@ -1,155 +1,135 @@
-//! What rules are made of: steps that load, compare, look up, translate and decide.
+//! nf_tables expressions: load, compare, look up, translate and decide.
 
 use super::{Family, Verdict};
 use crate::netlink::Attributes;
 
-/// The packet's mark.
+/// Packet mark.
 pub const META_MARK: u32 = 3;
-/// The name of the interface that it came in by.
+/// Name of the input interface.
 pub const META_IIFNAME: u32 = 6;
-/// The name of the interface that it leaves by.
+/// Name of the output interface.
 pub const META_OIFNAME: u32 = 7;
-/// The number of the protocol inside IP.
+/// Transport protocol number.
 pub const META_L4PROTO: u32 = 16;
-/// What the connection is to the kernel.
+/// Conntrack state (`ct state`).
 pub const CT_STATE: u32 = 0;
-/// What happened to the connection.
+/// Conntrack status (`ct status`).
 pub const CT_STATUS: u32 = 2;
-/// The first packet of a connection.
+/// State of the first packet of a connection.
 pub const STATE_NEW: u32 = 8;
-/// The destination of the connection was translated.
+/// Status of a connection with translated destination.
 pub const STATUS_DNAT: u32 = 1 << 5;
 
-/// A word of four bytes that the steps of one rule share; there are sixteen. An IPv6 address takes four of them.
+/// A four-byte register; a rule has sixteen. An IPv6 address takes four of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reg(pub u32);
 
-/// How to compare.
+/// Comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// The same.
     Equal = 0,
-    /// Not the same.
     Different = 1,
-    /// Not larger, as bytes in the network's order.
+    /// Less or equal, in network byte order.
     AtMost = 3,
-    /// Not smaller.
+    /// Greater or equal, in network byte order.
     AtLeast = 5,
 }
 
-/// What a packet does to a set.
+/// Action on a dynamic set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dynamic {
-    /// Puts itself in, or stays for longer.
+    /// Adds the element or extends its timeout.
     Update = 1,
-    /// Takes itself out.
     Delete = 2,
 }
 
-/// How a packet is refused.
+/// Type of rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reject {
-    /// There is no such port.
+    /// ICMP port unreachable.
     PortUnreachable,
-    /// The connection is reset.
     TcpReset,
 }
 
-/// One step of a rule. A step whose condition does not hold ends the rule.
+/// An expression of a rule. A condition that does not match ends the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression {
-    /// Loads something about the packet.
+    /// Loads packet metadata.
     Meta(u32, Reg),
-    /// Sets something about the packet.
+    /// Sets packet metadata.
     SetMeta(u32, Reg),
-    /// Loads something about the connection.
+    /// Loads conntrack metadata.
     Ct(u32, Reg),
     /// Loads bytes of the network header: offset, length.
     Network(u32, u32, Reg),
     /// Loads bytes of the transport header: offset, length.
     Transport(u32, u32, Reg),
-    /// Goes on if a register compares so with bytes.
+    /// Compares a register with bytes.
     Compare(Reg, Compare, Vec<u8>),
-    /// Keeps some bits of a register, and flips others.
+    /// Computes `(from & mask) ^ flip`.
     Mask {
-        /// Of this register.
         from: Reg,
-        /// To this one.
         to: Reg,
-        /// The bits that stay.
+        /// Bits to keep.
         mask: Vec<u8>,
-        /// The bits that flip.
+        /// Bits to invert.
         flip: Vec<u8>,
     },
-    /// Loads bytes.
+    /// Loads constant bytes.
     Load(Reg, Vec<u8>),
-    /// Decides.
     Verdict(Verdict),
-    /// Goes on if a key is in a set, or if it is not.
+    /// Matches if a key is in a set, or is not.
     Member {
-        /// The set.
         set: &'static str,
-        /// Where its key is.
         key: Reg,
-        /// Whether it must be in the set.
+        /// Whether the key must be in the set.
         present: bool,
     },
-    /// Loads what a map holds for a key, or ends the rule.
+    /// Loads the map's value of a key; does not match if the key is absent.
     Look {
-        /// The map.
         map: &'static str,
-        /// Where its key is.
         key: Reg,
-        /// Where to.
+        /// Destination register.
         to: Reg,
     },
-    /// Decides as a map says, if it has the key.
+    /// Applies the verdict of a map, if it has the key.
     Decide {
-        /// The map.
+        /// Name of a verdict map.
         map: &'static str,
-        /// Where its key is.
         key: Reg,
     },
-    /// A random number, one of so many from the first on.
+    /// Loads a random number from `first` to `first + below - 1`.
     Random {
-        /// How many there are.
+        /// Size of the range.
         below: u32,
-        /// The smallest.
         first: u32,
-        /// Where to.
         to: Reg,
     },
-    /// Puts the packet's key into a set or takes it out.
+    /// Updates or deletes an element of a dynamic set.
     Dynamic {
-        /// What to do.
         action: Dynamic,
-        /// The set or map.
         set: &'static str,
-        /// Where its key is.
         key: Reg,
-        /// What it holds for the key.
+        /// Value register, for maps.
         value: Option<Reg>,
-        /// How long it stays.
+        /// Timeout of the element.
         timeout_ms: Option<u64>,
     },
-    /// Sends the connection to an address and port.
+    /// Translates the destination.
     Dnat {
-        /// The family.
         family: Family,
-        /// Where the address is.
         address: Reg,
-        /// Where the port is.
+        /// Register of the port.
         port: Reg,
     },
-    /// Makes the connection come from this machine.
+    /// Translates the source to an address of this host.
     Masquerade,
-    /// Refuses.
     Reject(Family, Reject),
-    /// Loads what the packet's destination is to this machine's routes: 2 is its own.
+    /// Loads the FIB type of the destination address: 2 is local.
     DestinationType(Reg),
 }
 
-/// An interface's name as the kernel compares it.
+/// Returns an interface name padded as the kernel compares it.
 pub fn interface_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(16, 0);
@@ -237,11 +217,11 @@ impl Expression {
                 }
             }
             Self::Dnat { family, address, port } => {
-                // A range without an end is one address, one port.
+                // A range without end is a single address and port.
                 it.put_be32(1, 1).put_be32(2, u32::from(family.number()));
                 it.put_be32(3, address.number()).put_be32(5, port.number());
             }
-            // Ports fully at random, so that two connections never race for one.
+            // Fully random ports, so that two connections never race for one.
             Self::Masquerade => {
                 it.put_be32(1, 1 << 4);
             }
@@ -254,7 +234,7 @@ impl Expression {
                 it.put_be32(1, kind).put(2, &[code]);
             }
             Self::DestinationType(to) => {
-                // Result: the type of the address; flag: of the destination.
+                // Result: address type; flag: of the destination address.
                 it.put_be32(1, to.number()).put_be32(2, 3).put_be32(3, 2);
             }
         }

@@ -1,4 +1,4 @@
-//! The pod network in network namespaces of its own: links, addresses, packet rules, plug-ins. Needs root.
+//! Tests of the pod network in network namespaces: links, addresses, packet rules, CNI plugins. Needs root.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

@@ -1,4 +1,4 @@
-//! Pods of several nodes: two on one segment, a third behind a router.
+//! Tests of pods on several nodes: two on one segment, a third behind a router.
 
 use net::mesh::{self, Peer};
 use net::routed::Config;
@@ -45,7 +45,7 @@ fn know_each_other(nodes: &[&Node]) {
 }
 
 #[test]
-fn every_pod_reaches_every_pod_under_its_own_address() {
+fn every_pod_reaches_every_pod_with_its_own_address() {
     if !is_root() {
         return;
     }
@@ -77,7 +77,7 @@ fn every_pod_reaches_every_pod_under_its_own_address() {
         let six = nodes[from - 1].pod.call(&format!("[fd00:{to}::2]:81"));
         assert_eq!(six.map(|ip| ip.to_string()), Ok(format!("fd00:{from}::2")), "{from} to {to}");
     }
-    // A packet of a pod fits through the tunnel, and the tunnel's through the way out.
+    // A pod's packets fit into the tunnel, and the tunnel's into the uplink.
     let mtu = |space: &Namespace, link: &str| -> u32 {
         let said = space.run(&format!("ip -o link show {link}"));
         said.split(" mtu ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap()
@@ -88,10 +88,10 @@ fn every_pod_reaches_every_pod_under_its_own_address() {
         know_each_other(&nodes.each_ref());
         assert_eq!(mtu(&nodes[0].space, mesh::TUNNEL), out - mesh::OVERHEAD);
     }
-    // From a node to a pod elsewhere.
+    // From a node to a pod on another node.
     assert!(nodes[0].space.call("10.244.3.2:80").is_ok());
     assert!(nodes[2].space.call("10.244.1.2:80").is_ok());
-    // One leaves: nobody knows a way there, and no tunnel is left that leads nowhere.
+    // One node is removed: no route to it remains, and no tunnel without peers.
     know_each_other(&[&nodes[0], &nodes[1]]);
     let routes = nodes[0].space.run("ip route show proto 107");
     assert!(routes.contains("10.244.2.0/24 via 192.0.2.2") && !routes.contains("10.244.3.0/24"), "{routes}");

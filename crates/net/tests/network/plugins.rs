@@ -1,4 +1,4 @@
-//! Networks by the plug-ins of the CNI project, and our own network as a plug-in.
+//! Tests of the CNI project's plugins, and of the built-in network as a CNI plugin.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Namespace, World, is_root};
 
-/// Where Debian puts them.
+/// Plugin directory of Debian.
 const PLUGINS: &str = "/usr/lib/cni";
 
 fn configured(directory: &Path, list: &Value) -> Cni {
@@ -21,7 +21,7 @@ fn configured(directory: &Path, list: &Value) -> Cni {
 }
 
 #[test]
-fn the_projects_own_plugins_connect_pods() {
+fn reference_plugins_attach_pods() {
     if !is_root() {
         return;
     }
@@ -44,7 +44,7 @@ fn the_projects_own_plugins_connect_pods() {
     let (one, two) = (Namespace::new(), Namespace::new());
     let ports = vec![PortMapping { protocol: Protocol::Tcp, host_port: 9000, container_port: 80, host_ip: None }];
     let sandbox = |id: &str| Attachment { id: id.to_owned(), ports: ports.clone(), ..Attachment::default() };
-    // The plug-ins work where the thread that starts them is.
+    // Plugins run in the namespace of the thread that starts them.
     world.node.enter(|| {
         runtime().block_on(async {
             let ips = cni.attach(&one.path, &sandbox("one")).await.unwrap();
@@ -71,7 +71,7 @@ fn the_projects_own_plugins_connect_pods() {
 }
 
 #[test]
-fn our_network_answers_as_a_plugin() {
+fn built_in_network_works_as_a_plugin() {
     if !is_root() {
         return;
     }
@@ -119,7 +119,7 @@ fn our_network_answers_as_a_plugin() {
 }
 
 #[test]
-fn a_configuration_decides_how_new_pods_are_connected_and_old_ones_are_let_go_as_they_were() {
+fn configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_theirs() {
     if !is_root() {
         return;
     }
@@ -131,7 +131,7 @@ fn a_configuration_decides_how_new_pods_are_connected_and_old_ones_are_let_go_as
     let directory = tempfile::tempdir().unwrap();
     let conf = directory.path().join("conf");
     fs::create_dir(&conf).unwrap();
-    // As a process that starts finds it.
+    // A new process with the stored state.
     let network = || {
         let cni = Cni::new(&conf, &[PathBuf::from(PLUGINS)], &directory.path().join("results"));
         Auto::new(cni, Routed::new(Config::new(&directory.path().join("state"))))

@@ -1,4 +1,4 @@
-//! The built-in network.
+//! Tests of the built-in pod network.
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -24,7 +24,7 @@ fn port(protocol: Protocol, host_port: u16, container_port: u16, host_ip: Option
     PortMapping { protocol, host_port, container_port, host_ip: host_ip.map(ip) }
 }
 
-/// Everything that the network could leave behind on a node.
+/// Returns everything that the network could leave behind on a node.
 fn traces(node: &Namespace) -> String {
     let links = node.run("ip -o link show type veth");
     let pods: Vec<&str> = links.lines().filter(|line| line.contains(": kn")).collect();
@@ -33,7 +33,7 @@ fn traces(node: &Namespace) -> String {
 }
 
 #[test]
-fn pods_reach_each_other_the_node_and_the_world_and_nothing_is_left_behind() {
+fn pods_reach_each_other_the_node_and_outside_and_leave_no_traces() {
     if !is_root() {
         return;
     }
@@ -58,7 +58,7 @@ fn pods_reach_each_other_the_node_and_the_world_and_nothing_is_left_behind() {
         world.node.serve(address);
     }
     let check = |from: &Namespace, to: &str, expect: &str| assert_eq!(from.call(to), Ok(ip(expect)), "to {to}");
-    // Between pods, and with the node, everyone is who they are.
+    // Between pods, and with the node, source addresses are kept.
     check(&one, "10.244.1.3:80", "10.244.1.2");
     check(&one, "[fd00:1::3]:81", "fd00:1::2");
     check(&world.node, "10.244.1.3:80", "10.244.1.1");
@@ -68,10 +68,10 @@ fn pods_reach_each_other_the_node_and_the_world_and_nothing_is_left_behind() {
     check(&one, "10.244.1.3:82", "10.244.1.3");
     one.serve("127.0.0.1:1");
     check(&one, "127.0.0.1:1", "127.0.0.1");
-    // The world sees the node.
+    // External hosts see the node's address.
     check(&one, "192.0.2.2:80", "192.0.2.1");
     check(&one, "[2001:db8::2]:81", "2001:db8::1");
-    // Ports of the node lead to the pod, from everywhere, also from itself.
+    // Host ports lead to the pod from everywhere, including the pod itself.
     check(&world.outside, "192.0.2.1:8080", "192.0.2.2");
     check(&world.outside, "192.0.2.1:8081", "192.0.2.2");
     check(&world.node, "192.0.2.1:8080", "192.0.2.1");
@@ -88,7 +88,7 @@ fn pods_reach_each_other_the_node_and_the_world_and_nothing_is_left_behind() {
     assert_eq!(connections(&world.node), 0);
 }
 
-/// How many connections of pods the kernel remembers.
+/// Returns the number of conntrack entries of pods.
 fn connections(node: &Namespace) -> usize {
     let count = std::sync::atomic::AtomicUsize::new(0);
     let look = |flow: &net::conntrack::Flow| {
@@ -96,14 +96,14 @@ fn connections(node: &Namespace) -> usize {
         if [flow.from, flow.to, flow.answered_by].iter().any(|(ip, _)| pods.contains(*ip)) {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
-        // It is only looked at.
+        // Only counts; deletes nothing.
         false
     };
     node.enter(|| net::conntrack::forget(Protocol::Tcp, look)).unwrap();
     count.into_inner()
 }
 
-/// Connects from an address of one's own, as `curl --interface` does, and gives what is said.
+/// Connects from a given local address, like `curl --interface`, and returns the response.
 fn call_from(space: &Namespace, from: &str, to: &str) -> Result<String, String> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
     let address = |text: &str| -> SocketAddr { text.parse().unwrap() };
@@ -120,7 +120,7 @@ fn call_from(space: &Namespace, from: &str, to: &str) -> Result<String, String> 
     })
 }
 
-/// Answers every datagram with a word.
+/// Answers every datagram with `word`.
 fn answer_datagrams(space: &Namespace, at: &str, word: &'static str) {
     let socket = space.enter(|| UdpSocket::bind(at).unwrap());
     std::thread::spawn(move || {
@@ -132,7 +132,7 @@ fn answer_datagrams(space: &Namespace, at: &str, word: &'static str) {
 }
 
 #[test]
-fn a_port_of_the_node_is_anothers_on_another_address_and_by_another_protocol() {
+fn host_ports_are_distinct_by_address_and_protocol() {
     if !is_root() {
         return;
     }
@@ -148,7 +148,7 @@ fn a_port_of_the_node_is_anothers_on_another_address_and_by_another_protocol() {
         pod
     };
     node.enter(|| network.start()).unwrap();
-    // The kernel remembers that nobody answered.
+    // Conntrack remembers the flow without a reply.
     let client = outside.enter(|| UdpSocket::bind("192.0.2.2:4444").unwrap());
     client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let ask = || -> Option<String> {
@@ -171,12 +171,12 @@ fn a_port_of_the_node_is_anothers_on_another_address_and_by_another_protocol() {
         assert_eq!(from.call(&own), Ok(ip("10.244.1.3")));
     }
     assert_eq!(ask().as_deref(), Some("three"));
-    // The next one has the port from the moment at which it is there.
+    // The next pod with the port receives packets immediately.
     node.enter(|| network.remove("three", "eth0")).unwrap();
     let four = add("four", Protocol::Udp, "192.0.2.1", 53);
     answer_datagrams(&four, "0.0.0.0:53", "four");
     assert_eq!(ask().as_deref(), Some("four"));
-    // The pod's link lets packets of the loopback interface through, and nobody else's.
+    // The pod's link accepts packets from loopback, but not from other sources.
     let stranger = Stranger::new(&one, "via 10.244.1.1 dev eth0 onlink");
     assert!(!stranger.reaches(node));
     node.run("nft flush chain ip knarr-pods guard");
@@ -186,7 +186,7 @@ fn a_port_of_the_node_is_anothers_on_another_address_and_by_another_protocol() {
 }
 
 #[test]
-fn addresses_survive_a_restart_and_are_freed_for_sure() {
+fn addresses_survive_a_restart_and_are_released() {
     if !is_root() {
         return;
     }
@@ -199,7 +199,7 @@ fn addresses_survive_a_restart_and_are_freed_for_sure() {
             network.add(&pod.path, id, "eth0", &[]).unwrap();
         }
     });
-    // The second life knows the first one's pods.
+    // A new instance knows the pods of the first.
     let network = Routed::new(config(directory.path()));
     world.node.enter(|| {
         network.inspect(&pods[0].path, "a", "eth0").unwrap();
@@ -207,7 +207,7 @@ fn addresses_survive_a_restart_and_are_freed_for_sure() {
         network.retain(|id| id == "c").unwrap();
         let gone = network.inspect(&pods[0].path, "a", "eth0");
         assert!(matches!(gone, Err(NetworkError::Damaged(_))), "{gone:?}");
-        // One that is gone can be removed again, and one that never was.
+        // Removal of a detached or unknown sandbox succeeds.
         network.remove("a", "eth0").unwrap();
         network.remove("never", "eth0").unwrap();
     });
@@ -216,7 +216,7 @@ fn addresses_survive_a_restart_and_are_freed_for_sure() {
 }
 
 #[test]
-fn pods_send_and_receive_no_faster_than_they_may() {
+fn bandwidth_limits_are_enforced() {
     if !is_root() {
         return;
     }
@@ -228,11 +228,11 @@ fn pods_send_and_receive_no_faster_than_they_may() {
     world.node.enter(|| {
         network.add(&slow.path, "slow", "eth0", &[]).unwrap();
         network.add(&other.path, "other", "eth0", &[]).unwrap();
-        // A second's worth for each way, but for what a bucket holds.
+        // One second of traffic in each direction, plus the burst.
         let bandwidth = net::shape::Bandwidth { ingress: Some(8_000_000), egress: Some(8_000_000) };
         network.limit("slow", "eth0", bandwidth).unwrap();
     });
-    // Time may be longer for many reasons, and shorter for none.
+    // The transfer can take longer for many reasons, but never less.
     let took = |from: &Namespace, to: &Namespace, address: &str| {
         let listener = to.enter(|| std::net::TcpListener::bind(address).unwrap());
         let begun = std::time::Instant::now();
@@ -254,7 +254,7 @@ fn pods_send_and_receive_no_faster_than_they_may() {
 }
 
 #[test]
-fn what_fails_half_way_leaves_nothing() {
+fn failed_attach_leaves_no_traces() {
     if !is_root() {
         return;
     }
@@ -270,7 +270,7 @@ fn what_fails_half_way_leaves_nothing() {
     pod.run("ip link del eth0");
     let lease = world.node.enter(|| network.add(&pod.path, "a", "eth0", &[])).unwrap();
     world.node.run("nft delete table ip knarr-pods");
-    // Somebody meddled: the next pod sets it right.
+    // The rules were changed externally: attaching the next pod repairs them.
     let other = Namespace::new();
     world.node.enter(|| network.add(&other.path, "b", "eth0", &[])).unwrap();
     pod.serve(&format!("{}:80", lease.ips[0]));
@@ -279,7 +279,7 @@ fn what_fails_half_way_leaves_nothing() {
 }
 
 #[test]
-fn a_pod_is_connected_within_milliseconds() {
+fn pod_is_attached_within_milliseconds() {
     if !is_root() {
         return;
     }

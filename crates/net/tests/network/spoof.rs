@@ -1,4 +1,4 @@
-//! Source addresses are bound to pods' links: what a pod sends from another address goes nowhere.
+//! Tests of source address binding: packets that a pod sends from another address are dropped.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
@@ -11,10 +11,9 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket,
 use crate::world::{Namespace, Stranger, World, is_root};
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The port of the tunnel between nodes.
 const TUNNEL: u16 = 8472;
 
-/// A node with pods that have the addresses ending in 2, 3 and so on.
+/// A node with pods whose addresses end in 2, 3 and so on.
 struct Node {
     world: World,
     pods: Vec<Namespace>,
@@ -53,13 +52,13 @@ fn send(space: &Namespace, from: &str, to: &str) {
     space.enter(|| UdpSocket::bind((ip(from), 0)).unwrap().send_to(b"?", to).unwrap());
 }
 
-/// Who sent the next datagram that arrives.
+/// Returns the source of the next datagram.
 fn sender(socket: &UdpSocket) -> Result<IpAddr, String> {
     let received = socket.recv_from(&mut [0; 1]).map_err(|error| error.to_string());
     received.map(|(_, from)| from.ip().to_canonical())
 }
 
-/// Sends from several addresses; the last one is honest, and the only one whose datagram may arrive.
+/// Sends from several addresses; only the last one is legitimate and its datagram must be the only one that arrives.
 fn only_the_last_arrives(space: &Namespace, from: &[&str], at: &UdpSocket, to: &str) {
     for from in from {
         send(space, from, to);
@@ -68,13 +67,13 @@ fn only_the_last_arrives(space: &Namespace, from: &[&str], at: &UdpSocket, to: &
 }
 
 #[test]
-fn a_pod_cannot_send_from_another_pods_address_even_without_a_policy() {
+fn pod_cannot_spoof_another_pods_address_even_without_a_policy() {
     if !is_root() {
         return;
     }
     let node = Node::new("10.244.1.0/24,fd00:1::/64", 3);
     let [liar, victim, target] = &node.pods[..] else { unreachable!() };
-    // Root in a pod may have any address on its own link.
+    // Root in a pod can add any address to its own link.
     liar.run(
         "ip addr add 10.244.1.3/32 dev eth0
          ip addr add 10.244.1.99/32 dev eth0
@@ -91,7 +90,7 @@ fn a_pod_cannot_send_from_another_pods_address_even_without_a_policy() {
         only_the_last_arrives(liar, &four, &socket, own[0]);
         only_the_last_arrives(liar, &six, &socket, own[1]);
     }
-    // Answering for the address on its own link does not divert what is sent to its owner.
+    // Answering ARP for the address on its own link does not divert packets to its owner.
     victim.serve_itself("[::]:8");
     for (to, expect) in [("10.244.1.3:8", "10.244.1.3"), ("[fd00:1::3]:8", "fd00:1::3")] {
         assert_eq!(node.world.node.call(to), Ok(ip(expect)));
@@ -102,7 +101,7 @@ fn a_pod_cannot_send_from_another_pods_address_even_without_a_policy() {
 }
 
 #[test]
-fn a_neighbour_of_the_node_cannot_send_from_a_pods_address() {
+fn neighbour_of_the_node_cannot_spoof_a_pods_address() {
     if !is_root() {
         return;
     }
@@ -118,7 +117,7 @@ fn a_neighbour_of_the_node_cannot_send_from_a_pods_address() {
 }
 
 #[test]
-fn a_pod_without_an_ipv6_address_cannot_send_ipv6() {
+fn pod_without_ipv6_address_cannot_send_ipv6() {
     if !is_root() {
         return;
     }
@@ -143,7 +142,7 @@ fn cve_2020_10749_a_pod_cannot_become_the_nodes_router_by_an_advertisement() {
     if !is_root() {
         return;
     }
-    // Without pods of IPv6 the node does not forward it, and a node that does not forward listens to routers.
+    // Without IPv6 pods the node does not forward IPv6, and a host that does not forward accepts router advertisements.
     let node = Node::new("10.244.1.0/24", 1);
     let pod = &node.pods[0];
     let socket = listen(&node.world.node, 7);
@@ -156,14 +155,15 @@ fn cve_2020_10749_a_pod_cannot_become_the_nodes_router_by_an_advertisement() {
             .and_then(|line| line.split_whitespace().next()?.parse().ok())
             .unwrap();
         let all_nodes = SocketAddrV6::new("ff02::1".parse().unwrap(), 0, 0, index);
-        // Type 134: a router for half an hour, with nothing else to say. The kernel fills in the checksum.
+        // Type 134: a router advertisement with a lifetime of half an hour and no options. The kernel fills in the
+        // checksum.
         let mut advertisement = [0; 16];
         advertisement[0] = 134;
         advertisement[4] = 64;
         advertisement[6..8].copy_from_slice(&1800_u16.to_be_bytes());
         sendto(&raw, &advertisement, SendFlags::empty(), &all_nodes).unwrap();
     });
-    // What is sent after the advertisement arrives after it.
+    // A packet sent after the advertisement arrives after it.
     send(pod, "10.244.1.2", "192.0.2.1:7");
     assert_eq!(sender(&socket), Ok(ip("10.244.1.2")));
     let routes = node.world.node.run("ip -6 route show default");
@@ -172,13 +172,13 @@ fn cve_2020_10749_a_pod_cannot_become_the_nodes_router_by_an_advertisement() {
 
 fn socket_for_advertisements() -> std::os::fd::OwnedFd {
     let raw = socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)).unwrap();
-    // Receivers take advertisements only from their own link, which this shows.
+    // Receivers require hop limit 255, which proves that the sender is on-link.
     sockopt::set_ipv6_multicast_hops(&raw, 255).unwrap();
     raw
 }
 
 #[test]
-fn a_pod_cannot_send_into_the_tunnel_between_nodes() {
+fn pod_cannot_send_into_the_tunnel_between_nodes() {
     if !is_root() {
         return;
     }
@@ -195,7 +195,7 @@ fn a_pod_cannot_send_into_the_tunnel_between_nodes() {
         tunnel.set_nonblocking(true).unwrap();
         assert!(sender(&tunnel).is_err(), "the tunnel's port of {to}");
     }
-    // A pod of another node, whose packets come by a plain route.
+    // A pod of another node, whose packets arrive by a plain route.
     let tunnel = listen(here, TUNNEL);
     only_the_last_arrives(outside, &["10.244.9.9", "192.0.2.2"], &tunnel, &format!("192.0.2.1:{TUNNEL}"));
     // Pods may use the port among themselves.
@@ -203,8 +203,8 @@ fn a_pod_cannot_send_into_the_tunnel_between_nodes() {
     only_the_last_arrives(pod, &["10.244.1.2"], &own, &format!("10.244.1.3:{TUNNEL}"));
 }
 
-/// Services that listen on 127.0.0.1 trust who reaches them. A pod with a host port, and kube-proxy for node ports on localhost, need
-/// `route_localnet`, which lets packets for 127.0.0.1 in from every link.
+/// Services on 127.0.0.1 trust their clients. Host ports, and kube-proxy's node ports on localhost, need
+/// `route_localnet`, which accepts packets to 127.0.0.1 from every link.
 #[test]
 fn cve_2020_8558_neighbours_and_pods_cannot_reach_127_0_0_1_of_the_node() {
     if !is_root() {

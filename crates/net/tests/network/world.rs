@@ -1,4 +1,4 @@
-//! Network namespaces for tests, and conversations between them.
+//! Network namespaces for tests, and connections between them.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,10 +12,10 @@ use rustix::thread::gettid;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A network namespace that lives as long as this does.
+/// A network namespace that exists as long as this value.
 pub struct Namespace {
     pub path: PathBuf,
-    /// Ends the thread that keeps the namespace.
+    /// Stops the thread that keeps the namespace when dropped.
     _keep: mpsc::Sender<()>,
 }
 
@@ -27,7 +27,7 @@ impl Namespace {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), gettid().as_raw_nonzero());
             tell.send(PathBuf::from(path)).unwrap();
-            // Waits for the other end to be dropped.
+            // Waits until the sender is dropped.
             let _ = until.recv();
         });
         Self { path: told.recv().unwrap(), _keep: keep }
@@ -37,7 +37,7 @@ impl Namespace {
         within(&self.path, work).unwrap()
     }
 
-    /// Runs commands, one a line.
+    /// Runs commands, one per line.
     pub fn run(&self, commands: &str) -> String {
         self.enter(|| {
             let mut said = String::new();
@@ -51,12 +51,12 @@ impl Namespace {
         })
     }
 
-    /// Listens, and tells everyone who comes from where they seem to come.
+    /// Listens and returns to each client its source address.
     pub fn serve(&self, address: &str) {
         self.say(address, |stream| stream.peer_addr().unwrap().ip());
     }
 
-    /// Listens, and tells everyone who comes whom they reached.
+    /// Listens and returns to each client the address that it reached.
     pub fn serve_itself(&self, address: &str) {
         self.say(address, |stream| stream.local_addr().unwrap().ip());
     }
@@ -68,18 +68,18 @@ impl Namespace {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let said = what(&stream).to_canonical().to_string();
-                // Who left early did not want to know.
+                // The client disconnected early; there is nothing left to do.
                 let _ = stream.write_all(said.as_bytes());
             }
         });
     }
 
-    /// Connects, and gives from where one seems to come.
+    /// Connects and returns the address that the server sent.
     pub fn call(&self, address: &str) -> Result<IpAddr, String> {
         Self::call_within(&self.path, address)
     }
 
-    /// Connects from a namespace by its path.
+    /// Connects from the namespace at a path.
     pub fn call_within(path: &Path, address: &str) -> Result<IpAddr, String> {
         let address: SocketAddr = address.parse().unwrap();
         let call = || {
@@ -93,7 +93,7 @@ impl Namespace {
     }
 }
 
-/// A node and something outside of it that knows nothing of pods.
+/// A node and an external host without routes to pods.
 pub struct World {
     pub node: Namespace,
     pub outside: Namespace,
@@ -123,22 +123,22 @@ impl World {
     }
 }
 
-/// Lays a cable between two namespaces; both ends are off.
+/// Connects two namespaces by a veth pair; both ends are down.
 pub fn join(one: &Namespace, one_end: &str, other: &Namespace, other_end: &str) {
     let to = thread_of(&other.path);
     one.run(&format!("ip link add {one_end} type veth peer name {other_end} netns {to}"));
 }
 
-/// The thread of a namespace, as `ip` wants it: any task's number will do.
+/// Returns the thread ID of a namespace, as `ip` expects it: any task's ID works.
 fn thread_of(path: &Path) -> String {
     path.components().nth(4).unwrap().as_os_str().to_str().unwrap().to_owned()
 }
 
-/// A neighbour that takes 127.0.0.1 for an address like any other, and sends something there.
+/// A neighbour that routes 127.0.0.1 like any other address and sends packets there.
 pub struct Stranger<'a>(&'a Namespace);
 
 impl<'a> Stranger<'a> {
-    /// One that knows such a way there.
+    /// Creates one that uses this route.
     pub fn new(space: &'a Namespace, way: &str) -> Self {
         space.run(&format!(
             "ip route del table local local 127.0.0.0/8 dev lo
@@ -148,7 +148,7 @@ impl<'a> Stranger<'a> {
         Self(space)
     }
 
-    /// Whether what it sends comes to the loopback interface of another.
+    /// Whether its packets arrive at the loopback interface of another namespace.
     pub fn reaches(&self, other: &Namespace) -> bool {
         let at: SocketAddr = ([127, 0, 0, 1], 9).into();
         let there = other.enter(|| UdpSocket::bind(at).unwrap());
@@ -159,7 +159,7 @@ impl<'a> Stranger<'a> {
     }
 }
 
-/// Whether the tests may do what they need; says so if not.
+/// Whether the tests run as root; prints a message if not.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

@@ -1,4 +1,4 @@
-//! Addresses that this node answers for: lent to links, told to neighbours, given back.
+//! Announced load balancer addresses of this node: adds them to links, announces them to neighbours, and removes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,24 +11,23 @@ use net::{Cidr, netlink};
 use super::{Range, contains};
 use crate::userspace;
 
-/// How often neighbours are told of an address: the first telling may be lost, or come too soon after another.
+/// Number of announcements per address: the first may be lost, or ignored because it follows another too closely.
 const TOLD_TIMES: u8 = 3;
 
-/// What this node answers for.
+/// The addresses that this node announces.
 #[derive(Debug)]
 pub struct Holding {
     pool: Vec<Range>,
-    /// How often neighbours were told of each.
+    /// Number of announcements sent per address.
     told: BTreeMap<IpAddr, u8>,
 }
 
 impl Holding {
-    /// Nothing yet.
     pub const fn new(pool: Vec<Range>) -> Self {
         Self { pool, told: BTreeMap::new() }
     }
 
-    /// Answers for these, and no others, for so long.
+    /// Announces exactly these addresses with lifetime `life`.
     pub async fn set(mut self, wanted: BTreeSet<IpAddr>, life: Duration) -> Self {
         let pool = self.pool.clone();
         let done = tokio::task::spawn_blocking(move || {
@@ -38,11 +37,11 @@ impl Holding {
         match done.await {
             Ok((holding, Ok(()))) => holding,
             Ok((holding, Err(error))) => {
-                tracing::warn!(%error, "cannot answer for the addresses of load balancers; tried again soon");
+                tracing::warn!(%error, "failed to assign load balancer addresses; retrying");
                 holding
             }
             Err(error) => {
-                tracing::error!(%error, "the task that lends addresses failed");
+                tracing::error!(%error, "the task that assigns load balancer addresses failed");
                 Self::new(pool)
             }
         }
@@ -59,7 +58,7 @@ impl Holding {
         let seconds = u32::try_from(life.as_secs()).unwrap_or(u32::MAX).max(1);
         for ip in wanted {
             let Some(link) = outward(*ip, &mut links, &all, &addresses)? else {
-                tracing::warn!(%ip, "no link leads to the network of this address");
+                tracing::warn!(%ip, "no link is attached to the network of this address");
                 continue;
             };
             links.lend_address(link.index, *ip, seconds)?;
@@ -73,7 +72,7 @@ impl Holding {
     }
 }
 
-/// Gives all addresses of the pool back.
+/// Removes all addresses of the pool from the links.
 pub fn give_back(pool: &[Range]) -> Result<(), netlink::Error> {
     let mut links = Links::open()?;
     let all = links.list()?;
@@ -83,7 +82,7 @@ pub fn give_back(pool: &[Range]) -> Result<(), netlink::Error> {
     Ok(())
 }
 
-/// The networks that this node is on, as the lease says it; empty if that cannot be found out.
+/// Returns the networks of this node for the annotation of its Lease; empty if they cannot be listed.
 pub fn networks() -> String {
     let addresses = Links::open().and_then(|mut links| links.addresses()).unwrap_or_default();
     let alone = |ip: IpAddr| if ip.is_ipv4() { 32 } else { 128 };
@@ -92,14 +91,15 @@ pub fn networks() -> String {
     networks.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Whether an address was lent: one of the pool that stands alone. Those of the proxy's own link are its business.
+/// Whether an address was added by this module: a host address of the pool. The addresses of the userspace proxy's link
+/// are excluded.
 fn is_lent(address: &Address, links: &[Link], pool: &[Range]) -> bool {
     let alone = address.prefix == if address.ip.is_ipv4() { 32 } else { 128 };
     let proxys = links.iter().any(|link| link.index == address.index && link.name == userspace::LINK);
     alone && !proxys && contains(pool, address.ip)
 }
 
-/// The link whose network has an address; the one of the default route if none has.
+/// Returns the link whose network contains the address, otherwise the link of the default route.
 fn outward(ip: IpAddr, links: &mut Links, all: &[Link], addresses: &[Address]) -> Result<Option<Link>, netlink::Error> {
     let alone = if ip.is_ipv4() { 32 } else { 128 };
     let near = addresses.iter().filter(|have| have.ip.is_ipv4() == ip.is_ipv4() && have.prefix < alone);

@@ -1,40 +1,41 @@
-//! The fields of a `KubeProxyConfiguration`: of which type each is, and what becomes of it here.
+//! Fields of `KubeProxyConfiguration`: their types, and whether they have an effect here.
 //!
-//! As upstream reads version v1alpha1, a value of the wrong type is an error, and a field that there is not is only told.
-// DEVIATION: of a KubeProxyConfiguration the fields bindAddress, bindAddressHardFail, conntrack and detectLocal are told and not heeded; detectLocalMode knows neither BridgeInterface nor InterfaceNamePrefix.
+//! As upstream decodes v1alpha1, a value of the wrong type is an error, and an unknown field is only logged.
+// DEVIATION: the fields bindAddress, bindAddressHardFail, conntrack and detectLocal of a KubeProxyConfiguration are
+// logged and have no effect; detectLocalMode supports neither BridgeInterface nor InterfaceNamePrefix.
 
 use machinery::Value;
 
 use super::{ConfigError, error};
 
-/// What a field holds.
+/// Type of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
     Text,
     Switch,
     Number,
     List,
-    /// Fields of its own, which are in the table too.
+    /// An object whose fields are in the table, too.
     Object,
-    /// Anything: it is somebody else's.
+    /// Any value: another component decodes the field.
     Any,
 }
 
-/// What becomes of a field.
+/// Effect of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// It means here what it means upstream.
+    /// Same effect as upstream.
     Heeded,
-    /// There is nothing here for it to change.
+    /// Nothing to configure here; ignored silently.
     Idle,
-    /// It asks for something that is not done.
+    /// Not supported; reported if it is set.
     Unheeded,
 }
 
 use Type::{Any, List, Number, Object, Switch, Text};
 use Use::{Heeded, Idle, Unheeded};
 
-/// All fields, by their paths.
+/// All fields, by path.
 const FIELDS: &[(&str, Type, Use)] = &[
     ("apiVersion", Text, Heeded),
     ("kind", Text, Heeded),
@@ -87,7 +88,7 @@ const FIELDS: &[(&str, Type, Use)] = &[
     ("portRange", Text, Idle),
 ];
 
-/// Looks at every field; gives those that change nothing here though somebody may think so, each with the reason.
+/// Checks every field. Returns the unsupported fields that are set, each with the reason.
 pub fn unheeded(object: &Value) -> Result<Vec<String>, ConfigError> {
     let mut told = Vec::new();
     look(object, "", &mut told)?;
@@ -99,7 +100,7 @@ fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), Conf
     for (name, value) in fields.iter() {
         let path = if within.is_empty() { name.to_string() } else { format!("{within}.{name}") };
         let Some((_, kind, becomes)) = FIELDS.iter().find(|(field, ..)| *field == path) else {
-            told.push(format!("{path}: there is no such field"));
+            told.push(format!("{path}: unknown field; ignored"));
             continue;
         };
         if value.is_null() {
@@ -110,14 +111,14 @@ fn look(object: &Value, within: &str, told: &mut Vec<String>) -> Result<(), Conf
         }
         match becomes {
             Heeded if *kind == Object => look(value, &path, told)?,
-            Unheeded if says_something(value) => told.push(format!("{path}: is not heeded")),
+            Unheeded if says_something(value) => told.push(format!("{path}: not supported; ignored")),
             Heeded | Idle | Unheeded => {}
         }
     }
     Ok(())
 }
 
-/// Whether a value asks for something other than what is done anyway.
+/// Whether a value differs from the default behaviour.
 fn says_something(value: &Value) -> bool {
     let usual = value.as_str().is_some_and(|text| ["", "0.0.0.0", "::", "0s"].contains(&text))
         || value.as_bool() == Some(false)
@@ -141,8 +142,8 @@ impl Type {
         match self {
             Text => "text",
             Switch => "true or false",
-            Number => "a whole number",
-            List => "a list of texts",
+            Number => "an integer",
+            List => "a list of strings",
             Object => "an object",
             Any => "anything",
         }
@@ -156,8 +157,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_nothing_is_told_and_what_is_of_the_wrong_type_is_refused() {
-        // As kubeadm writes it: every field, nearly all without a wish.
+    fn unsupported_fields_are_reported_and_wrong_types_are_rejected() {
+        // As kubeadm writes it: every field, nearly all with default values.
         let whole = value!({"apiVersion": "v", "kind": "k", "bindAddress": "0.0.0.0", "bindAddressHardFail": false,
             "clientConnection": {"acceptContentTypes": "", "burst": 0, "contentType": "", "kubeconfig": "/k", "qps": 0},
             "clusterCIDR": "10.244.0.0/16", "configSyncPeriod": "0s", "detectLocal": {"bridgeInterface": "", "interfaceNamePrefix": ""},
@@ -173,17 +174,17 @@ mod tests {
         assert_eq!(
             said,
             [
-                "bindAddress: is not heeded",
-                "conntrack.max: there is no such field",
-                "conntrack.min: is not heeded",
-                "detectLocal.bridgeInterface: is not heeded",
-                "iptables.masqueradeAl: there is no such field",
-                "udpIdleTimeout: there is no such field",
+                "bindAddress: not supported; ignored",
+                "conntrack.max: unknown field; ignored",
+                "conntrack.min: not supported; ignored",
+                "detectLocal.bridgeInterface: not supported; ignored",
+                "iptables.masqueradeAl: unknown field; ignored",
+                "udpIdleTimeout: unknown field; ignored",
             ]
         );
         let refused = |object: Value, expect: &str| assert_eq!(unheeded(&object).unwrap_err().to_string(), expect);
-        refused(value!({"iptables": {"masqueradeBit": "x"}}), "iptables.masqueradeBit: must be a whole number");
-        refused(value!({"nodePortAddresses": "10.0.0.0/8"}), "nodePortAddresses: must be a list of texts");
+        refused(value!({"iptables": {"masqueradeBit": "x"}}), "iptables.masqueradeBit: must be an integer");
+        refused(value!({"nodePortAddresses": "10.0.0.0/8"}), "nodePortAddresses: must be a list of strings");
         refused(value!({"conntrack": 7}), "conntrack: must be an object");
     }
 }

@@ -1,4 +1,4 @@
-//! The text of chains: which rules a port of a service has, by upstream's design and names.
+//! Text of iptables chains: the rules of a service port, with upstream's structure and names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,37 +13,34 @@ use crate::choose::Place;
 use crate::engine::Settings;
 use crate::rules::{Backend, Entrance, Frontend, Masquerade, Scope, Way};
 
-/// Chains by name, with their rules.
+/// Rules by chain name.
 pub type Chains = BTreeMap<String, Vec<String>>;
-/// The frontends of one port.
+/// Frontends of one service port.
 pub type PortFrontends = BTreeMap<Frontend, Backend>;
 
-/// The chains of the table `nat` that are there whatever the services are.
+/// Chains of the table `nat` that exist independently of services.
 pub const NAT_BASE: &[&str] =
     &["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-MARK-FOREIGN"];
-/// The same of the table `filter`.
+/// Chains of the table `filter` that exist independently of services.
 pub const FILTER_BASE: &[&str] =
     &["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-FORWARD", "KUBE-NODEPORTS", "KUBE-PROXY-FIREWALL", FIREWALL];
-/// The chain of the table `filter` that guards the loopback interface; upstream's kubelet has the same.
+/// Chain of the table `filter` that protects the loopback interface; upstream's kubelet has the same.
 pub const FIREWALL: &str = "KUBE-FIREWALL";
-/// How the chains of services begin.
+/// Prefixes of service chains.
 const PREFIXES: &[&str] = &["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
 
-/// A rule that leads from a chain that every packet passes into one of ours.
+/// A jump from a built-in chain into a kube-proxy chain.
 pub struct Jump {
-    /// The table.
     pub table: &'static str,
-    /// From here.
     pub from: &'static str,
-    /// Which packets; ends with a space if there is a condition.
+    /// Match options; ends with a space if not empty.
     pub matching: &'static str,
-    /// To there.
     pub to: &'static str,
 }
 
 const NEW: &str = "-m conntrack --ctstate NEW ";
 
-/// All of them. Each is put before what is there, so that the last of a chain is its first.
+/// All jumps. Each is inserted at the top, so the last of a chain ends up first.
 pub const JUMPS: &[Jump] = &[
     Jump { table: "nat", from: "PREROUTING", matching: "", to: "KUBE-SERVICES" },
     Jump { table: "nat", from: "OUTPUT", matching: "", to: "KUBE-SERVICES" },
@@ -61,12 +58,12 @@ pub const JUMPS: &[Jump] = &[
     Jump { table: "filter", from: "OUTPUT", matching: "", to: FIREWALL },
 ];
 
-/// Whether a chain is one of a proxy's.
+/// Whether a chain belongs to kube-proxy.
 pub fn is_ours(name: &str) -> bool {
     NAT_BASE.contains(&name) || FILTER_BASE.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The chains that only this port has.
+/// Returns the chains that belong only to this port.
 pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: Family, settings: &Settings) -> Chains {
     let names = Names::of(&port.0, port.1);
     let mut chains = Chains::new();
@@ -95,11 +92,11 @@ pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: F
     chains
 }
 
-/// What is marked for masquerading, and masqueraded.
+/// Formats the marking of packets for masquerading, and the masquerading.
 pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
     let mark = settings.mark;
     let _ = writeln!(text, "-A KUBE-POSTROUTING -m mark ! --mark {mark:#x}/{mark:#x} -j RETURN");
-    // A packet that goes through a tunnel comes by here again.
+    // Clears the mark, because a packet that goes through a tunnel traverses this chain again.
     let _ = writeln!(text, "-A KUBE-POSTROUTING -j MARK --xor-mark {mark:#x}");
     let why = comment("kubernetes service traffic requiring SNAT");
     let _ = writeln!(text, "-A KUBE-POSTROUTING {why} -j MASQUERADE --random-fully");
@@ -110,7 +107,7 @@ pub fn nat_base(text: &mut String, family: Family, settings: &Settings) {
     text.push_str("-A KUBE-MARK-FOREIGN -j KUBE-MARK-MASQ\n");
 }
 
-/// What leads to the chains of a port.
+/// Formats the rules that lead to the chains of a port.
 pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
     let names = Names::of(name, protocol);
     for (frontend, backend) in frontends {
@@ -127,7 +124,7 @@ pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontend
     }
 }
 
-/// The last of the rules that lead to services: ports of the node.
+/// Formats the last rules of KUBE-SERVICES: node ports.
 pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
     let why = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain");
     let mut lead = |to: &str| {
@@ -138,7 +135,7 @@ pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
         match (family, settings.localhost) {
             (Family::Ip, true) => lead(here),
             (Family::Ip, false) => lead(&format!("{here} ! -d 127.0.0.0/8")),
-            // What comes from the loopback interface cannot be sent elsewhere.
+            // Packets from the IPv6 loopback address cannot be sent to another host.
             (Family::Ip6, _) => lead(&format!("{here} ! -d ::1/128")),
         }
     } else {
@@ -147,11 +144,11 @@ pub fn nat_node_ports(text: &mut String, family: Family, settings: &Settings) {
     }
 }
 
-/// Who is refused or dropped: what leads to a port that has nobody to send it to.
+/// Formats the rules that reject or drop traffic to a port without endpoints.
 pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, frontends: &PortFrontends) {
     debug_assert!(frontends.keys().all(|frontend| frontend.protocol == protocol));
     if let Some(port) = frontends.values().find_map(|backend| backend.health_check_port) {
-        // Whatever else the node refuses: a load balancer has to know.
+        // Load balancers must reach the health check, even if other rules of the node reject traffic.
         let why = comment(&format!("{name} health check node port"));
         let _ = writeln!(text, "-A KUBE-NODEPORTS {why} -m tcp -p tcp --dport {port} -j ACCEPT");
     }
@@ -175,11 +172,11 @@ pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, front
     }
 }
 
-/// What passes through the node because a service said so, and what may not come to its loopback interface.
+/// Formats the rules that accept forwarded service traffic and protect the loopback interface.
 pub fn filter_base(text: &mut String, family: Family, mark: u32) {
     if family == Family::Ip {
-        // Where packets of the loopback interface may leave it, neighbours would reach what listens only there. An earlier run
-        // may have let them.
+        // With route_localnet, neighbours could reach services that listen only on loopback. An earlier run may have
+        // enabled it.
         let why = comment("block incoming localnet connections");
         let strangers = "-d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT";
         let _ = writeln!(text, "-A {FIREWALL} {why} {strangers} -j DROP");
@@ -191,7 +188,7 @@ pub fn filter_base(text: &mut String, family: Family, mark: u32) {
     let _ = writeln!(text, "-A KUBE-FORWARD {why} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
 }
 
-/// The names of a port's chains.
+/// Chain names of a port.
 struct Names<'a> {
     name: &'a str,
     protocol: &'static str,
@@ -225,7 +222,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The first 16 letters of the hash in base 32, as upstream names chains, which are at most 28 letters long.
+/// Returns the first 16 characters of the base32 hash, as upstream: chain names have at most 28 characters.
 fn hash(parts: &[&str]) -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let mut hasher = Sha256::new();
@@ -256,7 +253,7 @@ fn comment(text: &str) -> String {
     format!("-m comment --comment \"{text}\"")
 }
 
-/// Packets to a frontend.
+/// Formats the match options of a frontend.
 fn matching(frontend: &Frontend) -> String {
     let protocol = word(frontend.protocol);
     let to = if frontend.is_node_port() { String::new() } else { format!("-d {} ", alone(frontend.address)) };
@@ -271,7 +268,7 @@ fn pods(family: Family, settings: &Settings) -> impl Iterator<Item = &Cidr> {
     settings.pods.iter().filter(move |pods| Family::of(pods.base()) == family)
 }
 
-/// The endpoints of a port, and how long clients stick to them: the same whatever leads there.
+/// Returns endpoints and session affinity of a port; they are the same for all its frontends.
 fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[Place], Option<u32>)> {
     let ways = frontends.values().flat_map(|backend| [Some(&backend.outside), backend.inside.as_ref()]).flatten();
     let mut places = ways.filter_map(|way| match way {
@@ -283,7 +280,7 @@ fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[Place], Option<u
     places.next()
 }
 
-/// Who comes by the service's own address and must come back this way.
+/// Formats the masquerade rule for the cluster IP, if replies must return through this node.
 fn masquerade_rule(
     frontend: &Frontend,
     backend: &Backend,
@@ -298,7 +295,7 @@ fn masquerade_rule(
     let mut blocks = pods(family, settings);
     let unless = match (masquerade, blocks.next(), blocks.next()) {
         (Masquerade::Always, ..) => "-j KUBE-MARK-MASQ".to_owned(),
-        // Where nobody says where pods are, everyone may be one. What is for this node alone is in the chain from outside.
+        // Without known pod CIDRs every client may be a pod. Node-only masquerading is in the external chain.
         (Masquerade::Never | Masquerade::Node, ..) | (Masquerade::Foreign, None, _) => return None,
         (Masquerade::Foreign, Some(pods), None) => format!("! -s {pods} -j KUBE-MARK-MASQ"),
         (Masquerade::Foreign, Some(_), Some(_)) => "-j KUBE-MARK-FOREIGN".to_owned(),
@@ -307,7 +304,7 @@ fn masquerade_rule(
     Some(format!("{what} {} {unless}", matching(frontend)))
 }
 
-/// Picks an endpoint: the one that a client sticks to, or any.
+/// Formats the endpoint selection: by session affinity, otherwise at random.
 fn picking_rules(names: &Names<'_>, places: &[Place], affinity: Option<u32>) -> Vec<String> {
     let mut rules = Vec::new();
     let way =
@@ -333,13 +330,13 @@ fn endpoint_rules(names: &Names<'_>, place: &Place, affinity: Option<u32>) -> Ve
     let (what, protocol) = (comment(names.name), names.protocol);
     let remember = affinity.map(|_| format!("-m recent --name {} --set ", names.endpoint(place))).unwrap_or_default();
     vec![
-        // An endpoint that came to itself would not take an answer from itself.
+        // Hairpin: an endpoint that connects to itself would not accept replies from its own address.
         format!("{what} -s {} -j KUBE-MARK-MASQ", alone(place.0)),
         format!("{what} {remember}-m {protocol} -p {protocol} -j DNAT --to-destination {}", SocketAddr::from(*place)),
     ]
 }
 
-/// What comes from outside: hidden if it may go anywhere, as it is if it stays here.
+/// Formats the external chain: traffic is masqueraded if it may leave the node, otherwise it keeps its source.
 fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings: &Settings) -> Vec<String> {
     let to = |way: &Way| match way {
         Way::To { scope, .. } => Some(names.to(*scope)),
@@ -364,7 +361,7 @@ fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings
     rules
 }
 
-/// Whether anybody from anywhere finds an endpoint.
+/// Whether some client can reach an endpoint.
 fn is_usable(backend: &Backend) -> bool {
     [Some(&backend.outside), backend.inside.as_ref()].into_iter().flatten().any(|way| matches!(way, Way::To { .. }))
 }

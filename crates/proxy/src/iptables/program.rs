@@ -1,4 +1,4 @@
-//! The programs of iptables.
+//! Runs the iptables binaries.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,48 +6,43 @@ use std::process::{Command, Stdio};
 
 use net::nft::Family;
 
-/// Why rules could not be written.
+/// Rules could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The program is not there.
     #[error("{program} is not installed: install iptables, or use another --proxy-mode")]
     NotInstalled {
-        /// Which one.
+        /// Name of the missing binary.
         program: String,
     },
-    /// The program could not be run.
-    #[error("{program} cannot be run")]
+    #[error("failed to run {program}")]
     Run {
-        /// Which one.
         program: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The program refused.
-    #[error("{program} refuses: {said}")]
+    /// The binary exited with an error.
+    #[error("{program} failed: {said}")]
     Refused {
-        /// Which one.
         program: String,
-        /// Its words.
+        /// Its standard error output.
         said: String,
     },
-    /// The ports of the loopback interface cannot be had.
-    #[error("cannot let packets of the loopback interface out")]
+    /// The sysctl route_localnet could not be set.
+    #[error("failed to set the sysctl route_localnet")]
     Localhost(#[source] io::Error),
 }
 
-/// Whether this machine has the family at all.
+/// Whether the host supports the address family.
 pub fn is_there(family: Family) -> bool {
     family == Family::Ip || Path::new("/proc/thread-self/net/if_inet6").exists()
 }
 
-/// What a table has.
+/// Returns the content of a table.
 pub fn save(family: Family, table: &str) -> Result<String, Error> {
     run(&name(family, "save"), &["-t", table], "")
 }
 
-/// Changes chains at once: those that are declared, and no others.
+/// Changes the declared chains atomically, and no others.
 pub fn restore(family: Family, text: &str) -> Result<(), Error> {
     run(&name(family, "restore"), &["-w", "5", "--noflush"], text).map(drop)
 }
@@ -69,7 +64,8 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> 
     let mut child = command.spawn().map_err(failed)?;
     let mut stdin = child.stdin.take().expect("it is piped");
     let output = std::thread::scope(|scope| {
-        // What it says may be more than a pipe holds, while it is still told something. If it does not listen, its words say why.
+        // Input is written by a separate thread, because the output may exceed the pipe buffer. A write error is
+        // ignored: the binary's error output has the reason.
         let told = scope.spawn(move || stdin.write_all(input.as_bytes()));
         let output = child.wait_with_output();
         drop(told.join());

@@ -1,4 +1,4 @@
-//! The text that services become.
+//! Tests of the generated iptables rules.
 
 use machinery::{Key, value};
 
@@ -15,7 +15,7 @@ fn settings() -> Settings {
     }
 }
 
-/// The chains of a service with endpoints on this node and another.
+/// Returns the chains of a service with endpoints on this node and another.
 fn chains(spec: machinery::Value, endpoints: &[(&str, &str)]) -> (Chains, String, String) {
     let mut rules = Rules::new(Node { name: "a".into(), zone: String::new() }, false);
     let mut service = value!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.50"}]}}});
@@ -30,7 +30,7 @@ fn chains(spec: machinery::Value, endpoints: &[(&str, &str)]) -> (Chains, String
     let (chains, gone) = writer.take(Family::Ip, &rules.changes());
     assert!(gone.is_empty());
     let (nat, filter) = (writer.nat(Family::Ip, &chains, &gone, ""), writer.filter(Family::Ip));
-    // What is taken away again leaves no chain.
+    // A deleted service leaves no chains.
     rules.set_service(&Key::new("default", "kubernetes"), None);
     let (left, gone) = writer.take(Family::Ip, &rules.changes());
     assert_eq!((left.len(), gone.len()), (0, chains.len()));
@@ -59,7 +59,7 @@ fn chains_have_upstreams_names_and_rules() {
 }
 
 #[test]
-fn what_comes_from_outside_has_its_own_chains() {
+fn external_traffic_has_separate_chains() {
     let spec = value!({"clusterIP": "10.96.0.1", "externalTrafficPolicy": "Local", "sessionAffinity": "ClientIP",
         "healthCheckNodePort": 32000, "loadBalancerSourceRanges": ["198.51.100.0/24"],
         "ports": [{"name": "https", "port": 443, "nodePort": 30443}]});
@@ -87,7 +87,7 @@ fn what_comes_from_outside_has_its_own_chains() {
 }
 
 #[test]
-fn nobody_there_is_refused() {
+fn service_without_endpoints_is_rejected() {
     let spec = value!({"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443}]});
     let (chains, nat, filter) = chains(spec, &[]);
     assert!(chains.is_empty() && !nat.contains("10.96.0.1"));
@@ -95,7 +95,7 @@ fn nobody_there_is_refused() {
 }
 
 #[test]
-fn what_is_taken_away_is_ours_alone() {
+fn cleanup_removes_only_kube_proxy_chains() {
     let saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\n\
                  :DOCKER - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A PREROUTING -j DOCKER\n-A KUBE-SERVICES -j KUBE-SVC-A\nCOMMIT\n";
     assert_eq!(

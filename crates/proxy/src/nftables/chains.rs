@@ -1,4 +1,4 @@
-//! The chains that pick an endpoint: one for each number of endpoints, and each way to treat the client.
+//! nftables chains that select an endpoint: one per number of endpoints and treatment of the client.
 
 use net::Cidr;
 use net::nft::{Compare, Dynamic, Expression, Family, META_MARK, Reg};
@@ -7,28 +7,27 @@ use net::table::{Side, source, within};
 use super::{AFFINITY, ENDPOINT_IDS, ENDPOINTS, STICKY, load_key};
 use crate::rules::{Frontend, Masquerade};
 
-/// Who a way is for.
+/// Clients to which a chain applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum View {
-    /// Those from outside, or everyone.
+    /// External clients, or all clients.
     Outside,
-    /// This node and its pods, where that is another way.
+    /// This node and its pods, if they are treated differently.
     Inside,
 }
 
-/// How a chain picks.
+/// Parameters of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Picking {
     node_port: bool,
     view: View,
     count: u32,
-    /// When the node puts its own address in the client's place.
     pub masquerade: Masquerade,
     affinity_seconds: Option<u32>,
 }
 
 impl View {
-    /// The number of its first endpoint: both views of a frontend share a map.
+    /// Returns the number of the first endpoint: both views of a frontend share a map.
     pub const fn first(self) -> u32 {
         match self {
             Self::Outside => 0,
@@ -38,18 +37,17 @@ impl View {
 }
 
 impl Picking {
-    /// One of so many endpoints of a frontend.
+    /// Creates the parameters for `count` endpoints of a frontend.
     pub fn new(frontend: &Frontend, view: View, count: usize, masquerade: Masquerade, affinity: Option<u32>) -> Self {
         let count = u32::try_from(count).unwrap_or(u32::MAX).clamp(1, View::Inside.first());
         Self { node_port: frontend.is_node_port(), view, count, masquerade, affinity_seconds: affinity }
     }
 
-    /// Whether a chain is named as those that pick.
+    /// Whether a chain name is one of a selecting chain.
     pub fn is_name(chain: &str) -> bool {
         chain.starts_with("port-") || chain.starts_with("address-")
     }
 
-    /// The chain's name.
     pub fn name(&self) -> String {
         let at = if self.node_port { "port" } else { "address" };
         let inside = if self.view == View::Inside { "-inside" } else { "" };
@@ -64,7 +62,7 @@ impl Picking {
     }
 }
 
-/// Marks a packet for masquerading, unless it comes from one of these.
+/// Marks a packet for masquerading, unless its source is in `unless_from`.
 pub fn mark_rule(family: Family, mark: u32, unless_from: &[Cidr]) -> Vec<Expression> {
     let mut rule = Vec::new();
     for block in unless_from {
@@ -77,13 +75,13 @@ pub fn mark_rule(family: Family, mark: u32, unless_from: &[Cidr]) -> Vec<Express
     rule
 }
 
-/// Picks an endpoint and goes there.
+/// Returns rules that select an endpoint and translate to it.
 pub fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
     let (_, _, words) = source(family);
     let after_key = Reg(2 + words);
     let number = Expression::Random { below: picking.count, first: picking.view.first(), to: after_key };
     let key = load_key(family, picking.node_port).to_vec();
-    // The last place where an address and a port fit.
+    // The last registers that can hold an address and a port.
     let place = Reg(15 - words);
     let dnat = Expression::Dnat { family, address: place, port: Reg(place.0 + words) };
     match picking.affinity_seconds {
@@ -98,10 +96,10 @@ pub fn picking_rules(family: Family, picking: Picking) -> Vec<Vec<Expression>> {
     }
 }
 
-/// Goes to the endpoint that a client went to before, and otherwise picks one for it.
+/// Returns rules that use the endpoint of an earlier connection of the client, otherwise select one.
 ///
-/// What is remembered of a client is the id of its endpoint, which leads nowhere once the endpoint is no longer one of the service's:
-/// what the kernel remembers nobody reads back.
+/// The affinity map holds the endpoint's ID. The ID of a removed endpoint leads nowhere, so the map never needs to be
+/// read back.
 fn sticking_rules(
     family: Family,
     seconds: u32,
@@ -131,14 +129,15 @@ fn sticking_rules(
         vec![number],
         look_id(ENDPOINT_IDS),
         by_id.to_vec(),
-        // What is there is only kept for longer: to change it, it has to go. A map wants to be told the value even then.
+        // An update only extends the timeout, so the element is deleted first to change its value. A map requires the
+        // value even to delete.
         vec![client, remember(Dynamic::Delete), remember(Dynamic::Update), dnat],
     ];
     [again.concat(), anew.concat()]
 }
 
-/// Loads a number from the packet's mark, after it was put there, and restores the mark. `nft list` takes the length of what a rule uses
-/// from the expression that made it; the result of a map has none there, and nft 1.0.6 aborts.
+/// Moves a number through the packet mark and restores the mark. `nft list` takes the length of an operand from the
+/// expression that produced it. A map result has none, and nft 1.0.6 aborts.
 fn measure(number: Reg, scratch: Reg) -> Vec<Expression> {
     vec![
         Expression::Meta(META_MARK, scratch),

@@ -1,4 +1,4 @@
-//! Policies at work: watches pods, namespaces and policies, and sends what a change of them comes to in one transaction.
+//! The NetworkPolicy sync loop: watches pods, namespaces and policies, and applies each change in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,12 +19,13 @@ use crate::follow::{Error, chain};
 
 static NETWORK_POLICIES: Resource = Resource::namespaced("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy");
 
-/// Changes that may wait; more are looked at all together.
+/// Maximum pending change notices; beyond that everything is evaluated.
 const NOTICES_MAX: usize = 10_000;
-/// How long after the kernel refused it is asked again.
+/// Interval between retries after the kernel rejected the rules.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Enforces policies on a node for as long as it is polled. `dns` are the addresses of the DNS service if nodes answer for it.
+/// Enforces policies on a node for as long as the future is polled. `dns` are the addresses of the DNS service if nodes
+/// serve it themselves.
 pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Result<(), Error> {
     let mut watches = JoinSet::new();
     let notices = Notices::new(NOTICES_MAX);
@@ -55,7 +56,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
             Err(error) => {
                 tracing::warn!(
                     error = chain(&error),
-                    "the kernel refused the rules of the network policies; pods that they select do not start; retrying"
+                    "failed to write the network policy rules; pods that they select cannot start; retrying"
                 );
                 gate.refused(asked, decision.pods.keys().copied().collect());
                 tokio::time::timeout(RETRY, notices.take()).await.unwrap_or(Changed::Keys(BTreeSet::new()))
@@ -64,7 +65,7 @@ pub async fn run(client: Client, node: &str, dns: &[IpAddr], gate: &Gate) -> Res
     }
 }
 
-/// Decides as if these pods were there, too; what is known stays what the watches show.
+/// Decides with these additional pods, without changing the cluster.
 fn decide_with(cluster: &mut Cluster, early: Vec<(Key, Pod)>, node: &str) -> Decision {
     let shown: Vec<(Key, Option<Pod>)> =
         early.into_iter().map(|(key, pod)| (key.clone(), cluster.pods.insert(key, pod))).collect();
@@ -78,12 +79,12 @@ fn decide_with(cluster: &mut Cluster, early: Vec<(Key, Pod)>, node: &str) -> Dec
     decision
 }
 
-/// Takes all rules away.
+/// Removes all rules.
 pub fn clean_up() -> Result<(), netlink::Error> {
     no_rules().commit()
 }
 
-/// Watches a kind; a change that leaves what we keep of it as it was is no news.
+/// Watches a resource type; changes that do not affect the condensed object cause no notice.
 pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
     watches: &mut JoinSet<()>,
     source: Source,
@@ -100,7 +101,7 @@ pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
     reader
 }
 
-/// Takes in what changed of a kind, of which there may be nothing.
+/// Applies the changes of a resource type; objects that condense to `None` are removed.
 fn take<T: Clone>(known: &mut BTreeMap<Key, T>, reader: &Reader<Option<T>>, changed: &Changed) {
     let objects = reader.snapshot().objects;
     match changed {
@@ -119,33 +120,36 @@ fn take<T: Clone>(known: &mut BTreeMap<Key, T>, reader: &Reader<Option<T>>, chan
     }
 }
 
-/// Makes decisions true.
+/// Applies decisions to the kernel.
 #[derive(Debug, Default)]
 pub struct Enforcer {
     writer: Writer,
     standing: Standing,
 }
 
-/// What the kernel has of policies.
+/// Known state of the kernel's policy rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Standing {
-    /// Whatever an earlier run left, or what somebody else made of ours.
+    /// Unknown: rules of an earlier run, or changed by another process.
     #[default]
     Unknown,
-    /// No rules: where nothing was ever limited there is no need for any.
+    /// No rules: none are needed as long as no pod was ever restricted.
     Nothing,
-    /// What the writer wrote.
+    /// The rules written last.
     Written,
 }
 
 impl Enforcer {
-    /// Makes the kernel do what was decided, whatever it did before.
+    /// Makes the kernel enforce the decision, regardless of its earlier state.
     pub async fn enforce(&mut self, decision: &Decision) -> Result<(), EnforceError> {
         if self.standing == Standing::Written {
             let change = self.writer.change(decision);
             match blocking(move || change.commit()).await {
                 Ok(()) => return Ok(()),
-                Err(error) => tracing::warn!(error = chain(&error), "the policies' rules are not what we wrote"),
+                Err(error) => tracing::warn!(
+                    error = chain(&error),
+                    "network policy rules were changed by another process; replacing all rules"
+                ),
             }
         }
         let found = match std::mem::take(&mut self.standing) {
@@ -166,14 +170,13 @@ impl Enforcer {
     }
 }
 
-/// Why policies are not enforced.
+/// Policies could not be enforced.
 #[derive(Debug, thiserror::Error)]
 pub enum EnforceError {
-    /// The kernel refused.
-    #[error("cannot write packet rules")]
+    /// The kernel rejected the transaction.
+    #[error("failed to write the packet rules")]
     Kernel(#[from] netlink::Error),
-    /// The task that did it failed.
-    #[error("the task that writes rules failed")]
+    #[error("the task that writes packet rules failed")]
     Task(#[from] JoinError),
 }
 
@@ -188,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_nothing_shows_yet_is_limited_and_leaves_no_trace() {
+    fn early_pod_is_restricted_without_changing_the_cluster() {
         let policy = machinery::value!({"spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
         let policy = Policy::read(&policy).expect("a policy");
         let mut cluster = Cluster::default();

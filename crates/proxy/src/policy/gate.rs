@@ -1,10 +1,11 @@
-//! A gate before the containers of a pod: it opens once the kernel enforces the network policies of the pod.
+//! The NetworkPolicy gate of pod startup: containers start once the kernel enforces the policies of the pod.
 //!
-//! The kubelet knows a pod's addresses before anybody else does. Passing the gate tells them to the enforcer of policies in the same
-//! process, and waits for the rules.
+//! The kubelet knows a pod's addresses first. Passing the gate reports them to the policy enforcer in the same process
+//! and waits for the rules.
 //!
-//! The gate fails closed: while the enforcer has not started, or the kernel refuses its rules, a pod that a policy selects waits. It is
-//! open where no enforcer belongs to the process, where there are no policies, and for pods that no policy selects.
+//! The gate fails closed: while the enforcer has not started, or the kernel rejects its rules, a pod that a policy
+//! selects waits. The gate is open if the process has no enforcer, if there are no policies, and for pods that no
+//! policy selects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,38 +19,37 @@ use tokio::time::Instant;
 
 use super::Pod;
 
-/// How long an address is taken from here at most. The watch shows it long before, unless the pod is gone.
+/// Maximum time for which a reported address is used. The watch shows it long before, unless the pod was deleted.
 const EARLY_MAX: Duration = Duration::from_secs(60);
 
-/// The gate of a node.
 #[derive(Debug, Default)]
 pub struct Gate {
     inner: Mutex<Inner>,
     progress: watch::Sender<Progress>,
 }
 
-/// How far the enforcer has come with what it was asked.
+/// Progress of the enforcer.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The newest request whose rules are in the kernel.
+    /// Newest request whose rules are in the kernel.
     enforced: u64,
-    /// The newest request whose rules the kernel refused.
+    /// Newest request whose rules the kernel rejected.
     refused: u64,
-    /// The addresses that these rules limit: nobody else needs to wait for them.
+    /// Addresses restricted by the rejected rules: other pods need not wait.
     limited: BTreeSet<IpAddr>,
 }
 
-/// Who enforces policies.
+/// State of the policy enforcer.
 #[derive(Default)]
 enum Enforcer {
-    /// No component of this process.
+    /// This process has no enforcer.
     #[default]
     Absent,
-    /// A component of this process that does not know the policies yet.
+    /// The enforcer has not synced the policies yet.
     Starting,
-    /// A component that knows that there are no policies.
+    /// There are no policies.
     Idle,
-    /// A component that learns of pods here.
+    /// The enforcer is notified of pods here.
     Enforcing(Notices),
 }
 
@@ -73,12 +73,12 @@ impl Progress {
 }
 
 impl Gate {
-    /// Holds pods up from now on until the enforcer, which starts in this process, knows the policies.
+    /// Makes pods wait until the enforcer, which starts in this process, has synced the policies.
     pub fn expect_enforcer(&self) {
         self.inner().enforcer = Enforcer::Starting;
     }
 
-    /// Waits until the kernel limits a pod with these addresses to what policies allow, however long that takes.
+    /// Waits, without timeout, until the kernel enforces the policies of a pod with these addresses.
     pub async fn pass(&self, key: &Key, pod: Pod) {
         let mut progress = self.progress.subscribe();
         let ips = pod.ips.clone();
@@ -89,13 +89,13 @@ impl Gate {
 
     fn ask(&self, key: &Key, pod: Pod) -> Option<u64> {
         let mut inner = self.inner();
-        // While nobody looks an address cannot be shown, so that it stays for as long.
+        // While the enforcer starts, the watch shows no addresses, so the reported address has no deadline.
         let until = match &inner.enforcer {
             Enforcer::Absent | Enforcer::Idle => return None,
             Enforcer::Starting => None,
             Enforcer::Enforcing(_) => Some(Instant::now() + EARLY_MAX),
         };
-        // An address is one pod's at a time.
+        // An address belongs to one pod at a time.
         inner.early.retain(|_, (other, _)| !other.ips.iter().any(|ip| pod.ips.contains(ip)));
         inner.early.insert(key.clone(), (pod, until));
         inner.asked += 1;
@@ -105,12 +105,12 @@ impl Gate {
         Some(inner.asked)
     }
 
-    /// The enforcer knows the policies: it learns of pods by these notices, or has nothing to enforce.
+    /// Reports that the enforcer has synced the policies: it is notified of pods, or has nothing to enforce.
     pub(super) fn keep(&self, notices: Option<&Notices>) {
         self.inner().enforcer = notices.cloned().map_or(Enforcer::Idle, Enforcer::Enforcing);
     }
 
-    /// The newest request, and the pods whose addresses nothing else shows yet.
+    /// Returns the newest request and the pods whose addresses the watch does not show yet.
     pub(super) fn early(&self, shown: &BTreeMap<Key, Pod>) -> (u64, Vec<(Key, Pod)>) {
         let now = Instant::now();
         let mut inner = self.inner();
@@ -121,12 +121,12 @@ impl Gate {
         (inner.asked, inner.early.iter().map(|(key, (pod, _))| (key.clone(), pod.clone())).collect())
     }
 
-    /// The kernel has what was asked for up to here.
+    /// Reports that the kernel enforces all requests up to this one.
     pub(super) fn enforced(&self, asked: u64) {
         self.progress.send_modify(|progress| progress.enforced = asked);
     }
 
-    /// The kernel refused what was asked for up to here, which limits these addresses.
+    /// Reports that the kernel rejected the rules up to this request, which would restrict these addresses.
     pub(super) fn refused(&self, asked: u64, limited: BTreeSet<IpAddr>) {
         self.progress.send_modify(|progress| {
             progress.refused = asked;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_where_nothing_is_limited() {
+    async fn pods_do_not_wait_without_policies() {
         let gate = Gate::default();
         gate.pass(&key("a"), pod("10.0.0.1")).await;
         gate.keep(Some(&Notices::new(10)));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_waits_for_rules_that_know_its_address() {
+    async fn pod_waits_for_rules_with_its_address() {
         let (gate, notices) = (Gate::default(), Notices::new(10));
         gate.keep(Some(&notices));
         let (key, begun) = (key("a"), Instant::now());
@@ -177,13 +177,13 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::from_millis(5));
     }
 
-    /// Whether a pod is still held up after a long time.
+    /// Whether a pod still waits after an hour.
     async fn waits(gate: &Gate, name: &str, ip: &str) -> bool {
         tokio::time::timeout(Duration::from_secs(3600), gate.pass(&key(name), pod(ip))).await.is_err()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_with_a_policy_does_not_start_while_the_kernel_refuses_the_rules() {
+    async fn selected_pod_does_not_start_while_the_kernel_rejects_the_rules() {
         let gate = Gate::default();
         gate.keep(Some(&Notices::new(10)));
         assert!(waits(&gate, "a", "10.0.0.1").await);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_does_not_start_before_the_policies_are_known() {
+    async fn pod_does_not_start_before_the_policies_are_synced() {
         let gate = Gate::default();
         gate.expect_enforcer();
         let pass = async {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_is_taken_from_here_until_it_is_shown_or_another_pod_has_it() {
+    async fn reported_address_is_used_until_shown_or_reused() {
         let gate = Gate::default();
         gate.keep(Some(&Notices::new(10)));
         gate.ask(&key("a"), pod("10.0.0.1"));

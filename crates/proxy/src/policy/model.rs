@@ -1,4 +1,4 @@
-//! What policies need to know of pods, and what they say.
+//! Pods and NetworkPolicies, condensed to the fields that enforcement needs.
 
 use std::net::IpAddr;
 
@@ -9,78 +9,70 @@ use net::{Cidr, Protocol};
 
 use super::{Cluster, Ports, Range, after};
 
-/// A side of a conversation.
+/// Direction of traffic, as seen from the selected pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// Who comes.
     Ingress,
-    /// Where one goes.
     Egress,
 }
 
-/// A pod that has addresses.
+/// A pod with addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
-    /// Its labels.
     pub labels: Object,
-    /// Its addresses.
     pub ips: Vec<IpAddr>,
-    /// Its node.
     pub node: String,
-    /// It has the node's addresses.
     pub host_network: bool,
-    /// Ports with names.
+    /// Named ports.
     pub ports: Vec<(String, Protocol, u16)>,
 }
 
-/// A policy.
+/// A NetworkPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Whom it limits.
+    /// `podSelector`.
     pub selector: Selector,
     ingress: Option<Vec<Rule>>,
     egress: Option<Vec<Rule>>,
 }
 
-/// One thing that a policy allows.
+/// An ingress or egress rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// With whom; everyone if nothing is said.
+    /// `None` allows all peers.
     pub peers: Option<Vec<Who>>,
-    /// At which ports; all if nothing is said.
+    /// `None` allows all ports.
     pub ports: Option<Vec<PortWish>>,
 }
 
-/// A peer, as a policy describes it.
+/// A `NetworkPolicyPeer`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Who {
-    /// Addresses, without some.
+    /// An `ipBlock`.
     Block {
-        /// These.
         block: Cidr,
-        /// But not those.
+        /// Excluded parts of the block.
         except: Vec<Cidr>,
     },
-    /// Pods.
+    /// Pods selected by labels.
     Pods {
-        /// Of such namespaces; of the policy's own if nothing is said.
+        /// `None` selects the namespace of the policy.
         namespaces: Option<Selector>,
-        /// Such ones; all if nothing is said.
+        /// `None` selects all pods.
         pods: Option<Selector>,
     },
 }
 
-/// A port, as a policy describes it.
+/// A `NetworkPolicyPort`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortWish {
-    /// By number.
     Numbers(Ports),
-    /// By a name that containers have.
+    /// A named container port.
     Name(Protocol, String),
 }
 
 impl Pod {
-    /// Reads a pod; none if it has no address, or has ended.
+    /// Condenses a pod; `None` if it has no address or has terminated.
     pub fn read(object: &Value) -> Option<Self> {
         if matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
             return None;
@@ -93,7 +85,7 @@ impl Pod {
         Some(Self::at(object, ips))
     }
 
-    /// Reads a pod that has these addresses, whatever its status says.
+    /// Condenses a pod with these addresses, regardless of its status.
     pub fn at(object: &Value, ips: Vec<IpAddr>) -> Self {
         let containers = list(object.at(&["spec", "containers"])).iter();
         let ports = containers.flat_map(|container| list(container.get("ports"))).filter_map(|port| {
@@ -110,7 +102,7 @@ impl Pod {
         }
     }
 
-    /// The numbers of a port with a name.
+    /// Returns the numbers of a named port.
     pub fn named(&self, protocol: Protocol, name: &str) -> Vec<Ports> {
         let ports = self.ports.iter().filter(|(have, kind, _)| have == name && *kind == protocol);
         ports.map(|(_, _, number)| Ports { protocol, first: *number, last: *number }).collect()
@@ -118,7 +110,7 @@ impl Pod {
 }
 
 impl Policy {
-    /// Reads a policy; none if it cannot be understood, which the API server does not let happen.
+    /// Condenses a policy; `None` if it is invalid, which the API server prevents.
     pub fn read(object: &Value) -> Option<Self> {
         let spec = object.get("spec")?;
         let types: Vec<&str> = list(spec.get("policyTypes")).iter().filter_map(Value::as_str).collect();
@@ -126,7 +118,7 @@ impl Policy {
             let rules = list(spec.get(field)).iter().map(|rule| Rule::read(rule, side)).collect::<Option<Vec<_>>>();
             rules.unwrap_or_default()
         };
-        // Without types it is about who comes, and about where one goes if it says anything of that.
+        // Without policyTypes the policy restricts ingress, and egress if it has an egress section.
         let has = |name: &str, usual: bool| if types.is_empty() { usual } else { types.contains(&name) };
         let egress_said = spec.get("egress").is_some_and(|egress| !egress.is_null());
         Some(Self {
@@ -136,7 +128,7 @@ impl Policy {
         })
     }
 
-    /// What it allows in a direction; nothing if it does not limit it.
+    /// Returns the rules of a direction; `None` if the policy does not restrict it.
     pub fn rules(&self, direction: Direction) -> Option<&[Rule]> {
         match direction {
             Direction::Ingress => self.ingress.as_deref(),
@@ -147,7 +139,7 @@ impl Policy {
 
 impl Rule {
     fn read(value: &Value, side: &str) -> Option<Self> {
-        // An empty list says nothing, as none does.
+        // An empty list means the same as an absent one.
         let some = |field: &str| Some(list(value.get(field))).filter(|list| !list.is_empty());
         let peers = match some(side) {
             Some(peers) => Some(peers.iter().map(Who::read).collect::<Option<Vec<_>>>()?),
@@ -177,7 +169,7 @@ impl Who {
         Some(Self::Pods { namespaces: selector("namespaceSelector")?, pods: selector("podSelector")? })
     }
 
-    /// Whether it describes a pod, for a policy of a namespace.
+    /// Whether the peer selects a pod, for a policy in this namespace.
     pub fn is(&self, cluster: &Cluster, namespace: &str, key: &Key, pod: &Pod) -> bool {
         let Self::Pods { namespaces, pods } = self else { return false };
         let there = match namespaces {
@@ -187,7 +179,7 @@ impl Who {
         there && pods.as_ref().is_none_or(|selector| selector.matches_labels(Some(&pod.labels)))
     }
 
-    /// The addresses of a block, without those that are taken out; none for pods.
+    /// Returns the ranges of a block without its exceptions; empty for pods.
     pub fn block_ranges(&self) -> Vec<Range> {
         let Self::Block { block, except } = self else { return Vec::new() };
         let mut holes: Vec<Range> = except.iter().map(|hole| (hole.base(), hole.last())).collect();

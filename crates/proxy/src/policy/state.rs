@@ -1,66 +1,62 @@
-//! What the kernel has of policies, by numbers, and what a decision changes in it.
+//! State of NetworkPolicy rules in the kernel, and the difference to a decision.
 //!
-//! Lists of peers and chains have numbers that they keep as long as they are used. So a pod that comes or goes is a few elements
-//! of the set of peers, whatever else there is; chains change with policies alone. [`State::change_to`] is pure: applied to what is
-//! there it gives what is wanted.
+//! Peer lists and chains have IDs that stay the same while they are used. A new or deleted pod therefore changes only a
+//! few elements of the peer set; chains change only with policies. [`State::change_to`] is pure: its result applied to
+//! the current state gives the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{Decision, Direction, PeersId, Ports, Range};
 
-/// All that the rules hold.
+/// Content of the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// What is allowed, by number.
+    /// Chains by ID.
     pub chains: BTreeMap<u32, Chain>,
-    /// Which chain judges the packets of which pod.
+    /// Pods with the chain that filters their packets.
     pub pods: BTreeSet<(Direction, IpAddr, u32)>,
-    /// Who is meant by the number of a list.
+    /// Members of peer lists, by list ID.
     pub peers: BTreeSet<(u32, Range)>,
 }
 
-/// A list of what is allowed, which pods with the same list share.
+/// A list of allowed traffic, shared by all pods with the same list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Chain {
-    /// Which side of the packet the peer is on.
+    /// Selects whether the peer is the source or the destination.
     pub direction: Direction,
-    /// What passes; everything else is dropped.
+    /// Allowed traffic; everything else is dropped.
     pub passes: Vec<Pass>,
 }
 
-/// Something that passes.
+/// An entry of allowed traffic.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pass {
-    /// With the peers of a list; with everyone if there is none.
+    /// Peer list ID; `None` allows all peers.
     pub peers: Option<u32>,
-    /// At these ports; at all if there is nothing.
+    /// `None` allows all ports.
     pub ports: Option<Vec<Ports>>,
 }
 
-/// What has to be done to get from a state to another, in this order.
+/// The changes from one state to another, in order of application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Chains that are new, or another than before.
+    /// New and changed chains.
     pub chains: BTreeMap<u32, Chain>,
-    /// Which pods lead elsewhere.
     pub pods: Difference<(Direction, IpAddr, u32)>,
-    /// Which peers are others.
     pub peers: Difference<(u32, Range)>,
-    /// Chains that nothing leads into any more.
+    /// Chains without references.
     pub chains_gone: BTreeSet<u32>,
 }
 
-/// What goes, and then what comes.
+/// Elements to remove, then elements to add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference<T> {
-    /// No longer there.
     pub gone: Vec<T>,
-    /// New.
     pub new: Vec<T>,
 }
 
-/// Numbers for lists and chains, for as long as they are used.
+/// Allocates IDs of peer lists and chains while they are used.
 #[derive(Debug, Default)]
 pub struct Numbers {
     peers: Numbering<PeersId>,
@@ -74,7 +70,7 @@ struct Numbering<T> {
 }
 
 impl State {
-    /// What has to be done for another state to be true.
+    /// Returns the changes that lead to another state.
     pub fn change_to(&self, wanted: &Self) -> Change {
         let new = wanted.chains.iter().filter(|(number, chain)| self.chains.get(number) != Some(chain));
         Change {
@@ -87,7 +83,6 @@ impl State {
 }
 
 impl Change {
-    /// Whether nothing has to be done.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -106,7 +101,8 @@ impl<T> Default for Difference<T> {
 }
 
 impl Numbers {
-    /// A decision as a state. What an earlier one had keeps its number, and what this one does not have gives it back.
+    /// Converts a decision to a state. Lists and chains of the previous decision keep their IDs; unused IDs are
+    /// released.
     pub fn state_of(&mut self, decision: &Decision) -> State {
         let mut state = State::default();
         for (id, ranges) in &decision.peers {

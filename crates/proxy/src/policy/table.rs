@@ -1,7 +1,7 @@
-//! Limits as packet rules: a chain for each list of what is allowed, and one set for all peers.
+//! NetworkPolicy limits as nftables rules: one chain per list of allowed traffic, and one set for all peers.
 //!
-//! Only what goes through the node is judged, after services have been translated: a node may always talk to its pods. The DNS service
-//! that the node answers for is judged before it is translated to an address of the node.
+//! Only forwarded packets are filtered, after service translation: a node can always reach its pods. Packets to a DNS
+//! service that the node serves itself are filtered before their translation to an address of the node.
 //!
 //! ```text
 //! forward: ingress[to] ──> chain "allow-3": peers[7 . from], ports ──> pass
@@ -20,10 +20,9 @@ use net::table::{destination, source};
 use super::state::{Chain, Change, Numbers, Pass, State};
 use super::{Decision, Direction, Ports, Range};
 
-/// The table's name.
 pub const TABLE: &str = "knarr-policies";
 
-/// What the names of chains begin with that lists of what is allowed have.
+/// Prefix of the chains of allowed traffic.
 const ALLOW: &str = "allow-";
 const PEERS: &str = "peers";
 const INGRESS: &str = "ingress";
@@ -31,36 +30,36 @@ const EGRESS: &str = "egress";
 const DNS: &str = "dns";
 const FORWARD: &str = "forward";
 const PREROUTING: &str = "prerouting";
-/// A set that is in tables that are laid out like this, and in no others. Whoever changes chains or sets gives it another name.
+/// Name of a set that identifies the table layout. It must be renamed when chains or sets change.
 const LAYOUT: &str = "layout-2";
 const PRIORITY: i32 = 0;
-/// After connections are known and before services are translated.
+/// After connection tracking and before service translation.
 const PRIORITY_MANGLE: i32 = -150;
-/// The kernel knows the connection, or the one that it belongs to.
+/// Conntrack states ESTABLISHED and RELATED.
 const STATE_KNOWN: u32 = 2 | 4;
 const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// Writes rules, and knows what it wrote.
+/// Writes rules and tracks the written state.
 #[derive(Debug, Default)]
 pub struct Writer {
     numbers: Numbers,
     written: State,
 }
 
-/// What all rules are written onto.
+/// Existing state that all rules are written onto.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ground {
-    /// A table of the same layout that an earlier run left, with these chains.
+    /// A table with this layout from an earlier run, with these chains.
     Ours(BTreeSet<String>),
-    /// Nothing, or something else.
+    /// No table, or one with another layout.
     New,
 }
 
 impl Writer {
-    /// All rules, whatever was there before. The kernel refuses if the ground is not what it is taken for.
+    /// Replaces all rules. The transaction fails if the existing state is not as `ground` states.
     ///
-    /// Where the table is ours the chain that packets come into stays: one that is on its way through it as another takes its
-    /// place would be judged by nobody.
+    /// A table with our layout keeps its base chain: a packet that traverses a chain while the chain is replaced would
+    /// not be filtered.
     pub fn everything(&mut self, ground: &Ground, decision: &Decision) -> Batch {
         *self = Self::default();
         let mut batch = Batch::new();
@@ -72,7 +71,7 @@ impl Writer {
             let used: BTreeSet<String> = self.written.chains.keys().map(|number| name(*number)).collect();
             for stale in chains.iter().filter(|chain| chain.starts_with(ALLOW) && !used.contains(*chain)) {
                 for family in FAMILIES {
-                    // Both families have the same chains, unless somebody else was at them.
+                    // Both families have the same chains, unless another process changed them.
                     batch.table(family, TABLE).chain(stale).delete_chain(stale);
                 }
             }
@@ -80,7 +79,7 @@ impl Writer {
         batch
     }
 
-    /// What another decision adds and takes; empty if that is nothing.
+    /// Returns the batch for another decision; empty if nothing changes.
     pub fn change(&mut self, decision: &Decision) -> Batch {
         let mut batch = Batch::new();
         self.write(&mut batch, decision);
@@ -98,7 +97,7 @@ impl Writer {
 }
 
 impl Ground {
-    /// What an earlier run left, if it left anything.
+    /// Detects the table of an earlier run; `None` without one.
     pub fn look() -> Result<Option<Self>, net::netlink::Error> {
         let mut chains = BTreeSet::new();
         for family in FAMILIES {
@@ -108,7 +107,7 @@ impl Ground {
     }
 }
 
-/// No rules.
+/// Returns a batch that removes all rules.
 pub fn no_rules() -> Batch {
     let mut batch = Batch::new();
     for family in FAMILIES {
@@ -157,7 +156,7 @@ fn prerouting(table: &mut Table<'_>, family: Family) {
     );
 }
 
-/// Accepts what belongs to a connection that the kernel knows.
+/// Accepts packets of established and related connections.
 fn pass_known() -> [Expression; 4] {
     let known = STATE_KNOWN.to_ne_bytes().to_vec();
     [
@@ -176,7 +175,8 @@ fn forward(table: &mut Table<'_>, family: Family) {
     }
 }
 
-/// The part of a change that one family sees. Chains are the same for both: a list without peers of a family lets nobody of it pass.
+/// Applies the part of a change for one address family. Both families have the same chains: a list without peers of a
+/// family allows none of it.
 fn apply(table: &mut Table<'_>, family: Family, change: &Change) {
     for (number, chain) in &change.chains {
         write_chain(table, family, &name(*number), chain);
@@ -222,7 +222,7 @@ fn write_chain(table: &mut Table<'_>, family: Family, name: &str, chain: &Chain)
     table.rule(name, &[Expression::Verdict(Verdict::Drop)]);
 }
 
-/// Goes on if the other side is one of a list.
+/// Matches packets whose other side is in a peer list.
 fn with_peers(family: Family, direction: Direction, number: u32) -> Vec<Expression> {
     let (offset, length, _) = match direction {
         Direction::Ingress => source(family),

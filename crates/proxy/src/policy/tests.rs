@@ -1,4 +1,4 @@
-//! What policies come to.
+//! Tests of NetworkPolicy decisions.
 
 use machinery::{Value, json};
 
@@ -8,7 +8,7 @@ fn object(text: &str) -> Value {
     json::parse(text.as_bytes()).unwrap()
 }
 
-/// Three pods in two namespaces, the first on this node.
+/// Creates three pods in two namespaces, the first on this node.
 fn cluster(policies: &[&str]) -> Cluster {
     let mut cluster = Cluster::default();
     for (name, team) in [("x", "red"), ("y", "blue")] {
@@ -49,7 +49,7 @@ fn shown(decision: &Decision, allows: Option<&[Allow]>) -> String {
     allows.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// What the pod of this node may do: who comes, where it goes.
+/// Checks the limits of the pod on this node.
 fn check(policies: &[&str], expect: &str) {
     let decision = decide(&cluster(policies), "a");
     let mine = decision.pods.get(&"10.0.0.1".parse().unwrap()).cloned().unwrap_or_default();
@@ -59,7 +59,7 @@ fn check(policies: &[&str], expect: &str) {
 }
 
 #[test]
-fn pods_are_limited_to_what_some_policy_allows() {
+fn pods_are_restricted_to_the_union_of_policies() {
     check(&[], "in all | out all");
     check(&[r#"{"podSelector": {"matchLabels": {"app": "db"}}}"#], "in all | out all");
     check(&[r#"{"podSelector": {}}"#], "in  | out all");
@@ -89,7 +89,7 @@ fn pods_are_limited_to_what_some_policy_allows() {
 }
 
 #[test]
-fn ports_have_numbers_ranges_and_names() {
+fn policy_ports_are_numbers_ranges_or_names() {
     check(
         &[
             r#"{"podSelector": {}, "ingress": [{"ports": [{"port": 80, "endPort": 90}, {"protocol": "UDP"}, {"port": "http"}, {"port": "no"}]}]}"#,
@@ -105,7 +105,7 @@ fn ports_have_numbers_ranges_and_names() {
 }
 
 #[test]
-fn blocks_have_holes() {
+fn ip_block_exceptions_are_excluded() {
     let check = |block: &str, except: &str, expect: &str| {
         let policy = format!(
             r#"{{"podSelector": {{}}, "policyTypes": ["Egress"], "egress": [{{"to": [{{"ipBlock": {{"cidr": "{block}", "except": [{except}]}}}}]}}]}}"#
@@ -131,7 +131,7 @@ fn blocks_have_holes() {
 }
 
 #[test]
-fn ranges_are_merged_where_they_touch() {
+fn adjacent_ranges_are_merged() {
     let range = |first: &str, last: &str| (first.parse().unwrap(), last.parse().unwrap());
     let given = vec![
         range("10.0.0.5", "10.0.0.9"),

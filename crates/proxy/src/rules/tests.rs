@@ -1,4 +1,4 @@
-//! What services and slices become.
+//! Tests of the rules of services and slices.
 
 use machinery::value;
 
@@ -27,7 +27,7 @@ fn slice(endpoints: &[(&str, &str)]) -> Value {
         "endpoints": list, "ports": [{"name": "p", "port": 8080, "protocol": "TCP"}]})
 }
 
-/// One line a frontend: what it was and is.
+/// Formats one line per frontend: old and new state.
 fn shown(changes: &Changes) -> Vec<String> {
     let way = |way: &Way| match way {
         Way::To { places, masquerade, affinity_seconds, .. } => {
@@ -63,7 +63,7 @@ fn check(service: &Value, endpoints: &[(&str, &str)], expect: &[&str]) {
 }
 
 #[test]
-fn services_lead_to_their_endpoints() {
+fn services_forward_to_their_endpoints() {
     let two = [("10.1.0.1", "a"), ("10.1.0.2", "b")];
     check(
         &service(value!({})),
@@ -84,7 +84,7 @@ fn services_lead_to_their_endpoints() {
 }
 
 #[test]
-fn traffic_that_stays_on_the_node_is_dropped_where_there_is_nobody() {
+fn traffic_policy_local_drops_without_local_endpoints() {
     let local = service(value!({"externalTrafficPolicy": "Local"}));
     check(
         &local,
@@ -107,7 +107,7 @@ fn traffic_that_stays_on_the_node_is_dropped_where_there_is_nobody() {
 }
 
 #[test]
-fn load_balancers_let_in_whom_the_service_allows() {
+fn load_balancer_source_ranges_are_enforced() {
     let mut balanced = service(value!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
     let status = value!({"loadBalancer": {"ingress": [{"ip": "192.0.2.50"}, {"ip": "192.0.2.51", "ipMode": "Proxy"}]}});
     balanced.as_object_mut().unwrap().insert("status", status);
@@ -120,7 +120,7 @@ fn load_balancers_let_in_whom_the_service_allows() {
             "192.0.2.50:80 10.1.0.1:8080 Always from 198.51.100.0/24",
         ],
     );
-    // Ranges within others say nothing new, and the kernel would not take them.
+    // Ranges within others are redundant, and the kernel would reject them.
     let ranges = value!(["10.1.0.0/16", "10.0.0.0/8", "198.51.100.7/24", "198.51.100.0/24", "fd00::/8"]);
     balanced.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("loadBalancerSourceRanges", ranges);
     check(
@@ -135,7 +135,7 @@ fn load_balancers_let_in_whom_the_service_allows() {
 }
 
 #[test]
-fn a_change_is_only_what_changed() {
+fn changes_contain_only_differences() {
     let mut rules = rules();
     let (web, other) = (Key::new("x", "web"), Key::new("x", "other"));
     rules.set_service(&web, Some(&service(value!({}))));
@@ -147,7 +147,7 @@ fn a_change_is_only_what_changed() {
     assert!(rules.changes().is_empty(), "the same again");
     rules.set_service(&other, None);
     assert_eq!(shown(&rules.changes()), ["10.96.0.2:80 gone"]);
-    // Two want one port: the first by name has it, and the other gets it afterwards.
+    // Two services claim one node port: the first by name gets it, and the other after its deletion.
     let rival = value!({"spec": {"clusterIP": "10.96.0.3", "ports": [{"port": 81, "nodePort": 30080}]}});
     rules.set_service(&other, Some(&rival));
     assert_eq!(shown(&rules.changes()), ["0.0.0.0:30080 Refuse", "10.96.0.3:81 Refuse"]);
@@ -156,7 +156,7 @@ fn a_change_is_only_what_changed() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone() {
+fn services_of_other_proxies_are_ignored() {
     for foreign in [
         value!({"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}),
         value!({"spec": {"type": "ExternalName", "externalName": "a.b"}}),
@@ -170,7 +170,7 @@ fn what_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn load_balancers_are_told_whether_the_node_has_endpoints() {
+fn health_check_reports_local_endpoints() {
     let mut rules = rules();
     let key = Key::new("x", "web");
     let local = service(value!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}));

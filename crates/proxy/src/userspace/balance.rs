@@ -1,4 +1,4 @@
-//! Whose turn it is: endpoints one after another, and the same again for clients that stick.
+//! Endpoint selection of the userspace proxy: round robin, with session affinity.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use crate::choose::Place;
 
-/// How many clients are remembered; those who come when there are more are not.
+/// Maximum clients with session affinity; further clients get none.
 const CLIENTS_MAX: usize = 10_000;
-/// When there are as many, how often those are looked for whose time is over.
+/// Minimum interval between removals of expired clients when the maximum is reached.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Knows whose turn it is.
+/// Round robin state and session affinity of one frontend.
 #[derive(Debug, Default)]
 pub struct Balance {
     turn: usize,
     stuck: BTreeMap<IpAddr, (Place, Instant)>,
-    /// When those were last looked for whose time is over.
+    /// Time of the last removal of expired clients.
     swept: Option<Instant>,
 }
 
 impl Balance {
-    /// An endpoint for a client; nothing if there is none.
+    /// Selects an endpoint for a client; `None` if there are no endpoints.
     pub fn pick(
         &mut self,
         places: &[Place],
@@ -52,7 +52,7 @@ impl Balance {
         Some(place)
     }
 
-    /// A client did not find its endpoint: it is to get another.
+    /// Removes the affinity of a client whose endpoint did not respond.
     pub fn forget(&mut self, client: IpAddr) {
         self.stuck.remove(&client);
     }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_take_turns_and_clients_stick_for_a_while() {
+    fn endpoints_rotate_and_session_affinity_expires() {
         let (all, now) = ([place(1), place(2), place(3)], Instant::now());
         let [one, two] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
         let mut balance = Balance::default();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_an_end() {
+    fn affinity_table_is_bounded() {
         let mut balance = Balance::default();
         let now = Instant::now();
         for client in 0..2 * u32::try_from(CLIENTS_MAX).unwrap() {

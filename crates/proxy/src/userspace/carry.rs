@@ -1,4 +1,4 @@
-//! Carries connections and datagrams between clients and endpoints.
+//! Forwards TCP connections and UDP datagrams between clients and endpoints.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,24 +18,22 @@ use crate::rules::{Backend, Entrance, Frontend, Way};
 
 use super::balance::Balance;
 
-/// How long endpoints may take to answer, one after another: as upstream's proxy of this kind had it.
+/// Connect timeouts of successive endpoints, as in upstream's userspace proxy.
 const PATIENCE: [Duration; 4] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// How many connections a frontend has at once; others wait in the kernel's queue.
+/// Maximum concurrent connections per frontend; others wait in the listen queue.
 const CONNECTIONS_MAX: usize = 4_096;
-/// How many clients of datagrams a frontend remembers; those that are silent go after a while, as conntrack has it.
+/// Maximum UDP clients per frontend; idle ones expire after `CLIENT_IDLE`, as in conntrack.
 const CLIENTS_MAX: usize = 4_096;
 const CLIENT_IDLE: Duration = Duration::from_secs(120);
-/// The largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// Somewhere that connections come to, and where they go.
+/// A frontend with its backend.
 #[derive(Debug)]
 pub struct Front {
     frontend: Frontend,
     backend: RwLock<Backend>,
     balance: Mutex<Balance>,
-    /// How packets are treated.
     pub settings: RwLock<Arc<Settings>>,
 }
 
@@ -48,23 +46,21 @@ impl Front {
         *self.backend.write().unwrap_or_else(PoisonError::into_inner) = backend;
     }
 
-    /// The service's port.
     pub fn name(&self) -> Arc<str> {
         Arc::clone(&self.backend.read().unwrap_or_else(PoisonError::into_inner).name)
     }
 
-    /// What it is to the service.
     pub fn entrance(&self) -> Entrance {
         self.backend.read().unwrap_or_else(PoisonError::into_inner).entrance
     }
 
-    /// Whether anybody who comes finds an endpoint.
+    /// Whether some client can reach an endpoint.
     pub fn leads_somewhere(&self) -> bool {
         let backend = self.backend.read().unwrap_or_else(PoisonError::into_inner);
         !backend.places().is_empty()
     }
 
-    /// An endpoint for a client; nothing if it may not come or there is none for it.
+    /// Selects an endpoint for a client; `None` if the client is not allowed or no endpoint is available.
     fn pick(&self, client: IpAddr) -> Option<Place> {
         let backend = self.backend.read().unwrap_or_else(PoisonError::into_inner);
         if !backend.allowed.is_empty() && !backend.allowed.iter().any(|range| range.contains(client)) {
@@ -76,7 +72,7 @@ impl Front {
         balance.pick(places, *affinity_seconds, client, Instant::now())
     }
 
-    /// Whether a client is this node or a pod. Who calls an address of the node from the node seems to call from that address.
+    /// Whether a client is this node or a pod. Local connections to an address of the node have that address as source.
     fn is_inside(&self, client: IpAddr) -> bool {
         let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
         client == self.frontend.address
@@ -94,24 +90,24 @@ impl Front {
     }
 }
 
-/// Carries the connections that come to a socket.
+/// Forwards the connections of a listening socket.
 pub async fn streams(listener: TcpListener, front: Arc<Front>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, from)) => {
                 let front = Arc::clone(&front);
-                // A connection outlives the frontend that it came to.
+                // A connection outlives its frontend.
                 tokio::spawn(async move {
                     if let Err(error) = carry(stream, from.ip(), &front).await {
-                        tracing::debug!(%error, %from, service = %front.name(), "a connection broke");
+                        tracing::debug!(%error, %from, service = %front.name(), "connection failed");
                     }
                     drop(permit);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, service = %front.name(), "cannot take a connection");
-                // Out of descriptors, mostly: others must go first.
+                tracing::warn!(%error, service = %front.name(), "failed to accept a connection");
+                // Usually out of file descriptors: wait until other connections close.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -125,14 +121,14 @@ async fn carry(mut client: TcpStream, from: IpAddr, front: &Front) -> io::Result
     copy_bidirectional(&mut client, &mut endpoint).await.map(drop)
 }
 
-/// Connects to an endpoint; to another if one does not answer.
+/// Connects to an endpoint; tries another if one does not respond.
 async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
     for patience in PATIENCE {
         let place = front.pick(client)?;
         match timeout(patience, TcpStream::connect(SocketAddr::from(place))).await {
             Ok(Ok(stream)) => return Some(stream),
             failed => {
-                tracing::debug!(?failed, ?place, service = %front.name(), "an endpoint cannot be reached");
+                tracing::debug!(?failed, ?place, service = %front.name(), "failed to connect to the endpoint");
                 front.forget(client);
             }
         }
@@ -140,7 +136,7 @@ async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
     None
 }
 
-/// Who sends datagrams, and where theirs go.
+/// A UDP client with its endpoint.
 struct Client {
     place: Place,
     socket: Arc<UdpSocket>,
@@ -148,7 +144,7 @@ struct Client {
 
 type Clients = Arc<Mutex<BTreeMap<SocketAddr, Client>>>;
 
-/// Carries the datagrams that come to a socket.
+/// Forwards the datagrams of a socket.
 pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
     let clients = Clients::default();
     let mut answers = JoinSet::new();
@@ -172,7 +168,7 @@ pub async fn packets(socket: Arc<UdpSocket>, front: Arc<Front>) {
                 None => continue,
             },
         };
-        // Whoever is not there any more is found out by the next change of endpoints.
+        // A missing endpoint is handled by the next change of endpoints.
         let _ = endpoint.send(&buffer[..length]).await;
     }
 }
@@ -190,13 +186,13 @@ async fn introduce(front: &Front, clients: &Clients, from: SocketAddr) -> Option
     Some(socket)
 }
 
-/// Carries answers back, until there are none for a while or the client got another endpoint.
+/// Forwards replies until the client is idle or got another endpoint.
 async fn answer(socket: Arc<UdpSocket>, endpoint: Arc<UdpSocket>, to: SocketAddr, clients: Clients) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         match timeout(CLIENT_IDLE, endpoint.recv(&mut buffer)).await {
             Ok(Ok(length)) => drop(socket.send_to(&buffer[..length], to).await),
-            // Nobody listened there a moment ago.
+            // The endpoint was temporarily not listening.
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Ok(Err(_)) | Err(_) => break,
         }

@@ -1,7 +1,7 @@
-//! Sockets at addresses that this machine may not have yet.
+//! Sockets on addresses that this host may not have yet.
 //!
-//! Addresses from outside come and go: a load balancer's is lent to one node, then to another. A socket that is bound freely costs
-//! nothing while the address is elsewhere, and serves from the moment at which it is here.
+//! External addresses move between nodes, for example those of load balancers. A socket with IP_FREEBIND costs nothing
+//! while the address is elsewhere, and serves as soon as this host has the address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use tokio::net::{TcpListener, UdpSocket};
 
-/// How many connections wait to be taken, as tokio has it.
+/// Length of the listen queue, as in tokio.
 const BACKLOG: i32 = 1024;
 
-/// Takes connections at an address.
+/// Listens for TCP connections.
 pub fn streams_at(at: SocketAddr) -> io::Result<TcpListener> {
     let socket = open(at, SocketType::STREAM)?;
     listen(&socket, BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
 
-/// Takes datagrams at an address.
+/// Binds a UDP socket.
 pub fn datagrams_at(at: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(open(at, SocketType::DGRAM)?.into())
 }
@@ -29,7 +29,7 @@ fn open(at: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     if kind == SocketType::STREAM {
-        // Connections of an earlier run that are not quite over do not hold up the next.
+        // Connections of an earlier run in TIME_WAIT must not block a restart.
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     match at {

@@ -1,4 +1,4 @@
-//! A node with pods that serve, and a proxy of any mode.
+//! Test fixture: a node with serving pods, and a proxy of any mode.
 
 use std::net::IpAddr;
 use std::sync::mpsc;
@@ -14,11 +14,11 @@ use tokio::sync::mpsc as tasks;
 use crate::world::{Namespace, World};
 
 const PODS: &str = "10.244.1.0/24,fd00:1::/64";
-/// The port where a pod says as whom it is called, and the one where it says who it is.
+/// `CALLER`: port where a pod returns the client's address. `ITSELF`: port where it returns its own.
 const CALLER: u16 = 8080;
 const ITSELF: u16 = 8090;
 
-/// A node with three pods that serve, and a proxy.
+/// A node with three serving pods and a proxy.
 pub struct Fixture {
     pub world: World,
     pub pods: Vec<Namespace>,
@@ -28,7 +28,7 @@ pub struct Fixture {
     _state: tempfile::TempDir,
 }
 
-/// An engine on a thread in the node's namespace.
+/// A proxy engine on a thread in the node's network namespace.
 struct Proxy(tasks::UnboundedSender<(Work, mpsc::Sender<Result<(), String>>)>);
 
 enum Work {
@@ -47,7 +47,7 @@ impl Fixture {
             pod.serve(&format!("[::]:{CALLER}"));
             pod.serve_itself(&format!("[::]:{ITSELF}"));
         }
-        // Outside knows the way to services, as a router in front of the node would.
+        // The outside host routes service addresses to the node, like a router in front of the node.
         world.outside.run(
             "ip route add 10.96.0.0/16 via 192.0.2.1
              ip route add fd00:96::/64 via 2001:db8::1
@@ -60,7 +60,7 @@ impl Fixture {
         fixture
     }
 
-    /// Another proxy takes the place of the first, whose rules are there. What changed meanwhile it finds out by itself.
+    /// Replaces the proxy by a new one that finds the rules of the first.
     pub fn restart(&mut self) {
         self.proxy = Proxy::start(&self.world.node, self.mode);
         self.rules.changes();
@@ -77,7 +77,7 @@ impl Fixture {
         self.balanced(name, &[], spec);
     }
 
-    /// A service with addresses of a load balancer.
+    /// Creates a service with load balancer addresses.
     pub fn balanced(&mut self, name: &str, balancer: &[&str], spec: Value) {
         let ingress: Vec<Value> = balancer.iter().map(|ip| value!({"ip": (*ip)})).collect();
         let mut object = value!({"status": {"loadBalancer": {"ingress": ingress}}});
@@ -85,7 +85,7 @@ impl Fixture {
         self.rules.set_service(&Key::new("x", name), Some(&object));
     }
 
-    /// Endpoints by the last part of their addresses; those from 100 on are elsewhere.
+    /// Sets endpoints by the last part of their addresses; those from 100 are on other nodes.
     pub fn endpoints(&mut self, service: &str, last: &[u8]) {
         for (family, prefix) in [("four", "10.244.1."), ("six", "fd00:1::")] {
             let one = |last: &u8| {
@@ -96,7 +96,7 @@ impl Fixture {
         }
     }
 
-    /// Endpoints of IPv4 as a slice has them.
+    /// Sets the IPv4 endpoints of a service.
     pub fn slice(&mut self, service: &str, endpoints: Vec<Value>) {
         self.set_slice(service, "four", endpoints);
     }
@@ -121,7 +121,7 @@ impl Fixture {
         }
     }
 
-    /// As whom a pod is called: nobody is who they are where a process carries the bytes.
+    /// Returns the client address that a pod sees: in userspace mode the node's instead of the client's.
     pub fn seen<'a>(&self, expect: &'a str) -> &'a str {
         match (self.mode, expect.contains(':')) {
             (Mode::Userspace, false) => "10.244.1.1",
@@ -172,7 +172,7 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A service with a port where pods say as whom they are called, and one where they say who they are.
+/// Returns a service with both test ports.
 pub fn plain(cluster_ip: &str) -> Value {
     value!({"clusterIP": cluster_ip,
         "ports": [{"name": "p", "port": 80, "nodePort": 30080}, {"name": "i", "port": 90}]})

@@ -1,4 +1,4 @@
-//! Rules as the distribution's own tool prints them.
+//! Tests that the `nft` tool can list the rules.
 
 use std::process::Command;
 
@@ -12,7 +12,8 @@ use crate::fixture::{Fixture, plain};
 use crate::policies::{enforce, rows};
 use crate::world::{Namespace, is_root};
 
-/// What `nft` prints in a namespace. It aborts on rules that it does not understand, and says what it leaves out.
+/// Returns the output of `nft list` in a namespace. `nft` aborts on rules that it does not understand and reports
+/// omissions.
 fn list(node: &Namespace, what: &str) -> String {
     let output = node.enter(|| Command::new("nft").arg("list").args(what.split(' ')).output().unwrap());
     let said = String::from_utf8_lossy(&output.stderr);
@@ -27,7 +28,7 @@ fn with(mut spec: Value, fields: &[(&str, Value)]) -> Value {
     spec
 }
 
-/// Services of every form, each with its endpoints.
+/// Creates services of every type, each with endpoints.
 fn services(fixture: &mut Fixture) {
     let sticky = || ("sessionAffinity", Value::from("ClientIP"));
     let local = || ("externalTrafficPolicy", Value::from("Local"));
@@ -48,7 +49,7 @@ fn services(fixture: &mut Fixture) {
         fixture.service(name, spec);
         let endpoints: &[u8] = match name {
             "nobody" => &[],
-            // It is called below, so that none of its endpoints may be on a node that is not there.
+            // The test calls this service, so all its endpoints must exist.
             "sticky" => &[2, 3],
             _ => &[2, 3, 200],
         };
@@ -81,7 +82,7 @@ fn nft_lists_the_rules_of_services_policies_and_pods() {
     ] {
         assert!(ruleset.contains(part), "{part:?} is not in {ruleset}");
     }
-    // Clients stick by the rules that were listed.
+    // Session affinity works with the listed rules.
     let served = || fixture.world.node.call("10.96.0.2:80");
     assert!((0..5).all(|_| served().is_ok()));
     assert!(list(&fixture.world.node, "map ip kube-proxy affinity").contains("tcp . 10.96.0.2 . 80 . "));

@@ -1,4 +1,4 @@
-//! Services in network namespaces: rules in the kernel, and connections through them. Needs root.
+//! Tests of services in network namespaces: rules in the kernel, and connections through them. Needs root.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

@@ -1,4 +1,4 @@
-//! Network policies.
+//! Tests of NetworkPolicies in network namespaces.
 
 use machinery::{Key, Value, value};
 use proxy::config::Mode;
@@ -8,10 +8,10 @@ use proxy::policy::{Cluster, Pod, Policy, decide};
 use crate::fixture::{Fixture, ip};
 use crate::world::{Namespace, is_root};
 
-/// The pods of the fixture: namespace, name, and its namespace's team.
+/// Pods of the fixture: namespace, name, and team label of the namespace.
 const PODS: [(&str, &str, &str); 3] = [("x", "client", "red"), ("x", "server", "red"), ("y", "other", "blue")];
 
-/// What policies are decided from, with these for the namespace of the first two pods.
+/// Creates a cluster with these policies in the namespace of the first two pods.
 fn cluster(policies: &[Value]) -> Cluster {
     let mut cluster = Cluster::default();
     let labels = value!({"kubernetes.io/metadata.name": "kube-system"});
@@ -42,7 +42,7 @@ pub fn enforce(node: &Namespace, enforcer: &mut Enforcer, policies: &[Value]) {
     });
 }
 
-/// Makes all calls at once, since a packet that is dropped is waited for: who, to where, and whether they get there.
+/// Makes all calls concurrently, because dropped packets take a timeout: client, destination, and expected success.
 fn check(fixture: &Fixture, what: &str, calls: &[(&str, &str, bool)]) {
     let made: Vec<_> = std::thread::scope(|scope| {
         let call = |from: &str, to: &str| {
@@ -59,7 +59,7 @@ fn check(fixture: &Fixture, what: &str, calls: &[(&str, &str, bool)]) {
     }
 }
 
-/// A policy for one pod, by what it says of one side.
+/// Returns a policy for one pod with the rules of one direction.
 fn policy(app: &str, side: &str, rules: Value) -> Value {
     let kind = if side == "ingress" { "Ingress" } else { "Egress" };
     let mut policy = value!({"podSelector": {"matchLabels": {"app": app}}, "policyTypes": [kind]});
@@ -67,7 +67,7 @@ fn policy(app: &str, side: &str, rules: Value) -> Value {
     policy
 }
 
-/// The address of the DNS service, and the service.
+/// The address of the DNS service, without and with port.
 const DNS_IP: &str = "10.96.0.10";
 const DNS: &str = "10.96.0.10:53";
 const CLIENT: &str = "10.244.1.2:8080";
@@ -78,7 +78,7 @@ const OTHER: &str = "10.244.1.4:8080";
 const OTHER_SIX: &str = "[fd00:1::4]:8080";
 const OUTSIDE: &str = "192.0.2.2:8080";
 
-/// A policy's name, the policies, and calls with whether they get through.
+/// Description, policies, and calls with expected success.
 pub type Row = (&'static str, Vec<Value>, Vec<(&'static str, &'static str, bool)>);
 
 pub fn rows() -> Vec<Row> {
@@ -171,7 +171,7 @@ fn egress_rows() -> Vec<Row> {
 }
 
 #[test]
-fn policies_let_through_what_they_allow() {
+fn policies_pass_allowed_traffic_only() {
     if !is_root() {
         return;
     }
@@ -179,7 +179,7 @@ fn policies_let_through_what_they_allow() {
     let node = &fixture.world.node;
     fixture.world.outside.serve("0.0.0.0:8080");
     let mut enforcer = Enforcer::default();
-    // One after another, so that each is a change of the one before; and some once more over what a run before left.
+    // The rows run sequentially, each as a change of the previous; some also over the rules of an earlier run.
     for (what, policies, calls) in rows() {
         enforce(node, &mut enforcer, &policies);
         check(&fixture, what, &calls);
@@ -190,7 +190,7 @@ fn policies_let_through_what_they_allow() {
     }
 }
 
-/// A service whose endpoint is the node itself, as that of the built-in DNS is, and a policy that denies all egress.
+/// Uses a service whose endpoint is the node itself, like the built-in DNS, and a policy that denies all egress.
 #[test]
 fn default_deny_egress_denies_dns_until_a_policy_allows_it() {
     if !is_root() {
@@ -238,12 +238,12 @@ fn rules_of_an_earlier_run_do_not_outlive_it() {
     enforce(node, &mut Enforcer::default(), &closed);
     check(&fixture, "closed", &[("client", SERVER, false)]);
     assert_eq!(node.run("nft list table ip knarr-policies").matches("chain allow-").count(), 2);
-    // The policies went while nobody was looking.
+    // The policies were deleted while no enforcer was running.
     enforce(node, &mut Enforcer::default(), &[]);
     check(&fixture, "open", &[("client", SERVER, true)]);
     assert_eq!(node.run("nft list table ip knarr-policies").matches("chain allow-").count(), 0);
     node.enter(proxy::policy::follow::clean_up).unwrap();
-    // Where nothing was ever limited there is no table either.
+    // Without any restriction ever, no table exists.
     enforce(node, &mut Enforcer::default(), &[]);
     assert!(!node.run("nft list tables").contains("knarr-policies"));
 }

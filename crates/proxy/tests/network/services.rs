@@ -1,4 +1,4 @@
-//! What services do, in each mode.
+//! Tests of services in each proxy mode.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
@@ -25,7 +25,7 @@ fn in_each_mode(check: impl Fn(Fixture)) {
 }
 
 #[test]
-fn services_lead_to_endpoints_from_everywhere() {
+fn services_reach_endpoints_from_pods_node_and_outside() {
     in_each_mode(|mut fixture| {
         fixture.service("web", plain("10.96.0.1"));
         fixture.service(
@@ -42,7 +42,7 @@ fn services_lead_to_endpoints_from_everywhere() {
         let check = |from: &Namespace, to: &str, expect: &str| {
             assert_eq!(from.call(to), Ok(ip(fixture.seen(expect))), "to {to}");
         };
-        // Pods are who they are; others come back this way; an endpoint may come to itself.
+        // Pods keep their source address, other clients are masqueraded, and an endpoint can reach itself.
         check(&pods[0], "10.96.0.1:80", "10.244.1.2");
         check(&pods[1], "10.96.0.1:80", "10.244.1.1");
         check(&pods[0], "[fd00:96::1]:80", "fd00:1::2");
@@ -62,7 +62,7 @@ fn services_lead_to_endpoints_from_everywhere() {
     });
 }
 
-/// What a proxy could leave behind.
+/// Returns everything that a proxy could leave behind.
 fn traces(node: &Namespace) -> String {
     let lines = |text: String| {
         text.lines().filter(|line| line.contains("KUBE-") || line.contains("kube-")).collect::<Vec<_>>().join("\n")
@@ -71,7 +71,7 @@ fn traces(node: &Namespace) -> String {
 }
 
 #[test]
-fn connections_spread_over_endpoints_and_stick_where_asked() {
+fn connections_spread_over_endpoints_with_session_affinity() {
     in_each_mode(|mut fixture| {
         fixture.service("web", plain("10.96.0.1"));
         let mut sticky = plain("10.96.0.2");
@@ -90,7 +90,7 @@ fn connections_spread_over_endpoints_and_stick_where_asked() {
         for _ in 0..15 {
             assert_eq!(served_by(&fixture, "10.96.0.2:90"), first);
         }
-        // The endpoint goes: its clients go elsewhere, and stick there.
+        // The endpoint is deleted: its clients get another and stick to it.
         let IpAddr::V4(gone) = first else { panic!("{first}") };
         let rest: Vec<u8> = [2, 3, 4].into_iter().filter(|last| *last != gone.octets()[3]).collect();
         fixture.endpoints("sticky", &rest);
@@ -104,7 +104,7 @@ fn connections_spread_over_endpoints_and_stick_where_asked() {
 }
 
 #[test]
-fn traffic_that_stays_keeps_its_source_and_guards_let_only_some_in() {
+fn traffic_policy_local_keeps_the_source_and_source_ranges_are_enforced() {
     in_each_mode(|mut fixture| {
         let mut local = plain("10.96.0.1");
         local.as_object_mut().unwrap().insert("externalTrafficPolicy", "Local");
@@ -120,11 +120,12 @@ fn traffic_that_stays_keeps_its_source_and_guards_let_only_some_in() {
         fixture.endpoints("guarded", &[4]);
         guard(&mut fixture, &["198.51.100.0/24"]);
         if fixture.mode == Mode::Userspace {
-            // As whoever answers for the addresses of load balancers lends it.
+            // As the announcer of load balancer addresses does.
             fixture.world.node.run("ip address add 192.0.2.200/32 dev up0");
         }
         let seen = ip(fixture.seen("192.0.2.2"));
-        // From inside it is a name for the service like any other: pods are who they are, and the node comes back this way.
+        // Internal clients use the address like the cluster IP: pods keep their source address, and the node is
+        // masqueraded.
         fixture.endpoints("local", &[3]);
         fixture.sync();
         assert_eq!(fixture.pods[0].call("192.0.2.1:30080"), Ok(ip(fixture.seen("10.244.1.2"))));
@@ -134,17 +135,17 @@ fn traffic_that_stays_keeps_its_source_and_guards_let_only_some_in() {
         fixture.sync();
         assert_eq!(fixture.world.outside.call("192.0.2.1:30080"), Ok(seen), "as who it is");
         assert!(fixture.world.outside.call("192.0.2.200:80").is_err(), "not one of those who may");
-        // Ranges within others, and each in the place of the other.
+        // Overlapping ranges, each replacing the previous.
         for ranges in [&["192.0.2.0/25", "192.0.0.0/8", "192.0.2.2/32"][..], &["192.0.2.0/25"], &["192.0.2.0/24"]] {
             guard(&mut fixture, ranges);
             assert_eq!(fixture.world.outside.call("192.0.2.200:80"), Ok(ip("10.244.1.1")), "{ranges:?}");
         }
-        // Nobody here, somebody elsewhere: dropped from outside.
+        // Endpoints only on another node: external traffic is dropped.
         fixture.endpoints("local", &[200]);
         fixture.sync();
         let dropped = fixture.world.outside.call("192.0.2.1:30080").unwrap_err();
         assert!(dropped.contains("timed out") || fixture.mode == Mode::Userspace, "{dropped}");
-        // The node itself and its pods are inside of the cluster, and get there all the same.
+        // The node and its pods are internal clients and reach the endpoint anyway.
         fixture.slice("local", vec![value!({"addresses": ["10.244.1.3"], "nodeName": "b"})]);
         fixture.sync();
         assert_eq!(fixture.world.node.call("192.0.2.1:30080"), Ok(ip("10.244.1.1")), "the node itself");
@@ -153,7 +154,7 @@ fn traffic_that_stays_keeps_its_source_and_guards_let_only_some_in() {
 }
 
 #[test]
-fn datagrams_find_the_new_endpoint() {
+fn udp_flows_move_to_the_new_endpoint() {
     in_each_mode(|mut fixture| {
         fixture.service(
             "dns",
@@ -182,7 +183,7 @@ fn datagrams_find_the_new_endpoint() {
         fixture.endpoints("dns", &[4]);
         fixture.sync();
         assert_eq!(ask(), "four");
-        // The endpoint goes while there is no proxy.
+        // The endpoint is deleted while no proxy is running.
         fixture.endpoints("dns", &[3]);
         fixture.restart();
         assert_eq!(ask(), "three");
@@ -190,9 +191,9 @@ fn datagrams_find_the_new_endpoint() {
 }
 
 #[test]
-fn addresses_of_other_machines_stay_theirs() {
+fn addresses_of_other_hosts_are_not_taken_over() {
     in_each_mode(|mut fixture| {
-        // As where the nodes' own addresses are those of load balancers.
+        // As in clusters where node addresses are load balancer addresses.
         fixture.balanced("web", &["192.0.2.1", "192.0.2.2"], plain("10.96.0.1"));
         fixture.endpoints("web", &[3]);
         fixture.sync();
@@ -203,7 +204,7 @@ fn addresses_of_other_machines_stay_theirs() {
 }
 
 #[test]
-fn a_proxy_that_starts_again_loses_no_connection() {
+fn proxy_restart_loses_no_connection() {
     if !is_root() {
         return;
     }
@@ -241,7 +242,7 @@ fn a_proxy_that_starts_again_loses_no_connection() {
 }
 
 #[test]
-fn in_iptables_mode_every_address_has_the_ports_of_services_and_the_loopback_interface_too() {
+fn iptables_mode_serves_node_ports_on_every_address_and_loopback() {
     if !is_root() {
         return;
     }
@@ -257,14 +258,14 @@ fn in_iptables_mode_every_address_has_the_ports_of_services_and_the_loopback_int
 }
 
 #[test]
-fn nobody_from_outside_reaches_the_loopback_interface() {
+fn loopback_interface_is_unreachable_from_outside() {
     if !is_root() {
         return;
     }
     let fixture = Fixture::new(Mode::Iptables);
     fixture.everything(Settings { every_address: true, localhost: true, ..settings() });
     let World { node, outside } = &fixture.world;
-    // The pod network has a guard of its own, which others have not.
+    // The pod network has a separate guard, which other CNIs do not have.
     node.run("nft flush chain ip knarr-pods guard");
     let stranger = Stranger::new(outside, "via 192.0.2.1");
     assert!(!stranger.reaches(node));
@@ -272,13 +273,13 @@ fn nobody_from_outside_reaches_the_loopback_interface() {
     assert_eq!(node.call("127.0.0.1:9"), Ok(ip("127.0.0.1")), "the node itself does");
     node.run("iptables -F KUBE-FIREWALL");
     assert!(stranger.reaches(node), "the rule is what keeps it away");
-    // Who takes the rule away lets nobody in either.
+    // After cleanup the loopback interface stays unreachable.
     node.enter(clean_up).unwrap();
     assert!(!stranger.reaches(node));
 }
 
 #[test]
-fn a_port_that_a_service_does_not_have_is_refused() {
+fn unknown_service_port_is_rejected() {
     if !is_root() {
         return;
     }
@@ -295,7 +296,7 @@ fn a_port_that_a_service_does_not_have_is_refused() {
     };
     refused(&fixture, "10.96.0.1:81");
     assert!(fixture.pods[0].call("10.96.0.1:80").is_ok() && fixture.pods[0].call("10.96.0.1:90").is_ok());
-    // As long as one of its ports is left, and no longer.
+    // Rejected only as long as the service has a port.
     fixture.service("web", value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90}]}));
     fixture.sync();
     refused(&fixture, "10.96.0.1:80");
@@ -306,7 +307,7 @@ fn a_port_that_a_service_does_not_have_is_refused() {
 }
 
 #[test]
-fn chains_of_an_earlier_run_do_not_pile_up() {
+fn chains_of_earlier_runs_do_not_accumulate() {
     if !is_root() {
         return;
     }
@@ -327,7 +328,7 @@ fn chains_of_an_earlier_run_do_not_pile_up() {
     assert_eq!(picking(&fixture), ["address-3-foreign", "port-3-always"]);
 }
 
-/// Who serves: every endpoint that some calls found, by the last part of its address.
+/// Returns every endpoint that answered some calls, by the last part of its address.
 fn served_by(from: &Namespace, to: &str) -> BTreeSet<u8> {
     let one = |_| match from.call(to) {
         Ok(IpAddr::V4(ip)) => ip.octets()[3],
@@ -336,7 +337,7 @@ fn served_by(from: &Namespace, to: &str) -> BTreeSet<u8> {
     (0..24).map(one).collect()
 }
 
-/// A service's wishes, its endpoints, where it is called, and who may answer.
+/// Description, service fields, endpoints, called address, and expected endpoints.
 type Choice = (&'static str, Value, Vec<Value>, &'static str, Vec<u8>);
 
 fn with(mut object: Value, more: Value) -> Value {
@@ -384,11 +385,11 @@ fn choices() -> Vec<Choice> {
 }
 
 #[test]
-fn endpoints_are_chosen_by_hints_policies_and_what_becomes_of_them() {
+fn endpoints_are_selected_by_hints_policies_and_conditions() {
     in_each_mode(|mut fixture| {
         fixture.rules.set_node(proxy::Node { name: "a".into(), zone: "z1".into() });
         for (what, wishes, endpoints, to, expect) in choices() {
-            // At this port an endpoint says who it is.
+            // At this port an endpoint returns its own address.
             let spec = value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90, "nodePort": 30090}]});
             fixture.service("web", with(spec, wishes));
             fixture.slice("web", endpoints);
@@ -399,7 +400,7 @@ fn endpoints_are_chosen_by_hints_policies_and_what_becomes_of_them() {
 }
 
 #[test]
-fn addresses_from_outside_lead_to_the_service() {
+fn external_addresses_reach_the_service() {
     in_each_mode(|mut fixture| {
         let spec =
             value!({"clusterIP": "10.96.0.1", "externalIPs": ["192.0.2.210"], "ports": [{"name": "p", "port": 80}]});
@@ -421,14 +422,15 @@ fn addresses_from_outside_lead_to_the_service() {
 }
 
 #[test]
-fn clients_stick_for_as_long_as_the_service_says() {
+fn session_affinity_lasts_for_its_timeout() {
     in_each_mode(|mut fixture| {
         let spec = value!({"clusterIP": "10.96.0.1", "ports": [{"name": "i", "port": 90}],
             "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 2}}});
         fixture.service("web", spec);
         fixture.endpoints("web", &[2, 3, 4]);
         fixture.sync();
-        // As long as it calls it stays; who was away for longer may find another. Nothing but time makes it so.
+        // Each call extends the affinity; after the timeout another endpoint may be selected. The timeout needs real
+        // time.
         let deadline = std::time::Instant::now() + Duration::from_secs(60);
         let first = fixture.world.node.call("10.96.0.1:90").unwrap();
         for _ in 0..10 {

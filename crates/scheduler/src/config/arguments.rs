@@ -1,4 +1,4 @@
-//! The arguments of plug-ins: read strictly, judged by upstream's rules, and made into the plug-ins themselves.
+//! `pluginConfig` of a scheduler profile: strict decoding, upstream's validation, and construction of the plugins.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::pod::{NodeAffinity, Policy, Spread, WhenUnsatisfiable};
 use crate::profile::{Enabled, Patience};
 
 const VERSION: &str = "kubescheduler.config.k8s.io/v1";
-/// Plug-ins of earlier versions that are gone.
+/// Plugins of earlier API versions that no longer exist.
 const REMOVED: &[&str] = &["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
 const STRATEGIES: &[&str] = &["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
 
-/// What the plug-ins of a profile are told.
+/// The decoded arguments of a profile's plugins.
 #[derive(Debug, Default)]
 pub struct Arguments {
     fit: Option<Value>,
@@ -34,12 +34,12 @@ pub struct Arguments {
     preemption: Option<Value>,
     volumes: Option<Value>,
     devices: Option<Value>,
-    /// Resources that extenders see to.
+    /// Resources managed by extenders that the scheduler ignores (`ignoredByScheduler`).
     pub uncounted: Vec<Str>,
 }
 
 impl Arguments {
-    /// Reads `pluginConfig` of a profile.
+    /// Decodes `pluginConfig` of a profile.
     pub fn read(list: &At<'_>, findings: &mut Errors) -> Result<Self, Error> {
         let mut this = Self::default();
         let mut seen = BTreeSet::new();
@@ -62,7 +62,7 @@ impl Arguments {
         Ok(this)
     }
 
-    /// The plug-in of this name with what is asked of it; `None` for those that are no part of a decision.
+    /// Constructs the plugin with its arguments; `None` for sorting, binding and preemption plugins.
     pub fn enabled(&self, chosen: &Chosen) -> Option<Enabled> {
         let plugin: Box<dyn Plugin> = match chosen.name.as_str() {
             "SchedulingGates" => Box::new(SchedulingGates),
@@ -88,7 +88,6 @@ impl Arguments {
         Some(Enabled { plugin, gates, pre_filters, filters, weight })
     }
 
-    /// How room is made.
     pub fn preemption(&self) -> DefaultPreemption {
         let mut made = DefaultPreemption::default();
         let number = |field: &str| self.preemption.as_ref()?.get(field)?.as_int()?.try_into().ok();
@@ -97,7 +96,7 @@ impl Arguments {
         made
     }
 
-    /// How long pods wait before they are bound.
+    /// Returns the timeouts of the steps before binding.
     pub fn patience(&self) -> Patience {
         let absent = Patience::default();
         let seconds = self.volumes.as_ref().and_then(|args| args.get("bindTimeoutSeconds")?.as_int()?.try_into().ok());
@@ -200,7 +199,7 @@ fn fit(args: &Value) -> Fit {
     made
 }
 
-/// The type of the arguments of a plug-in that takes some.
+/// Returns the type of the plugin's arguments; `None` if the plugin takes none.
 fn kind_of(plugin: &str) -> Option<&'static str> {
     Some(match plugin {
         "DefaultPreemption" => "DefaultPreemptionArgs",
@@ -367,7 +366,7 @@ fn judge_spread(args: &At<'_>, findings: &mut Errors) {
     }
 }
 
-/// Constraints that are listed mean `List`, unless it says otherwise.
+/// Whether `defaultingType` is `System`. If unset, listed constraints imply `List`.
 fn is_system(args: &At<'_>) -> bool {
     match args.get("defaultingType").str() {
         "" => args.get("defaultConstraints").is_empty(),
@@ -381,7 +380,7 @@ fn in_range(at: &At<'_>, range: std::ops::RangeInclusive<i64>, why: &str, findin
     }
 }
 
-/// Resources with weights; no weight means one.
+/// Reads resources with weights; a missing weight is 1.
 fn weights(list: &At<'_>) -> Vec<(Str, i64)> {
     let weight = |it: &At<'_>| if it.get("weight").int() == 0 { 1 } else { it.get("weight").int() };
     list.items().map(|it| (it.get("name").str().into(), weight(&it))).collect()

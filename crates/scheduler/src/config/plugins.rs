@@ -1,10 +1,10 @@
-//! Which plug-ins a profile asks what: the defaults, what the configuration changes in them, and the sets by point.
+//! Plugin sets of a scheduler profile: the defaults, `multiPoint`, and the sets per extension point.
 
 use machinery::{At, Str};
 
 use super::Error;
 
-/// A moment of placing a pod at which plug-ins are asked, in upstream's order.
+/// An extension point of the scheduling framework, in upstream's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     PreEnqueue,
@@ -38,7 +38,7 @@ const POINTS: &[(Point, &str, &str)] = &[
     (Point::PostBind, "postBind", "PostBindPlugin"),
 ];
 
-/// The plug-ins there are, in the order and with the weights of the defaults, and where each has something to say.
+/// All plugins in default order, with default weight and extension points.
 pub const PLUGINS: &[(&str, i64, &[Point])] = &[
     ("SchedulingGates", 0, &[PreEnqueue]),
     ("PrioritySort", 0, &[QueueSort]),
@@ -62,27 +62,27 @@ pub const PLUGINS: &[(&str, i64, &[Point])] = &[
     ("NodeDeclaredFeatures", 0, &[PreFilter, Filter]),
 ];
 
-/// The plug-ins of one point, or of all, as they are written.
+/// A `PluginSet`: the plugins enabled and disabled at one extension point or at `multiPoint`.
 #[derive(Clone, Debug, Default)]
 struct Set {
     enabled: Vec<(Str, i64)>,
     disabled: Vec<Str>,
 }
 
-/// What each plug-in of a profile is asked, in the order in which they judge nodes.
+/// A plugin of a profile and the extension points at which it is enabled. A list of them is in filter order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
     pub name: Str,
     pub gates: bool,
-    /// Whether it is asked about the pod before any node is looked at.
+    /// Whether PreFilter runs.
     pub pre_filters: bool,
     pub filters: bool,
-    /// Whether it is asked when no node can take a pod.
+    /// Whether PostFilter runs, that is, when no node is feasible.
     pub post_filters: bool,
     pub weight: i64,
 }
 
-/// The plug-ins that `plugins` of a profile leave enabled.
+/// Returns the plugins that remain enabled after `plugins` of a profile is applied to the defaults.
 pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
     let defaults = PLUGINS.iter().map(|(name, weight, _)| (Str::from(*name), *weight)).collect();
     let defaults = Set { enabled: defaults, disabled: Vec::new() };
@@ -102,8 +102,8 @@ pub fn chosen(profile: &str, plugins: &At<'_>) -> Result<Vec<Chosen>, Error> {
         return Err(refused(profile, &why));
     }
     let mut all: Vec<Chosen> = Vec::new();
-    // DEVIATION: the sets of preScore, reserve, permit, preBind and postBind are read and judged, and change nothing:
-    // a plug-in that judges or ranks nodes also does what it must before a pod is bound.
+    // DEVIATION: the sets of preScore, reserve, permit, preBind and postBind are decoded and validated but have no
+    // effect: a plugin that filters or scores nodes always runs its steps before binding, too.
     for point in [Filter, PreFilter, Score, PreEnqueue, PostFilter] {
         for (name, weight) in list(point) {
             let at = all.iter().position(|have| have.name == *name).unwrap_or_else(|| {
@@ -130,7 +130,7 @@ fn read(set: &At<'_>) -> Set {
     }
 }
 
-/// What is left of the defaults, what was configured anew in its old place, and what was added.
+/// Merges `custom` into the defaults: redefined plugins keep their default position, other enabled plugins follow.
 fn merge(defaults: Set, custom: Set) -> Set {
     let mut added = custom.enabled;
     let mut enabled = Vec::new();
@@ -146,7 +146,8 @@ fn merge(defaults: Set, custom: Set) -> Set {
     Set { enabled, disabled: custom.disabled }
 }
 
-/// The plug-ins of one point: those named both here and for all points first, then those of all points, then the rest.
+/// Returns the plugins of one extension point: first those named both here and in `multiPoint`, then the other
+/// `multiPoint` plugins, then the rest.
 fn expand(point: Point, interface: &str, multi: &Set, own: &Set) -> Result<Vec<(Str, i64)>, Error> {
     let has = |name: &Str| PLUGINS.iter().find(|(have, ..)| have == name).map(|(_, _, points)| points.contains(&point));
     for (at, (name, _)) in own.enabled.iter().enumerate() {
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_all_are_asked_in_their_order() {
+    fn default_plugins_are_enabled_in_upstream_order() {
         let all = names(&Value::Null).unwrap();
         assert_eq!(all.len(), 14);
         assert_eq!(all[..3], ["NodeUnschedulable", "NodeName", "TaintToleration"]);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_can_be_taken_away_at_one_point_or_at_all() {
+    fn plugins_can_be_disabled_at_one_extension_point_or_at_all() {
         let one = value!({"score": {"disabled": [{"name": "TaintToleration"}]}});
         assert_eq!(weight(&one, "TaintToleration"), 0);
         assert!(names(&one).unwrap().contains(&"TaintToleration".to_owned()));
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_is_named_at_a_point_goes_first_there_with_its_weight() {
+    fn plugins_enabled_at_an_extension_point_run_first_with_their_weight() {
         let set = value!({"filter": {"enabled": [{"name": "NodePorts"}]},
             "score": {"enabled": [{"name": "ImageLocality", "weight": 7}]}});
         assert_eq!(names(&set).unwrap()[0], "NodePorts");
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_or_does_not_fit_is_refused() {
+    fn unknown_plugins_and_wrong_extension_points_are_rejected() {
         let check = |plugins: Value, expect: &str| assert_eq!(names(&plugins).unwrap_err(), expect);
         check(value!({"filter": {"enabled": [{"name": "X"}]}}), "FilterPlugin \"X\" does not exist");
         check(

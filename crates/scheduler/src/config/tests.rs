@@ -20,7 +20,7 @@ fn weight(configuration: &Configuration, plugin: &str) -> Option<i64> {
 }
 
 #[test]
-fn without_a_word_everything_is_as_upstream_has_it() {
+fn empty_configuration_gets_upstream_defaults() {
     let read = read("").unwrap();
     assert_eq!((read.parallelism, read.queue), (16, Options::default()));
     assert_eq!(read.client, Configuration::default().client);
@@ -37,7 +37,7 @@ fn without_a_word_everything_is_as_upstream_has_it() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test finds its recordings by the environment")]
-fn the_defaults_that_upstream_prints_are_the_defaults() {
+fn defaults_equal_those_printed_by_upstream() {
     let root = std::env::var("KNARR_SHARED")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").to_owned());
     let Ok(text) = std::fs::read_to_string(format!("{root}/reference/scheduler-defaults.yaml")) else {
@@ -51,7 +51,7 @@ fn the_defaults_that_upstream_prints_are_the_defaults() {
 }
 
 #[test]
-fn fields_that_there_are_not_and_fields_of_another_type_are_refused() {
+fn unknown_fields_duplicates_and_wrong_types_are_rejected() {
     assert_eq!(refusal("foo: 1"), "strict decoding error: unknown field \"foo\"");
     assert_eq!(
         refusal("profiles: [{plugins: {filter: {enable: []}}}]"),
@@ -72,7 +72,7 @@ fn fields_that_there_are_not_and_fields_of_another_type_are_refused() {
 }
 
 #[test]
-fn values_out_of_bounds_are_all_told() {
+fn validation_reports_all_values_out_of_bounds() {
     let check = |rest: &str, expect: &str| assert_eq!(refusal(rest), expect);
     check("parallelism: 0", "parallelism: Invalid value: 0: should be an integer value greater than zero");
     check("percentageOfNodesToScore: 101", "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]");
@@ -152,7 +152,7 @@ profiles:
 }
 
 #[test]
-fn extenders_are_read_and_judged() {
+fn extenders_are_decoded_and_validated() {
     let config = read(
         "extenders:\n- urlPrefix: http://127.0.0.1:1/x\n  filterVerb: f\n  prioritizeVerb: p\n  weight: 2\n  \
          httpTimeout: 5s\n  nodeCacheCapable: true\n  managedResources: [{name: a.io/x, ignoredByScheduler: true}]\n",

@@ -1,4 +1,4 @@
-//! The types of `kubescheduler.config.k8s.io/v1`: names of fields and what they hold, for reading strictly.
+//! Schema of `kubescheduler.config.k8s.io/v1`: field names and types, for strict decoding.
 
 use machinery::schema::{Field, List, ListKind, Omit, Patch, Shape, Struct, Type, TypeId, Types};
 use machinery::{Schema, Value, conform};
@@ -189,7 +189,7 @@ const STRUCTS: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// Brings `value` into the form of a struct; gives the fields that it does not have.
+/// Converts `value` to the form of the named struct. Returns the paths of unknown fields.
 pub fn conform_to(value: &mut Value, name: &str) -> Result<Vec<String>, conform::Error> {
     let types = types();
     let at = STRUCTS.iter().position(|(have, _)| *have == name).expect("a struct of the table");
@@ -200,7 +200,7 @@ fn schema(types: &Types, at: usize) -> Schema<'_> {
     types.schema(TypeId::from(at))
 }
 
-/// All structs by their place in the table, then whatever else their fields hold.
+/// Builds the type table: first all structs in the order of [`STRUCTS`], then the other types of their fields.
 fn types() -> Types {
     let mut types = Types::new();
     for (name, _) in STRUCTS {
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_that_a_field_names_is_in_the_table_and_fields_are_sorted() {
+    fn every_field_type_is_in_the_table_and_fields_are_sorted() {
         for (name, fields) in STRUCTS {
             assert!(fields.is_sorted_by(|a, b| a.0 < b.0), "{name}");
         }

@@ -1,8 +1,8 @@
-//! The search for devices that fulfil all claims of a pod on one node: the first solution in a fixed order is taken.
+//! DRA allocator: searches devices for all claims of a pod on one node and takes the first solution in a fixed order.
 //!
-//! Claims, their requests and the devices of a request are gone through one after the other; where no device is left for
-//! one, the device before it is given back and the next is tried. Within a request only the devices after the last one
-//! come into question, so that no set of devices is tried twice.
+//! The search goes through claims, their requests and the devices of each request in order, with backtracking: if no
+//! device is left, the previous device is released and the next candidate is tried. Within a request only devices after
+//! the last chosen one are candidates, so no combination of devices is tried twice.
 
 mod search;
 
@@ -19,65 +19,63 @@ use super::{DeviceId, Taken, capacity};
 use crate::plugins::node_affinity::NodeMatcher;
 use crate::snapshot::{NodeId, Snapshot};
 
-/// A claim has at most so many devices.
+/// Maximum devices per claim.
 const RESULTS_MAX: usize = 32;
-/// Claims of one pod have at most so many requests and devices together: it bounds how deep the search goes.
+/// Maximum sum of requests and devices over all claims of a pod; bounds the recursion depth of the search.
 const DEPTH_MAX: usize = 2048;
-/// Devices that are tried for one pod on all nodes together, before it is given up.
-// DEVIATION: the search for devices ends after a number of steps, the same on every machine; upstream's after filterTimeout.
+/// Maximum devices tried for one pod on all nodes together.
+// DEVIATION: the device search is bounded by a number of steps, which is the same on every host; upstream's is bounded
+// by filterTimeout.
 const STEPS_MAX: u32 = 2_000_000;
 
-/// Finds devices for the claims of one pod, node by node.
+/// Allocates devices to the claims of one pod, one node at a time.
 pub struct Allocator<'a> {
     snapshot: &'a Snapshot,
     shared: Vec<(&'a Pool, Vec<Reach<'a>>)>,
     steps: Cell<u32>,
 }
 
-/// A claim that devices are sought for.
+/// A claim that needs an allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'c> {
-    /// Namespace and name, for people.
+    /// `namespace/name`, for messages.
     pub name: &'c str,
-    /// The claim.
     pub claim: &'c Claim,
 }
 
-/// A device that was found for a request.
+/// A device allocated to a request.
 #[derive(Clone, Debug)]
 pub struct Given<'a> {
-    /// Which request of the claim.
+    /// Index of the request in the claim.
     pub request: usize,
-    /// Which alternative of the request.
+    /// Index of the subrequest (`firstAvailable`) in the request.
     pub alternative: usize,
-    /// Which device.
     pub id: DeviceId,
-    /// The device.
     pub device: &'a Device,
-    /// The slice that it stands in.
+    /// The slice that contains the device.
     pub slice: &'a Slice,
-    /// How much of it, if it is shared with others.
+    /// Consumed capacity, if the device allows multiple allocations.
     pub share: Option<Counters>,
 }
 
-/// Why there are no devices for the claims.
+/// Reason for a failed allocation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// They are not on this node.
+    /// The node does not have the devices.
     #[error("cannot allocate all claims")]
     Absent,
-    /// This node's devices are not well described.
+    /// The pools of this node are invalid or incomplete.
     #[error("{0}")]
     Node(String),
-    /// A claim or a class is wrong, whatever the node.
+    /// A claim or class is invalid on every node.
     #[error("{0}")]
     Claim(String),
-    /// It takes too long to find out.
+    /// The search exceeded its step limit.
     #[error("timed out trying to allocate devices")]
     Steps,
 }
 
-/// Which nodes reach the devices of a slice, in the numbers of a snapshot.
+/// Nodes that can access the devices of a slice, as node IDs of a snapshot.
 enum Reach<'a> {
     All,
     Node(Option<NodeId>),
@@ -86,7 +84,7 @@ enum Reach<'a> {
     None,
 }
 
-/// A device that the node reaches.
+/// A device that the node can access.
 struct Here<'a> {
     pool: usize,
     slice: &'a Slice,
@@ -95,39 +93,39 @@ struct Here<'a> {
     taken: Option<&'a Taken>,
 }
 
-/// What is sought for one alternative of a request.
+/// One subrequest with its resolved class and device count.
 struct Need<'c> {
-    /// Its number among all.
+    /// Index among all needs of the scene.
     number: usize,
     request: &'c Request,
     alternative: &'c Alternative,
     class: &'c Class,
     count: usize,
-    /// The devices, if every one is wanted.
+    /// The devices to allocate, if `allocationMode` is `All`.
     all: Option<Vec<usize>>,
 }
 
-/// What does not change while one node is searched.
+/// Input of the search on one node; constant during the search.
 struct Scene<'c> {
     asked: &'c [Asked<'c>],
     pools: Vec<&'c Pool>,
     here: Vec<Here<'c>>,
-    /// By claim, request and alternative.
+    /// Indexed by claim, request and alternative.
     needs: Vec<Vec<Vec<Need<'c>>>>,
     needs_len: usize,
-    /// What is left of counters, by pool and set.
+    /// Remaining shared counters, keyed by pool index and counter set.
     counters: BTreeMap<(usize, &'c Str), Counters>,
 }
 
 impl<'a> Allocator<'a> {
-    /// For the devices that are known and free now.
+    /// Creates an allocator over the devices known and free in the snapshot.
     pub fn new(snapshot: &'a Snapshot) -> Self {
         let reaches = |pool: &'a Pool| pool.slices.iter().map(|slice| Reach::of_slice(snapshot, slice)).collect();
         let shared = snapshot.devices.shared_pools().map(|pool| (pool, reaches(pool))).collect();
         Self { snapshot, shared, steps: Cell::new(0) }
     }
 
-    /// Devices for each of the claims on a node.
+    /// Returns the devices of each claim on the node, in the order of `asked`.
     pub fn allocate<'c>(&'c self, node: NodeId, asked: &'c [Asked<'c>]) -> Result<Vec<Vec<Given<'c>>>, Fault> {
         let mut scene = self.scene(node, asked);
         self.add_needs(&mut scene)?;
@@ -151,7 +149,7 @@ impl<'a> Allocator<'a> {
         let local = self.snapshot.devices.pools_of(name);
         let mut pools: Vec<_> = local.map(|pool| (pool, None)).collect();
         pools.extend(self.shared.iter().map(|(pool, reaches)| (*pool, Some(reaches))));
-        // Devices that are ready at once come first.
+        // Pools whose devices have no binding conditions come first.
         pools.sort_by_key(|(pool, _)| pool.delays);
         for (pool, reaches) in pools {
             let before = scene.here.len();
@@ -173,7 +171,7 @@ impl<'a> Allocator<'a> {
         scene
     }
 
-    /// What the devices of a pool that are gone leave of what they share.
+    /// Adds the pool's shared counters, minus the consumption of allocated devices, to `counters`.
     fn count<'c>(&'c self, pool: &'c Pool, at: usize, counters: &mut BTreeMap<(usize, &'c Str), Counters>) {
         if pool.counters.is_empty() {
             return;
@@ -240,7 +238,7 @@ impl<'a> Allocator<'a> {
         };
         let mut need = Need { number: scene.needs_len, request, alternative, class, count: 0, all: None };
         match &alternative.mode {
-            // More than a claim can have is refused when it is counted.
+            // A larger count exceeds RESULTS_MAX and is rejected when the devices are counted.
             Mode::Exactly(count) => need.count = usize::try_from(*count).unwrap_or(usize::MAX).min(RESULTS_MAX + 1),
             Mode::Unknown(mode) => return Err(wrong(format!("unsupported count mode {mode}"))),
             Mode::All => {
@@ -298,7 +296,7 @@ impl<'a> Reach<'a> {
     }
 }
 
-/// Whether a device is what the class and the request want.
+/// Whether a device matches the selectors of the class and of the request.
 fn selectable(asked: &Asked<'_>, need: &Need<'_>, here: &Here<'_>) -> Result<bool, Fault> {
     let selectors = need.class.selectors.iter().enumerate().map(|(at, it)| (true, at, it));
     let own = need.alternative.selectors.iter().enumerate().map(|(at, it)| (false, at, it));
@@ -318,7 +316,7 @@ fn selectable(asked: &Asked<'_>, need: &Need<'_>, here: &Here<'_>) -> Result<boo
     Ok(true)
 }
 
-/// What an alternative takes of a device's capacities, if there is as much.
+/// Returns the capacity that the request consumes, or `None` if the device has too little left.
 fn fits(alternative: &Alternative, here: &Here<'_>, taking: &Counters) -> Option<Counters> {
     let none = Counters::new();
     let taken = here.taken.map_or(&none, |taken| &taken.capacity);

@@ -1,4 +1,4 @@
-//! How much of a device's capacities a request takes.
+//! Consumable capacity of devices that allow multiple allocations.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use machinery::quantity::{Format, Quantity};
 
 use super::slice::{Capacity, Counters, Device, Policy, Range};
 
-/// What a request takes of a device of which `taken` is gone; `None` if the device does not have it, or not so much.
+/// Returns the capacity that a request consumes from a device with `taken` already consumed; `None` if the device lacks
+/// the capacity or has too little left.
 pub fn consume(driver: &str, device: &Device, requests: &[(Str, Quantity)], taken: &[&Counters]) -> Option<Counters> {
     let mut wanted = BTreeMap::new();
     for (name, amount) in requests {
@@ -28,7 +29,7 @@ pub fn consume(driver: &str, device: &Device, requests: &[(Str, Quantity)], take
     Some(consumed)
 }
 
-/// The name by which a device has what a request names: the driver's domain may be written or not.
+/// Returns the device's capacity name for a requested name; the driver's domain is optional.
 fn own_name<'a>(driver: &str, device: &'a Device, name: &str) -> Option<&'a Str> {
     let has = |name: &str| device.capacity.get_key_value(name).map(|(name, _)| name);
     has(name).or_else(|| match name.split_once('/') {

@@ -1,4 +1,4 @@
-//! Claims of devices and classes of them, condensed.
+//! ResourceClaims and DeviceClasses, condensed for the allocator.
 
 use std::sync::Arc;
 
@@ -11,134 +11,122 @@ use super::slice::quantities;
 use super::{DeviceId, text};
 use crate::pod::{NodeAffinity, items};
 
-/// Says of a claim that the scheduler made it for extended resources of a pod.
+/// Annotation on claims that the scheduler created for extended resources of a pod.
 pub const EXTENDED_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 
-/// A `ResourceClaim`.
+/// A ResourceClaim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claim {
-    /// Its unique identifier.
     pub uid: Str,
-    /// Who controls it, by unique identifier.
+    /// UID of the controller.
     pub owner: Str,
-    /// Whether it is being deleted.
+    /// Whether `deletionTimestamp` is set.
     pub deleting: bool,
-    /// Whether the scheduler made it for extended resources.
+    /// Whether the scheduler created the claim for extended resources.
     pub extended: bool,
-    /// What it asks for.
     pub requests: Vec<Request>,
-    /// What must hold of all its devices together.
     pub constraints: Vec<Constraint>,
-    /// Configurations, as they are written.
+    /// `spec.devices.config`, unchanged.
     pub config: Vec<Value>,
-    /// What it has.
     pub allocation: Option<Allocation>,
-    /// Who uses it, by unique identifier.
+    /// UIDs of the consumers.
     pub reserved_for: Vec<Str>,
-    /// Whether a driver says that a device will not become ready.
+    /// Whether a binding failure condition of an allocated device is true.
     pub failed: bool,
 }
 
-/// What a claim asks for under one name.
+/// A named device request of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
-    /// The name.
     pub name: Str,
-    /// The ways to fulfil it, the best first; one without a name of its own is the only one.
+    /// The `firstAvailable` subrequests, best first; a single alternative without name for `exactly`.
     pub alternatives: Vec<Alternative>,
 }
 
-/// One way to fulfil a request.
+/// One way to fulfil a request: `exactly` or a subrequest of `firstAvailable`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Alternative {
-    /// Its name among others; empty if it is the only way.
+    /// Name of the subrequest; empty for `exactly`.
     pub name: Str,
-    /// The class of the devices.
+    /// Name of the DeviceClass.
     pub class: Str,
-    /// What devices must be like.
     pub selectors: Vec<Arc<Selector>>,
-    /// How many devices.
     pub mode: Mode,
-    /// Whether it looks at devices that others use.
+    /// `adminAccess`: also allocates devices that are in use.
     pub admin: bool,
-    /// The taints that it bears.
     pub tolerations: Vec<Toleration>,
-    /// The same, as they are written.
+    /// The tolerations as written in the claim.
     pub tolerations_written: Value,
-    /// How much of each capacity it wants, by name.
+    /// Requested capacity, by name.
     pub capacity: Vec<(Str, Quantity)>,
 }
 
-/// How many devices a request wants.
+/// The `allocationMode` of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// So many.
+    /// `ExactCount` with this count.
     Exactly(i64),
-    /// Every one that matches.
+    /// Every matching device.
     All,
-    /// Something that is not known.
+    /// A mode unknown to this version.
     Unknown(Str),
 }
 
-/// What must hold of devices together.
+/// A constraint over the devices of several requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
-    /// The requests that it speaks of; all if there are none.
+    /// Names of the requests to which it applies; empty for all.
     pub requests: Vec<Str>,
-    /// What must hold.
     pub rule: Rule,
 }
 
-/// What must hold of devices together.
+/// The condition of a [`Constraint`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// All have the same value of this attribute.
+    /// `matchAttribute`: all devices have the same value.
     Same(Str),
-    /// No two have the same value of this attribute.
+    /// `distinctAttribute`: all devices have different values.
     Distinct(Str),
-    /// Something that is not known.
+    /// A condition unknown to this version.
     Unknown,
 }
 
-/// What a request bears.
+/// A toleration of device taints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toleration {
     key: Str,
-    /// `None` for every value.
+    /// `None` matches every value.
     value: Option<Str>,
     effect: Str,
-    /// An operator that nobody knows: tolerates nothing.
+    /// Unknown operator: tolerates no taint.
     never: bool,
 }
 
-/// What a claim has.
+/// The devices allocated to a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation {
-    /// The devices.
     pub takes: Vec<Take>,
-    /// The nodes that reach them; `None` for every one.
+    /// Nodes that can access the devices; `None` for all nodes.
     pub nodes: Option<NodeAffinity>,
 }
 
-/// A device that somebody has, or a share of it.
+/// An allocated device, or a share of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Take {
-    /// Which one.
     pub device: DeviceId,
-    /// How much of each capacity, if it is shared with others.
+    /// Consumed capacity, if the device allows multiple allocations.
     pub share: Option<Vec<(Str, Quantity)>>,
 }
 
-/// A `DeviceClass`.
+/// A DeviceClass.
 #[derive(Clone, Debug, Default)]
 pub struct Class {
-    /// What devices must be like.
     pub selectors: Vec<Arc<Selector>>,
-    /// Configurations, as they are written.
+    /// `spec.config`, unchanged.
     pub config: Vec<Value>,
-    /// The extended resource that it stands for; empty for none.
+    /// `extendedResourceName`; empty if not set.
     pub extended_resource: Str,
-    /// When it was made, in seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created_seconds: i64,
 }
 
@@ -149,7 +137,6 @@ impl Default for Mode {
 }
 
 impl Claim {
-    /// Condenses an object of kind `ResourceClaim`.
     pub fn new(object: &Value, selectors: &mut Selectors) -> Self {
         let meta = Meta::of(object);
         let devices = object.at(&["spec", "devices"]).unwrap_or(&Value::Null);
@@ -169,7 +156,7 @@ impl Claim {
         }
     }
 
-    /// Whether some request may be fulfilled in several ways.
+    /// Whether some request has alternatives (`firstAvailable`).
     pub fn has_choice(&self) -> bool {
         self.requests.iter().any(|request| request.alternatives.iter().any(|it| !it.name.is_empty()))
     }
@@ -186,7 +173,7 @@ impl Request {
         Self { name: text(value, "name"), alternatives }
     }
 
-    /// The name by which the results of an alternative are known.
+    /// Returns the name used in allocation results: `request` or `request/subrequest`.
     pub fn full_name(&self, alternative: &Alternative) -> Str {
         if alternative.name.is_empty() {
             self.name.clone()
@@ -229,7 +216,7 @@ impl Constraint {
         Self { requests, rule }
     }
 
-    /// Whether it speaks of devices of an alternative of a request.
+    /// Whether the constraint applies to this alternative of the request.
     pub fn concerns(&self, request: &Request, alternative: &Alternative) -> bool {
         self.requests.is_empty()
             || self.requests.contains(&request.name)
@@ -248,7 +235,6 @@ impl Toleration {
         }
     }
 
-    /// Whether it bears a taint.
     pub fn tolerates(&self, key: &Str, value: &Str, effect: &Str) -> bool {
         !self.never
             && (self.effect.is_empty() || self.effect == *effect)
@@ -260,7 +246,7 @@ impl Toleration {
 impl Allocation {
     fn new(value: &Value) -> Self {
         let results = value.get("devices").map_or(&[][..], |devices| items(devices, "results"));
-        // Who only looks takes nothing.
+        // Requests with admin access do not occupy devices.
         let used = results.iter().filter(|it| it.get("adminAccess").and_then(Value::as_bool) != Some(true));
         let take = |it: &Value| Take {
             device: DeviceId { driver: text(it, "driver"), pool: text(it, "pool"), device: text(it, "device") },
@@ -272,7 +258,6 @@ impl Allocation {
 }
 
 impl Class {
-    /// Condenses an object of kind `DeviceClass`.
     pub fn new(object: &Value, selectors: &mut Selectors) -> Self {
         let spec = object.get("spec").unwrap_or(&Value::Null);
         Self {
@@ -284,7 +269,7 @@ impl Class {
     }
 }
 
-/// Whether a condition is true that says of a device of the allocation that it will not become ready.
+/// Whether a device of the allocation has a true binding failure condition.
 fn failed(allocation: &Value, status: &Value) -> bool {
     let same = |a: &Value, b: &Value| ["driver", "pool", "device"].iter().all(|it| a.str_at(&[it]) == b.str_at(&[it]));
     let results = allocation.get("devices").map_or(&[][..], |devices| items(devices, "results"));

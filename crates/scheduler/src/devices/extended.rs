@@ -1,4 +1,4 @@
-//! Extended resources that devices stand behind: a claim is made for what the node does not count itself.
+//! Extended resources backed by devices: a claim is created for resources that the node does not report itself.
 
 use machinery::{Str, Value, value};
 
@@ -7,29 +7,29 @@ use super::{CLASS_PREFIX, Devices};
 use crate::pod::Pod;
 use crate::resources::{Resources, is_extended};
 
-/// What of a pod's extended resources comes from devices on a node.
+/// The part of a pod's extended resources that must come from devices on a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extended {
-    /// The claim that would have to be made.
+    /// The claim to create.
     pub claim: Claim,
-    /// Which request is for which resource of which container.
+    /// Maps each request to a container and its extended resource.
     pub mappings: Vec<Value>,
 }
 
-/// Whether devices may stand behind a resource of this name.
+/// Whether a resource of this name can be backed by devices.
 pub fn is_backed_name(name: &str) -> bool {
     is_extended(name) || name.starts_with(CLASS_PREFIX)
 }
 
 impl Devices {
-    /// Whether devices stand behind an extended resource that the pod wants.
+    /// Whether a DeviceClass backs an extended resource that the pod requests.
     pub fn backs(&self, pod: &Pod) -> bool {
         let wanted = pod.shape.requests.scalars.iter().filter(|(_, amount)| *amount > 0);
         wanted.filter(|(name, _)| is_backed_name(name)).any(|(name, _)| self.class_of(name).is_some())
     }
 
-    /// What a pod needs of devices on a node that counts these resources itself; `None` if the node has none of a
-    /// resource, and no devices stand behind it.
+    /// Returns the devices that a pod needs on a node with allocatable `node`. Returns `None` if the node lacks a
+    /// resource and no DeviceClass backs it.
     pub fn extended(&self, pod: &Pod, node: &Resources) -> Option<Extended> {
         let mut extended = Extended::default();
         let wanted = pod.shape.requests.scalars.iter().filter(|(name, amount)| *amount > 0 && is_backed_name(name));
@@ -46,7 +46,7 @@ impl Devices {
 }
 
 impl Extended {
-    /// The requests as they are written into the claim.
+    /// Returns `spec.devices.requests` of the claim.
     pub fn requests(&self) -> Vec<Value> {
         let request = |it: &Request| {
             let way = &it.alternatives[0];
@@ -58,8 +58,8 @@ impl Extended {
         self.claim.requests.iter().map(request).collect()
     }
 
-    /// Containers that run beside each other each get devices of their own; those that run before them use the devices
-    /// of those that run later, and share what they want beyond that.
+    /// Adds the requests of the pod's containers. Regular and sidecar containers get separate devices. Init containers
+    /// reuse the devices of later containers and share what they need beyond that.
     fn add(&mut self, pod: &Pod, resource: &Str, class: &Str) {
         let containers = pod.extended.iter().filter(|it| it.resource == *resource);
         let (brief, lasting): (Vec<_>, Vec<_>) = containers.partition(|it| it.brief);

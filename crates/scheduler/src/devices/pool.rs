@@ -1,4 +1,4 @@
-//! Pools of devices: the slices of their newest version, and whether all are there.
+//! Resource pools: the slices of a pool's newest generation, and whether the pool is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,27 +8,25 @@ use machinery::Str;
 use super::DeviceId;
 use super::slice::{Counters, Device, Nodes, Slice};
 
-/// The devices that a driver manages together.
+/// A pool of devices managed by one driver.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
-    /// The driver.
     pub driver: Str,
-    /// The pool's name.
     pub name: Str,
-    /// The slices of the newest version, sorted by name.
+    /// Slices of the newest generation, sorted by name.
     pub slices: Vec<Arc<Slice>>,
-    /// Whether slices of it are still to come.
+    /// Whether slices of the generation are missing.
     pub incomplete: bool,
     /// Whether two devices have the same name.
     pub invalid: bool,
-    /// What its devices share, by the name of the set.
+    /// Shared counters, keyed by counter set.
     pub counters: BTreeMap<Str, Counters>,
-    /// Whether some device must become ready before its pod may run: those are taken last.
+    /// Whether some device has binding conditions; such pools are allocated last.
     pub delays: bool,
 }
 
 impl Pool {
-    /// Of the slices of one pool.
+    /// Builds a pool from all its slices; older generations are ignored.
     pub fn new(slices: &[Arc<Slice>]) -> Self {
         let generation = slices.iter().map(|slice| slice.generation).max().unwrap_or_default();
         let slices: Vec<_> = slices.iter().filter(|slice| slice.generation == generation).cloned().collect();
@@ -47,7 +45,7 @@ impl Pool {
         }
     }
 
-    /// The only node that reaches any of its devices, if there is only one.
+    /// Returns the node, if a single node can access the devices.
     pub fn only_node(&self) -> Option<&Str> {
         let name = |slice: &Arc<Slice>| match &slice.nodes {
             Nodes::Named(name) => Some(name.clone()),
@@ -61,7 +59,6 @@ impl Pool {
         }
     }
 
-    /// Which device one of its own is.
     pub fn id(&self, device: &Device) -> DeviceId {
         DeviceId { driver: self.driver.clone(), pool: self.name.clone(), device: device.name.clone() }
     }

@@ -1,4 +1,4 @@
-//! What a claim got, as it is written into its status.
+//! `status.allocation` of a ResourceClaim.
 
 use machinery::{Object, Str, Value, value};
 
@@ -8,8 +8,8 @@ use super::slice::{Counters, Nodes};
 use super::{Devices, Take};
 use crate::hash;
 
-/// The allocation of a claim that got these devices on a node, and what it takes by it. `seed` tells shares of one
-/// device apart.
+/// Returns the allocation of a claim that got these devices on a node, and the devices that it takes. `seed` makes the
+/// share IDs unique.
 pub fn allocation(devices: &Devices, claim: &Claim, given: &[Given<'_>], node: &Str, seed: &str) -> (Value, Vec<Take>) {
     let results: Vec<_> = given.iter().zip(0_u32..).map(|(it, at)| result(claim, it, seed, at)).collect();
     let mut inner = Object::new();
@@ -62,13 +62,13 @@ fn amounts(share: &Counters) -> Object {
     share.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string()))).collect()
 }
 
-/// An identifier that no other share of the device has, in the form of a UUID.
+/// Returns a share ID, unique per device, in the form of a UUID.
 fn share_id(claim: &Claim, given: &Given<'_>, seed: &str, at: u32) -> String {
     let hex = format!("{:032x}", hash::wide(&[&claim.uid, seed, &given.id.to_string(), &at.to_string()]));
     format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
-/// The configurations of the classes that were used, each once, and those of the claim that speak of what was used.
+/// Returns the configurations of the used classes, each once, and those of the claim that apply to allocated requests.
 fn configurations(devices: &Devices, claim: &Claim, given: &[Given<'_>]) -> Vec<Value> {
     let chosen = |request: usize| given.iter().find(|it| it.request == request).map_or(0, |it| it.alternative);
     let mut classes: Vec<(&Str, Vec<Str>)> = Vec::new();
@@ -85,7 +85,7 @@ fn configurations(devices: &Devices, claim: &Claim, given: &[Given<'_>]) -> Vec<
         let mut entry = config.as_object().cloned().unwrap_or_default();
         entry.remove("requests");
         entry.insert("source", source);
-        // One that speaks of all requests names none.
+        // A configuration for all requests lists none.
         if !requests.is_empty() && requests.len() != claim.requests.len() {
             entry.insert("requests", requests.iter().map(|it| Value::from(it.as_str())).collect::<Vec<_>>());
         }
@@ -110,7 +110,7 @@ fn configurations(devices: &Devices, claim: &Claim, given: &[Given<'_>]) -> Vec<
     all
 }
 
-/// The nodes that reach all of the devices; `None` for every one.
+/// Returns a node selector for the nodes that can access all devices; `None` for all nodes.
 fn node_selector(given: &[Given<'_>], node: &Str) -> Option<Value> {
     let mut term = Object::new();
     for it in given {

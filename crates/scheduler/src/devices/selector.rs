@@ -1,4 +1,4 @@
-//! Expressions that say which devices will do.
+//! CEL device selectors.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -10,38 +10,36 @@ use machinery::{Str, Value};
 
 use super::slice::Device;
 
-/// Compiled expressions that are kept at most while nobody uses them.
+/// Cache size at which compiled expressions without users are dropped.
 const UNUSED_MAX: usize = 1_000;
 
 static ENV: LazyLock<Env> = LazyLock::new(|| Host::DeviceSelector.env_set().stored);
 
-/// An expression, compiled.
+/// A CEL expression.
 #[derive(Debug)]
 pub struct Selector {
     source: Str,
-    /// Or why it is none.
+    /// The compiled expression or the compile error.
     program: Result<Program, String>,
 }
 
-/// Why it is not known whether a device will do.
+/// Evaluation error of a device selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The expression is none.
     #[error("CEL compile error: {0}")]
     Compile(String),
-    /// It failed on a device.
     #[error("CEL runtime error: {0}")]
     Run(String),
 }
 
-/// All expressions, each compiled once.
+/// Cache of selectors: each expression is compiled once.
 #[derive(Clone, Debug, Default)]
 pub struct Selectors {
     compiled: BTreeMap<Str, Arc<Selector>>,
 }
 
 impl Selectors {
-    /// The selectors of a list of type `DeviceSelector`. What is no expression matches nothing.
+    /// Compiles a list of `DeviceSelector`. An invalid expression fails when it is evaluated.
     pub fn read(&mut self, list: &[Value]) -> Vec<Arc<Selector>> {
         list.iter().map(|it| self.compile(it.str_at(&["cel", "expression"]).unwrap_or_default())).collect()
     }
@@ -61,7 +59,7 @@ impl Selectors {
 }
 
 impl Selector {
-    /// Whether a device of a driver will do.
+    /// Evaluates the expression for a device.
     pub fn matches(&self, driver: &Str, device: &Device) -> Result<bool, Error> {
         let program = self.program.as_ref().map_err(|why| Error::Compile(why.clone()))?;
         let value = program.run(&About { driver, device }, &Meter::new(SELECTOR));

@@ -1,4 +1,4 @@
-//! What drivers offer: slices of pools of devices, condensed.
+//! ResourceSlices: the devices published by drivers, condensed for the allocator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,116 +13,98 @@ use machinery::{Object, Str, Value};
 use super::text;
 use crate::pod::{NodeAffinity, items};
 
-/// Amounts by name.
+/// Amounts by counter or capacity name.
 pub type Counters = BTreeMap<Str, Quantity>;
 
-/// A `ResourceSlice`.
+/// A ResourceSlice.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Who offers the devices.
     pub driver: Str,
-    /// The pool that it is a part of.
     pub pool: Str,
-    /// Which version of the pool; only the newest counts.
+    /// Pool generation; only the slices of the newest count.
     pub generation: i64,
-    /// How many slices that version has.
+    /// Number of slices in this generation of the pool.
     pub slices: i64,
-    /// Who reaches the devices.
     pub nodes: Nodes,
-    /// The devices.
     pub devices: Vec<Device>,
-    /// What devices of the pool share, by name.
+    /// Shared counters by counter set.
     pub counters: Vec<(Str, Counters)>,
 }
 
-/// Which nodes reach devices.
+/// Nodes that can access devices.
 #[derive(Clone, Debug)]
 pub enum Nodes {
-    /// This one.
     Named(Str),
-    /// Every one.
     All,
-    /// Those that match; with the selector as it is written.
+    /// Nodes that match; with the node selector as written.
     Matching(NodeAffinity, Value),
-    /// Each device says for itself.
+    /// Specified per device.
     PerDevice,
-    /// None that is known.
+    /// Not specified: no node has access.
     Unknown,
 }
 
-/// A device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its name in the pool.
+    /// Name within the pool.
     pub name: Str,
-    /// Who reaches it, if devices of the slice say for themselves.
+    /// Used if the slice specifies nodes per device.
     pub nodes: Nodes,
-    /// What it is like, by name.
     pub attributes: BTreeMap<Str, Attribute>,
-    /// How much of what it has, by name.
     pub capacity: BTreeMap<Str, Capacity>,
-    /// What it takes of what the pool's devices share: a set of counters and the amounts.
+    /// Consumed shared counters: counter set and amounts.
     pub consumes: Vec<(Str, Counters)>,
-    /// What keeps claims away: key, value, effect.
+    /// Key, value and effect.
     pub taints: Vec<[Str; 3]>,
-    /// Whether several may have it at once.
+    /// `allowMultipleAllocations`.
     pub shared: bool,
-    /// Whether who has it must stay on the node that was chosen first.
+    /// `bindsToNode`: the allocation is restricted to the node chosen at allocation.
     pub binds_to_node: bool,
-    /// Conditions that must become true before its pod may run, and those that say that they will not; as written.
+    /// `bindingConditions` and `bindingFailureConditions`, as written.
     pub conditions: [Value; 2],
-    /// Attributes and capacities as expressions see them.
+    /// Attributes and capacities as CEL values.
     pub seen: [Val<'static>; 2],
 }
 
-/// What a device is like in one respect.
+/// Value of a device attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// A number.
     Int(i64),
-    /// Yes or no.
     Bool(bool),
-    /// Text.
     Text(Str),
     /// A semantic version.
     Version(Str),
-    /// Something that is not known, which is like nothing.
+    /// A type unknown to this version; equal to no value.
     Unknown,
 }
 
-/// How much a device has of something.
+/// A capacity of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
-    /// The amount.
     pub value: Quantity,
-    /// What one may ask for, if not anything.
+    /// Constrains the amounts that can be requested.
     pub policy: Option<Policy>,
 }
 
-/// What one may ask for.
+/// The `requestPolicy` of a capacity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    /// What who does not ask gets.
+    /// Consumed by requests that do not specify an amount.
     pub default: Option<Quantity>,
-    /// One of these, sorted.
+    /// The valid amounts, sorted.
     pub values: Vec<Quantity>,
-    /// Or something between these.
     pub range: Option<Range>,
 }
 
-/// From the least to the most, in steps.
+/// Range of valid amounts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {
-    /// The least.
     pub min: Quantity,
-    /// The most.
     pub max: Option<Quantity>,
-    /// The step.
     pub step: Option<Quantity>,
 }
 
 impl Slice {
-    /// Condenses an object of kind `ResourceSlice`.
     pub fn new(object: &Value) -> Self {
         let spec = object.get("spec").unwrap_or(&Value::Null);
         let pool = spec.get("pool").unwrap_or(&Value::Null);
@@ -182,7 +164,7 @@ impl Device {
         }
     }
 
-    /// An attribute by its full name: a driver need not write its own domain.
+    /// Looks up an attribute by its fully qualified name; the driver's own domain may be omitted in the slice.
     pub fn attribute(&self, name: &str, driver: &str) -> Option<&Attribute> {
         self.attributes.get(name).or_else(|| {
             let (domain, own) = name.split_once('/')?;
@@ -239,7 +221,7 @@ impl Policy {
     }
 }
 
-/// An object of quantities, without what is none.
+/// Parses a map of quantities; invalid ones are omitted.
 pub fn quantities(object: Option<&Value>) -> Vec<(Str, Quantity)> {
     let entries = object.and_then(Value::as_object).into_iter().flat_map(Object::iter);
     entries.filter_map(|(name, value)| Some((name.into(), quantity(value)?))).collect()
@@ -257,8 +239,8 @@ fn counters(value: &Value) -> Counters {
     entries.filter_map(|(name, it)| Some((name.into(), quantity(it.get("value")?)?))).collect()
 }
 
-/// A map of maps as expressions see it: by domain, which is the driver's where none is written, and by name. A domain
-/// that the device does not have is an empty map.
+/// Builds the nested CEL map: by domain (the driver's name if omitted), then by name. A domain that the device does not
+/// have is an empty map.
 fn by_domain<T>(driver: &Str, entries: &BTreeMap<Str, T>, seen: impl Fn(&T) -> Option<Val<'static>>) -> Val<'static> {
     let mut domains: BTreeMap<&str, Entries<'static>> = BTreeMap::new();
     for (name, value) in entries {

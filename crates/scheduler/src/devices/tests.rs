@@ -12,7 +12,7 @@ fn names<'a>(pools: impl Iterator<Item = &'a Pool>) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn a_pool_is_of_its_newest_version_and_of_its_node_if_that_is_the_only_one() {
+fn pool_uses_its_newest_generation_and_is_local_to_a_single_node() {
     let mut devices = Devices::default();
     devices.set_slice(&"a".into(), Some(&slice("p", 1, 1, "n1")));
     assert_eq!(names(devices.pools_of("n1")), [("p".to_owned(), false)]);
@@ -30,7 +30,7 @@ fn a_pool_is_of_its_newest_version_and_of_its_node_if_that_is_the_only_one() {
 }
 
 #[test]
-fn the_newest_class_stands_for_an_extended_resource() {
+fn newest_device_class_backs_an_extended_resource() {
     let mut devices = Devices::default();
     let class = |created: &str| value!({"metadata": {"creationTimestamp": created}, "spec": {"extendedResourceName": "a.io/gpu"}});
     devices.set_class(&"old".into(), Some(&class("2026-01-01T00:00:00Z")));
@@ -42,7 +42,7 @@ fn the_newest_class_stands_for_an_extended_resource() {
 }
 
 #[test]
-fn shares_of_a_device_add_up_and_go_again() {
+fn device_shares_add_up_and_are_released() {
     let mut taken = BTreeMap::new();
     let one = |amount: &str| Take {
         device: DeviceId::default(),

@@ -1,4 +1,4 @@
-//! What the watches show, taken over into the snapshot and the queue.
+//! Event handlers: apply watched objects to the snapshot and the scheduling queue.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::pod::{self, OwnerKind, Pod, PodId, labels};
 use crate::queue::Millis;
 use crate::resources;
 
-/// The kinds that decisions depend on.
+/// Resource types that scheduling depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// `pods`.
@@ -54,18 +54,16 @@ pub enum Kind {
     ResourceClaims,
 }
 
-/// An object cannot be understood; what was known of it before still counts.
+/// An object cannot be parsed; its previous state stays in effect.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("the object cannot be understood")]
 pub enum ObserveError {
-    /// A pod.
     Pod(#[from] pod::Error),
-    /// A node.
     Node(#[from] resources::Error),
 }
 
 impl Kind {
-    /// All of them, nodes before the pods that are on them.
+    /// All kinds, nodes before the pods on them.
     pub const ALL: &'static [Self] = &[
         Self::Namespaces,
         Self::Nodes,
@@ -87,7 +85,7 @@ impl Kind {
         Self::Pods,
     ];
 
-    /// The name that rules of access use.
+    /// Returns the resource name with its API group, as used in RBAC rules.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pods => "pods",
@@ -113,7 +111,7 @@ impl Kind {
 }
 
 impl Engine {
-    /// Takes over an object as it is now; `None` if it is gone.
+    /// Applies the current state of an object; `None` means that the object was deleted.
     pub fn observe(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Millis) -> Result<(), ObserveError> {
         match kind {
             Kind::Pods => {
@@ -150,7 +148,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The keys of all objects of a kind that are known.
+    /// Returns the keys of all cached objects of a kind.
     pub fn known(&self, kind: Kind) -> Vec<Key> {
         match kind {
             Kind::Pods => {
@@ -223,7 +221,7 @@ impl Engine {
         self.queue.notice(&event, now);
     }
 
-    /// A pod that was assumed is no longer.
+    /// Ends the assumption of a pod; returns whether the pod was assumed.
     pub(super) fn end_assumption(&mut self, id: PodId) -> bool {
         let assumed = self.assumed.remove(&id);
         if let Some(assumed) = &assumed {
@@ -241,13 +239,13 @@ impl Engine {
     fn pod_waits(&mut self, mut pod: Pod, now: Millis) {
         let id = pod.id();
         if self.assumed.get(&id).is_none_or(|assumed| assumed.uid != pod.uid) {
-            // It is not the pod of this name that has a node, if one has.
+            // A pod of this name that has a node is a different pod with another UID.
             self.end_assumption(id);
             self.leave_node(id, now);
         } else if self.assumed[&id].bound {
             return;
         } else {
-            // It has its room already: none is kept for it besides, whatever others are told.
+            // The pod already occupies its node: a nomination would reserve its resources twice.
             pod.nominated_node = Str::default();
         }
         let ours = self.profiles.iter().any(|profile| profile.scheduler_name == pod.scheduler_name);
@@ -255,7 +253,7 @@ impl Engine {
             self.queue.remove(id);
         } else {
             if !pod.nominated_node.is_empty() {
-                // It may have been nominated by a scheduler that ran before, and its rules count from now on.
+                // An earlier scheduler may have nominated the pod; its affinity rules apply from now on.
                 self.snapshot.prepare(&pod, std::iter::empty());
             }
             self.queue.set(&Arc::new(pod), &self.snapshot.devices, now);

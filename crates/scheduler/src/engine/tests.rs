@@ -30,7 +30,7 @@ fn gone(engine: &mut Engine, name: &str, now: Millis) {
     engine.observe(Kind::Pods, &Key::new("ns", name), None, now).unwrap();
 }
 
-/// One line for a step, as a transcript shows it.
+/// Returns a step as one line of a transcript.
 fn line(step: Option<Step>) -> String {
     match step {
         None => "nothing".to_owned(),
@@ -55,7 +55,7 @@ fn bind(engine: &mut Engine, now: Millis) -> Arc<Pod> {
 }
 
 #[test]
-fn a_pod_that_is_assumed_takes_its_room_before_the_watch_shows_it() {
+fn assumed_pod_occupies_resources_before_the_watch_shows_it() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     for name in ["a", "b"] {
@@ -73,7 +73,7 @@ fn a_pod_that_is_assumed_takes_its_room_before_the_watch_shows_it() {
 }
 
 #[test]
-fn a_pod_that_cannot_be_bound_gives_its_room_back_and_is_tried_again() {
+fn failed_binding_releases_resources_and_retries_the_pod() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "a", "3", value!({})), 0);
@@ -87,7 +87,7 @@ fn a_pod_that_cannot_be_bound_gives_its_room_back_and_is_tried_again() {
 }
 
 #[test]
-fn a_pod_that_goes_while_it_is_bound_leaves_nothing_behind() {
+fn pod_deleted_during_binding_is_forgotten() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "a", "3", value!({})), 0);
@@ -99,7 +99,7 @@ fn a_pod_that_goes_while_it_is_bound_leaves_nothing_behind() {
 }
 
 #[test]
-fn another_pod_of_the_same_name_is_another_pod() {
+fn recreated_pod_with_same_name_is_scheduled_separately() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "old", "3", value!({})), 0);
@@ -111,7 +111,7 @@ fn another_pod_of_the_same_name_is_another_pod() {
 }
 
 #[test]
-fn room_is_made_once_and_the_outbid_are_told() {
+fn preemption_happens_once_and_clears_lower_nominations() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("low", "low", "4", value!({"nodeName": "n1"})), 0);
@@ -129,7 +129,7 @@ fn room_is_made_once_and_the_outbid_are_told() {
 }
 
 #[test]
-fn a_pod_of_another_scheduler_is_left_alone() {
+fn pods_of_other_schedulers_are_ignored() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     let mut other = pod("a", "a", "1", value!({}));
@@ -139,7 +139,7 @@ fn a_pod_of_another_scheduler_is_left_alone() {
 }
 
 #[test]
-fn a_pod_that_is_going_gets_no_node() {
+fn terminating_pod_is_skipped() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "a", "1", value!({})), 0);
@@ -153,7 +153,7 @@ fn a_pod_that_is_going_gets_no_node() {
 }
 
 #[test]
-fn a_new_node_wakes_exactly_the_pods_that_it_can_take() {
+fn new_node_wakes_only_pods_that_fit_it() {
     let mut engine = engine();
     node(&mut engine, "n1", "1");
     for (name, cpu) in [("small", "3"), ("large", "9")] {
@@ -168,7 +168,7 @@ fn a_new_node_wakes_exactly_the_pods_that_it_can_take() {
 }
 
 #[test]
-fn everything_that_is_known_can_be_listed() {
+fn cached_objects_of_every_kind_are_listed() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "a", "1", value!({"nodeName": "n1"})), 0);
@@ -188,7 +188,7 @@ fn everything_that_is_known_can_be_listed() {
 }
 
 #[test]
-fn extenders_have_their_say_before_a_pod_gets_its_node() {
+fn extenders_filter_and_score_before_binding() {
     let extender = Extender { filter_verb: "f".into(), prioritize_verb: "p".into(), ..Extender::default() };
     let mut engine = engine().with_extenders(Arc::new(vec![extender]));
     for name in ["n1", "n2", "n3"] {
@@ -219,7 +219,7 @@ fn extenders_have_their_say_before_a_pod_gets_its_node() {
 }
 
 #[test]
-fn a_pod_in_a_cluster_without_nodes_waits_for_one() {
+fn pod_in_a_cluster_without_nodes_waits_for_a_node() {
     let mut engine = engine();
     show(&mut engine, &pod("a", "a", "1", value!({})), 0);
     assert_eq!(line(engine.step(0)), "a waits");
@@ -229,7 +229,7 @@ fn a_pod_in_a_cluster_without_nodes_waits_for_one() {
 }
 
 #[test]
-fn the_rules_of_a_pod_that_an_earlier_scheduler_nominated_count() {
+fn affinity_of_a_pod_nominated_by_an_earlier_scheduler_counts() {
     let mut engine = engine();
     let rack = value!({"metadata": {"name": "n1", "labels": {"rack": "a"}},
         "status": {"allocatable": {"cpu": "4", "pods": "10"}}});
@@ -247,7 +247,7 @@ fn the_rules_of_a_pod_that_an_earlier_scheduler_nominated_count() {
 }
 
 #[test]
-fn a_pod_that_is_about_to_be_bound_takes_its_room_once() {
+fn assumed_pod_with_nomination_is_counted_once() {
     let mut engine = engine();
     node(&mut engine, "n1", "4");
     show(&mut engine, &pod("a", "a", "2", value!({})), 0);
@@ -259,7 +259,7 @@ fn a_pod_that_is_about_to_be_bound_takes_its_room_once() {
     assert_eq!(line(engine.step(1)), "bind b to n1");
 }
 
-/// Breaks off whenever it meets the pod `bad`.
+/// A plugin that panics on the pod `bad`.
 struct Mistaken;
 
 impl Plugin for Mistaken {
@@ -274,7 +274,7 @@ impl Plugin for Mistaken {
 }
 
 #[test]
-fn a_pod_that_brings_a_mistake_to_light_holds_up_nobody() {
+fn pod_whose_plugin_panics_does_not_block_others() {
     let mut profile = Profile::default();
     profile.plugins.push(Enabled::fully(Mistaken, 0));
     let mut engine = Engine::new(vec![profile], Options::default());

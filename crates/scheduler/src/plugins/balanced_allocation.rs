@@ -1,4 +1,4 @@
-//! NodeResourcesBalancedAllocation: a node is good if its resources are taken evenly.
+//! NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly.
 
 use machinery::Str;
 
@@ -6,9 +6,8 @@ use crate::framework::{Cycle, Plugin, SCORE_MAX, Scorer};
 use crate::resources::is_extended;
 use crate::snapshot::{NodeId, Snapshot};
 
-/// The plug-in.
 pub struct BalancedAllocation {
-    /// The resources that are compared.
+    /// Names of the compared resources.
     pub resources: Vec<Str>,
 }
 
@@ -31,7 +30,7 @@ impl Plugin for BalancedAllocation {
     fn scorer<'a>(&'a self, cycle: Cycle<'a>, _nodes: &[NodeId]) -> Option<Box<dyn Scorer + 'a>> {
         let requests = &cycle.pod.shape.requests;
         let wanted: Vec<_> = self.resources.iter().map(|name| (name.as_str(), requests.amount(name))).collect();
-        // Pods that ask for nothing would all go to the node that is the most balanced, and leave it so.
+        // Pods without requests would all go to the most balanced node, since they do not change its balance.
         if wanted.iter().all(|(_, amount)| *amount == 0) {
             return None;
         }
@@ -41,8 +40,8 @@ impl Plugin for BalancedAllocation {
 }
 
 impl Scorer for Balance<'_> {
-    /// What the pod changes: 75 if the node is as even with it as without, 100 if it mends what was as uneven as can
-    /// be, 50 if it is the other way round.
+    /// Scores the change of balance: 75 if the pod does not change it, 100 if the pod turns the worst balance into the
+    /// best, 50 for the opposite.
     fn score(&self, node: NodeId) -> i64 {
         let (with, without) = (self.evenness(node, |wanted| wanted), self.evenness(node, |_| 0));
         SCORE_MAX / 2 + (SCORE_MAX / 2 + with - without) / 2
@@ -50,7 +49,8 @@ impl Scorer for Balance<'_> {
 }
 
 impl Balance<'_> {
-    /// How evenly a node's resources are taken once so much is added to each, from 50 to 100.
+    /// Returns the balance of a node's utilization, from 50 to 100. `added` maps a pod's request to the amount added to
+    /// the usage.
     #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100, and cut off as upstream does")]
     #[expect(clippy::cast_precision_loss, reason = "fractions are compared, not amounts")]
     fn evenness(&self, node: NodeId, added: fn(i64) -> i64) -> i64 {

@@ -1,4 +1,4 @@
-//! DefaultPreemption: room is made by evicting pods that are less important, as few and as unimportant as will do.
+//! DefaultPreemption: evicts pods of lower priority, as few and as unimportant as possible.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,60 +12,54 @@ use crate::pod::Pod;
 use crate::schedule::{Context, Diagnosis, Evaluation, histogram};
 use crate::snapshot::{NodeId, Placed, Snapshot, Usage};
 
-/// The plug-in.
+/// The plugin with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultPreemption {
-    /// Of how many nodes in a hundred it is enough to know what evicting would take.
+    /// `minCandidateNodesPercentage`: percentage of nodes after which the search for candidates stops.
     pub candidates_percentage: usize,
-    /// Of how many nodes it is enough at least.
+    /// `minCandidateNodesAbsolute`: minimum number of candidates before the search stops.
     pub candidates_min: usize,
 }
 
-/// A pod that is to be evicted.
+/// A pod to evict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Victim {
-    /// Its namespace.
     pub namespace: Str,
-    /// Its name.
     pub name: Str,
 }
 
-/// A disruption budget: how many of some pods may still be evicted.
+/// A PodDisruptionBudget.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// The namespace of the pods.
     pub namespace: Str,
-    /// Its own name.
     pub name: Str,
-    /// Which pods.
     pub selector: Selector,
-    /// How many may go.
+    /// `status.disruptionsAllowed`.
     pub allowed: i64,
-    /// Names of pods that are about to go and are counted already.
+    /// Names of pods in `status.disruptedPods`, which are already counted.
     pub disrupted: Vec<Str>,
 }
 
-/// What came of it.
+/// Result of a preemption attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// These pods should go from this node.
+    /// Evict the victims from the node.
     Evict {
-        /// The node.
         node: Str,
-        /// The pods, the most important first.
+        /// Highest priority first.
         victims: Vec<Victim>,
     },
-    /// Extenders must be asked whether these would be right.
+    /// The extenders must review these candidates.
     Ask(Vec<Eviction>),
-    /// They do not answer.
+    /// An extender call failed.
     Failed(String),
-    /// The pod must not evict any, for now or ever.
+    /// The pod must not preempt, now or ever.
     Ineligible(&'static str),
-    /// Nowhere would it help.
+    /// Preemption does not help on any node.
     Nobody(String),
 }
 
-/// What evicting would take on one node.
+/// The victims on one node.
 struct Candidate<'a> {
     node: NodeId,
     victims: Vec<&'a Placed>,
@@ -79,7 +73,7 @@ impl Default for DefaultPreemption {
 }
 
 impl Budget {
-    /// Condenses an object of kind `PodDisruptionBudget`. A selector that is none selects nothing.
+    /// Condenses a PodDisruptionBudget. An invalid selector selects no pod.
     pub fn new(object: &Value) -> Self {
         let selector = labels::from_object(object.at(&["spec", "selector"]));
         let disrupted = object.at(&["status", "disruptedPods"]).and_then(Value::as_object);
@@ -95,7 +89,7 @@ impl Budget {
 }
 
 impl DefaultPreemption {
-    /// Sees what evicting would take on the nodes that could take the pod without others.
+    /// Simulates preemption on the nodes that would be feasible without other pods.
     pub fn attempt(&self, evaluation: &mut Evaluation<'_>, diagnosis: &Diagnosis, context: Context<'_>) -> Attempt {
         let (snapshot, pod) = (evaluation.cycle.snapshot, evaluation.cycle.pod);
         if pod.never_preempts {
@@ -115,7 +109,7 @@ impl DefaultPreemption {
         for &node in potential[begin..].iter().chain(&potential[..begin]) {
             let hopeless =
                 !asks && best.as_ref().is_some_and(|(cost, _)| cheapest(snapshot, node, pod.priority) >= Some(*cost));
-            // A node that cannot beat the best counts as one that was looked at, whether or not it would do.
+            // A node that cannot be cheaper than the best counts as evaluated, whether or not it would be a candidate.
             let candidate = if hopeless { None } else { Some(dry_run(evaluation, node, context.budgets)) };
             match candidate {
                 None => found += 1,
@@ -151,7 +145,7 @@ impl DefaultPreemption {
     }
 }
 
-/// The cheapest of what extenders leave of the offers, once they were asked.
+/// Returns the cheapest candidate that the extenders accept, or the request to them.
 fn ask(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, context: Context<'_>) -> Attempt {
     let answers = context.answers;
     if let Some(message) = answers.and_then(|answers| answers.error.clone()) {
@@ -177,8 +171,8 @@ fn ask(snapshot: &Snapshot, pod: &Pod, offers: Vec<Eviction>, context: Context<'
     }
 }
 
-/// What evicting costs, the lower, the better: budgets violated, the highest priority, the sum of priorities, the number
-/// of victims, and of equals the one whose most important victims started last.
+/// Cost of a candidate, lower is better: PDB violations, highest priority, sum of priorities, number of victims, and
+/// finally the latest start of the most important victims.
 type Cost = (usize, i32, i64, usize, Reverse<i64>);
 
 impl Candidate<'_> {
@@ -201,20 +195,21 @@ impl Candidate<'_> {
     }
 }
 
-/// Priorities may be negative: shifted, so that more victims never cost less.
+/// Shifts priorities to non-negative values, so that more victims never cost less.
 fn shifted(priority: i32) -> i64 {
     i64::from(priority) + i64::from(i32::MAX) + 1
 }
 
-/// What evicting on a node costs at least: one pod, the least important there, the one that started last. `None` if
-/// nobody there is less important.
+/// Returns a lower bound of the cost on a node: one victim, the pod of lowest priority that started last. `None` if the
+/// node has no pod of lower priority.
 fn cheapest(snapshot: &Snapshot, node: NodeId, priority: i32) -> Option<Cost> {
     let room = snapshot.room(node);
     let bound = (0, room.weakest, shifted(room.weakest), 1, Reverse(room.latest_seconds));
     (room.weakest < priority).then_some(bound)
 }
 
-/// Whether pods that were evicted for this one are still going: nobody else has to, as long as their node will do.
+/// Whether victims of an earlier preemption for this pod are still terminating. No more pods are evicted while their
+/// node remains suitable.
 fn waits_for_victims(evaluation: &Evaluation<'_>, diagnosis: &Diagnosis) -> bool {
     let (snapshot, pod) = (evaluation.cycle.snapshot, evaluation.cycle.pod);
     let Some(node) = snapshot.node(&pod.nominated_node) else { return false };
@@ -223,7 +218,7 @@ fn waits_for_victims(evaluation: &Evaluation<'_>, diagnosis: &Diagnosis) -> bool
     may_do && snapshot.pods(node).any(|victim| victim.preempted && victim.priority < pod.priority)
 }
 
-/// Takes all pods off a node that are less important, then lets stay whom it can, the most important first.
+/// Removes all pods of lower priority from a node, then reprieves as many as possible, most important first.
 fn dry_run<'a>(
     evaluation: &mut Evaluation<'a>,
     node: NodeId,
@@ -263,7 +258,7 @@ fn dry_run<'a>(
     Ok(Candidate { node, victims, violations })
 }
 
-/// Sorts the most important first: by priority, then by how long it runs.
+/// Sort key for most important first: by priority, then by start time.
 fn importance(pod: &Placed) -> (Reverse<i32>, i64) {
     (Reverse(pod.priority), pod.started_seconds)
 }
@@ -280,7 +275,7 @@ fn put_back(evaluation: &mut Evaluation<'_>, node: NodeId, usage: &mut Usage, po
     evaluation.filters().for_each(|filter| filter.add(node, snapshot.class(pod), snapshot.shape(pod)));
 }
 
-/// Those whose going would violate a budget, and those whose would not.
+/// Splits pods into those whose eviction violates a PodDisruptionBudget and the others.
 fn split<'a>(snapshot: &Snapshot, pods: &[&'a Placed], budgets: &[Budget]) -> (Vec<&'a Placed>, Vec<&'a Placed>) {
     let mut allowed: Vec<_> = budgets.iter().map(|budget| budget.allowed).collect();
     pods.iter().partition(|pod| {

@@ -1,4 +1,4 @@
-//! DynamicResources: a pod goes where its claims have devices, or can get them.
+//! DynamicResources: restricts a pod to nodes where its ResourceClaims are allocated or can be allocated.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,15 +17,14 @@ const LEFT_OVER: &str = "cannot schedule extended resource claim";
 const NOT_COUNTED: &str = "cannot fit resource";
 const TOO_LONG: &str = "timed out trying to allocate devices";
 
-/// So many pods may use one claim.
+/// Maximum pods in `status.reservedFor` of a claim.
 const USERS_MAX: usize = 256;
-/// What the best of several ways to fulfil a request counts; each further one counts one less.
+/// Score of the first alternative of a request; each further alternative scores one less.
 const WAYS_MAX: usize = 8;
 
-/// The plug-in.
 pub struct DynamicResources;
 
-/// A pod's claims, and what became of nodes.
+/// The filter and scorer: a pod's claims and the results of the checked nodes.
 struct Claims<'a> {
     snapshot: &'a Snapshot,
     pod: &'a Pod,
@@ -38,33 +37,33 @@ struct Claims<'a> {
 /// A claim of the pod.
 struct Own<'a> {
     key: Key,
-    /// As people read it.
+    /// For messages.
     name: String,
     claim: &'a Claim,
-    /// The nodes that reach its devices, if it has any and not all do.
+    /// Nodes that can access the allocated devices; `None` if the claim is not allocated or all nodes can.
     nodes: Option<NodeMatcher<'a>>,
 }
 
-/// Whether devices stand behind extended resources of the pod.
+/// Whether devices back extended resources of the pod.
 enum Backing<'a> {
     No,
     Yes,
-    /// They do, and a claim is left from an attempt before.
+    /// Devices back them, and a claim of an earlier attempt exists.
     LeftOver(&'a Key),
 }
 
 #[derive(Default)]
 struct Seen {
-    /// Claims that some node does not reach.
+    /// Claims whose devices some node cannot access.
     unavailable: BTreeSet<usize>,
-    /// What is wrong on nodes, in words: a rejection has its number.
+    /// Allocation errors of nodes; a rejection's mask is an index into this list.
     faults: Vec<String>,
     failure: Option<String>,
 }
 
-/// What was found on a node.
+/// Devices found on a node.
 struct Found<'c> {
-    /// For each claim that had nothing.
+    /// For each claim without allocation.
     given: Vec<Vec<Given<'c>>>,
 }
 
@@ -176,7 +175,7 @@ impl Scorer for Ranking<'_> {
     }
 }
 
-/// What must be done for a pod's claims if it goes to a node that can take it.
+/// Returns the claim writes needed if the pod is bound to this feasible node.
 pub fn plan(snapshot: &Snapshot, pod: &Pod, node: NodeId) -> Plan {
     if pod.device_claims.is_empty() && pod.extended.is_empty() {
         return Plan::default();
@@ -187,7 +186,7 @@ pub fn plan(snapshot: &Snapshot, pod: &Pod, node: NodeId) -> Plan {
 }
 
 impl<'a> Claims<'a> {
-    /// `None` if the pod has none; an error says why no node will do.
+    /// Returns `None` if the pod needs no devices; an error if the pod is unschedulable on every node.
     fn new(cycle: Cycle<'a>) -> Result<Option<Self>, String> {
         let Cycle { snapshot, pod } = cycle;
         let devices = &snapshot.devices;
@@ -220,7 +219,8 @@ impl<'a> Claims<'a> {
         Ok(Some(Self { snapshot, pod, own, backing, allocator, seen }))
     }
 
-    /// What devices must stand for on a node, if anything; an error is why the node cannot take the pod.
+    /// Returns the extended resources that devices must provide on a node. The error is the reason why the node is
+    /// infeasible.
     fn extended(&self, node: NodeId) -> Result<Option<Extended>, &'static str> {
         match self.backing {
             Backing::No => Ok(None),
@@ -237,7 +237,7 @@ impl<'a> Claims<'a> {
         self.own.iter().filter(|own| own.claim.allocation.is_none())
     }
 
-    /// Finds devices on a node for all that has none, and looks at them.
+    /// Finds devices on a node for all unallocated claims and passes them to the callback.
     fn find<T>(
         &self,
         node: NodeId,
@@ -292,7 +292,7 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// The claims of a pod, or why there is not every one.
+/// Returns the claims of a pod, or why one is missing or unusable.
 fn own_claims<'a>(pod: &Pod, devices: &'a Devices) -> Result<Vec<(Key, &'a Claim)>, String> {
     let (namespace, name) = (&pod.class.namespace, &pod.name);
     let mut claims = Vec::new();
@@ -323,7 +323,7 @@ fn own_claims<'a>(pod: &Pod, devices: &'a Devices) -> Result<Vec<(Key, &'a Claim
     Ok(claims)
 }
 
-/// Whether a claim asks for something that there is.
+/// Fails if a request has an unknown type or names a DeviceClass that does not exist.
 fn judge(devices: &Devices, name: &str, claim: &Claim) -> Result<(), String> {
     for request in &claim.requests {
         if request.alternatives.is_empty() {

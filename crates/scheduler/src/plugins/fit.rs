@@ -1,4 +1,4 @@
-//! NodeResourcesFit: a pod goes where there is room for it, and where there is more or less of it.
+//! NodeResourcesFit: filters nodes by free resources and scores them by utilization.
 
 use machinery::Str;
 
@@ -9,26 +9,25 @@ use crate::pod::Pod;
 use crate::resources::{Resources, is_extended};
 use crate::snapshot::{NodeId, Room, Snapshot, Usage};
 
-/// What makes a node good.
+/// The `scoringStrategy` type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// Much room: pods spread.
+    /// Prefers nodes with low utilization.
     LeastAllocated,
-    /// Little room: pods are packed.
+    /// Prefers nodes with high utilization.
     MostAllocated,
-    /// What these points say, of utilization in percent and score up to ten, with lines between them.
+    /// Interpolates linearly between points of utilization (percent) and score (0 to 10).
     RequestedToCapacityRatio(Vec<(i64, i64)>),
 }
 
-/// The plug-in.
+/// The plugin with its arguments.
 pub struct Fit {
-    /// What makes a node good.
     pub strategy: Strategy,
-    /// The resources that scoring looks at, with weights.
+    /// Scored resources with weights.
     pub resources: Vec<(Str, i64)>,
-    /// Extended resources that others see to.
+    /// `ignoredResources`: extended resources that are not checked.
     pub ignored: Vec<Str>,
-    /// Domains of extended resources that others see to.
+    /// `ignoredResourceGroups`: groups (name prefixes) of such resources.
     pub ignored_groups: Vec<Str>,
 }
 
@@ -36,26 +35,26 @@ const PODS: u64 = 1;
 const CPU: u64 = 1 << 1;
 const MEMORY: u64 = 1 << 2;
 const EPHEMERAL: u64 = 1 << 3;
-/// The first bit of the resources that are counted by name, in the order of the pod's.
+/// First bit of the mask for scalar resources, in the order of the pod's requests.
 const SCALARS: u32 = 4;
 
 struct Space<'a> {
     snapshot: &'a Snapshot,
     wanted: &'a Resources,
-    /// By place in the pod's list: who sees to the resource.
+    /// By index in the pod's scalar requests.
     counted: Vec<Counted>,
-    /// Whether it wants nothing but processor and memory.
+    /// Whether the pod requests only CPU and memory.
     is_plain: bool,
 }
 
-/// Who sees to a resource that is counted by name.
+/// Provider of a scalar resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
-    /// The node, as here.
+    /// The node's allocatable.
     Here,
-    /// Devices, where the node does not.
+    /// Devices, on nodes that do not report the resource.
     ByDevices,
-    /// Others.
+    /// An extender or other component: not checked here.
     Elsewhere,
 }
 
@@ -65,7 +64,7 @@ struct Ranking<'a> {
     resources: Vec<Ranked<'a>>,
 }
 
-/// A resource that scoring looks at.
+/// A scored resource.
 struct Ranked<'a> {
     name: &'a str,
     weight: i64,
@@ -106,7 +105,7 @@ impl Plugin for Fit {
         };
         let resources =
             self.resources.iter().map(|(name, weight)| Ranked { name, weight: *weight, wanted: wanted(name) });
-        // A resource that a vendor counts says nothing about pods that do not want it.
+        // Extended resources do not affect the score of pods that do not request them.
         let resources = resources.filter(|it| it.wanted != 0 || !is_extended(it.name)).collect();
         Some(Box::new(Ranking { snapshot: cycle.snapshot, strategy: &self.strategy, resources }))
     }
@@ -126,7 +125,7 @@ impl Plugin for Fit {
             | Event::ClaimChanged(_)
             | Event::StorageChanged
             | Event::DeviceClaimChanged(_) => false,
-            // Devices may stand behind a resource from now on.
+            // A DeviceClass may now back the resource.
             Event::DevicesChanged => !pod.extended.is_empty(),
         }
     }
@@ -148,7 +147,7 @@ impl Fit {
 
 impl Filter for Space<'_> {
     fn check(&self, node: NodeId, usage: &Usage) -> Option<Rejection> {
-        // The node as it is, and nothing but the usual: one line of memory tells.
+        // Fast path for pods with only CPU and memory on an unmodified node: one cache line suffices.
         if self.is_plain && std::ptr::eq(usage, self.snapshot.usage(node)) {
             let (mask, hopeless) = missing_of_room(self.wanted, self.snapshot.room(node));
             return (mask != 0).then_some(Rejection { resolvable: !hopeless, text: "", mask });
@@ -209,7 +208,7 @@ impl Strategy {
     }
 }
 
-/// Follows the lines between points; scores of points are up to ten.
+/// Interpolates between points; scores of points are 0 to 10.
 fn along(points: &[(i64, i64)], at: i64) -> i64 {
     let mut last = None;
     for &(x, y) in points {
@@ -227,7 +226,7 @@ fn rounded_quotient(sum: i64, by: i64) -> i64 {
     (sum * 2 + by).div_euclid(by * 2)
 }
 
-/// What is missing, as bits, and whether it would be on the empty node too.
+/// Returns the insufficient resources as bits, and whether the pod would not fit on the empty node either.
 fn missing(wanted: &Resources, counted: &[Counted], has: &Resources, pods_max: i64, usage: &Usage) -> (u64, bool) {
     let (mut mask, mut hopeless) = (0, false);
     if usage.pods + 1 > pods_max {
@@ -248,14 +247,14 @@ fn missing(wanted: &Resources, counted: &[Counted], has: &Resources, pods_max: i
         if by_devices || counted[at] == Counted::Elsewhere {
             continue;
         }
-        // Beyond 60 names the last bit stands for all the rest.
+        // Beyond 60 resources the last bit stands for all others.
         let bit = 1 << (u32::try_from(at).unwrap_or(u32::MAX).saturating_add(SCALARS)).min(63);
         compare(bit, *amount, has.scalar(name), taken.scalar(name));
     }
     (mask, hopeless)
 }
 
-/// The same for a pod that wants nothing but processor and memory.
+/// Like [`missing`], for a pod that requests only CPU and memory.
 const fn missing_of_room(wanted: &Resources, room: &Room) -> (u64, bool) {
     let (mut mask, mut hopeless) = (0, false);
     if room.free[2] < 1 {
@@ -279,7 +278,7 @@ fn grows(old: &Resources, new: &Resources) -> bool {
         || new.scalars.iter().any(|(name, amount)| *amount > old.scalar(name))
 }
 
-/// Whether a pod gave back some of what another wants.
+/// Whether a pod shrank a request for a resource that another pod wants.
 fn shrinks(old: &Resources, new: &Resources, wanted: &Resources) -> bool {
     let less = |old: i64, new: i64, wanted: i64| wanted > 0 && new < old;
     less(old.cpu_milli, new.cpu_milli, wanted.cpu_milli)

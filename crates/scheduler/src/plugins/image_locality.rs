@@ -1,19 +1,18 @@
-//! ImageLocality: a node that already has a pod's images is good, the more so the more nodes have them.
+//! ImageLocality: prefers nodes that already have the pod's images, weighted by the share of nodes that have them.
 
 use crate::framework::{Cycle, Plugin, SCORE_MAX, Scorer};
 use crate::snapshot::NodeId;
 
 const MIB: i64 = 1024 * 1024;
-/// Images smaller than this are not worth a preference.
+/// Minimum sum of image sizes that affects the score.
 const LEAST: i64 = 23 * MIB;
-/// An image larger than this counts as this.
+/// Maximum size counted per image.
 const MOST_PER_IMAGE: i64 = 1000 * MIB;
 
-/// The plug-in.
 pub struct ImageLocality;
 
 struct Local<'a> {
-    /// For each image that any node has: the nodes with the size there, and the share of all nodes.
+    /// For each image present on any node: the nodes with its size there, and the share of all nodes.
     images: Vec<(&'a [(NodeId, i64)], f64)>,
     most: i64,
 }

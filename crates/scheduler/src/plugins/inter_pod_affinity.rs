@@ -1,4 +1,4 @@
-//! InterPodAffinity: pods go together with others or apart from them, by topology domain.
+//! InterPodAffinity: pod affinity and anti-affinity by topology domain.
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, SCORE_MAX, Scorer};
 use crate::pod::{Class, Pod, Shape, Term, TermKind};
@@ -8,25 +8,25 @@ const AFFINITY: &str = "node(s) didn't match pod affinity rules";
 const ANTI_AFFINITY: &str = "node(s) didn't match pod anti-affinity rules";
 const EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-/// The plug-in.
+/// The plugin with its arguments.
 pub struct InterPodAffinity {
-    /// What a required rule of a placed pod counts for, when the pod to be placed meets it.
+    /// `hardPodAffinityWeight`: score of an existing pod's required affinity term that matches the new pod.
     pub hard_weight: i32,
-    /// Whether preferences of placed pods count for nothing.
+    /// `ignorePreferredTermsOfExistingPods`.
     pub ignores_preferences_of_others: bool,
 }
 
 struct Rules<'a> {
     cycle: Cycle<'a>,
     affinity: Vec<Domains<'a>>,
-    /// Whether the pod itself meets all its affinity rules: then it may be the first.
+    /// Whether the pod matches all its own affinity terms: then it may be the first of its group.
     meets_itself: bool,
     anti_affinity: Vec<Domains<'a>>,
-    /// By topology key: how many placed pods of each domain keep the pod away.
+    /// By topology key: number of existing pods per domain whose anti-affinity excludes the pod.
     existing: Vec<Option<Vec<u32>>>,
 }
 
-/// A rule of the pod, with how many pods of each domain it is about.
+/// A term of the pod, with the number of matching pods per domain.
 struct Domains<'a> {
     term: &'a Term,
     key: u32,
@@ -36,7 +36,7 @@ struct Domains<'a> {
 
 struct Preferences<'a> {
     snapshot: &'a Snapshot,
-    /// By topology key: the sum of weights of each domain.
+    /// By topology key: the sum of weights per domain.
     sums: Vec<(u32, Vec<i64>)>,
 }
 
@@ -69,7 +69,7 @@ impl Plugin for InterPodAffinity {
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
         let meets = |other: &Pod, kind: TermKind| {
             let of_kind = |term: &&std::sync::Arc<Term>| term.kind == kind;
-            // Labels of namespaces are not at hand: a rule that selects by them may always be met.
+            // Namespace labels are not available here: assume that a term with a namespace selector may match.
             let about = |term: &Term, class: &Class| {
                 let selects = !matches!(term.namespace_selector, machinery::labels::Selector::Nothing);
                 class.matches(&term.selector) && (selects || term.namespaces.contains(&class.namespace))
@@ -80,7 +80,7 @@ impl Plugin for InterPodAffinity {
         };
         match event {
             Event::PodAdded(added) => meets(added, TermKind::Affinity),
-            // Without any pod that it wants to be near, a pod that it is itself near to may go anywhere.
+            // A pod that matches its own affinity may go anywhere once no other matching pod exists.
             Event::PodRemoved(gone) => {
                 meets(gone, TermKind::AntiAffinity) || meets(gone, TermKind::Affinity) && meets(pod, TermKind::Affinity)
             }
@@ -95,12 +95,12 @@ impl Plugin for InterPodAffinity {
                 .terms
                 .iter()
                 .any(|term| term.kind == TermKind::Affinity && node.label(&term.topology_key).is_none()),
-            // Which domains count is also a matter of the rules of pods that are there, which are not at hand.
+            // The relevant topology keys also depend on the terms of existing pods, which are not available here.
             Event::NodeUpdated(old, new) => old.labels != new.labels,
             Event::ClaimChanged(_) | Event::StorageChanged | Event::DeviceClaimChanged(_) | Event::DevicesChanged => {
                 false
             }
-            // Pods of a node that is gone do not count any more.
+            // Pods of a deleted node do not count any more.
             Event::NodeRemoved(_) | Event::NamespaceChanged => true,
         }
     }

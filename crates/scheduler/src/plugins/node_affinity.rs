@@ -1,4 +1,4 @@
-//! NodeAffinity: a pod goes to nodes that its selector and its affinity match.
+//! NodeAffinity: restricts a pod to nodes that match its nodeSelector and node affinity, and scores preferences.
 
 use crate::framework::{Cycle, Direction, Event, Filter, Plugin, Prepared, Rejection, Scorer, scale};
 use crate::node::Node;
@@ -9,14 +9,14 @@ const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 const ADDED_REASON: &str = "node(s) didn't match scheduler-enforced node affinity";
 const CONFLICT: &str = "pod affinity terms conflict";
 
-/// The plug-in.
+/// The plugin with its arguments.
 #[derive(Default)]
 pub struct AffinityToNodes {
-    /// What holds for every pod of the profile besides its own rules.
+    /// `addedAffinity`: applies to every pod of the profile in addition to its own affinity.
     pub added: NodeAffinity,
 }
 
-/// The rules of one pod on nodes, in the numbers of a snapshot's labels.
+/// The node affinity of one pod, with label keys resolved to IDs of a snapshot.
 pub struct NodeMatcher<'a> {
     snapshot: &'a Snapshot,
     selector: Vec<Condition>,
@@ -29,7 +29,7 @@ struct Compiled {
     never: bool,
 }
 
-/// A condition on the label of a number; no number means that no node has the label.
+/// A requirement on a label; without key ID no node has the label.
 struct Condition {
     key: Option<u32>,
     operator: Operator,
@@ -102,7 +102,7 @@ impl Scorer for Preferring<'_> {
 }
 
 impl<'a> NodeMatcher<'a> {
-    /// The selector and the required affinity of a pod.
+    /// Creates a matcher for nodeSelector and required affinity of a pod.
     pub fn new(snapshot: &'a Snapshot, pod: &Pod) -> Self {
         let selector = pod.node_selector.iter().map(|(key, value)| Condition {
             key: snapshot.symbol_of(key),
@@ -113,17 +113,15 @@ impl<'a> NodeMatcher<'a> {
         Self { snapshot, selector: selector.collect(), terms: required(snapshot, &pod.node_affinity) }
     }
 
-    /// What an affinity requires.
+    /// Creates a matcher for the required terms of an affinity.
     pub fn of(snapshot: &'a Snapshot, affinity: &NodeAffinity) -> Self {
         Self { snapshot, selector: Vec::new(), terms: required(snapshot, affinity) }
     }
 
-    /// Whether every node matches.
     pub const fn matches_all(&self) -> bool {
         self.selector.is_empty() && self.terms.is_none()
     }
 
-    /// Whether a node matches.
     pub fn matches(&self, node: NodeId) -> bool {
         self.selector.iter().all(|condition| condition.holds(self.snapshot, node))
             && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(self.snapshot, node)))
@@ -167,7 +165,7 @@ impl Condition {
     }
 }
 
-/// Whether a node that is not in the snapshot matches the selector and required affinity of a pod.
+/// Whether a node outside the snapshot matches nodeSelector and required affinity of a pod.
 pub fn matches(pod: &Pod, node: &Node) -> bool {
     pod.node_selector.iter().all(|(key, value)| node.label(key) == Some(value))
         && matches_required(&pod.node_affinity, node)

@@ -1,4 +1,4 @@
-//! NodeDeclaredFeatures: a pod that needs what not every kubelet can do goes where the kubelet says that it can.
+//! NodeDeclaredFeatures: restricts a pod to nodes whose kubelet declares the features that the pod needs.
 
 use machinery::{Str, Value};
 
@@ -8,16 +8,15 @@ use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) didn't match Pod's required features";
 
-/// What kubelets may declare that matters for placing a pod, and how its specification shows that it is needed.
+/// Declared features that affect scheduling, with the function that tells whether a pod spec needs them.
 const FEATURES: &[(&str, Needs)] = &[
     ("RestartAllContainersOnContainerExits", restarts_all_containers),
     ("UserNamespacesHostNetworkSupport", maps_users_on_the_hosts_network),
 ];
 
-/// Whether a pod of a specification needs a feature.
+/// Whether a pod spec needs a feature.
 type Needs = fn(&Value) -> bool;
 
-/// The plug-in.
 pub struct NodeDeclaredFeatures;
 
 struct Needed<'a> {
@@ -25,7 +24,7 @@ struct Needed<'a> {
     features: &'a [&'static str],
 }
 
-/// The features that a pod of this specification needs.
+/// Returns the features that a pod spec needs.
 pub fn needed(spec: &Value) -> Vec<&'static str> {
     FEATURES.iter().filter(|(_, is_needed)| is_needed(spec)).map(|(name, _)| *name).collect()
 }

@@ -1,4 +1,4 @@
-//! NodeName: a pod that names its node goes to no other.
+//! NodeName: restricts a pod with `spec.nodeName` to that node.
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
 use crate::pod::Pod;
@@ -6,7 +6,6 @@ use crate::snapshot::{NodeId, Usage};
 
 const REASON: &str = "node(s) didn't match the requested node name";
 
-/// The plug-in.
 pub struct NodeName;
 
 struct Named(Option<NodeId>);

@@ -1,4 +1,4 @@
-//! NodePorts: two pods cannot have the same port of a node.
+//! NodePorts: rejects nodes on which a requested host port is in use.
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
 use crate::pod::{HostPort, Pod};
@@ -6,7 +6,6 @@ use crate::snapshot::{NodeId, Usage};
 
 const REASON: &str = "node(s) didn't have free ports for the requested pod ports";
 
-/// The plug-in.
 pub struct NodePorts;
 
 struct Wanted<'a>(&'a [HostPort]);

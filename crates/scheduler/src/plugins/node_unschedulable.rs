@@ -1,4 +1,4 @@
-//! NodeUnschedulable: a closed node takes only pods that tolerate its being closed.
+//! NodeUnschedulable: rejects nodes with `spec.unschedulable`, unless the pod tolerates the corresponding taint.
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
 use crate::pod::{Effect, Pod, Taint};
@@ -6,7 +6,6 @@ use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) were unschedulable";
 
-/// The plug-in.
 pub struct NodeUnschedulable;
 
 struct Open<'a>(&'a Snapshot);

@@ -1,4 +1,4 @@
-//! NodeVolumeLimits: a node takes no more volumes of a driver than it says.
+//! NodeVolumeLimits: enforces the attach limits of CSI drivers per node.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,11 @@ use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) exceed max volume count";
 
-/// The plug-in.
 pub struct NodeVolumeLimits;
 
 struct Limits<'a> {
     snapshot: &'a Snapshot,
-    /// Volumes that the pod needs, each by driver and name.
+    /// Volumes that the pod needs, by driver and volume name.
     wanted: BTreeSet<(Str, Str)>,
 }
 
@@ -52,7 +51,7 @@ impl Filter for Limits<'_> {
         };
         let name = self.snapshot.node_name(node);
         let mut attached: BTreeSet<_> = usage.volumes.iter().filter_map(key).collect();
-        // A volume takes its place until it is detached, and that may be long after its pod is gone.
+        // A volume counts until it is detached, which may be long after its pod was deleted.
         attached.extend(storage.attached(name));
         let before = attached.len();
         attached.extend(self.wanted.iter().cloned());

@@ -1,10 +1,9 @@
-//! SchedulingGates: a pod with gates does not even wait for its turn.
+//! SchedulingGates: keeps pods with scheduling gates out of the active queue.
 
 use crate::devices::Devices;
 use crate::framework::Plugin;
 use crate::pod::Pod;
 
-/// The plug-in.
 pub struct SchedulingGates;
 
 impl Plugin for SchedulingGates {

@@ -1,4 +1,4 @@
-//! TaintToleration: a node with taints takes only pods that bear them.
+//! TaintToleration: rejects nodes with taints that the pod does not tolerate, and scores `PreferNoSchedule` taints.
 
 use crate::framework::{Cycle, Direction, Event, Filter, Plugin, Prepared, Rejection, Scorer, scale};
 use crate::pod::{Effect, Pod, Taint};
@@ -6,10 +6,9 @@ use crate::snapshot::{NodeId, Snapshot, Usage};
 
 const REASON: &str = "node(s) had untolerated taint(s)";
 
-/// The plug-in.
 pub struct TaintToleration;
 
-/// What holds for each set of taints that nodes have: they are far fewer than nodes.
+/// Results per distinct set of taints, of which there are far fewer than nodes.
 struct PerSet<'a, T> {
     snapshot: &'a Snapshot,
     by_set: Vec<T>,
@@ -64,12 +63,12 @@ impl Scorer for PerSet<'_, i64> {
     }
 }
 
-/// Whether taints keep a pod away.
+/// Whether a `NoSchedule` or `NoExecute` taint is not tolerated.
 pub fn repels(taints: &[Taint], pod: &Pod) -> bool {
     taints.iter().any(|taint| taint.repels() && !pod.tolerations.iter().any(|it| it.tolerates(taint)))
 }
 
-/// How many taints ask that the pod be kept away if there is a better node.
+/// Returns the number of `PreferNoSchedule` taints that the pod does not tolerate.
 fn disliked(taints: &[Taint], pod: &Pod) -> i64 {
     let soft = taints.iter().filter(|taint| taint.effect == Effect::PreferNoSchedule);
     let borne = |taint: &Taint| pod.tolerations.iter().any(|it| it.is_about_preference() && it.tolerates(taint));

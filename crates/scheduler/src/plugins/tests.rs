@@ -31,7 +31,7 @@ fn snapshot(nodes: &[Node], pods: &[(Pod, &str)]) -> Snapshot {
     snapshot
 }
 
-/// What a plug-in says of each node: `ok` or the reasons, with `!` if they stay whatever pods go.
+/// Returns the result per node: `ok` or the reasons, with `!` if preemption cannot resolve them.
 fn verdicts(plugin: &dyn Plugin, mut snapshot: Snapshot, pod: &Pod) -> Vec<String> {
     snapshot.prepare(pod, plugin.topology_keys().into_iter());
     let filter = match plugin.prepare(Cycle { snapshot: &snapshot, pod }) {
@@ -46,7 +46,7 @@ fn verdicts(plugin: &dyn Plugin, mut snapshot: Snapshot, pod: &Pod) -> Vec<Strin
     snapshot.nodes().iter().map(|node| say(*node)).collect()
 }
 
-/// The scores of the nodes, scaled.
+/// Returns the normalized scores of the nodes.
 fn scores(plugin: &dyn Plugin, mut snapshot: Snapshot, pod: &Pod) -> Vec<i64> {
     snapshot.prepare(pod, plugin.topology_keys().into_iter());
     let nodes = snapshot.nodes();
@@ -162,7 +162,7 @@ fn balanced_allocation() {
     let check = |requests: Value, expect: &[i64]| {
         assert_eq!(scores(&BalancedAllocation::default(), nodes(), &wants("p", requests)), expect);
     };
-    // What counts is what the pod changes: n1 is at a half of its processors and none of its memory.
+    // The score depends on the change: n1 uses half of its CPU and none of its memory.
     check(value!({"memory": "2Gi"}), &[87, 62]);
     check(value!({"cpu": "1", "memory": "1Gi"}), &[75, 75]);
     check(value!({"cpu": "2"}), &[62, 62]);
@@ -190,7 +190,7 @@ fn inter_pod_affinity() {
     let plugin = InterPodAffinity::default();
     let three = |pods: &[(Pod, &str)]| snapshot(&[plain("n1", "a"), plain("n2", "b"), plain("n3", "a")], pods);
     let check = |pod: &Pod, placed: Pod, expect: [&str; 3]| {
-        // Zones take turns: n1, n2, n3.
+        // Nodes alternate between zones: n1, n2, n3.
         assert_eq!(verdicts(&plugin, three(&[(placed, "n1")]), pod), expect);
     };
     let db = || pod("db", value!({}));
@@ -207,7 +207,7 @@ fn inter_pod_affinity() {
 }
 
 #[test]
-fn preferences_for_pods_are_scaled_between_the_least_and_the_most() {
+fn preferred_pod_affinity_scores_are_normalized_between_minimum_and_maximum() {
     let preferred = |field: &str| {
         let term = value!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}});
         let terms = value!([{"weight": 5, "podAffinityTerm": term}]);

@@ -1,4 +1,4 @@
-//! PodTopologySpread: pods of one kind are spread evenly over topology domains.
+//! PodTopologySpread: spreads matching pods evenly over topology domains.
 
 mod count;
 mod score;
@@ -16,25 +16,23 @@ use count::{Eligible, Levels};
 const REASON: &str = "node(s) didn't match pod topology spread constraints";
 const LABEL_REASON: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
 
-/// The label whose values are nodes.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The rules for pods that have none of their own.
+/// Constraints for pods that specify none (`defaultingType`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefaultConstraints {
-    /// Loosely over zones and nodes.
+    /// Upstream's soft constraints over zones and nodes.
     System,
-    /// These, whose selectors do not matter.
+    /// `defaultConstraints`; label selectors are ignored.
     List(Vec<Spread>),
 }
 
-/// The plug-in.
 pub struct TopologySpread {
     defaults: Vec<Spread>,
     system_defaulted: bool,
 }
 
-/// A rule with its counts.
+/// A constraint with the pod counts of its domains.
 struct Constraint<'a> {
     spread: Cow<'a, Spread>,
     key: u32,
@@ -49,7 +47,7 @@ struct Even<'a> {
 }
 
 impl TopologySpread {
-    /// With these rules for pods that have none.
+    /// Creates the plugin with the default constraints.
     pub fn new(defaults: DefaultConstraints) -> Self {
         let system = |key: &str, max_skew| Spread {
             max_skew,
@@ -73,7 +71,8 @@ impl TopologySpread {
         self.constraints(&pod.spread, pod.default_selector.as_ref(), when)
     }
 
-    /// The rules of a pod that has some, or those by default for pods that are selected so, of one kind.
+    /// Returns the constraints of a pod with this `whenUnsatisfiable`, or the default constraints with the given
+    /// selector.
     fn constraints<'a>(
         &self,
         own: &'a [Spread],
@@ -120,7 +119,7 @@ impl Plugin for TopologySpread {
     }
 
     fn wakes(&self, pod: &Pod, event: &Event) -> bool {
-        // Whom the rules by default are about is not at hand: any pod of the namespace may count.
+        // The selector of the default constraints is not available here: any pod of the namespace may count.
         let anybody = Some(Selector::EVERYTHING).filter(|_| pod.spread.is_empty());
         let constraints = self.constraints(&pod.spread, anybody.as_ref(), WhenUnsatisfiable::DoNotSchedule);
         let counted = |other: &Pod| {
@@ -158,8 +157,8 @@ impl Even<'_> {
         if class.namespace != pod.class.namespace || class.terminating || !self.eligible.has_labels(snapshot, node) {
             return;
         }
-        // DEVIATION: a selector that matches everything counts nothing, neither pods that are there nor those that come or
-        // go for trial: upstream's counts the latter.
+        // DEVIATION: a selector that matches everything counts no pods, neither existing pods nor those added or
+        // removed in a simulation: upstream counts the latter.
         for it in self.constraints.iter_mut().filter(|it| !it.spread.selector.is_everything()) {
             if class.matches(&it.spread.selector) && self.eligible.counts_node(snapshot, &it.spread, node) {
                 by(&mut it.levels, snapshot.topology().key(it.key).domain(node));

@@ -1,4 +1,4 @@
-//! VolumeBinding: a pod goes where its volumes are, or where they can be made.
+//! VolumeBinding: restricts a pod to nodes that can access its PersistentVolumes or on which they can be provisioned.
 
 use machinery::{Key, Str};
 
@@ -13,15 +13,14 @@ const ELSEWHERE: &str = "node(s) didn't match PersistentVolume's node affinity";
 const NO_ROOM: &str = "node(s) did not have enough free storage";
 const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
-/// The plug-in.
 pub struct VolumeBinding;
 
-/// A pod's claims, and the volumes that come into question.
+/// A pod's PersistentVolumeClaims and the candidate volumes.
 struct Volumes<'a> {
     snapshot: &'a Snapshot,
-    /// For each claim that is bound the nodes that reach its volume; `None` if the volume is gone.
+    /// For each bound claim: the nodes that can access its volume; `None` if the volume was deleted.
     bound: Vec<Option<NodeMatcher<'a>>>,
-    /// Claims without a volume, the smallest first.
+    /// Unbound claims with delayed binding, smallest first.
     delayed: Vec<Delayed<'a>>,
 }
 
@@ -29,8 +28,8 @@ struct Delayed<'a> {
     key: Key,
     claim: &'a Claim,
     selected_node: Str,
-    /// Volumes that will do, the smallest first, with the nodes that reach them. One that is meant for the claim
-    /// stands first.
+    /// Matching volumes, smallest first, with the nodes that can access them. A volume that is pre-bound to the claim
+    /// comes first.
     volumes: Vec<(&'a Str, NodeMatcher<'a>)>,
 }
 
@@ -65,7 +64,7 @@ impl Filter for Volumes<'_> {
     }
 }
 
-/// What must be done for a pod's claims if it goes to a node that can take it.
+/// Returns the claim writes needed if the pod is bound to this feasible node.
 pub fn plan(snapshot: &Snapshot, pod: &Pod, node: NodeId) -> Plan {
     if pod.claims.is_empty() {
         return Plan::default();
@@ -73,7 +72,7 @@ pub fn plan(snapshot: &Snapshot, pod: &Pod, node: NodeId) -> Plan {
     Volumes::new(snapshot, pod).ok().and_then(|volumes| volumes.plan(node).ok()).unwrap_or_default()
 }
 
-/// The claim of a pod's volume, or why there is none.
+/// Returns the claim of a pod's volume, or why it is missing or unusable.
 pub fn claim_of<'a>(snapshot: &'a Snapshot, pod: &Pod, own: &PodClaim) -> Result<(Key, &'a Claim), String> {
     let key = Key::new(pod.class.namespace.clone(), own.name.clone());
     let Some(claim) = snapshot.storage.claim(&key) else {
@@ -94,7 +93,7 @@ pub fn claim_of<'a>(snapshot: &'a Snapshot, pod: &Pod, own: &PodClaim) -> Result
 }
 
 impl<'a> Volumes<'a> {
-    /// Or why a claim stands in the way on every node.
+    /// Fails if a claim makes every node infeasible.
     fn new(snapshot: &'a Snapshot, pod: &Pod) -> Result<Self, String> {
         let mut this = Self { snapshot, bound: Vec::new(), delayed: Vec::new() };
         let mut immediate = false;
@@ -133,7 +132,7 @@ impl<'a> Volumes<'a> {
         Ok(this)
     }
 
-    /// What must be done if the pod goes to this node, or why it cannot.
+    /// Returns the claim writes for this node, or why the node is infeasible.
     fn plan(&self, node: NodeId) -> Result<Plan, &'static str> {
         for volume in &self.bound {
             match volume {

@@ -1,4 +1,4 @@
-//! VolumeRestrictions: a disk that only one may use is used by one.
+//! VolumeRestrictions: rejects nodes on which an exclusive volume is in use, and enforces ReadWriteOncePod.
 
 use machinery::Key;
 
@@ -10,14 +10,13 @@ use crate::snapshot::{NodeId, Usage};
 const DISK: &str = "node(s) had no available disk";
 const CLAIM: &str = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
 
-/// The plug-in.
 pub struct VolumeRestrictions;
 
 struct Exclusive<'a> {
     disks: Vec<&'a VolumeUse>,
-    /// Claims that one pod alone may use.
+    /// ReadWriteOncePod claims.
     claims: Vec<Key>,
-    /// How many pods use them.
+    /// Number of pods that use them.
     users: u32,
 }
 
@@ -31,7 +30,7 @@ impl Plugin for VolumeRestrictions {
         let mut claims = Vec::new();
         for own in &pod.claims {
             let key = Key::new(pod.class.namespace.clone(), own.name.clone());
-            // A claim that is to come is for VolumeBinding to wait for.
+            // VolumeBinding waits for claims that do not exist yet.
             let claim = match claim_of(snapshot, pod, own) {
                 Ok((_, claim)) => claim,
                 Err(_) if own.ephemeral => continue,

@@ -1,4 +1,4 @@
-//! VolumeZone: a pod goes to the zone of its volumes.
+//! VolumeZone: restricts a pod to the zones and regions of its volumes.
 
 use machinery::Str;
 
@@ -10,7 +10,7 @@ use crate::snapshot::{NodeId, Snapshot, Usage};
 const REASON: &str = "node(s) had no available volume zone";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
-/// Labels of zones and regions, the old names with the present ones.
+/// Zone and region labels: each with its current name, which deprecated labels map to.
 const LABELS: &[(&str, &str)] = &[
     (ZONE, ZONE),
     (REGION, REGION),
@@ -18,12 +18,11 @@ const LABELS: &[(&str, &str)] = &[
     ("failure-domain.beta.kubernetes.io/region", REGION),
 ];
 
-/// The plug-in.
 pub struct VolumeZone;
 
 struct Zones<'a> {
     snapshot: &'a Snapshot,
-    /// A label by its old and its present name, and the values that will do.
+    /// Label, its current name, and the accepted values.
     wanted: Vec<(&'static str, &'static str, Vec<Str>)>,
 }
 
@@ -39,7 +38,7 @@ impl Plugin for VolumeZone {
         for volume in claims.filter_map(|(_, claim)| snapshot.storage.volume(&claim.volume)) {
             for (label, present) in LABELS {
                 if let Some(zones) = crate::pod::label(&volume.labels, label) {
-                    // Several zones of one volume stand behind each other.
+                    // A volume with several zones has a label value joined by "__".
                     wanted.push((*label, *present, zones.split("__").map(Str::from).collect()));
                 }
             }
@@ -63,7 +62,7 @@ impl Filter for Zones<'_> {
             let value = self.snapshot.label(node, self.snapshot.symbol_of(key)?)?;
             Some(self.snapshot.text(value))
         };
-        // A node that is in no zone at all is one of a cluster without zones.
+        // A node without any zone or region label belongs to a cluster without zones.
         if LABELS.iter().all(|(key, _)| label(key).is_none()) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Rules of a pod about other pods: together with them or apart, in one topology domain.
+//! Pod affinity and anti-affinity terms.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -8,34 +8,32 @@ use machinery::{Str, Value};
 
 use super::{Class, Error, clamp, items};
 
-/// What a rule demands.
+/// Type of an affinity term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TermKind {
-    /// There must be such a pod in the domain.
+    /// Required affinity: a matching pod must exist in the domain.
     Affinity,
-    /// There must be no such pod in the domain.
+    /// Required anti-affinity: no matching pod may exist in the domain.
     AntiAffinity,
-    /// Such a pod in the domain counts for it by this weight, against it if negative.
+    /// Preferred affinity with this weight; negative for anti-affinity.
     Preferred(i32),
 }
 
-/// One rule.
+/// A `PodAffinityTerm`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// What it demands.
     pub kind: TermKind,
-    /// The label of nodes whose values are the domains.
+    /// Node label whose values are the topology domains.
     pub topology_key: Str,
-    /// The namespaces of the pods that it is about.
+    /// Namespaces of matching pods.
     pub namespaces: Vec<Str>,
-    /// More namespaces, by their labels.
+    /// Selects further namespaces by their labels.
     pub namespace_selector: Selector,
-    /// The pods that it is about.
     pub selector: Selector,
 }
 
 impl Term {
-    /// Whether it is about pods of `class`, whose namespace has these labels.
+    /// Whether the term matches pods of `class`, whose namespace has these labels.
     pub fn matches(&self, class: &Class, namespace_labels: &[(Str, Str)]) -> bool {
         let in_namespace = self.namespaces.contains(&class.namespace)
             || self.namespace_selector.matches(|key| super::label(namespace_labels, key));
@@ -54,7 +52,7 @@ impl Hash for Term {
     }
 }
 
-/// The rules of a pod's specification, those that must hold first.
+/// Parses the terms of a pod spec, required ones first.
 pub fn terms(spec: &Value, namespace: &str) -> Result<Box<[Arc<Term>]>, Error> {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

@@ -1,4 +1,4 @@
-//! What a pod wants of devices: claims, and extended resources that devices may stand behind.
+//! ResourceClaims of a pod, and extended resources that devices may back.
 
 use machinery::{Str, Value};
 
@@ -6,49 +6,46 @@ use super::items;
 use crate::devices::is_backed_name;
 use crate::resources;
 
-/// A claim of devices that a pod uses.
+/// An entry of `spec.resourceClaims`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceClaim {
-    /// Its name in the pod.
+    /// Name in the pod spec.
     pub name: Str,
-    /// Where the claim comes from.
     pub source: Source,
 }
 
-/// Where a claim comes from.
+/// Source of a pod's ResourceClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is there without the pod.
+    /// `resourceClaimName`: the claim exists independently of the pod.
     Named(Str),
-    /// It was made for the pod, and must be the pod's.
+    /// Created from a template; the pod must own the claim.
     Made(Str),
-    /// It is still to be made for the pod.
+    /// Not yet created from its template.
     ToBeMade,
-    /// It turned out not to be needed.
+    /// The pod status records that no claim is needed.
     NotNeeded,
-    /// Nobody knows.
+    /// A source unknown to this version.
     Unknown,
 }
 
-/// An extended resource of a container.
+/// An extended resource request of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerResource {
-    /// Which container, counted over init containers and containers.
+    /// Index over init containers and containers.
     pub container: usize,
-    /// Its name.
+    /// Name of the container.
     pub name: Str,
-    /// Whether it has ended before those after it begin.
+    /// Whether it is an init container that exits before the next container starts.
     pub brief: bool,
-    /// The resource.
     pub resource: Str,
-    /// The place of the resource among all that the container asks for.
+    /// Index among the resources that the container requests.
     pub place: usize,
-    /// How much.
     pub amount: i64,
 }
 
 impl Source {
-    /// The name of the claim, if it has one.
+    /// Returns the name of the claim, if it is known.
     pub const fn name(&self) -> Option<&Str> {
         match self {
             Self::Named(name) | Self::Made(name) => Some(name),
@@ -57,7 +54,7 @@ impl Source {
     }
 }
 
-/// The claims of a pod.
+/// Reads the ResourceClaims of a pod.
 pub fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
     let claim = |it: &Value| {
         let name = it.str_at(&["name"]).unwrap_or_default();
@@ -78,14 +75,14 @@ pub fn claims(spec: &Value, status: &Value) -> Vec<DeviceClaim> {
     items(spec, "resourceClaims").iter().map(claim).collect()
 }
 
-/// The extended resources of a pod's containers.
+/// Reads the extended resource requests of all containers.
 pub fn extended(spec: &Value) -> Vec<ContainerResource> {
     let mut all = Vec::new();
     let init = items(spec, "initContainers").iter().map(|it| (it, it.str_at(&["restartPolicy"]) != Some("Always")));
     let containers = init.chain(items(spec, "containers").iter().map(|it| (it, false)));
     for (number, (container, brief)) in containers.enumerate() {
         let requests = container.at(&["resources", "requests"]);
-        // What is no amount was refused where all are summed up.
+        // Invalid amounts were rejected when the requests were summed up.
         for (place, (resource, amount)) in resources::list(requests, "").unwrap_or_default().into_iter().enumerate() {
             let amount = amount.value();
             if amount > 0 && is_backed_name(&resource) {

@@ -1,68 +1,57 @@
-//! Rules of a pod about its node: terms over labels and the node's name.
+//! Node affinity of a pod: terms over node labels and the node name.
 
 use machinery::{Str, Value};
 
 use super::{clamp, items};
 
-/// How a label relates to the values of a requirement.
+/// Operator of a node selector requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// Its value is among them.
     In,
-    /// It is absent or its value is not among them.
+    /// Also matches if the label is absent.
     NotIn,
-    /// It is there.
     Exists,
-    /// It is absent.
     DoesNotExist,
-    /// Its value is a number above the one given.
+    /// The label value is an integer greater than the given one.
     Gt,
-    /// Its value is a number below the one given.
+    /// The label value is an integer less than the given one.
     Lt,
 }
 
-/// A condition on one label.
+/// A node selector requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// The label.
     pub key: Str,
-    /// How it relates to the values.
     pub operator: Operator,
-    /// The values.
     pub values: Vec<Str>,
 }
 
-/// Conditions that must all hold. Without any condition it matches no node.
+/// A node selector term: all requirements must match. A term without requirements matches no node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTerm {
-    /// On labels.
+    /// `matchExpressions`.
     pub labels: Vec<Requirement>,
-    /// On the node's name.
+    /// `matchFields` on `metadata.name`.
     pub names: Vec<Requirement>,
-    /// Whether a condition is one that cannot be understood: the term matches no node.
+    /// Whether a requirement is invalid: the term matches no node.
     pub broken: bool,
 }
 
-/// A term that counts for nodes it matches.
+/// A preferred scheduling term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighted {
-    /// How much.
     pub weight: i32,
-    /// What it matches.
     pub term: NodeTerm,
 }
 
-/// Rules on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeAffinity {
-    /// One of these must match, if there is a list at all.
+    /// Alternatives, one of which must match; `None` if nothing is required.
     pub required: Option<Vec<NodeTerm>>,
-    /// What counts for a node.
     pub preferred: Vec<Weighted>,
 }
 
 impl NodeAffinity {
-    /// Condenses an object of type `NodeAffinity`.
     pub fn new(value: Option<&Value>) -> Self {
         let Some(value) = value else { return Self::default() };
         let required = value.get("requiredDuringSchedulingIgnoredDuringExecution").filter(|it| !it.is_null());
@@ -78,13 +67,13 @@ impl NodeAffinity {
         }
     }
 
-    /// What an object of type `NodeSelector` requires.
+    /// Converts a `NodeSelector` into required terms.
     pub fn requiring(selector: &Value) -> Self {
         let required = items(selector, "nodeSelectorTerms").iter().map(NodeTerm::new).collect();
         Self { required: Some(required), preferred: Vec::new() }
     }
 
-    /// The names of the only nodes that can match, if every required term names its nodes.
+    /// Returns the names of the only nodes that can match, if every required term restricts the node name.
     pub fn named_nodes(&self) -> Option<Vec<&str>> {
         let mut names = Vec::new();
         for term in self.required.as_ref().filter(|terms| !terms.is_empty())? {
@@ -100,7 +89,7 @@ impl NodeAffinity {
 }
 
 impl NodeTerm {
-    /// Whether it has no condition at all.
+    /// Whether the term has no requirement.
     pub const fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.names.is_empty() && !self.broken
     }

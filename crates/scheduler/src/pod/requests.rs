@@ -1,4 +1,4 @@
-//! What a pod asks of its node: containers, init containers, sidecars, overhead, the pod's own amounts, resizes.
+//! Resource requests of a pod: containers, sidecars, overhead, pod-level resources and in-place resizes.
 
 use machinery::quantity::{Format, Quantity};
 use machinery::{Str, Value};
@@ -6,22 +6,22 @@ use machinery::{Str, Value};
 use super::{Error, items};
 use crate::resources::{self, List, Resources};
 
-/// What scoring counts for a container that asks for no processor.
+/// CPU that scoring assumes for a container without a CPU request.
 pub const MISSING_CPU_MILLI: i64 = 100;
-/// What scoring counts for a container that asks for no memory: 200 MiB.
+/// Memory that scoring assumes for a container without a memory request: 200 MiB.
 pub const MISSING_MEMORY: i64 = 200 * 1024 * 1024;
 
-/// The sums that placing a pod needs.
+/// Sums of a pod's requests.
 pub struct Amounts {
-    /// What must fit.
+    /// Requests that the node must provide.
     pub requests: Resources,
-    /// Processor and memory as a node's load counts them.
+    /// CPU and memory of the pod in a node's usage, for scoring.
     pub non_zero: [i64; 2],
-    /// Processor and memory as scoring counts them for the pod that is placed.
+    /// CPU and memory of the pod to schedule, for scoring.
     pub scored: [i64; 2],
 }
 
-/// Sums up a pod.
+/// Sums up the requests of a pod.
 pub fn requests(spec: &Value, status: &Value) -> Result<Amounts, Error> {
     let own = pod_level(spec, status)?;
     let none = List::new();
@@ -34,7 +34,7 @@ pub fn requests(spec: &Value, status: &Value) -> Result<Amounts, Error> {
         [sums.cpu_milli, sums.memory]
     };
     let scored = pair(&total(spec, status, &own, &missing)?);
-    // With amounts of the pod's own, a guess counts only for what is asked for nowhere in the pod.
+    // With pod-level requests, the default values apply only to resources that no part of the pod requests.
     let guessed = if own.is_empty() {
         scored
     } else {
@@ -75,7 +75,7 @@ fn total(spec: &Value, status: &Value, own: &List, missing: &List) -> Result<Lis
     Ok(sum)
 }
 
-/// Amounts that the pod as a whole asks for, of the resources that can be asked for in this way.
+/// Returns pod-level requests of the resources that support them.
 fn pod_level(spec: &Value, status: &Value) -> Result<List, Error> {
     let wanted = supported(resources::list(spec.at(&["resources", "requests"]), "spec.resources.requests")?);
     if wanted.is_empty() {
@@ -93,7 +93,7 @@ fn supported(mut list: List) -> List {
     list
 }
 
-/// What a container asks for.
+/// Returns the effective requests of a container.
 fn container_requests(container: &Value, status: &Value, statuses: &str) -> Result<List, Error> {
     let field = "spec.containers[].resources.requests";
     let wanted = resources::list(container.at(&["resources", "requests"]), field)?;
@@ -105,8 +105,8 @@ fn container_requests(container: &Value, status: &Value, statuses: &str) -> Resu
     held(wanted, status, [had, promised], fields)
 }
 
-/// What counts while amounts are changed in place: the most of what was had, was promised and is wanted, unless what
-/// is wanted can never be had.
+/// Returns the requests that count during an in-place resize: the maximum of actual, allocated and desired amounts.
+/// Desired amounts are ignored if the resize is infeasible.
 fn held(wanted: List, status: &Value, told: [Option<&Value>; 2], fields: [&'static str; 2]) -> Result<List, Error> {
     let mut held = if resize_is_infeasible(status) { List::new() } else { wanted };
     for (list, field) in told.into_iter().zip(fields) {

@@ -1,48 +1,44 @@
-//! Rules of a pod about how evenly it and its like are spread over topology domains.
+//! Topology spread constraints of a pod.
 
 use machinery::labels::{self, Operator, Requirement, Selector};
 use machinery::{Path, Str, Value};
 
 use super::{Error, clamp, items, label};
 
-/// What becomes of a pod that would break a rule.
+/// The `whenUnsatisfiable` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnsatisfiable {
-    /// It waits.
     DoNotSchedule,
-    /// It goes where it breaks the rule the least.
+    /// Prefers nodes with the lowest skew.
     ScheduleAnyway,
 }
 
-/// Whether a property of nodes decides which of them count.
+/// Node inclusion policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Nodes that the pod could not go to do not count.
+    /// Only nodes that match the pod's node affinity or tolerations count.
     Honor,
     /// All nodes count.
     Ignore,
 }
 
-/// One rule.
+/// A `TopologySpreadConstraint`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// By how many pods domains may differ.
+    /// Maximum difference of pod counts between domains.
     pub max_skew: i32,
-    /// The label of nodes whose values are the domains.
+    /// Node label whose values are the domains.
     pub topology_key: Str,
-    /// What becomes of a pod that would break it.
     pub when: WhenUnsatisfiable,
-    /// The pods that are counted.
+    /// Selects the pods that are counted.
     pub selector: Selector,
-    /// With fewer domains than this, the emptiest counts as empty.
+    /// With fewer domains than this, the minimum pod count is taken as 0.
     pub min_domains: i32,
-    /// Whether the pod's affinity to nodes decides which count.
     pub node_affinity: Policy,
-    /// Whether the taints of nodes decide which count.
     pub node_taints: Policy,
 }
 
-/// The rules of a pod's specification.
+/// Parses the constraints of a pod spec.
 pub fn constraints(spec: &Value, pod_labels: &[(Str, Str)]) -> Result<Vec<Spread>, Error> {
     items(spec, "topologySpreadConstraints").iter().map(|value| constraint(value, pod_labels)).collect()
 }

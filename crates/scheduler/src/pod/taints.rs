@@ -1,35 +1,29 @@
-//! Taints of nodes and the tolerations that pods bear them by.
+//! Taints of nodes and tolerations of pods.
 
 use machinery::{Str, Value};
 
-/// What a taint does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Keeps new pods away.
+    /// Rejects new pods.
     NoSchedule,
-    /// Keeps new pods away if there is a better node.
+    /// Lowers the score of the node for new pods.
     PreferNoSchedule,
-    /// Keeps new pods away and evicts those that run.
+    /// Rejects new pods and evicts running ones.
     NoExecute,
 }
 
-/// A mark on a node that keeps pods away.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Taint {
-    /// Its key.
     pub key: Str,
-    /// Its value.
     pub value: Str,
-    /// What it does.
     pub effect: Effect,
 }
 
-/// What a pod bears.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toleration {
     key: Str,
     compare: Compare,
-    /// `None` for every effect.
+    /// `None` matches every effect.
     effect: Option<Effect>,
 }
 
@@ -39,7 +33,7 @@ enum Compare {
     Equal(Str),
     Less(Str),
     Greater(Str),
-    /// An operator or effect that nobody knows: tolerates nothing.
+    /// Unknown operator or effect: tolerates no taint.
     Never,
 }
 
@@ -55,20 +49,19 @@ impl Effect {
 }
 
 impl Taint {
-    /// Condenses a taint; `None` if its effect is none that is known.
+    /// Condenses a taint; `None` if its effect is unknown.
     pub fn new(value: &Value) -> Option<Self> {
         let text = |field: &str| value.str_at(&[field]).unwrap_or_default();
         Some(Self { key: text("key").into(), value: text("value").into(), effect: Effect::parse(text("effect"))? })
     }
 
-    /// Whether it keeps pods away that do not tolerate it.
+    /// Whether the taint rejects pods that do not tolerate it.
     pub const fn repels(&self) -> bool {
         !matches!(self.effect, Effect::PreferNoSchedule)
     }
 }
 
 impl Toleration {
-    /// Condenses a toleration.
     pub fn new(value: &Value) -> Self {
         let text = |field: &str| Str::from(value.str_at(&[field]).unwrap_or_default());
         let name = text("effect");
@@ -84,7 +77,6 @@ impl Toleration {
         Self { key: text("key"), compare, effect }
     }
 
-    /// Whether it bears a taint.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         if self.effect.is_some_and(|effect| effect != taint.effect) || !self.key.is_empty() && self.key != taint.key {
             return false;
@@ -99,7 +91,7 @@ impl Toleration {
         }
     }
 
-    /// Whether it speaks of taints that only ask to be avoided.
+    /// Whether the toleration applies to `PreferNoSchedule` taints.
     pub fn is_about_preference(&self) -> bool {
         self.effect.is_none_or(|effect| effect == Effect::PreferNoSchedule)
     }

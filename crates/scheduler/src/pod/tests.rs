@@ -12,7 +12,7 @@ fn requests(cpu: &str) -> Value {
 }
 
 #[test]
-fn a_pod_asks_for_the_most_that_it_ever_runs_at_once() {
+fn pod_requests_are_the_maximum_over_init_and_main_phases() {
     let check = |spec: Value, cpu_milli: i64| assert_eq!(pod(spec).shape.requests.cpu_milli, cpu_milli);
     check(value!({"containers": [{"resources": (requests("1"))}, {"resources": (requests("500m"))}]}), 1500);
     let init = |restart: &str, cpu: &str| value!({"restartPolicy": restart, "resources": (requests(cpu))});
@@ -33,7 +33,7 @@ fn a_pod_asks_for_the_most_that_it_ever_runs_at_once() {
 }
 
 #[test]
-fn scoring_guesses_what_a_container_does_not_ask_for() {
+fn scoring_assumes_defaults_for_missing_requests() {
     let nothing = pod(value!({"containers": [{"name": "a"}, {"name": "b"}]}));
     assert_eq!(nothing.shape.non_zero, [2 * MISSING_CPU_MILLI, 2 * MISSING_MEMORY]);
     assert_eq!(nothing.shape.requests, Resources::default());
@@ -42,7 +42,7 @@ fn scoring_guesses_what_a_container_does_not_ask_for() {
 }
 
 #[test]
-fn a_container_that_is_resized_holds_the_most_of_what_it_has_and_wants() {
+fn resized_container_counts_maximum_of_actual_and_desired() {
     let resized = |conditions: Value| {
         let object = value!({
             "spec": {"containers": [{"name": "a", "resources": (requests("2"))}]},
@@ -57,7 +57,7 @@ fn a_container_that_is_resized_holds_the_most_of_what_it_has_and_wants() {
 }
 
 #[test]
-fn a_pod_that_is_resized_as_a_whole_holds_the_most_of_what_it_has_and_wants() {
+fn resized_pod_level_requests_count_maximum_of_actual_and_desired() {
     let check = |status: Value, cpu_milli: i64| {
         let own = value!({"requests": {"cpu": "2", "example.com/gpu": "1"}});
         let spec = value!({"containers": [{"name": "a", "resources": (requests("1"))}], "resources": own});
@@ -70,7 +70,7 @@ fn a_pod_that_is_resized_as_a_whole_holds_the_most_of_what_it_has_and_wants() {
     check(value!({"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "3"}}), 4000);
     check(value!({"resources": (told.clone()), "allocatedResources": {"cpu": "1"}}), 2000);
     check(value!({"resources": told, "allocatedResources": {"cpu": "1"}, "conditions": (never.clone())}), 1500);
-    // Without a word of what the pod has, what is promised does not count either.
+    // Without actual resources in the status, allocated resources do not count either.
     check(value!({"allocatedResources": {"cpu": "3"}}), 2000);
     let plain = value!({"spec": {"containers": [{"name": "a", "resources": (requests("1"))}]},
         "status": {"resources": {"requests": {"cpu": "4"}}, "conditions": never}});
@@ -78,7 +78,7 @@ fn a_pod_that_is_resized_as_a_whole_holds_the_most_of_what_it_has_and_wants() {
 }
 
 #[test]
-fn ports_of_containers_and_sidecars_are_taken() {
+fn host_ports_of_containers_and_sidecars_are_used() {
     let port = |number: i64| value!({"ports": [{"hostPort": number}, {"containerPort": 1}]});
     let sidecar =
         value!({"restartPolicy": "Always", "ports": [{"hostPort": 2, "hostIP": "10.0.0.1", "protocol": "UDP"}]});
@@ -89,7 +89,7 @@ fn ports_of_containers_and_sidecars_are_taken() {
 }
 
 #[test]
-fn a_port_of_every_address_conflicts_with_that_of_one() {
+fn wildcard_host_port_conflicts_with_a_specific_address() {
     let port =
         |address: &str, protocol: &str| HostPort { port: 80, protocol: protocol.into(), address: address.into() };
     assert!(port("0.0.0.0", "TCP").conflicts(&port("10.0.0.1", "TCP")));
@@ -98,7 +98,7 @@ fn a_port_of_every_address_conflicts_with_that_of_one() {
 }
 
 #[test]
-fn match_label_keys_narrow_the_pods_that_are_counted() {
+fn match_label_keys_restrict_the_counted_pods() {
     let pod = pod(value!({"topologySpreadConstraints": [
         {"maxSkew": 1, "topologyKey": "z", "labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["v", "no"]}
     ]}));
@@ -106,14 +106,14 @@ fn match_label_keys_narrow_the_pods_that_are_counted() {
 }
 
 #[test]
-fn an_image_without_a_tag_is_the_latest() {
+fn image_without_tag_means_latest() {
     assert_eq!(tagged("host:5000/a"), "host:5000/a:latest");
     assert_eq!(tagged("a:1"), "a:1");
     assert_eq!(tagged("a"), "a:latest");
 }
 
 #[test]
-fn only_terms_that_all_name_nodes_restrict_the_nodes() {
+fn node_names_are_restricted_only_if_every_term_names_nodes() {
     let named = |terms: Value| {
         let value = value!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
         NodeAffinity::new(Some(&value)).named_nodes().map(|names| names.join(","))
@@ -124,7 +124,7 @@ fn only_terms_that_all_name_nodes_restrict_the_nodes() {
 }
 
 #[test]
-fn tolerations_bear_what_they_describe() {
+fn tolerations_match_key_value_and_effect() {
     let check = |toleration: Value, expect: bool| {
         let taint = Taint { key: "k".into(), value: "5".into(), effect: Effect::NoSchedule };
         assert_eq!(Toleration::new(&toleration).tolerates(&taint), expect, "{toleration:?}");
@@ -139,7 +139,7 @@ fn tolerations_bear_what_they_describe() {
 }
 
 #[test]
-fn volumes_are_claims_and_disks() {
+fn pod_volumes_yield_claims_and_disks() {
     let volumes = value!([{"persistentVolumeClaim": {"claimName": "a"}}, {"name": "v", "ephemeral": {}},
         {"gcePersistentDisk": {"pdName": "d", "readOnly": true}}, {"emptyDir": {}}]);
     let with_volumes = pod(value!({"volumes": volumes}));

@@ -1,34 +1,33 @@
-//! The volumes of a pod that placing it depends on.
+//! Volumes of a pod that scheduling depends on.
 
 use machinery::{Key, Str, Value};
 
 use super::items;
 
-/// A claim that a pod needs.
+/// A PersistentVolumeClaim used by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodClaim {
-    /// Its name.
     pub name: Str,
-    /// Whether it is made for the pod, and must be the pod's.
+    /// Whether it is a generic ephemeral volume; the pod must own the claim.
     pub ephemeral: bool,
 }
 
-/// Something of which a node or the cluster has only so much.
+/// A volume whose use is limited per node or per cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeUse {
-    /// A claim.
+    /// A PersistentVolumeClaim.
     Claim(Key),
-    /// A disk that the pod names itself.
+    /// A disk that the pod spec names directly.
     Disk {
-        /// Which one: its kind and what tells it from others.
+        /// Volume type and identifying fields.
         id: Str,
-        /// Whether it may be shared with others that only read.
+        /// Whether the disk can be shared with other read-only users.
         read_only: bool,
     },
 }
 
 impl VolumeUse {
-    /// Whether both cannot be had on one node.
+    /// Whether both cannot be used on one node.
     pub fn conflicts(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Disk { id, read_only }, Self::Disk { id: other, read_only: reads }) => {
@@ -39,7 +38,7 @@ impl VolumeUse {
     }
 }
 
-/// The claims of a pod, in the order of its volumes.
+/// Returns the claims of a pod, in the order of its volumes.
 pub fn claims(spec: &Value, pod: &str) -> Vec<PodClaim> {
     let claim = |volume: &Value| {
         if let Some(claim) = volume.get("persistentVolumeClaim").filter(|it| !it.is_null()) {
@@ -53,7 +52,7 @@ pub fn claims(spec: &Value, pod: &str) -> Vec<PodClaim> {
     items(spec, "volumes").iter().filter_map(claim).collect()
 }
 
-/// What the volumes of a pod take.
+/// Returns the claims and disks that a pod uses.
 pub fn uses(spec: &Value, namespace: &str, claims: &[PodClaim]) -> Box<[VolumeUse]> {
     let claims = claims.iter().map(|claim| VolumeUse::Claim(Key::new(namespace, claim.name.clone())));
     claims.chain(items(spec, "volumes").iter().filter_map(disk)).collect()
@@ -75,6 +74,7 @@ fn disk(volume: &Value) -> Option<VolumeUse> {
     let disk = volume.get("rbd").filter(|it| !it.is_null())?;
     let mut monitors: Vec<_> = items(disk, "monitors").iter().filter_map(Value::as_str).collect();
     monitors.sort_unstable();
-    // DEVIATION: two disks of Ceph are the same only if all their monitors are, not if one is.
+    // DEVIATION: two RBD volumes are the same only if all their monitors are equal; upstream requires one common
+    // monitor.
     made(format!("rbd {} {} {}", monitors.join(","), text(disk, "pool"), text(disk, "image")), read_only(disk))
 }

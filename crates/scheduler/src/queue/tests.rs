@@ -29,7 +29,7 @@ fn popped(queue: &mut Queue, now: Millis) -> Option<String> {
 }
 
 #[test]
-fn the_most_important_goes_first_then_the_oldest() {
+fn pods_are_ordered_by_priority_then_age() {
     let mut queue = queue();
     for (name, priority) in [("a", 0), ("b", 5), ("c", 5)] {
         queue.set(&pod(name, value!({"priority": priority})), &Devices::default(), 0);
@@ -40,7 +40,7 @@ fn the_most_important_goes_first_then_the_oldest() {
 }
 
 #[test]
-fn a_gate_keeps_a_pod_out_until_it_goes() {
+fn gated_pod_is_queued_after_gates_are_removed() {
     let mut queue = queue();
     let gated = pod("a", value!({"schedulingGates": [{"name": "x"}, {"name": "y"}]}));
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_gate_keeps_a_pod_out_until_it_goes() {
 }
 
 #[test]
-fn only_what_may_help_wakes_a_pod() {
+fn only_relevant_events_wake_a_pod() {
     let mut queue = queue();
     let big = wants("a", "4");
     queue.set(&big, &Devices::default(), 0);
@@ -69,7 +69,7 @@ fn only_what_may_help_wakes_a_pod() {
 }
 
 #[test]
-fn what_changes_while_a_decision_is_under_way_is_not_missed() {
+fn events_during_a_cycle_are_not_missed() {
     let mut queue = queue();
     let (a, b) = (wants("a", "4"), wants("b", "4"));
     queue.set(&a, &Devices::default(), 0);
@@ -85,7 +85,7 @@ fn what_changes_while_a_decision_is_under_way_is_not_missed() {
 }
 
 #[test]
-fn the_back_off_doubles_up_to_its_end() {
+fn back_off_doubles_up_to_its_maximum() {
     let mut queue = queue();
     let pod = wants("a", "4");
     queue.set(&pod, &Devices::default(), 0);
@@ -103,7 +103,7 @@ fn the_back_off_doubles_up_to_its_end() {
 }
 
 #[test]
-fn a_pod_that_backs_off_out_of_caution_goes_when_nobody_else_does() {
+fn rejected_pod_skips_back_off_when_the_active_queue_is_empty() {
     let mut queue = queue();
     let pod = wants("a", "4");
     queue.set(&pod, &Devices::default(), 0);
@@ -116,7 +116,7 @@ fn a_pod_that_backs_off_out_of_caution_goes_when_nobody_else_does() {
 }
 
 #[test]
-fn a_stuck_pod_is_tried_again_after_five_minutes() {
+fn unschedulable_pod_is_retried_after_five_minutes() {
     let mut queue = queue();
     let pod = wants("a", "4");
     queue.set(&pod, &Devices::default(), 0);
@@ -128,7 +128,7 @@ fn a_stuck_pod_is_tried_again_after_five_minutes() {
 }
 
 #[test]
-fn a_change_of_the_pod_itself_wakes_it_if_placing_depends_on_it() {
+fn relevant_update_of_the_pod_wakes_it() {
     let mut queue = queue();
     let id = wants("a", "4").id();
     queue.set(&wants("a", "4"), &Devices::default(), 0);
@@ -141,7 +141,7 @@ fn a_change_of_the_pod_itself_wakes_it_if_placing_depends_on_it() {
 }
 
 #[test]
-fn a_nomination_lasts_until_the_pod_goes() {
+fn nomination_lasts_until_the_pod_is_removed() {
     let mut queue = queue();
     let pod = wants("a", "4");
     queue.set(&pod, &Devices::default(), 0);
@@ -153,7 +153,7 @@ fn a_nomination_lasts_until_the_pod_goes() {
 }
 
 #[test]
-fn a_decision_that_lasts_longer_than_changes_are_kept_counts_as_having_missed_one() {
+fn cycle_with_dropped_events_is_retried() {
     let mut queue = queue();
     queue.set(&wants("a", "4"), &Devices::default(), 0);
     queue.pop(0);
@@ -166,7 +166,7 @@ fn a_decision_that_lasts_longer_than_changes_are_kept_counts_as_having_missed_on
 }
 
 #[test]
-fn a_nomination_made_here_holds_until_the_server_has_told_of_it_and_tells_otherwise() {
+fn local_nomination_holds_until_the_watch_shows_another() {
     let mut queue = queue();
     let plain = wants("a", "4");
     let id = plain.id();
@@ -182,7 +182,7 @@ fn a_nomination_made_here_holds_until_the_server_has_told_of_it_and_tells_otherw
 }
 
 #[test]
-fn a_pod_made_anew_under_the_same_name_starts_from_the_beginning() {
+fn recreated_pod_starts_without_back_off() {
     let mut queue = queue();
     let old = Arc::new(Pod { uid: "old".into(), ..(*wants("a", "4")).clone() });
     queue.set(&old, &Devices::default(), 0);
@@ -194,7 +194,7 @@ fn a_pod_made_anew_under_the_same_name_starts_from_the_beginning() {
 }
 
 #[test]
-fn a_pod_that_keeps_room_looks_again_when_somebody_has_left_its_node() {
+fn nominated_pod_is_retried_when_a_pod_leaves_its_node() {
     let mut queue = queue();
     let waiting = wants("a", "4");
     queue.set(&waiting, &Devices::default(), 0);

@@ -1,4 +1,4 @@
-//! Why no node takes a pod, in the words that people and tools know.
+//! Diagnosis of an unschedulable pod, with upstream's messages (`0/3 nodes are available: …`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::fmt;
 use crate::framework::Rejection;
 use crate::snapshot::NodeId;
 
-/// What was found out about nodes that cannot take a pod.
+/// Rejected nodes and their reasons.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     nodes: usize,
-    /// Why no node was looked at, if none was.
+    /// PreFilter reason that rejects all nodes.
     before: Option<String>,
-    /// The nodes that were looked at, and whether each could do if other pods went.
+    /// Evaluated nodes, and whether preemption could make each feasible.
     rejected: Vec<(NodeId, bool)>,
-    /// Nodes per reason.
+    /// Number of nodes per reason.
     reasons: BTreeMap<String, usize>,
     plugins: Vec<&'static str>,
-    /// What plug-ins that do not look at all nodes said, and of how many they were silent.
+    /// Reason for nodes that were excluded by PreFilter results.
     absent: Option<String>,
     after: Vec<String>,
 }
 
-/// The same histogram that a message shows.
+/// Formats the reasons as in upstream's messages.
 pub fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     let mut parts: Vec<_> = reasons.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
     parts.sort_unstable();
@@ -32,7 +32,7 @@ pub fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
 }
 
 impl Diagnosis {
-    /// Nothing is known yet about so many nodes.
+    /// Creates an empty diagnosis of a cluster with this number of nodes.
     pub fn new(nodes: usize) -> Self {
         Self {
             nodes,
@@ -45,9 +45,8 @@ impl Diagnosis {
         }
     }
 
-    /// A plug-in knows before it looks at any node that none will do. Nobody is asked then whether making room would
-    /// help, and upstream's message says so in this way; those about devices are asked first, and find out that it
-    /// would not.
+    /// Records that PreFilter of a plugin rejects all nodes. Preemption is not tried then, and the message has
+    /// upstream's form for that. The PostFilter of DynamicResources runs first and finds nothing to deallocate.
     pub fn reject_all(&mut self, plugin: &'static str, reason: String) {
         self.blame(plugin);
         self.before = Some(reason);
@@ -59,13 +58,14 @@ impl Diagnosis {
         }
     }
 
-    /// What a plug-in said about what the pod can do without; it wants to know of changes, too.
+    /// Records the PostFilter message of a plugin. The plugin then also counts as rejecting, so that its events wake
+    /// the pod.
     pub fn gives_up(&mut self, plugin: &'static str, words: &str) {
         self.blame(plugin);
         words.clone_into(&mut self.after[0]);
     }
 
-    /// Plug-ins know before they look at any node that only some come into question.
+    /// Records that PreFilter of these plugins restricted the candidate nodes.
     pub fn restrict(&mut self, plugins: &[&'static str]) {
         for plugin in plugins {
             self.blame(plugin);
@@ -73,12 +73,11 @@ impl Diagnosis {
         self.absent = Some(format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" ")));
     }
 
-    /// A node cannot take the pod.
     pub fn reject(&mut self, node: NodeId, rejection: Rejection) {
         self.rejected.push((node, rejection.resolvable));
     }
 
-    /// So many nodes cannot take the pod for these reasons.
+    /// Adds reasons for a number of rejected nodes.
     pub fn explain(&mut self, plugin: &'static str, reasons: Vec<String>, nodes: usize) {
         self.blame(plugin);
         for reason in reasons {
@@ -86,27 +85,27 @@ impl Diagnosis {
         }
     }
 
-    /// What an attempt to make room said.
+    /// Adds the message of a preemption attempt.
     pub fn add_after(&mut self, message: &str) {
         self.after.push(message.to_owned());
     }
 
-    /// How many nodes were looked at and cannot take the pod.
+    /// Returns the number of nodes evaluated and rejected.
     pub const fn nodes_seen(&self) -> usize {
         self.rejected.len()
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes in the cluster.
     pub const fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// The nodes that were looked at, and whether each could do if other pods went.
+    /// Returns the rejected nodes, and whether preemption could make each feasible.
     pub fn rejected(&self) -> &[(NodeId, bool)] {
         &self.rejected
     }
 
-    /// The plug-ins that rejected anything, sorted.
+    /// Returns the rejecting plugins, sorted.
     pub fn plugins(&self) -> Vec<&'static str> {
         let mut plugins = self.plugins.clone();
         plugins.sort_unstable();
@@ -132,7 +131,7 @@ impl fmt::Display for Diagnosis {
             }
             out.write_str(&histogram(self.nodes, &reasons))?;
         }
-        // An attempt that succeeds says nothing, and then neither do those before it.
+        // A successful preemption adds no message; then the earlier PostFilter messages are omitted, too.
         if self.after.len() > 1 || self.before.is_some() {
             write!(out, " {}", self.after.join(", "))?;
         }

@@ -1,4 +1,4 @@
-//! Asking the plug-ins about nodes.
+//! Runs the filter and score plugins on nodes.
 
 use crate::framework::{Cycle, Filter, Prepared, Rejection, Release};
 use crate::pod::Pod;
@@ -6,25 +6,24 @@ use crate::profile::{Enabled, Profile};
 use crate::schedule::{Diagnosis, Nominated};
 use crate::snapshot::{NodeId, Usage};
 
-/// The filters of one decision.
+/// The prepared filters of one scheduling cycle.
 pub struct Evaluation<'a> {
-    /// The pod and the cluster.
     pub cycle: Cycle<'a>,
     profile: &'a Profile,
     filters: Vec<(&'static str, Box<dyn Filter + 'a>)>,
-    /// The only nodes that come into question, if plug-ins say so.
+    /// The only candidate nodes, if PreFilter restricts them.
     only: Option<Vec<NodeId>>,
-    /// Pods that wait for room on nodes, if there are any.
+    /// Pods nominated to nodes, if any.
     nominated: Option<&'a Nominated>,
-    /// Which filter rejected how many nodes in which way: those that differ are few, and each is put into words once.
+    /// Distinct rejections by filter, with their number of nodes. They are few, and each is formatted once.
     kinds: Vec<(usize, Rejection, usize)>,
 }
 
-/// Which filter rejects a node, and how.
+/// Index of the rejecting filter and the rejection; `None` if the node is feasible.
 type Verdict = Option<(usize, Rejection)>;
 
 impl<'a> Evaluation<'a> {
-    /// Lets plug-ins look at the pod; `None` if one of them rejects it on every node.
+    /// Runs PreFilter; `None` if a plugin rejects all nodes.
     pub fn new(
         cycle: Cycle<'a>,
         profile: &'a Profile,
@@ -34,7 +33,7 @@ impl<'a> Evaluation<'a> {
         let nominated = nominated.filter(|nominated| !nominated.is_empty());
         let mut this = Self { cycle, profile, filters: Vec::new(), only: None, nominated, kinds: Vec::new() };
         let mut restricting = Vec::new();
-        // DEVIATION: a plug-in that judges nodes looks at the pod before, also where that is disabled: upstream's then
+        // DEVIATION: PreFilter of a plugin with Filter always runs, even if it is disabled: upstream's plugins then
         // fail every pod.
         for enabled in profile.plugins.iter().filter(|enabled| enabled.pre_filters || enabled.filters) {
             let plugin = &enabled.plugin;
@@ -62,8 +61,8 @@ impl<'a> Evaluation<'a> {
         Some(this)
     }
 
-    /// Nodes that can take the pod, as many as are enough, beginning at `start` of the order; the node that the pod
-    /// waits for alone, if it can.
+    /// Returns feasible nodes, up to the number that suffices, in node order from `start`. If the nominated node of the
+    /// pod is feasible, returns only this node.
     pub fn feasible(&mut self, start: usize, diagnosis: &mut Diagnosis) -> Vec<NodeId> {
         let Cycle { snapshot, pod } = self.cycle;
         let awaited = snapshot.node(&pod.nominated_node).filter(|_| !pod.nominated_node.is_empty());
@@ -97,14 +96,14 @@ impl<'a> Evaluation<'a> {
         feasible
     }
 
-    /// Puts into words why nodes were rejected.
+    /// Adds the reasons of rejected nodes to the diagnosis.
     pub fn explain(&self, diagnosis: &mut Diagnosis) {
         for &(filter, rejection, number) in &self.kinds {
             diagnosis.explain(self.filters[filter].0, self.reasons(filter, rejection), number);
         }
     }
 
-    /// Whether a node of which `usage` is taken can take the pod, also once those have come that wait for it.
+    /// Checks a node with this `usage`, both with and without the pods nominated to it.
     pub fn verdict(&mut self, node: NodeId, usage: &Usage) -> Verdict {
         let awaiting = self.awaiting(node);
         if awaiting.clone().next().is_some() {
@@ -124,14 +123,14 @@ impl<'a> Evaluation<'a> {
         check(&self.filters, node, usage)
     }
 
-    /// The pods that wait for room on a node and are at least as important as this one.
+    /// Returns the pods nominated to a node with at least the priority of this pod.
     fn awaiting(&self, node: NodeId) -> impl Iterator<Item = &'a Pod> + Clone + use<'a> {
         let Cycle { snapshot, pod } = self.cycle;
         let pods = self.nominated.map_or(&[][..], |nominated| nominated.on(snapshot.node_name(node)));
         pods.iter().map(|other| &**other).filter(move |other| other.priority >= pod.priority && !other.is(pod))
     }
 
-    /// What went wrong while nodes were judged, if anything did.
+    /// Returns an error that occurred in a filter.
     pub fn failure(&self) -> Option<String> {
         let failed = |(name, filter): &(&'static str, Box<dyn Filter + 'a>)| {
             filter.failure().map(|why| format!("running {name:?} filter plugin: {why}"))
@@ -139,22 +138,22 @@ impl<'a> Evaluation<'a> {
         self.filters.iter().find_map(failed)
     }
 
-    /// What the pod can do without, since no node has passed: who says so, the words, and what it is.
+    /// Runs PostFilter of the filters: returns the plugin, its message and the claim to release.
     pub fn give_up(&self) -> Option<(&'static str, &'static str, Option<Release>)> {
         self.filters.iter().find_map(|(name, filter)| filter.give_up().map(|(words, what)| (*name, words, what)))
     }
 
-    /// A rejection in words.
+    /// Returns the messages of a rejection.
     pub fn reasons(&self, filter: usize, rejection: Rejection) -> Vec<String> {
         self.filters[filter].1.reasons(rejection)
     }
 
-    /// The filters, for judging as if pods had gone.
+    /// Returns the filters, for simulating the removal of pods.
     pub fn filters(&mut self) -> impl Iterator<Item = &mut Box<dyn Filter + 'a>> {
         self.filters.iter_mut().map(|(_, filter)| filter)
     }
 
-    /// The weighted sum of what plug-ins say of each node.
+    /// Returns the weighted sum of scores of each node.
     pub fn totals(&self, nodes: &[NodeId]) -> Vec<i64> {
         let mut totals = vec![0; nodes.len()];
         let mut scores = Vec::with_capacity(nodes.len());

@@ -1,4 +1,4 @@
-//! Pods that have made room on a node and wait for it: the room is kept from pods that are less important.
+//! Nominated pods: resources freed by preemption are reserved against pods of lower priority.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use machinery::Str;
 use crate::hash::Map;
 use crate::pod::{Pod, PodId};
 
-/// Who waits for which node.
+/// Nominations by pod and by node.
 #[derive(Clone, Debug, Default)]
 pub struct Nominated {
     by_node: Map<Str, Vec<Arc<Pod>>>,
@@ -15,14 +15,13 @@ pub struct Nominated {
 }
 
 impl Nominated {
-    /// A pod waits for a node, and for no other.
+    /// Nominates a pod to a node, replacing an earlier nomination.
     pub fn set(&mut self, pod: &Arc<Pod>, node: &str) {
         self.remove(pod.id());
         self.by_node.entry(node.into()).or_default().push(pod.clone());
         self.node_of.insert(pod.id(), node.into());
     }
 
-    /// A pod waits for no node.
     pub fn remove(&mut self, id: PodId) {
         let Some(node) = self.node_of.remove(&id) else { return };
         if let Some(pods) = self.by_node.get_mut(&node) {
@@ -33,17 +32,16 @@ impl Nominated {
         }
     }
 
-    /// The node that a pod waits for.
+    /// Returns the nominated node of a pod.
     pub fn node_of(&self, id: PodId) -> Option<&Str> {
         self.node_of.get(&id)
     }
 
-    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.by_node.is_empty()
     }
 
-    /// Those who wait for a node.
+    /// Returns the pods nominated to a node.
     pub fn on(&self, node: &str) -> &[Arc<Pod>] {
         self.by_node.get(node).map_or(&[], Vec::as_slice)
     }

@@ -5,7 +5,7 @@ use machinery::{Value, value};
 use super::*;
 use crate::node::Node;
 
-/// A cluster of three nodes with four processors each, one of them tainted.
+/// Creates a cluster of three nodes with four CPUs each, one of them tainted.
 fn cluster() -> Snapshot {
     let mut snapshot = Snapshot::default();
     for (name, taints) in
@@ -42,14 +42,14 @@ fn message(decision: &Decision) -> &str {
 }
 
 #[test]
-fn a_pod_goes_where_there_is_more_room() {
+fn pod_goes_to_the_least_allocated_node() {
     let mut snapshot = cluster();
     snapshot.assume(&pod("a", "1", value!({})), "n1");
     assert_eq!(decide(&mut snapshot, &pod("b", "1", value!({}))), Decision::Bind { node: "n2".into() });
 }
 
 #[test]
-fn ties_are_broken_by_the_number_given() {
+fn ties_are_broken_by_the_given_number() {
     let mut snapshot = cluster();
     let pod = pod("a", "1", value!({}));
     let nodes = (0..3).map(|tie| {
@@ -64,7 +64,7 @@ fn ties_are_broken_by_the_number_given() {
 }
 
 #[test]
-fn a_pod_that_fits_nowhere_says_why() {
+fn unschedulable_pod_reports_reasons() {
     let mut snapshot = cluster();
     let decision = decide(&mut snapshot, &pod("a", "5", value!({})));
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_pod_that_fits_nowhere_says_why() {
 }
 
 #[test]
-fn nodes_that_are_not_named_are_counted_together() {
+fn nodes_excluded_by_prefilter_are_counted_together() {
     let term = value!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n3"]}]});
     let affinity = value!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
     let pod = pod("a", "1", value!({"affinity": {"nodeAffinity": affinity}}));
@@ -98,7 +98,7 @@ fn nodes_that_are_not_named_are_counted_together() {
 }
 
 #[test]
-fn a_claim_that_is_not_there_is_said_before_any_node() {
+fn missing_claim_is_reported_before_filtering_nodes() {
     let pod = pod("a", "1", value!({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}]}));
     let decision = decide(&mut cluster(), &pod);
     assert_eq!(message(&decision), "0/3 nodes are available: persistentvolumeclaim \"x\" not found. not found");
@@ -106,7 +106,7 @@ fn a_claim_that_is_not_there_is_said_before_any_node() {
 }
 
 #[test]
-fn the_least_important_pods_that_will_do_are_evicted() {
+fn preemption_evicts_the_least_important_pods() {
     let mut snapshot = cluster();
     let at = |name: &str, cpu: &str, priority: i64| pod(name, cpu, value!({"priority": priority}));
     snapshot.assume(&at("a", "3", 5), "n1");
@@ -128,7 +128,7 @@ fn the_least_important_pods_that_will_do_are_evicted() {
 }
 
 #[test]
-fn a_budget_is_violated_only_where_nothing_else_will_do() {
+fn disruption_budget_is_violated_only_as_last_resort() {
     let mut snapshot = cluster();
     let guarded = |name: &str| pod(name, "4", value!({"priority": 1}));
     let mut free = guarded("free");
@@ -152,7 +152,7 @@ fn a_budget_is_violated_only_where_nothing_else_will_do() {
 }
 
 #[test]
-fn room_that_was_made_is_kept_from_the_less_important() {
+fn nominated_node_is_reserved_against_lower_priority() {
     let mut snapshot = cluster();
     let mut nominated = Nominated::default();
     let mut waiting = pod("waiting", "3", value!({"priority": 5}));
@@ -169,7 +169,7 @@ fn room_that_was_made_is_kept_from_the_less_important() {
 }
 
 #[test]
-fn a_pod_that_must_not_evict_says_so() {
+fn pod_with_preemption_policy_never_reports_it() {
     let mut snapshot = cluster();
     snapshot.assume(&pod("a", "4", value!({})), "n1");
     snapshot.assume(&pod("b", "4", value!({})), "n2");
@@ -180,7 +180,7 @@ fn a_pod_that_must_not_evict_says_so() {
 }
 
 #[test]
-fn a_pod_waits_for_its_victims_before_it_evicts_more() {
+fn pod_waits_for_terminating_victims_before_preempting_again() {
     let mut snapshot = cluster();
     let mut victim = pod("a", "4", value!({"nodeName": "n1"}));
     victim.preempted = true;

@@ -1,11 +1,11 @@
-//! Things that many share, kept once and by number as long as anybody needs them.
+//! Interning arena: values shared by many users, stored once with a reference count.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::hash::Map;
 
-/// Interned values with a count of their users.
+/// Interned values with reference counts.
 #[derive(Clone, Debug)]
 pub struct Arena<T> {
     slots: Vec<Option<Slot<T>>>,
@@ -26,7 +26,7 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T: Hash + Eq> Arena<T> {
-    /// The number of `value`, which has one user more.
+    /// Returns the ID of `value` and adds a user.
     pub fn acquire(&mut self, value: &Arc<T>) -> u32 {
         if let Some(&id) = self.ids.get(value) {
             self.slots[id as usize].as_mut().expect("an interned value has a slot").users += 1;
@@ -44,7 +44,7 @@ impl<T: Hash + Eq> Arena<T> {
         id
     }
 
-    /// Takes one user off `id`. Whether it was the last, so that the number may come back for something else.
+    /// Removes a user of `id`. Returns whether it was the last one; the ID may then be reused.
     pub fn release(&mut self, id: u32) -> bool {
         let slot = self.slots[id as usize].as_mut().expect("a value in use has a slot");
         slot.users -= 1;
@@ -58,7 +58,7 @@ impl<T: Hash + Eq> Arena<T> {
         true
     }
 
-    /// The number of `value`, if anybody uses it.
+    /// Returns the ID of `value`, if it is in use.
     pub fn find<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Option<u32>
     where
         Arc<T>: std::borrow::Borrow<Q>,
@@ -66,17 +66,17 @@ impl<T: Hash + Eq> Arena<T> {
         self.ids.get(value).copied()
     }
 
-    /// The value of a number in use.
+    /// Returns the value of an ID; panics if it is not in use.
     pub fn value(&self, id: u32) -> &Arc<T> {
         &self.slots[id as usize].as_ref().expect("a value in use has a slot").value
     }
 
-    /// Every value in use with its number, in the order of the numbers.
+    /// Returns every value in use with its ID, ordered by ID.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<T>)> {
         (0..).zip(&self.slots).filter_map(|(id, slot)| Some((id, &slot.as_ref()?.value)))
     }
 
-    /// One more than the highest number in use.
+    /// Returns an upper bound (exclusive) of the IDs in use.
     pub const fn end(&self) -> usize {
         self.slots.len()
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_kept_once_until_its_last_user_goes() {
+    fn value_is_stored_once_until_its_last_release() {
         let mut arena = Arena::<u8>::default();
         let (a, b) = (Arc::new(1), Arc::new(2));
         assert_eq!((arena.acquire(&a), arena.acquire(&b), arena.acquire(&a)), (0, 1, 0));

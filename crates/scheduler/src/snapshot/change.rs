@@ -1,4 +1,4 @@
-//! How changes reach the columns and counts.
+//! Updates of the snapshot's columns and counts.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Snapshot {
         id
     }
 
-    /// Gives back what a node that is present holds of the interned values.
+    /// Releases the interned values of a node that exists.
     pub(super) fn clear_node(&mut self, id: NodeId) {
         let record = &mut self.nodes[id.index()];
         if !record.present {
@@ -46,7 +46,7 @@ impl Snapshot {
         self.offers[id.index()] = Offer::default();
     }
 
-    /// Frees the place of a node that is not there and has no pods.
+    /// Frees the slot of a node that does not exist and has no pods.
     pub(super) fn drop_if_unused(&mut self, id: NodeId) {
         let record = &mut self.nodes[id.index()];
         if !record.present && record.pods.is_empty() {
@@ -100,7 +100,7 @@ impl Snapshot {
             self.pods[slot as usize] = Some(placed);
             slot
         } else {
-            // Grown by an eighth: twice as much would be the largest part of what a pod takes.
+            // Grows by an eighth: doubling would waste more memory than anything else stored per pod.
             if self.pods.len() == self.pods.capacity() {
                 self.pods.reserve_exact(self.pods.len() / 8 + 64);
             }
@@ -115,7 +115,7 @@ impl Snapshot {
         self.ids.insert(pod.id(), slot);
     }
 
-    /// The claims of a pod of this shape have one user less.
+    /// Removes a user from the claims of this shape.
     pub(super) fn release_claims(&mut self, shape: u32) {
         for volume in &self.shapes.value(shape).volumes {
             if let VolumeUse::Claim(key) = volume
@@ -129,7 +129,7 @@ impl Snapshot {
         }
     }
 
-    /// The number of the label, which is known from now on.
+    /// Returns the ID of a topology key; registers it if necessary.
     pub(super) fn topology_key(&mut self, label: &Str) -> u32 {
         if let Some(key) = self.topology.find(label) {
             return key;
@@ -180,7 +180,7 @@ impl Snapshot {
         shape
     }
 
-    /// Counts a pod in the domains of its node.
+    /// Adds a pod to the counts of its node's domains.
     fn count(&mut self, pod: &Placed) {
         let counts = &mut self.class_counts[pod.class as usize].by_domain;
         counts.resize_with(self.topology.end(), Counts::default);
@@ -199,7 +199,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes a pod off the domains of its node.
+    /// Removes a pod from the counts of its node's domains.
     pub(super) fn uncount(&mut self, pod: &Placed) {
         for (key, counts) in (0..).zip(&mut self.class_counts[pod.class as usize].by_domain) {
             let domain = self.topology.key(key).domain(pod.node);
@@ -230,7 +230,7 @@ impl Snapshot {
         }
     }
 
-    /// The nodes, zones taking turns, so that a sample of them has nodes of every zone.
+    /// Returns the nodes, alternating between zones, so that a sample contains nodes of every zone.
     pub(super) fn interleaved(&self) -> Vec<NodeId> {
         let symbols = [REGION, ZONE].map(|label| self.symbol_of(label));
         let mut zones: Vec<Vec<NodeId>> = Vec::new();

@@ -1,16 +1,14 @@
-//! Sparse counts by number: how many pods of a kind are in each place that has any.
+//! Sparse counts by ID: the number of pods per node or domain.
 
-/// Counts by place, sorted by place, no count of zero.
+/// Counts sorted by ID, without zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(Vec<(u32, u32)>);
 
 impl Counts {
-    /// One more at `place`.
     pub fn increase(&mut self, place: u32) {
         self.add(place, 1);
     }
 
-    /// So many more at `place`.
     pub fn add(&mut self, place: u32, number: u32) {
         match self.position(place) {
             Ok(at) => self.0[at].1 += number,
@@ -18,7 +16,7 @@ impl Counts {
         }
     }
 
-    /// One less at `place`, where there is one.
+    /// Decrements the count at `place`; panics if it is 0.
     pub fn decrease(&mut self, place: u32) {
         let at = self.position(place).expect("only what was counted is taken off");
         self.0[at].1 -= 1;
@@ -27,17 +25,15 @@ impl Counts {
         }
     }
 
-    /// How many there are at `place`.
     pub fn at(&self, place: u32) -> u32 {
         self.position(place).map_or(0, |at| self.0[at].1)
     }
 
-    /// The places that have any, in order.
+    /// Returns non-zero counts, sorted by ID.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         self.0.iter().copied()
     }
 
-    /// Whether there is none anywhere.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -52,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_without_any_is_forgotten() {
+    fn zero_counts_are_removed() {
         let mut counts = Counts::default();
         for place in [7, 3, 7] {
             counts.increase(place);

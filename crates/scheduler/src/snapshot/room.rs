@@ -1,17 +1,17 @@
-//! What most decisions ask of a node, in one line of memory: what is free, and who is there to make room.
+//! Free capacity of a node in one cache line: the data that most filter and preemption checks need.
 
 use super::{NodeId, Snapshot};
 
-/// What is left of a node.
+/// Free capacity of a node and bounds for preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Thousandths of a processor, bytes of memory and pods that are free; less than none if too much was given away.
+    /// Free CPU in millicores, memory in bytes and pods; negative if overcommitted.
     pub free: [i64; 3],
-    /// Processor and memory of the empty node.
+    /// Allocatable CPU and memory.
     pub whole: [i64; 2],
-    /// The priority of the least important pod; the highest there is if there are no pods.
+    /// Lowest priority of its pods; `i32::MAX` without pods.
     pub weakest: i32,
-    /// When the pod that started last did.
+    /// Latest start time of its pods.
     pub latest_seconds: i64,
 }
 
@@ -22,17 +22,16 @@ impl Default for Room {
 }
 
 impl Snapshot {
-    /// What is left of a node.
     pub fn room(&self, node: NodeId) -> &Room {
         &self.rooms[node.index()]
     }
 
-    /// Whether an administrator closed any node.
+    /// Whether any node is unschedulable (cordoned).
     pub const fn any_is_closed(&self) -> bool {
         self.closed > 0
     }
 
-    /// Takes over what a node offers and what is taken from it; who is there stays as it was.
+    /// Recomputes the free capacity of a node; the bounds for preemption stay.
     pub(super) fn measure(&mut self, node: NodeId) {
         let (offer, usage) = (&self.offers[node.index()], &self.usage[node.index()]);
         let (has, taken) = (&offer.allocatable, &usage.requested);
@@ -49,7 +48,7 @@ impl Snapshot {
         };
     }
 
-    /// Takes over who is on a node, after one has gone.
+    /// Recomputes the bounds for preemption after a pod left the node.
     pub(super) fn muster(&mut self, node: NodeId) {
         let (mut weakest, mut latest_seconds) = (i32::MAX, i64::MIN);
         for pod in self.pods(node) {

@@ -24,7 +24,7 @@ fn pod(name: &str, node: &str) -> Pod {
     .unwrap()
 }
 
-/// Pods with the rule per value of the label `zone`, and of the class.
+/// Returns the number of pods with the term, and of the class, in the node's `zone`.
 fn by_zone(snapshot: &Snapshot, node: &str) -> (u32, u32) {
     let id = snapshot.names[node];
     let key = snapshot.topology().find("zone").unwrap();
@@ -37,7 +37,7 @@ fn by_zone(snapshot: &Snapshot, node: &str) -> (u32, u32) {
 }
 
 #[test]
-fn pods_are_counted_per_domain_whatever_comes_first() {
+fn pods_are_counted_per_domain_in_any_order_of_events() {
     let mut snapshot = Snapshot::default();
     snapshot.set_pod(&pod("early", "n1"));
     snapshot.set_node(&node("n1", "a"));
@@ -54,7 +54,7 @@ fn pods_are_counted_per_domain_whatever_comes_first() {
 }
 
 #[test]
-fn nothing_is_left_when_everything_is_gone() {
+fn snapshot_is_empty_after_all_objects_are_removed() {
     let mut snapshot = Snapshot::default();
     snapshot.set_node(&node("n1", "a"));
     snapshot.set_pod(&pod("p", "n1"));
@@ -70,7 +70,7 @@ fn nothing_is_left_when_everything_is_gone() {
 }
 
 #[test]
-fn zones_take_turns() {
+fn node_order_alternates_between_zones() {
     let mut snapshot = Snapshot::default();
     for (name, zone) in [("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "c"), ("n5", "a")] {
         snapshot.set_node(&node(name, zone));
@@ -81,8 +81,8 @@ fn zones_take_turns() {
 }
 
 #[test]
-fn a_pod_and_a_node_stay_small() {
-    // Beside its record, a pod has an entry in the map of names, one in the list of its node and one in each count.
+fn memory_per_pod_and_node_is_bounded() {
+    // In addition to its record, a pod has an entry in the ID map, one in the list of its node and one in each count.
     let pod = size_of::<Option<Placed>>() + (size_of::<(PodId, u32)>() + 1) * 8 / 7 + 4 + 3 * size_of::<(u32, u32)>();
     assert!(pod <= 150, "{pod} bytes");
     let (labels, images) = (30, 100);

@@ -1,51 +1,50 @@
-//! The domains of nodes: for each label that rules speak of, which nodes share a value.
+//! Topology domains: for each topology key in use, the nodes that share a label value.
 
 use machinery::Str;
 
 use super::NodeId;
 use crate::hash::Map;
 
-/// No domain: the node lacks the label.
+/// Domain of a node that lacks the label.
 pub const NOWHERE: u32 = u32::MAX;
 
-/// All labels that rules have spoken of. A label stays once it was asked for.
+/// All topology keys used so far. A key is never removed.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     keys: Vec<Key>,
     ids: Map<Str, u32>,
 }
 
-/// The domains of one label.
+/// The domains of one topology key.
 #[derive(Clone, Debug, Default)]
 pub struct Key {
     label: Str,
-    /// Which domain each node is in, by the node's number.
+    /// Domain ID by node index.
     domains: Vec<u32>,
     ids: Map<Str, u32>,
-    /// The value and number of nodes of each domain; no node means that the number is free.
+    /// Label value and number of nodes of each domain; 0 nodes means that the ID is free.
     members: Vec<(Str, u32)>,
     free: Vec<u32>,
-    /// How many nodes have the label.
+    /// Number of nodes with the label.
     nodes: usize,
 }
 
 impl Topology {
-    /// The number of a label, if it is known.
+    /// Returns the ID of a topology key, if it is registered.
     pub fn find(&self, label: &str) -> Option<u32> {
         self.ids.get(label).copied()
     }
 
-    /// The domains of a label by its number.
     pub fn key(&self, id: u32) -> &Key {
         &self.keys[id as usize]
     }
 
-    /// One more than the highest number of a label.
+    /// Returns an upper bound (exclusive) of the key IDs.
     pub const fn end(&self) -> usize {
         self.keys.len()
     }
 
-    /// Makes a label known, without nodes.
+    /// Registers a topology key, without nodes.
     pub fn register(&mut self, label: &Str) -> u32 {
         let id = u32::try_from(self.keys.len()).expect("fewer than 2^32 labels");
         self.keys.push(Key { label: label.clone(), ..Key::default() });
@@ -53,34 +52,34 @@ impl Topology {
         id
     }
 
-    /// Puts a node into the domain of its value of one label.
+    /// Sets the domain of a node for one key; `None` if the node lacks the label.
     pub fn place(&mut self, key: u32, node: NodeId, value: Option<&Str>) {
         self.keys[key as usize].place(node, value);
     }
 
-    /// The labels with their numbers.
+    /// Returns all topology keys with their IDs.
     pub fn labels(&self) -> Vec<(Str, u32)> {
         self.keys.iter().map(|key| key.label.clone()).zip(0..).collect()
     }
 }
 
 impl Key {
-    /// The domain of a node, [`NOWHERE`] if it has none.
+    /// Returns the domain of a node; [`NOWHERE`] if the node lacks the label.
     pub fn domain(&self, node: NodeId) -> u32 {
         self.domains.get(node.index()).copied().unwrap_or(NOWHERE)
     }
 
-    /// One more than the highest number of a domain.
+    /// Returns an upper bound (exclusive) of the domain IDs.
     pub const fn end(&self) -> usize {
         self.members.len()
     }
 
-    /// How many nodes are in a domain.
+    /// Returns the number of nodes in a domain.
     pub fn members(&self, domain: u32) -> u32 {
         self.members[domain as usize].1
     }
 
-    /// How many nodes have the label.
+    /// Returns the number of nodes with the label.
     pub const fn nodes(&self) -> usize {
         self.nodes
     }

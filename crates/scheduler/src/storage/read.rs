@@ -1,4 +1,4 @@
-//! Objects of storage, condensed.
+//! Conversion of storage objects into the scheduler's cache.
 
 use machinery::labels::{self, Selector};
 use machinery::meta::Meta;
@@ -8,14 +8,15 @@ use machinery::{Key, Str, Value};
 use super::{Capacity, Claim, Class, Driver, Storage, Volume};
 use crate::pod::NodeAffinity;
 
-/// Where the class stood before it had a field.
+/// Deprecated annotation for the storage class, used before `storageClassName` existed.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 const BOUND_ANNOTATION: &str = "pv.kubernetes.io/bind-completed";
 const NODE_ANNOTATION: &str = "volume.kubernetes.io/selected-node";
 
-/// Each takes over an object as it is now, `None` if it is gone, and tells whether anything changed.
+/// The `set_*` functions take the current object, `None` if it was deleted. They return whether anything relevant
+/// changed.
 impl Storage {
-    /// A `PersistentVolumeClaim`.
+    /// Updates a PersistentVolumeClaim.
     pub fn set_claim(&mut self, key: &Key, object: Option<&Value>) -> bool {
         let claim = object.map(Claim::new);
         if claim.as_ref().is_none_or(|claim| !claim.selected_node.is_empty() || claim.bound) {
@@ -24,7 +25,7 @@ impl Storage {
         put(&mut self.claims, key, claim)
     }
 
-    /// A `PersistentVolume`.
+    /// Updates a PersistentVolume.
     pub fn set_volume(&mut self, name: &Str, object: Option<&Value>) -> bool {
         let volume = object.map(Volume::new);
         if volume.as_ref().is_none_or(|volume| volume.claim.is_some()) {
@@ -33,23 +34,23 @@ impl Storage {
         put(&mut self.volumes, name, volume)
     }
 
-    /// A `StorageClass`.
+    /// Updates a StorageClass.
     pub fn set_class(&mut self, name: &Str, object: Option<&Value>) -> bool {
         put(&mut self.classes, name, object.map(Class::new))
     }
 
-    /// A `CSIDriver`.
+    /// Updates a CSIDriver.
     pub fn set_driver(&mut self, name: &Str, object: Option<&Value>) -> bool {
         let tells = |object: &Value| object.at(&["spec", "storageCapacity"]).and_then(Value::as_bool) == Some(true);
         put(&mut self.drivers, name, object.map(|object| Driver { tells_capacity: tells(object) }))
     }
 
-    /// A `CSIStorageCapacity`.
+    /// Updates a CSIStorageCapacity.
     pub fn set_capacity(&mut self, key: &Key, object: Option<&Value>) -> bool {
         put(&mut self.capacities, key, object.map(Capacity::new))
     }
 
-    /// A `CSINode`.
+    /// Updates the attach limits from a CSINode.
     pub fn set_limits(&mut self, node: &Str, object: Option<&Value>) -> bool {
         let limits = object.map(|object| {
             let drivers = object.at(&["spec", "drivers"]).and_then(Value::as_array).unwrap_or_default();
@@ -62,7 +63,7 @@ impl Storage {
         put(&mut self.limits, node, limits.filter(|limits| !limits.is_empty()))
     }
 
-    /// A `VolumeAttachment`. Only that one is gone changes anything for the better.
+    /// Updates a VolumeAttachment. Only a deletion is relevant, because it can make pods schedulable.
     pub fn set_attachment(&mut self, name: &Str, object: Option<&Value>) -> bool {
         let before = self.attached_to.remove(name);
         if let Some(node) = &before
@@ -80,37 +81,31 @@ impl Storage {
         false
     }
 
-    /// The names of all attachments.
     pub fn attachment_names(&self) -> impl Iterator<Item = &Str> {
         self.attached_to.keys()
     }
 
-    /// The keys of all claims.
     pub fn claim_keys(&self) -> impl Iterator<Item = &Key> {
         self.claims.keys()
     }
 
-    /// The names of all volumes.
     pub fn volume_names(&self) -> impl Iterator<Item = &Str> {
         self.volumes.keys()
     }
 
-    /// The names of all classes.
     pub fn class_names(&self) -> impl Iterator<Item = &Str> {
         self.classes.keys()
     }
 
-    /// The names of all drivers.
     pub fn driver_names(&self) -> impl Iterator<Item = &Str> {
         self.drivers.keys()
     }
 
-    /// The keys of all capacities.
     pub fn capacity_keys(&self) -> impl Iterator<Item = &Key> {
         self.capacities.keys()
     }
 
-    /// The nodes that say how many volumes they take.
+    /// Returns the nodes that have attach limits.
     pub fn limited_nodes(&self) -> impl Iterator<Item = &Str> {
         self.limits.keys()
     }
@@ -211,7 +206,7 @@ fn texts(object: &Value, field: &str) -> Vec<Str> {
     list.iter().filter_map(Value::as_str).map(Str::from).collect()
 }
 
-/// An amount of bytes; what is no amount is none.
+/// Parses an amount of bytes; 0 if it is invalid.
 fn bytes(value: Option<&Value>) -> i64 {
     match value {
         Some(Value::Int(int)) => *int,

@@ -1,7 +1,7 @@
-//! A scheduler that is told of random changes: once it has nothing to do, nobody waits who could be placed.
+//! Liveness of the scheduler under random changes: once it is idle, no schedulable pod is waiting.
 //!
-//! Bindings take their time and may fail, victims take their time to go, and what is nominated is shown by the watch or not
-//! yet. Whatever happens in between, each step is held against the definitions.
+//! Bindings take time and may fail, victims take time to terminate, and the watch may show nominations late. Each step
+//! is compared with the reference.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::random::{self, Dice};
 use crate::reference::World;
 use crate::reference::words::{is_going, name, priority};
 
-/// No decision is made for the only reason that time has passed, but after failures.
+/// Disables retries that happen only because time has passed, except after failures.
 const NEVER: Millis = 1 << 50;
 const STEPS_MAX: usize = 5_000;
 
@@ -26,11 +26,11 @@ struct Life {
     world: World,
     /// Pods without a node.
     waiting: BTreeMap<String, Rc<Value>>,
-    /// Bindings that are under way.
+    /// Bindings in progress.
     bindings: Vec<Arc<Pod>>,
     dice: Dice,
     now: Millis,
-    /// What happened, for whoever looks into a failure.
+    /// Log of all changes, for debugging failures.
     story: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ impl Life {
         self.world.pods.iter().position(|(other, _)| name(other) == pod)
     }
 
-    /// A pod goes, wherever it is.
+    /// Deletes a pod, assigned or not.
     fn remove_pod(&mut self, pod: &str) {
         let placed = self.place(pod).map(|at| self.world.pods.remove(at).0);
         let gone = placed.or_else(|| self.waiting.remove(pod)).expect("a pod that goes was there");
@@ -92,7 +92,7 @@ impl Life {
         self.engine.observe(Kind::Pods, &Key::of(&gone), None, self.now).unwrap();
     }
 
-    /// Lets the scheduler decide until nothing but a change can give it something to do.
+    /// Runs the scheduler until only a change can give it work.
     fn settle(&mut self) {
         for _ in 0..STEPS_MAX {
             if let Some(step) = self.engine.step(self.now) {
@@ -110,7 +110,7 @@ impl Life {
         panic!("the scheduler does not come to rest\n{}", self.story.join("\n"));
     }
 
-    /// Names of pods that were evicted and are still there.
+    /// Returns the names of evicted pods that still exist.
     fn going(&self) -> Vec<String> {
         self.world.pods.iter().filter(|(pod, _)| is_going(pod)).map(|(pod, _)| name(pod).to_owned()).collect()
     }
@@ -136,12 +136,12 @@ impl Life {
         }
     }
 
-    /// A binding that is under way succeeds or fails; the watch shows it before or after that is known.
+    /// Completes a binding in progress with success or failure; the watch shows it before or after.
     fn conclude(&mut self) {
         let at = self.one_of(self.bindings.len());
         let pod = self.bindings.remove(at);
         let Some(at) = self.place(&pod.name) else {
-            // It went meanwhile, and the room with it.
+            // The pod was deleted meanwhile, which released its resources.
             assert!(self.engine.unbound(&pod, "not found".to_owned(), self.now).is_none());
             return;
         };
@@ -167,7 +167,7 @@ impl Life {
         }
     }
 
-    /// A pod waits, and others go if that is what it takes: those that the definitions name, and no others.
+    /// Records a waiting pod and evicts its victims, after comparing them with the reference.
     fn wait(&mut self, wait: Wait) {
         let (pod, preemption) = (wait.pod.name.to_string(), wait.preemption);
         self.story.push(format!("{pod} waits, {:?}: {}, {preemption:?}", wait.nomination, wait.message));
@@ -186,7 +186,7 @@ impl Life {
         for victim in preemption.iter().flat_map(|it| &it.victims) {
             let at = self.place(&victim.name).unwrap();
             assert!(priority(&self.world.pods[at].0) < priority(&object), "only the less important are evicted");
-            // A pod that no kubelet has seen goes at once.
+            // A pod that no kubelet has seen is deleted immediately.
             let is_seen = self.world.pods[at].0.str_at(&["spec", "nodeName"]).is_some();
             if is_seen && self.dice.one_in(2) {
                 self.end(at);
@@ -196,7 +196,7 @@ impl Life {
         }
     }
 
-    /// A pod waits for a node from now on, or for none. The watch shows it, perhaps not yet.
+    /// Sets or clears the nomination of a pod. The watch may show it later.
     fn nominate(&mut self, pod: &str, node: &str) {
         self.world.waiting.retain(|(other, _)| name(other) != pod);
         let object = self.waiting.get_mut(pod).unwrap();
@@ -214,7 +214,7 @@ impl Life {
         self.show(Kind::Pods, &object);
     }
 
-    /// A pod that was evicted begins to go, and takes its time.
+    /// Starts the graceful termination of an evicted pod.
     fn end(&mut self, at: usize) {
         let mut object = (*self.world.pods[at].0).clone();
         let condition = value!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]);
@@ -243,7 +243,7 @@ impl Life {
         }
     }
 
-    /// Something happens that the scheduler has not decided.
+    /// Applies a random change from outside the scheduler.
     fn change(&mut self, step: u64) {
         match self.dice.roll(12) {
             0 if !self.world.pods.is_empty() => {
@@ -253,7 +253,7 @@ impl Life {
             }
             1 | 2 => {
                 let node = format!("node{}", self.dice.roll(5));
-                // What would no longer fit is left alone.
+                // A node with pods is not changed, because they might no longer fit.
                 if !self.world.pods.iter().any(|(_, at)| *at == node) {
                     let object = random::node(&mut self.dice, &node);
                     self.set_node(object);
@@ -288,7 +288,7 @@ pub fn history(seed: u64) {
                 life.settle();
                 life.check();
             }
-            // Something else happens before everything is decided.
+            // A change happens before the scheduler is idle.
             1 => {
                 let next = life.engine.step(life.now);
                 next.into_iter().for_each(|step| life.carry_out(step));

@@ -1,11 +1,11 @@
-//! Clusters, pods and budgets from a seed.
+//! Random clusters, pods and PodDisruptionBudgets from a seed.
 
 use machinery::{Value, value};
 use scheduler::{Configuration, Profile};
 
 use crate::reference::Strategy;
 
-/// Numbers from a seed.
+/// Random number generator with a seed.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -23,7 +23,6 @@ impl Dice {
     }
 }
 
-/// Both namespaces, with labels.
 pub fn namespaces() -> Vec<Value> {
     [("n1", "a"), ("n2", "b")].map(|(name, team)| value!({"metadata": {"name": name, "labels": {"team": team}}})).into()
 }
@@ -55,7 +54,7 @@ pub fn node(dice: &mut Dice, name: &str) -> Value {
     })
 }
 
-/// A label selector in one of its forms, or none at all.
+/// Returns a random label selector, or none.
 fn label_selector(dice: &mut Dice) -> Option<Value> {
     let expression = |dice: &mut Dice| match dice.roll(4) {
         0 => value!({"key": "app", "operator": "In", "values": ["x", (dice.pick(&["y", "z"]))]}),
@@ -158,7 +157,7 @@ fn spread(dice: &mut Dice) -> Value {
 
 fn requests(dice: &mut Dice) -> Value {
     let mut requests = Value::object();
-    // How often of four, and how much.
+    // Probability in quarters, and amounts.
     for (resource, times, amounts) in [
         ("cpu", 3, ["500m", "1", "2"]),
         ("memory", 2, ["256Mi", "1Gi", "3Gi"]),
@@ -171,7 +170,7 @@ fn requests(dice: &mut Dice) -> Value {
     requests
 }
 
-/// Containers that run before the others, or beside them.
+/// Returns random init containers and sidecars.
 fn init_containers(dice: &mut Dice) -> Vec<Value> {
     let one = |dice: &mut Dice, number: u64| {
         let mut container =
@@ -184,7 +183,7 @@ fn init_containers(dice: &mut Dice) -> Vec<Value> {
     (0..dice.roll(8).saturating_sub(5)).map(|number| one(dice, number)).collect()
 }
 
-/// What a pod asks for beside its containers: as a whole, and for being a pod.
+/// Adds pod-level requests and overhead.
 fn add_amounts(dice: &mut Dice, spec: &mut Value) {
     let fields = spec.as_object_mut().unwrap();
     if dice.one_in(6) {
@@ -239,7 +238,7 @@ pub fn pod(dice: &mut Dice, name: &str, started_seconds: u64) -> Value {
     })
 }
 
-/// How nodes are ranked by their load, as a configuration and as a definition.
+/// Returns a random scoring strategy as profile and for the reference.
 pub fn strategy(dice: &mut Dice) -> (Profile, Strategy) {
     let line = match dice.roll(2) {
         0 => vec![(0, 0), (100, 10)],

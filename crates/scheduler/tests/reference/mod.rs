@@ -1,4 +1,4 @@
-//! The rules from their definitions, over objects as they are written: no caches, no counts, no numbers for names.
+//! Reference implementation of the scheduling rules over plain API objects: no caches, no counts, no interning.
 
 pub mod preemption;
 pub mod requests;
@@ -14,18 +14,17 @@ use words::{is_everything, is_going, label, list, meets, name, namespace, ports,
 
 pub use score::Strategy;
 
-/// A pod, and the node that it is on or waits for.
+/// A pod and its assigned or nominated node.
 pub type Placed = (Rc<Value>, String);
 
-/// A cluster as lists.
+/// A cluster as lists of objects.
 #[derive(Clone, Default)]
 pub struct World {
     pub nodes: BTreeMap<String, Rc<Value>>,
     pub pods: Vec<Placed>,
-    /// Pods that have made room on a node and wait for it.
+    /// Nominated pods.
     pub waiting: Vec<Placed>,
     pub namespaces: BTreeMap<String, Rc<Value>>,
-    /// How nodes are ranked by their load.
     pub strategy: Strategy,
 }
 
@@ -34,23 +33,23 @@ impl World {
         self.pods.iter().filter(move |(_, at)| at == name(node)).map(|(pod, _)| &**pod)
     }
 
-    /// The same cluster with other pods on its nodes.
+    /// Returns the same cluster with other pods.
     pub fn with_pods(&self, pods: Vec<Placed>) -> World {
         World { pods, ..self.clone() }
     }
 
-    /// What a node has of a resource.
+    /// Returns a node's allocatable of a resource.
     pub fn has(node: &Value, resource: &str) -> i64 {
         node.at(&["status", "allocatable", resource]).map_or(0, |amount| requests::units(amount, resource))
     }
 
-    /// What the pods of a node take of a resource.
+    /// Returns the sum of requests on a node.
     pub fn taken(&self, node: &Value, resource: &str) -> i64 {
         self.on(node).map(|other| requests::amount(other, resource)).sum()
     }
 
-    /// Why a node cannot take a pod, first together with the pods that wait for that node and are as important, then
-    /// without them; nothing if it can both times.
+    /// Returns why a node is infeasible, first with the pods nominated to it that have at least the same priority, then
+    /// without them. Empty if it is feasible both times.
     pub fn verdict(&self, pod: &Value, node: &Value, among_pods: bool) -> Vec<String> {
         let counts =
             |(other, at): &&Placed| at == name(node) && priority(other) >= priority(pod) && name(other) != name(pod);
@@ -64,13 +63,13 @@ impl World {
         self.reasons_by(pod, node, among_pods)
     }
 
-    /// The reasons why a node cannot take a pod, whoever waits for that node; none if it can.
+    /// Returns why a node is infeasible without nominated pods; empty if it is feasible.
     pub fn reasons(&self, pod: &Value, node: &Value) -> Vec<String> {
         self.reasons_by(pod, node, true)
     }
 
-    /// Whether rules among pods are looked at: the pod has some, or a pod that is there keeps it away from somewhere. If not,
-    /// those of pods that only wait for a node are not looked at either, as upstream has it.
+    /// Whether inter-pod affinity is evaluated: the pod has terms, or the anti-affinity of an existing pod matches it.
+    /// If not, terms of nominated pods are not evaluated either, as upstream.
     pub fn is_judged_by_others(&self, pod: &Value) -> bool {
         let has = |kind: &str| !required(pod, kind).is_empty();
         let keeps_away = |(other, at): &Placed| {
@@ -116,7 +115,7 @@ impl World {
         reasons
     }
 
-    /// Pods per value of the rule's label, over the nodes that count.
+    /// Returns pod counts per domain of a spread constraint, over the eligible nodes.
     fn domains(&self, pod: &Value, rule: &Value, all: &[&Value]) -> BTreeMap<&str, i64> {
         let mut counts = BTreeMap::new();
         for node in self.nodes.values() {
@@ -171,13 +170,13 @@ impl World {
         self.pods.iter().any(keeps_away).then_some("node(s) didn't satisfy existing pods anti-affinity rules")
     }
 
-    /// Pods whose node is in the same domain of a rule.
+    /// Returns the pods whose node is in the same domain.
     fn in_domain<'a>(&'a self, term: &'a Value, node: &'a Value) -> impl Iterator<Item = &'a Value> {
         let there = move |at: &String| self.nodes.get(at).is_some_and(|there| is_together(node, there, term));
         self.pods.iter().filter(move |(_, at)| there(at)).map(|(pod, _)| &**pod)
     }
 
-    /// Whether a rule of `holder` is about another pod: by default those of its own namespace.
+    /// Whether a term of `holder` matches another pod; by default only in the namespace of `holder`.
     fn is_about(&self, term: &Value, holder: &Value, other: &Value) -> bool {
         let (named, by_labels) = (list(term, &["namespaces"]), term.get("namespaceSelector"));
         let at_home = named.is_empty() && by_labels.is_none() && namespace(holder) == namespace(other);
@@ -188,7 +187,7 @@ impl World {
     }
 }
 
-/// Whether two pods want one port of their node.
+/// Whether two pods use the same host port.
 fn conflict(one: &Value, other: &Value) -> bool {
     let any = "0.0.0.0";
     ports(one).iter().any(|(port, protocol, address)| {
@@ -198,7 +197,7 @@ fn conflict(one: &Value, other: &Value) -> bool {
     })
 }
 
-/// Whether an administrator closed a node to a pod: it counts as a taint that can be borne.
+/// Whether a node is unschedulable for a pod; the pod may tolerate the corresponding taint.
 fn is_closed(pod: &Value, node: &Value) -> bool {
     let taint = value!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
     node.at(&["spec", "unschedulable"]).and_then(Value::as_bool) == Some(true) && !tolerates(pod, &taint)
@@ -216,12 +215,12 @@ fn is_selected(pod: &Value, node: &Value) -> bool {
         && required.is_none_or(|it| list(it, &["nodeSelectorTerms"]).iter().any(|term| meets(node, term)))
 }
 
-/// The rules about other pods that must hold.
+/// Returns the required affinity terms of a pod.
 fn required<'a>(pod: &'a Value, kind: &str) -> &'a [Value] {
     list(pod, &["spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution"])
 }
 
-/// The domain of a rule that a node is in.
+/// Returns the domain of a node.
 fn topology<'a>(node: &'a Value, rule: &Value) -> Option<&'a str> {
     label(node, text(rule, &["topologyKey"]))
 }
@@ -235,21 +234,21 @@ fn spread_rules<'a>(pod: &'a Value, when: &str) -> Vec<&'a Value> {
     all.filter(|rule| text(rule, &["whenUnsatisfiable"]) == when).collect()
 }
 
-/// Whether a rule of a pod selects another one: by its selector, and as having the same values of the labels it names.
+/// Whether a term of a pod selects another pod by its selector and `matchLabelKeys`.
 fn is_alike(pod: &Value, rule: &Value, other: &Value) -> bool {
     let mut own = list(rule, &["matchLabelKeys"]).iter().filter_map(Value::as_str);
     selects(rule.get("labelSelector"), other)
         && own.all(|key| label(pod, key).is_none() || label(pod, key) == label(other, key))
 }
 
-/// Whether a rule of a pod counts another one. A rule that would select everything counts nothing.
+/// Whether a constraint of a pod counts another pod. A selector that matches everything counts no pods.
 fn is_counted(pod: &Value, rule: &Value, other: &Value) -> bool {
     let mut own = list(rule, &["matchLabelKeys"]).iter().filter_map(Value::as_str);
     let is_narrow = !rule.get("labelSelector").is_none_or(is_everything) || own.any(|key| label(pod, key).is_some());
     namespace(other) == namespace(pod) && !is_going(other) && is_narrow && is_alike(pod, rule, other)
 }
 
-/// Whether a rule of a pod counts a node: by default one that the pod's own rules about nodes let it go to.
+/// Whether a node is eligible for a constraint; by default if it matches the pod's node affinity.
 fn counts_node(pod: &Value, rule: &Value, node: &Value) -> bool {
     (text(rule, &["nodeAffinityPolicy"]) == "Ignore" || is_selected(pod, node))
         && (text(rule, &["nodeTaintsPolicy"]) != "Honor" || !is_repelled(pod, node))

@@ -1,4 +1,4 @@
-//! Who must go so that a pod fits, by trying it on every node.
+//! Reference preemption: determines the victims by trying every node.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -8,10 +8,10 @@ use machinery::Value;
 use super::words::{is_everything, name, namespace, priority, selects, started};
 use super::{Placed, World};
 
-/// What evicting costs: budgets violated, the highest priority, the sum of them, how many, and who started last.
+/// Cost of a preemption: PDB violations, highest priority, sum of priorities, number of victims, and latest start.
 pub type Cost = (usize, i64, i64, usize, Reverse<String>);
 
-/// Reasons that stay whoever goes.
+/// Reasons that preemption cannot resolve.
 const FINAL: &[&str] = &[
     "node(s) were unschedulable",
     "node(s) had untolerated taint(s)",
@@ -21,7 +21,7 @@ const FINAL: &[&str] = &[
 ];
 
 impl World {
-    /// The victims on a node, the most important first, and what they cost; none if it does not help.
+    /// Returns the cost and the victims on a node, highest priority first; `None` if preemption does not help.
     pub fn eviction(&self, pod: &Value, node: &Value, budgets: &[Value]) -> Option<(Cost, Vec<String>)> {
         let among = self.is_judged_by_others(pod);
         if self.verdict(pod, node, among).iter().any(|reason| FINAL.contains(&reason.as_str())) {
@@ -58,7 +58,8 @@ impl World {
     }
 }
 
-/// Those whose going would violate a budget, and those whose would not. An empty selector protects nobody.
+/// Splits pods into those whose eviction violates a PodDisruptionBudget and the others. An empty selector protects no
+/// pod.
 fn violations(potential: Vec<Rc<Value>>, budgets: &[Value]) -> (Vec<Rc<Value>>, Vec<Rc<Value>>) {
     let allows = |budget: &Value| budget.at(&["status", "disruptionsAllowed"]).and_then(Value::as_int).unwrap();
     let mut allowed: Vec<i64> = budgets.iter().map(allows).collect();

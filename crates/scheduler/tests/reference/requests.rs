@@ -1,19 +1,19 @@
-//! What a pod asks for, from its object alone.
+//! Reference computation of a pod's requests.
 
 use machinery::Value;
 
-/// The most of a resource that a pod ever needs at once: thousandths of a processor, bytes, or a count.
+/// Returns the maximum that a pod needs of a resource at any time: millicores, bytes, or a count.
 pub fn amount(pod: &Value, resource: &str) -> i64 {
     total(pod, resource, 0)
 }
 
-/// The same for ranking: a container that asks for no processor or no memory counts as if it asked for a little.
+/// Like [`amount`], for scoring: missing CPU and memory requests get default values.
 pub fn guessed(pod: &Value, resource: &str) -> i64 {
     total(pod, resource, guess(resource))
 }
 
-/// What a pod that is there counts for when nodes are ranked: where it asks for something as a whole, nothing is guessed of a
-/// resource that it asks for anywhere.
+/// Returns the amount that an existing pod counts in scoring: with pod-level requests, default values apply only to
+/// resources that no part of the pod requests.
 pub fn load(pod: &Value, resource: &str) -> i64 {
     let spec = &pod["spec"];
     let asks = |holder: &Value, path: &[&str]| holder.at(path).is_some_and(|list| list.get(resource).is_some());
@@ -58,7 +58,7 @@ fn total(pod: &Value, resource: &str, missing: i64) -> i64 {
     whole.unwrap_or(together.max(peak)) + of(spec, &["overhead"]).unwrap_or(0)
 }
 
-/// The few forms of amounts that are rolled.
+/// Parses the quantity formats that the random generator uses.
 pub fn units(amount: &Value, resource: &str) -> i64 {
     let text = amount.as_str().unwrap();
     let cut = |suffix: &str| text.strip_suffix(suffix).map(|number| number.parse::<i64>().unwrap());

@@ -1,4 +1,4 @@
-//! How good nodes are for a pod, from the definitions.
+//! Reference scores of nodes.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use super::{World, is_counted, is_together, requests, required, spread_rules, to
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// How nodes are ranked by their load.
+/// Scoring strategy of NodeResourcesFit.
 #[derive(Clone, Debug, Default)]
 pub enum Strategy {
     #[default]
     Least,
     Most,
-    /// Points of a line: load in hundredths, and score up to ten.
+    /// Points of utilization in percent and score up to 10.
     Ratio(Vec<(i64, i64)>),
 }
 
 impl World {
-    /// The sum of all weighted scores of each of these nodes.
+    /// Returns the weighted sum of scores of each node.
     pub fn totals(&self, pod: &Value, nodes: &[&Value]) -> Vec<i64> {
         let mut totals = vec![0; nodes.len()];
         let mut add = |weight: i64, scores: Vec<i64>| {
@@ -54,7 +54,7 @@ impl World {
         });
         match self.strategy {
             Strategy::Least | Strategy::Most => scores.iter().sum::<i64>() / 2,
-            // What scores nothing does not count.
+            // Resources with score 0 are ignored.
             Strategy::Ratio(_) => {
                 let counted: Vec<_> = scores.into_iter().filter(|score| *score > 0).collect();
                 if counted.is_empty() {
@@ -154,20 +154,20 @@ impl World {
     }
 }
 
-/// The sum of the weights of preferences that a node meets.
+/// Returns the sum of weights of matching preferred terms.
 fn preferred(pod: &Value, node: &Value) -> i64 {
     let path = ["spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"];
     let met = list(pod, &path).iter().filter(|it| meets(node, &it["preference"]));
     met.map(|it| it["weight"].as_int().unwrap()).sum()
 }
 
-/// How many taints of a node only ask to be avoided and are not borne.
+/// Returns the number of `PreferNoSchedule` taints that the pod does not tolerate.
 fn disliked(pod: &Value, node: &Value) -> i64 {
     let soft = list(node, &["spec", "taints"]).iter().filter(|taint| text(taint, &["effect"]) == "PreferNoSchedule");
     i64::try_from(soft.filter(|taint| !tolerates(pod, taint)).count()).unwrap()
 }
 
-/// The score at a load, on a line through points; scores of up to ten become ones of up to a hundred.
+/// Interpolates the score at a utilization; scores up to 10 become scores up to 100.
 fn on_line(line: &[(i64, i64)], load: i64) -> i64 {
     for (at, (end, score)) in line.iter().enumerate() {
         if load <= *end {

@@ -1,13 +1,13 @@
-//! Objects as they are written, and what their selectors, tolerations and terms say: read here, by nobody else's code.
+//! Reference evaluation of selectors, tolerations and terms, independent of the scheduler's code.
 
 use machinery::Value;
 
-/// The text of a field; empty if there is none.
+/// Returns a text field; empty if absent.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     object.str_at(path).unwrap_or_default()
 }
 
-/// The items of a list; none if there is no list.
+/// Returns the items of a list; empty if absent.
 pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
@@ -20,7 +20,6 @@ pub fn namespace(object: &Value) -> &str {
     text(object, &["metadata", "namespace"])
 }
 
-/// The value of a label.
 pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.str_at(&["metadata", "labels", key])
 }
@@ -29,7 +28,7 @@ pub fn priority(pod: &Value) -> i64 {
     pod.at(&["spec", "priority"]).and_then(Value::as_int).unwrap_or(0)
 }
 
-/// When a pod started; texts of times sort as the times do.
+/// Returns the start time; RFC 3339 texts sort like the times.
 pub fn started(pod: &Value) -> &str {
     text(pod, &["status", "startTime"])
 }
@@ -38,7 +37,7 @@ pub fn is_going(pod: &Value) -> bool {
     pod.at(&["metadata", "deletionTimestamp"]).is_some()
 }
 
-/// Whether a label selector is about an object: one that is absent is about nothing, an empty one about everything.
+/// Whether a label selector matches an object: an absent one matches nothing, an empty one everything.
 pub fn selects(selector: Option<&Value>, object: &Value) -> bool {
     let Some(selector) = selector else { return false };
     let equal = selector.get("matchLabels").and_then(Value::as_object);
@@ -46,13 +45,13 @@ pub fn selects(selector: Option<&Value>, object: &Value) -> bool {
         && list(selector, &["matchExpressions"]).iter().all(|it| holds(it, label(object, text(it, &["key"]))))
 }
 
-/// Whether a label selector asks for nothing.
+/// Whether a label selector has no requirement.
 pub fn is_everything(selector: &Value) -> bool {
     selector.get("matchLabels").and_then(Value::as_object).is_none_or(machinery::Object::is_empty)
         && list(selector, &["matchExpressions"]).is_empty()
 }
 
-/// Whether a node meets all conditions of a term; without any it meets none.
+/// Whether a node matches all requirements of a term; a term without requirements matches no node.
 pub fn meets(node: &Value, term: &Value) -> bool {
     let (labels, fields) = (list(term, &["matchExpressions"]), list(term, &["matchFields"]));
     labels.iter().all(|it| holds(it, label(node, text(it, &["key"]))))
@@ -60,7 +59,7 @@ pub fn meets(node: &Value, term: &Value) -> bool {
         && labels.len() + fields.len() > 0
 }
 
-/// Whether a value, if there is one, is as an expression says.
+/// Whether a value, if present, satisfies an expression.
 fn holds(expression: &Value, have: Option<&str>) -> bool {
     let values: Vec<_> = list(expression, &["values"]).iter().map(|it| it.as_str().unwrap()).collect();
     let compared = |is: fn(i64, i64) -> bool| {
@@ -78,8 +77,8 @@ fn holds(expression: &Value, have: Option<&str>) -> bool {
     }
 }
 
-/// Whether a pod bears a taint: one toleration must speak of its effect or of all, of its key or of all, and of its value
-/// unless its being there is enough.
+/// Whether a pod tolerates a taint: a toleration must match its effect or all, its key or all, and its value unless the
+/// operator is `Exists`.
 pub fn tolerates(pod: &Value, taint: &Value) -> bool {
     list(pod, &["spec", "tolerations"]).iter().any(|toleration| {
         let same = |field: &str| text(toleration, &[field]) == text(taint, &[field]);
@@ -90,7 +89,7 @@ pub fn tolerates(pod: &Value, taint: &Value) -> bool {
     })
 }
 
-/// Ports of the node that a pod takes: number, protocol and address.
+/// Returns the host ports of a pod: port, protocol and address.
 pub fn ports(pod: &Value) -> Vec<(i64, &str, &str)> {
     let beside = list(pod, &["spec", "initContainers"]).iter().filter(|it| text(it, &["restartPolicy"]) == "Always");
     let containers = list(pod, &["spec", "containers"]).iter().chain(beside);
@@ -103,7 +102,7 @@ pub fn ports(pod: &Value) -> Vec<(i64, &str, &str)> {
         .collect()
 }
 
-/// The images of a pod as nodes name them.
+/// Returns the images of a pod as nodes name them.
 pub fn images(pod: &Value) -> Vec<String> {
     let containers = list(pod, &["spec", "initContainers"]).iter().chain(list(pod, &["spec", "containers"]));
     let tagged = |image: &str| if image.contains(':') { image.to_owned() } else { format!("{image}:latest") };

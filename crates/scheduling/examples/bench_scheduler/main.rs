@@ -1,4 +1,4 @@
-//! How fast pods get their nodes through the API server: decisions, bindings, events and what the watches show of it.
+//! Scheduler throughput through the API server: decisions, bindings, events and watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use tokio::task::JoinSet;
 #[global_allocator]
 static ALLOCATOR: sys::Allocator = sys::Allocator;
 
-/// Requests at once while nodes and pods are made.
+/// Concurrent requests while nodes and pods are created.
 const AT_ONCE: usize = 64;
-/// As many keys as are never reached: who counts needs none.
+/// Limit of a notice queue that is never used: the benchmark only counts.
 const NOTICES_MAX: usize = 1;
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOST: &str = "kubernetes.io/hostname";
@@ -32,13 +32,13 @@ const HOST: &str = "kubernetes.io/hostname";
 #[tokio::main]
 async fn main() {
     sys::make_room();
-    // A word of its name is enough to have one shape measured alone.
+    // A part of a shape's name selects this shape.
     let word = std::env::args().nth(1).unwrap_or_default();
     println!("the whole path: store, API server, scheduler and bindings in one process");
     for (name, pods, spec) in shapes().into_iter().filter(|(name, ..)| name.contains(&word)) {
         bound(name, 5_000, pods, &spec, Vec::new()).await;
     }
-    // Three of each node's four pods must go for one that wants three quarters of it.
+    // The new pod needs three quarters of a node, so three of its four pods must be evicted.
     if "preemption".contains(&word) {
         let high = value!({"priorityClassName": "high", "cpu": "3"});
         bound("preemption", 5_000, 5_000, &high, (0..20_000).map(|number| evictable(number, 5_000)).collect()).await;
@@ -52,7 +52,7 @@ async fn main() {
     }
 }
 
-/// Upstream's shapes.
+/// Returns upstream's benchmark shapes.
 fn shapes() -> Vec<(&'static str, usize, Value)> {
     let term = |key: &str| value!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}});
     let soft = |key: &str| value!([{"weight": 1, "podAffinityTerm": (term(key))}]);
@@ -79,7 +79,7 @@ fn shapes() -> Vec<(&'static str, usize, Value)> {
     ]
 }
 
-/// Pods that are there before the scheduler is: what it does alone, beside others that are there before them.
+/// Measures the scheduling of pods that are created before the scheduler starts, with `others` existing before them.
 async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value, others: Vec<Value>) {
     let cluster = Cluster::start(&[]).await;
     let client = cluster.admin();
@@ -94,7 +94,7 @@ async fn bound(name: &str, nodes: usize, pods: usize, spec: &Value, others: Vec<
     measured.end(&format!("{name}, {pods} pods on {nodes} nodes"), pods).await;
 }
 
-/// A Deployment from its creation until every pod has its node.
+/// Measures a Deployment from its creation until all pods are bound.
 async fn deployment(nodes: u32, replicas: usize) {
     let cluster = Cluster::start(&[]).await;
     let client = cluster.admin();
@@ -111,7 +111,7 @@ async fn deployment(nodes: u32, replicas: usize) {
     measured.end(&format!("a Deployment of {replicas} pods created and bound on {nodes} hollow nodes"), replicas).await;
 }
 
-/// What happens from here on: how many pods get their node, as a watch tells, by how many requests.
+/// Counts pods that are bound, as a watch shows them, and the API requests.
 struct Measured {
     client: Client,
     requests: BTreeMap<String, u64>,
@@ -135,7 +135,7 @@ impl Measured {
         let (counted, tell) = (Arc::clone(&number), Arc::clone(&changed));
         let has_node = |pod: &Value| pod.str_at(&["spec", "nodeName"]).is_some_and(|name| !name.is_empty());
         pods.subscribe(&notices, move |change, _| {
-            // Those that had their node when they were first seen do not count.
+            // Pods that had a node when first seen do not count.
             if change.new.is_some_and(has_node) && change.old.is_some_and(|old| !has_node(old)) {
                 counted.fetch_add(1, Ordering::SeqCst);
                 tell.notify_one();
@@ -161,7 +161,7 @@ impl Measured {
     }
 }
 
-/// How many requests the server has answered, by what they asked and how it went.
+/// Returns the number of requests that the server has handled, by request and status.
 async fn requests(client: &Client) -> BTreeMap<String, u64> {
     let request = http::Request::get("/metrics").body(bytes::Bytes::new()).expect("a path");
     let answer = client.raw(request).await.expect("it is answered").into_body();
@@ -226,7 +226,7 @@ fn node(number: usize) -> Value {
         "status": {"capacity": (amounts.clone()), "allocatable": amounts}})
 }
 
-/// A pod; `cpu` beside its specification is what it asks for, if not a tenth of a processor.
+/// Builds a pod; `cpu` in `spec` is its CPU request, 100m by default.
 fn pod(prefix: &str, number: usize, spec: &Value) -> Value {
     let mut spec = spec.clone();
     let fields = spec.as_object_mut().expect("an object");
@@ -238,7 +238,7 @@ fn pod(prefix: &str, number: usize, spec: &Value) -> Value {
         "spec": spec})
 }
 
-/// A pod that has its node, four of which fill one, and that goes at once when it is told to.
+/// Builds an assigned pod that uses a quarter of its node and is deleted immediately.
 fn evictable(number: usize, nodes: usize) -> Value {
     let node = format!("node-{}", number % nodes);
     pod("low", number, &value!({"nodeName": node, "cpu": "900m", "terminationGracePeriodSeconds": 0}))

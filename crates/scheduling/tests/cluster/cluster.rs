@@ -1,4 +1,4 @@
-//! A store, an API server and schedulers, all in this process; nodes are objects without a kubelet.
+//! Test cluster: a store, an API server and schedulers in this process; nodes are objects without a kubelet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
         let mut config = apiserver::Config::local(directory.path().join("certs"));
-        // No controller here makes the service accounts that pods would run as.
+        // No controller creates the service accounts that pods would use.
         config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();
         let client = admin(&server);
@@ -54,7 +54,7 @@ impl Cluster {
         cluster
     }
 
-    /// A client inside the process that may do anything.
+    /// Returns an in-process client with all permissions.
     pub fn admin(&self) -> Client {
         admin(&self.server)
     }
@@ -65,12 +65,12 @@ impl Cluster {
         self.admin().create(&target, &object, &WriteOptions::default()).await.unwrap()
     }
 
-    /// A node with so many processors.
+    /// Creates a node with this CPU capacity.
     pub async fn node(&self, name: &str, zone: &str, cpu: &str) {
         let labels = value!({"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone});
         let node = value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
         self.create(&kinds::NODES, node).await;
-        // The server marks new nodes until someone has looked at them.
+        // The server taints new nodes as not ready.
         let open = value!({"spec": {"taints": null}});
         let target = Target::object(&kinds::NODES, &Key::cluster(name));
         self.admin().patch(&target, &Patch::Merge(open), &WriteOptions::default()).await.unwrap();
@@ -80,7 +80,7 @@ impl Cluster {
         self.admin().patch(&target, &Patch::Merge(status), &WriteOptions::default()).await.unwrap();
     }
 
-    /// A pod that wants so many processors.
+    /// Creates a pod with this CPU request.
     pub async fn pod(&self, name: &str, cpu: &str, mut spec: Value) -> Value {
         let fields = spec.as_object_mut().unwrap();
         fields.get_or_insert_with("terminationGracePeriodSeconds", || 0.into());
@@ -90,17 +90,17 @@ impl Cluster {
         self.create(&kinds::PODS, value!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})).await
     }
 
-    /// Starts a scheduler with the configuration that `rest` adds to an empty one.
+    /// Starts a scheduler with `rest` appended to an empty configuration.
     pub fn schedule(&self, rest: &str) -> Running {
         schedule(&self.admin(), rest)
     }
 
-    /// Waits for something to be true of all pods.
+    /// Waits for a condition on all pods.
     pub async fn until(&self, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
         wait(self.pods.clone(), what, condition).await
     }
 
-    /// Waits for something to be true of a kind that is not watched all the time.
+    /// Waits for a condition on a resource type that is not watched permanently.
     pub async fn until_of(&mut self, resource: &Resource, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
         let source = Source::all(self.admin(), resource.clone());
         let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), |object| object);
@@ -109,7 +109,7 @@ impl Cluster {
     }
 }
 
-/// Starts a scheduler with the configuration that `rest` adds to an empty one.
+/// Starts a scheduler with `rest` appended to an empty configuration.
 pub fn schedule(client: &Client, rest: &str) -> Running {
     let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
     let configuration = Configuration::read(&format!("{head}{rest}")).unwrap();
@@ -129,13 +129,13 @@ pub fn schedule(client: &Client, rest: &str) -> Running {
     Running { metrics, _tasks: tasks }
 }
 
-/// The node of a pod; empty if it has none.
+/// Returns the node of a pod; empty if it has none.
 pub fn node_of(pods: &Objects, name: &str) -> String {
     let pod = pods.get(&Key::new("default", name));
     pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])).unwrap_or_default().to_owned()
 }
 
-/// How many pods have a node.
+/// Returns the number of assigned pods.
 pub fn placed(pods: &Objects) -> usize {
     pods.iter().filter(|entry| !node_of(pods, &entry.key.name).is_empty()).count()
 }

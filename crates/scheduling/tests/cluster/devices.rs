@@ -1,4 +1,4 @@
-//! Claims of devices: what the scheduler writes for them, and who waits for them.
+//! Tests of ResourceClaims: the scheduler's writes, and pods that wait for claims.
 
 use client::{Patch, Target, WriteOptions};
 use machinery::{Key, Value, value};
@@ -39,7 +39,7 @@ fn user(claim: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_gets_its_device_before_its_pod_gets_its_node_and_others_wait_for_it() {
+async fn claim_is_allocated_before_its_pod_is_bound_and_others_wait() {
     let mut cluster = world(value!([(gpu("g0"))])).await;
     let _scheduler = cluster.schedule("");
     cluster.pod("first", "1", user("one")).await;
@@ -57,7 +57,7 @@ async fn a_claim_gets_its_device_before_its_pod_gets_its_node_and_others_wait_fo
     let expect = "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes \
                   are available: 2 Preemption is not helpful for scheduling.";
     assert_eq!(message(&pods, "second"), Some(expect));
-    // What the claim controller does once the first pod is gone.
+    // As the ResourceClaim controller does once the first pod is deleted.
     let target = Target::named(&kinds::RESOURCE_CLAIMS, "default", "one").subresource("status");
     let gone = Patch::Merge(value!({"status": {"reservedFor": null, "allocation": null}}));
     cluster.admin().patch(&target, &gone, &WriteOptions::default()).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_claim_gets_its_device_before_its_pod_gets_its_node_and_others_wait_fo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_made_for_extended_resources_that_devices_stand_behind() {
+async fn claim_is_created_for_device_backed_extended_resources() {
     let mut cluster = world(value!([(gpu("g0")), (gpu("g1"))])).await;
     let _scheduler = cluster.schedule("");
     let amounts = value!({"example.com/gpu": "2", "cpu": "1"});
@@ -86,7 +86,7 @@ async fn a_claim_is_made_for_extended_resources_that_devices_stand_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_is_not_ready_in_time_is_given_back() {
+async fn claim_is_deallocated_if_its_device_is_not_ready_in_time() {
     let mut device = gpu("g0");
     let fields = device.as_object_mut().unwrap();
     fields.insert("bindingConditions", value!(["example.com/attached"]));

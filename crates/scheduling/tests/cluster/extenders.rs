@@ -1,4 +1,4 @@
-//! Extenders over HTTP: a small server here answers what the scheduler asks.
+//! Tests of extenders over HTTP, with a small server that answers the scheduler.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{Cluster, node_of, placed};
 
-/// What was asked, and how it is answered.
+/// An extender server with its recorded requests.
 pub struct Extender {
     pub address: String,
     pub asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -37,7 +37,7 @@ impl Extender {
     }
 }
 
-/// Answers one request after the other; each has a length.
+/// Serves the requests of a connection sequentially; each must have a Content-Length.
 async fn serve(
     mut stream: TcpStream,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -66,7 +66,7 @@ async fn serve(
         let body = json::parse(&read[body_at..length]).unwrap();
         read.drain(..length);
         let path = head.split(' ').nth(1).unwrap().to_owned();
-        // Who sees what comes of an answer must find the question.
+        // Recorded before the response, so that a test that sees its effect finds the request.
         asked.lock().unwrap().push((path.clone(), body.clone()));
         let (code, value) = answer(&path, &body);
         let bytes = json::to_vec(&value);
@@ -84,7 +84,7 @@ fn names(args: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extender_filters_and_ranks_nodes() {
+async fn extender_filters_and_scores_nodes() {
     let cluster = Cluster::start().await;
     for node in ["n1", "n2", "n3"] {
         cluster.node(node, "a", "4").await;
@@ -112,7 +112,7 @@ async fn an_extender_filters_and_ranks_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extender_that_fails_holds_pods_up_unless_it_may_be_ignored() {
+async fn failing_extender_blocks_pods_unless_ignorable() {
     let cluster = Cluster::start().await;
     cluster.node("n1", "a", "4").await;
     let extender = Extender::start(|_, _| (500, Value::Null)).await;
@@ -134,7 +134,7 @@ async fn an_extender_that_fails_holds_pods_up_unless_it_may_be_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extender_binds_and_chooses_whom_to_evict() {
+async fn extender_binds_and_chooses_victims() {
     let cluster = Cluster::start().await;
     for node in ["n1", "n2"] {
         cluster.node(node, "a", "4").await;
@@ -142,7 +142,7 @@ async fn an_extender_binds_and_chooses_whom_to_evict() {
     let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
         "value": 1000});
     cluster.create(&kinds::PRIORITY_CLASSES, class).await;
-    // It says that it has bound pods, and has not: what it is asked for is seen, and pods have no node by it.
+    // The extender claims to bind pods but does not: the test sees its requests, and pods stay without a node.
     let extender = Extender::start(|path, args| match path {
         "/preempt" => {
             let one = args["NodeNameToMetaVictims"]["n2"].clone();

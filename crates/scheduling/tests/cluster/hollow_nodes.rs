@@ -1,4 +1,4 @@
-//! Pods that are placed on hollow nodes and run there: what a user sees of the whole path.
+//! End-to-end tests of scheduling with hollow nodes that run the pods.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", 
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// So many nodes of so many processors, each in the zone of its letter.
+/// Creates a node with this CPU capacity for each zone.
 async fn nodes(cluster: &Cluster, prefix: &str, zones: &[&str], cpu: &str) -> Nodes {
     let size = Size { cpu: cpu.to_owned(), ..Size::default() };
     let settings = Settings { nodes: u32::try_from(zones.len()).unwrap(), prefix: prefix.to_owned(), size };
@@ -31,7 +31,7 @@ async fn nodes(cluster: &Cluster, prefix: &str, zones: &[&str], cpu: &str) -> No
     nodes
 }
 
-/// A pod that wants so many processors.
+/// Creates a pod with this CPU request.
 async fn pod(cluster: &Cluster, name: &str, cpu: &str, mut spec: Value) -> Value {
     let container = value!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
     spec.as_object_mut().unwrap().insert("containers", value!([container]));
@@ -50,12 +50,12 @@ fn runs(pods: &Objects, name: &str) -> bool {
     pods.get(&Key::new("default", name)).and_then(|pod| pod.str_at(&["status", "phase"])) == Some("Running")
 }
 
-/// How many pods run.
+/// Returns the number of running pods.
 fn running(pods: &Objects) -> usize {
     pods.iter().filter(|entry| runs(pods, &entry.key.name)).count()
 }
 
-/// How many pods there are by something of their nodes, fewest first.
+/// Returns pod counts grouped by a property of their nodes, fewest first.
 fn counts(pods: &Objects, of: impl Fn(String) -> String) -> Vec<usize> {
     let mut counts = BTreeMap::new();
     for entry in pods.iter() {
@@ -66,7 +66,7 @@ fn counts(pods: &Objects, of: impl Fn(String) -> String) -> Vec<usize> {
     counts
 }
 
-/// An event about a pod: type, action and note.
+/// Returns type, action and note of an event about a pod.
 fn event(events: &Objects, reason: &str, about: &str) -> Option<[String; 3]> {
     let is = |event: &Value| {
         event.str_at(&["reason"]) == Some(reason)
@@ -83,7 +83,7 @@ async fn told(cluster: &Cluster, reason: &str, about: &str) -> [String; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_packed_when_the_profile_says_so() {
+async fn most_allocated_profile_packs_pods() {
     let cluster = Cluster::start(&[&kinds::PODS]).await;
     let _nodes = nodes(&cluster, "n", &["a", "a", "a"], "4").await;
     let _scheduler = schedule(
@@ -115,7 +115,7 @@ async fn pods_are_spread_over_zones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_fits_nowhere_says_why_and_a_new_node_wakes_only_those_that_it_can_take() {
+async fn unschedulable_pod_reports_reasons_and_new_node_wakes_only_fitting_pods() {
     let cluster = Cluster::start(&[&kinds::PODS, &EVENTS]).await;
     let _small = nodes(&cluster, "n", &["a"], "1").await;
     let scheduler = schedule(&cluster.admin(), "");
@@ -136,7 +136,7 @@ async fn a_pod_that_fits_nowhere_says_why_and_a_new_node_wakes_only_those_that_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn room_is_made_where_no_budget_is_violated() {
+async fn preemption_avoids_disruption_budget_violations() {
     let cluster = Cluster::start(&[&kinds::PODS, &kinds::POD_DISRUPTION_BUDGETS, &EVENTS]).await;
     let _nodes = nodes(&cluster, "n", &["a", "a"], "4").await;
     let _controllers = testkit::control(&cluster.admin());
@@ -170,7 +170,7 @@ async fn room_is_made_where_no_budget_is_violated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_keeps_a_pod_until_it_is_taken_away() {
+async fn gated_pod_is_scheduled_after_gate_removal() {
     let cluster = Cluster::start(&[&kinds::PODS]).await;
     let _nodes = nodes(&cluster, "n", &["a"], "4").await;
     let _scheduler = schedule(&cluster.admin(), "");
@@ -189,7 +189,7 @@ async fn a_gate_keeps_a_pod_until_it_is_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_scheduler_places_the_pods_that_name_it() {
+async fn each_scheduler_handles_only_pods_with_its_name() {
     let cluster = Cluster::start(&[&kinds::PODS]).await;
     let _nodes = nodes(&cluster, "n", &["a"], "8").await;
     let client = cluster.admin();

@@ -1,4 +1,4 @@
-//! The scheduler against the real API server and store, inside the process.
+//! Tests of the scheduler against the real API server and store in one process.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -20,7 +20,7 @@ fn condition<'a>(pods: &'a Objects, name: &str) -> Option<&'a Value> {
     conditions.iter().find(|it| it.str_at(&["type"]) == Some("PodScheduled"))
 }
 
-/// The node that a pod is expected to get; empty if none is.
+/// Returns `nominatedNodeName` of a pod; empty if not set.
 fn nominated_node(pods: &Objects, name: &str) -> String {
     let pod = pods.get(&Key::new("default", name));
     pod.and_then(|pod| pod.str_at(&["status", "nominatedNodeName"])).unwrap_or_default().to_owned()
@@ -31,7 +31,7 @@ fn waits(pods: &Objects, name: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_victim_that_takes_its_time_is_waited_for_and_its_room_is_kept() {
+async fn slow_victim_is_awaited_and_its_resources_stay_reserved() {
     let cluster = Cluster::start().await;
     cluster.node("n1", "a", "4").await;
     let class = value!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
@@ -55,14 +55,14 @@ async fn a_victim_that_takes_its_time_is_waited_for_and_its_room_is_kept() {
     assert_eq!(reason.str_at(&["reason"]), Some("PreemptionByScheduler"));
     cluster.pod("small", "1", value!({})).await;
     cluster.until("the small one waits", |pods| waits(pods, "small")).await;
-    // What the kubelet does once the pod has ended.
+    // As the kubelet does once the pod has terminated.
     let now = client::DeleteOptions { grace_seconds: Some(0), ..client::DeleteOptions::default() };
     cluster.admin().delete(&Target::named(&kinds::PODS, "default", "slow"), &now).await.unwrap();
     cluster.until("both are placed", |pods| node_of(pods, "high") == "n1" && node_of(pods, "small") == "n1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_gets_its_volume_where_its_pod_goes() {
+async fn claim_is_bound_to_a_volume_on_the_node_of_its_pod() {
     let mut cluster = Cluster::start().await;
     for node in ["n1", "n2"] {
         cluster.node(node, "a", "4").await;
@@ -92,7 +92,7 @@ async fn a_claim_gets_its_volume_where_its_pod_goes() {
     let pods = cluster.admin().list(&Target::all(&kinds::PODS), &ListOptions::default()).await.unwrap();
     assert_eq!(pods.items[0].str_at(&["spec", "nodeName"]).unwrap_or_default(), "", "not before the claim is bound");
     assert_eq!(pods.items[0].str_at(&["status", "nominatedNodeName"]), Some("n2"), "it is known where it will go");
-    // What the volume controller does.
+    // As the PersistentVolume controller does.
     let bound = value!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "pv"}});
     let target = Target::named(&kinds::PERSISTENT_VOLUME_CLAIMS, "default", "c");
@@ -102,7 +102,7 @@ async fn a_claim_gets_its_volume_where_its_pod_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_waits_for_its_volume_as_long_as_the_profile_says() {
+async fn volume_binding_timeout_of_the_profile_applies() {
     let cluster = Cluster::start().await;
     cluster.node("n1", "a", "4").await;
     let class = value!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "slow"},

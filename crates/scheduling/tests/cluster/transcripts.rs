@@ -1,14 +1,15 @@
-//! Transcripts of the scheduler with extenders over HTTP: what they are asked, and what becomes of pods. `UPDATE=1` writes
-//! them anew.
+//! Transcript tests of the scheduler with extenders over HTTP: their requests and the results for pods.
+//!
+//! `UPDATE=1` rewrites the transcripts.
 //!
 //! ```text
-//! > cluster NUMBER                    begins anew, with nodes n1, n2 and so on of four processors
-//! > scheduler [{extender}, …]         from here on this one runs; each extender has a path of its own: /0, /1, …
-//! > answer PATH CODE|{answer}         what is said to questions there
-//! > answer PATH keep NODE             … of those to be evicted, those of this node
+//! > cluster NUMBER                    starts over, with nodes n1, n2 and so on of four CPUs
+//! > scheduler [{extender}, …]         starts this scheduler; each extender has a separate path: /0, /1, …
+//! > answer PATH CODE|{answer}         sets the response at this path
+//! > answer PATH keep NODE             … for preemption: accept only the victims on this node
 //! > answer PATH bind                  … by binding the pod
-//! > pod NAME {cpu, wants, …spec}      and wait until it has a node
-//! > stuck NAME {cpu, wants, …spec}    and wait until it is told why it has none; then it goes
+//! > pod NAME {cpu, wants, …spec}      creates a pod and waits until it has a node
+//! > stuck NAME {cpu, wants, …spec}    creates a pod, waits until it is reported unschedulable, and deletes it
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use crate::cluster::{Cluster, Running, node_of};
 use crate::condition;
 use crate::extenders::Extender;
 
-/// What an extender says.
+/// Response of an extender.
 #[derive(Clone)]
 enum Answer {
     Fixed(u16, Value),
@@ -119,7 +120,7 @@ impl Stage {
         self.cluster.create(&kinds::PODS, pod).await;
     }
 
-    /// What extenders were asked about a pod. One that is tried again asks the same again.
+    /// Writes the requests that extenders received about a pod. A retried pod repeats its requests.
     fn tell_what_was_asked(&mut self, name: &str) {
         let asked = std::mem::take(&mut *self.server.asked.lock().unwrap());
         let mut told = Vec::new();
@@ -141,7 +142,7 @@ impl Stage {
     }
 }
 
-/// The answer to a question; binding is done by the one who is asked.
+/// Computes the response to a request; binds the pod if configured.
 fn say(client: &Client, answer: Answer, args: &Value) -> (u16, Value) {
     let text = |field: &str| args.str_at(&[field]).unwrap_or_default();
     match answer {
@@ -170,7 +171,7 @@ fn say(client: &Client, answer: Answer, args: &Value) -> (u16, Value) {
     }
 }
 
-/// Which pod a question is about, and the question in short.
+/// Returns the pod of a request and a summary of the request.
 fn summary(args: &Value) -> (String, String) {
     if let (Some(node), Some(pod)) = (args.str_at(&["Node"]), args.str_at(&["PodName"])) {
         return (pod.to_owned(), format!("{pod} to {node}"));
@@ -207,7 +208,7 @@ async fn play(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn extenders_are_asked_as_written() {
+async fn extender_requests_match_the_transcripts() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/extenders.txt");
     let text = std::fs::read_to_string(&file).unwrap();
     let played = play(&text).await;

@@ -1,11 +1,12 @@
-//! What changes, and that it comes to what was decided.
+//! Tests that policy changes lead to the decided state.
 
 use proptest::prelude::*;
 
 use super::super::{Allow, Limits};
 use super::*;
 
-/// Does what a change says, as the kernel would: it refuses to add what is there, to take what is not, and to lose a chain in use.
+/// Applies a change like the kernel, which rejects adding existing elements, deleting missing ones and deleting chains
+/// in use.
 fn apply(state: &mut State, change: &Change) {
     state.chains.extend(change.chains.clone());
     for gone in &change.pods.gone {
@@ -28,7 +29,7 @@ fn apply(state: &mut State, change: &Change) {
     }
 }
 
-/// A state in words that have no numbers.
+/// Formats a state without IDs.
 fn said(state: &State) -> Vec<String> {
     let peers = |number: u32| -> Vec<Range> {
         state.peers.iter().filter(|(of, _)| *of == number).map(|(_, range)| *range).collect()
@@ -46,7 +47,7 @@ fn ip(last: u8) -> IpAddr {
     if last < 128 { [10, 0, 0, last].into() } else { [0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)].into() }
 }
 
-/// Pods with limits from a few policies, whose lists have a few addresses.
+/// Generates pods with limits from a few policies and peer lists.
 fn decision() -> impl Strategy<Value = Decision> {
     let allow = (0..3_usize, any::<bool>(), prop::option::of(0..3_u16));
     let side = prop::option::of(prop::collection::vec(allow, 0..3));
@@ -79,7 +80,7 @@ fn decision() -> impl Strategy<Value = Decision> {
 
 proptest! {
     #[test]
-    fn changes_one_after_another_come_to_what_was_decided(decisions in prop::collection::vec(decision(), 1..6)) {
+    fn successive_changes_lead_to_the_decided_state(decisions in prop::collection::vec(decision(), 1..6)) {
         let mut numbers = Numbers::default();
         let mut kernel = State::default();
         for decision in decisions {
@@ -94,7 +95,7 @@ proptest! {
 }
 
 #[test]
-fn a_pod_that_comes_is_an_element_of_the_lists_that_mean_it() {
+fn new_pod_adds_elements_to_matching_peer_lists() {
     let id = PeersId { policy: machinery::Key::new("x", "p"), direction: Direction::Ingress, rule: 0, at: None };
     let decision = |members: &[u8]| {
         let allow = Allow { peers: Some(id.clone()), ports: None };

@@ -1,4 +1,4 @@
-//! Trying devices one after the other, and giving them back.
+//! Backtracking search of the DRA allocator.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::{Fault, Given, Here, Need, RESULTS_MAX, STEPS_MAX, Scene, fits, selec
 use crate::devices::claim::{Constraint, Rule};
 use crate::devices::slice::{Attribute, Counters};
 
-/// Devices for each claim; `None` if there are none.
+/// Returns the devices of each claim, or `None` if the search finds no solution.
 pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<Given<'c>>>>, Fault> {
     let held = |asked: &super::Asked<'c>| asked.claim.constraints.iter().map(Held::new).collect();
     let mut search = Search {
@@ -30,56 +30,56 @@ pub fn run<'c>(scene: &Scene<'c>, steps: &Cell<u32>) -> Result<Option<Vec<Vec<Gi
     }
 }
 
-/// Which device of which alternative of which request of which claim is sought next.
+/// Position of the search: the claim, request, alternative and device to allocate next.
 #[derive(Clone, Copy, Default)]
 struct Place {
     claim: usize,
     request: usize,
-    /// `None` before one is chosen.
+    /// `None` before an alternative is chosen.
     alternative: Option<usize>,
     device: usize,
 }
 
-/// Why the search goes back further than by one device.
+/// Reason for backtracking over more than one device.
 enum Stop {
-    /// A claim would have too many devices; fewer may do in another way.
+    /// A claim would exceed its maximum of devices; another alternative may need fewer.
     TooMany,
-    /// Nothing can be found.
+    /// The search failed as a whole.
     Fault(Fault),
 }
 
-/// Who wants a device.
+/// Whether another device may be used instead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
-    /// This one or another.
     Any,
-    /// This one.
+    /// The device was selected already because the request needs all matching devices.
     Exactly,
 }
 
 struct Search<'s, 'c> {
     scene: &'s Scene<'c>,
     steps: &'s Cell<u32>,
-    /// By need and device: whether the device is what is wanted, once that is known.
+    /// Cached selector results, by need and device.
     matched: Vec<Option<bool>>,
     held: Vec<Vec<Held<'c>>>,
-    /// By device: the claims that it was given to whole.
+    /// Claims that hold the device exclusively, by device.
     holders: Vec<Vec<usize>>,
-    /// By device: the shares that were given.
+    /// Allocated shares, by device.
     shares: Vec<Vec<Counters>>,
-    /// By pool, set and name.
+    /// Consumed shared counters, by pool, counter set and counter name.
     consumed: BTreeMap<(usize, &'c Str, &'c Str), Quantity>,
     given: Vec<Vec<Given<'c>>>,
 }
 
-/// A constraint and what it has seen.
+/// State of a constraint during the search.
 struct Held<'c> {
     constraint: &'c Constraint,
     seen: Vec<&'c Attribute>,
 }
 
 impl<'s, 'c> Search<'s, 'c> {
-    /// Finds devices for this place and all after it, beginning with the device of number `start`.
+    /// Allocates devices for this position and all following ones; the first candidate is the device with index
+    /// `start`.
     fn go(&mut self, at: Place, start: usize) -> Result<bool, Stop> {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);
@@ -90,7 +90,7 @@ impl<'s, 'c> Search<'s, 'c> {
         let Some(requests) = scene.needs.get(at.claim) else { return Ok(true) };
         let Some(alternatives) = requests.get(at.request) else {
             let next = self.go(Place { claim: at.claim + 1, ..Place::default() }, 0);
-            // With other devices for earlier claims this one may do with fewer.
+            // With other devices for earlier claims, this claim may need fewer devices.
             return if matches!(next, Err(Stop::TooMany)) { Ok(false) } else { next };
         };
         let Some(alternative) = at.alternative else { return self.try_alternatives(at, alternatives.len()) };
@@ -129,7 +129,7 @@ impl<'s, 'c> Search<'s, 'c> {
         if too_many { Err(Stop::TooMany) } else { Ok(false) }
     }
 
-    /// Takes a device, if it will do, and goes on with the next; gives it back if that leads nowhere.
+    /// Allocates the device if it is suitable and continues with the next position; releases it if that fails.
     fn try_device(&mut self, at: Place, need: &'s Need<'c>, device: usize, want: Want) -> Result<bool, Stop> {
         let scene = self.scene;
         let here = &scene.here[device];
@@ -223,8 +223,8 @@ impl<'s, 'c> Search<'s, 'c> {
         self.release(device, need);
     }
 
-    /// Takes what a device consumes of what its pool shares, if there is as much. Who only looks takes nothing, and a
-    /// device that others have a share of has taken it already.
+    /// Consumes the device's shared counters if enough is left. Requests with admin access consume nothing, and a
+    /// device that is already shared consumed its counters with its first share.
     fn consume(&mut self, device: usize, need: &Need<'_>) -> bool {
         let scene = self.scene;
         let here = &scene.here[device];
@@ -274,7 +274,7 @@ impl<'c> Held<'c> {
         Self { constraint, seen: Vec::new() }
     }
 
-    /// Whether the constraint holds with this device as well, which counts from now on.
+    /// Whether the constraint still holds with this device. If so, the device is added to the constraint's state.
     fn add(&mut self, need: &Need<'_>, here: &Here<'c>) -> bool {
         if !self.constraint.concerns(need.request, need.alternative) {
             return true;
@@ -291,7 +291,7 @@ impl<'c> Held<'c> {
         holds
     }
 
-    /// The device that was added last does not count any more.
+    /// Removes the device that was added last.
     fn remove(&mut self, need: &Need<'_>, here: &Here<'c>) {
         if self.constraint.concerns(need.request, need.alternative) && self.value(here).is_some() {
             self.seen.pop();
@@ -306,7 +306,7 @@ impl<'c> Held<'c> {
     }
 }
 
-/// Whether a device has a taint that the request does not bear.
+/// Whether a device has a taint that the request does not tolerate.
 fn is_repelled(need: &Need<'_>, here: &Here<'_>) -> bool {
     here.device.taints.iter().any(|[key, value, effect]| {
         matches!(effect.as_str(), "NoSchedule" | "NoExecute")

@@ -53,7 +53,7 @@ fn pod(claims: &[&str]) -> Pod {
     Pod::new(&value!({"metadata": meta, "spec": {"resourceClaims": claims}})).unwrap()
 }
 
-/// What the plug-in says of both nodes, and what the pod can do without then.
+/// Returns the plugin's results for both nodes, and the claim to release.
 fn verdicts(snapshot: &mut Snapshot, pod: &Pod) -> Vec<String> {
     snapshot.prepare(pod, std::iter::empty());
     let filter = match DynamicResources.prepare(Cycle { snapshot, pod }) {
@@ -68,7 +68,7 @@ fn verdicts(snapshot: &mut Snapshot, pod: &Pod) -> Vec<String> {
     snapshot.nodes().iter().map(say).collect()
 }
 
-/// The devices that the first claim gets on a node.
+/// Returns the devices that the first claim gets on a node.
 fn devices_of(snapshot: &Snapshot, pod: &Pod, node: &str) -> Vec<String> {
     let plan = plan(snapshot, pod, snapshot.node(node).unwrap());
     let results = plan.reserve[0].allocation.as_ref().unwrap()["devices"]["results"].clone();
@@ -77,7 +77,7 @@ fn devices_of(snapshot: &Snapshot, pod: &Pod, node: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_claim_gets_devices_where_there_are_enough() {
+fn claim_is_allocated_on_nodes_with_enough_devices() {
     let local = || ("s", slice(value!([(gpu("g0", "40Gi")), (gpu("g1", "80Gi"))]), &value!({"nodeName": "n1"})));
     let check = |devices: Value, expect: [&str; 2]| {
         let mut world = world(&[("c", claim("u", devices))], &[local()]);
@@ -100,7 +100,7 @@ fn a_claim_gets_devices_where_there_are_enough() {
 }
 
 #[test]
-fn what_a_claim_gets_is_written_with_the_node_and_the_configurations() {
+fn allocation_contains_node_selector_and_configurations() {
     let mut claimed = exactly(1);
     let config = value!([{"requests": ["r"], "opaque": {"driver": "gpu.example.com", "parameters": {}}}]);
     claimed.as_object_mut().unwrap().insert("config", config);
@@ -130,7 +130,7 @@ fn what_a_claim_gets_is_written_with_the_node_and_the_configurations() {
 }
 
 #[test]
-fn devices_that_others_have_are_gone_until_they_are_given_back() {
+fn allocated_devices_are_unavailable_until_released() {
     let local = slice(value!([(gpu("g0", "40Gi"))]), &value!({"allNodes": true}));
     let mut world = world(&[("c", claim("u", exactly(1)))], &[("s", local)]);
     let mut other = claim("other", exactly(1));
@@ -144,7 +144,7 @@ fn devices_that_others_have_are_gone_until_they_are_given_back() {
 }
 
 #[test]
-fn a_claim_that_has_its_devices_keeps_pods_on_nodes_that_reach_them_or_gives_them_up() {
+fn allocated_claim_restricts_nodes_or_is_deallocated() {
     let term = value!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]});
     let mut claim = claim("u", exactly(1));
     let allocation = value!({"devices": {"results": []}, "nodeSelector": {"nodeSelectorTerms": [term]}});
@@ -161,7 +161,7 @@ fn a_claim_that_has_its_devices_keeps_pods_on_nodes_that_reach_them_or_gives_the
 }
 
 #[test]
-fn the_first_way_that_works_is_taken_and_nodes_with_a_better_one_are_preferred() {
+fn first_available_subrequest_is_allocated_and_scored() {
     let way = |name: &str, model: &str| {
         let selectors =
             value!([{"cel": {"expression": (format!("device.attributes['gpu.example.com'].model == '{model}'"))}}]);
@@ -184,7 +184,7 @@ fn the_first_way_that_works_is_taken_and_nodes_with_a_better_one_are_preferred()
 }
 
 #[test]
-fn constraints_hold_for_all_devices_together() {
+fn constraints_apply_to_all_devices_of_a_claim() {
     let on = |name: &str, root: &str| value!({"name": name, "attributes": {"root": {"string": root}}});
     let devices = value!([(on("a0", "x")), (on("b0", "y")), (on("b1", "y"))]);
     let check = |constraint: Value, expect: &[&str]| {
@@ -201,7 +201,7 @@ fn constraints_hold_for_all_devices_together() {
 }
 
 #[test]
-fn who_only_looks_may_have_devices_that_others_have() {
+fn admin_access_allocates_devices_in_use() {
     let local = slice(value!([(gpu("g0", "40Gi"))]), &value!({"nodeName": "n1"}));
     let admin = value!({"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": true}}]});
     let mut taken = claim("other", exactly(1));
@@ -214,7 +214,7 @@ fn who_only_looks_may_have_devices_that_others_have() {
 }
 
 #[test]
-fn taints_of_devices_must_be_borne() {
+fn device_taints_must_be_tolerated() {
     let mut device = gpu("g0", "40Gi");
     device
         .as_object_mut()
@@ -234,7 +234,7 @@ fn taints_of_devices_must_be_borne() {
 }
 
 #[test]
-fn parts_of_a_device_share_its_counters() {
+fn partitionable_devices_share_counters() {
     let part = |name: &str, slots: &str| {
         let consumes = value!([{"counterSet": "card", "counters": {"slots": {"value": slots}}}]);
         value!({"name": name, "consumesCounters": consumes})
@@ -256,7 +256,7 @@ fn parts_of_a_device_share_its_counters() {
 }
 
 #[test]
-fn a_device_for_many_is_shared_as_far_as_its_capacity_goes() {
+fn device_with_multiple_allocations_is_shared_up_to_its_capacity() {
     let policy = value!({"default": "10Gi", "validRange": {"min": "10Gi", "step": "10Gi", "max": "30Gi"}});
     let device = value!({"name": "g0", "allowMultipleAllocations": true,
         "capacity": {"memory": {"value": "40Gi", "requestPolicy": policy}}});
@@ -280,7 +280,7 @@ fn a_device_for_many_is_shared_as_far_as_its_capacity_goes() {
 }
 
 #[test]
-fn devices_stand_behind_extended_resources_where_the_node_does_not_count_them() {
+fn devices_back_extended_resources_that_the_node_does_not_report() {
     let container = |name: &str, gpus: &str| value!({"name": name, "resources": {"requests": {"cpu": "1", "example.com/gpu": gpus}}});
     let spec = value!({"initContainers": [(container("first", "3"))], "containers": [(container("main", "2"))]});
     let meta = value!({"name": "p", "namespace": "ns", "uid": "pod"});
@@ -303,7 +303,7 @@ fn devices_stand_behind_extended_resources_where_the_node_does_not_count_them() 
 }
 
 #[test]
-fn a_pod_whose_claim_is_missing_does_not_wait_for_its_turn() {
+fn pod_with_missing_claim_is_gated() {
     let check = |spec: Value, status: Value, expect: Option<&str>| {
         let world = world(&[("c", claim("u", exactly(1)))], &[]);
         let meta = value!({"name": "p", "namespace": "ns", "uid": "pod"});
@@ -322,7 +322,7 @@ fn a_pod_whose_claim_is_missing_does_not_wait_for_its_turn() {
 }
 
 #[test]
-fn a_class_that_does_not_exist_rejects_the_pod_everywhere() {
+fn missing_device_class_makes_the_pod_unschedulable() {
     let devices = value!({"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]});
     let mut world = world(&[("c", claim("u", devices))], &[]);
     assert_eq!(verdicts(&mut world, &pod(&["c"])), ["request r: device class none does not exist"]);

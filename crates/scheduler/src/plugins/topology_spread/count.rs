@@ -1,4 +1,4 @@
-//! Counting pods per domain, over the nodes that count.
+//! Pod counts per topology domain over the eligible nodes.
 
 use machinery::Str;
 
@@ -8,28 +8,28 @@ use crate::plugins::taint_toleration::repels;
 use crate::pod::{Policy, Spread};
 use crate::snapshot::{NOWHERE, NodeId, Snapshot};
 
-/// Which nodes count.
+/// Determines which nodes are eligible.
 pub struct Eligible<'a> {
-    /// The topology keys of the rules.
+    /// Topology keys of the constraints.
     pub keys: Vec<u32>,
     matcher: NodeMatcher<'a>,
-    /// By set of taints: whether the pod is kept away.
+    /// By taint set: whether the pod does not tolerate it.
     repelled: Vec<bool>,
     needs_all_labels: bool,
 }
 
-/// How many pods each domain has, and the least of them at any time.
+/// Pod counts per domain, with an incrementally maintained minimum.
 pub struct Levels {
-    /// By domain; `None` if no node of it counts.
+    /// By domain; `None` if the domain has no eligible node.
     counts: Vec<Option<u32>>,
-    /// By number of pods: how many domains have so many.
+    /// Number of domains, indexed by their pod count.
     domains_at: Vec<u32>,
     least: u32,
     domains: i64,
 }
 
 impl<'a> Eligible<'a> {
-    /// For the rules of the pod over these labels.
+    /// Evaluates the pod's node affinity and tolerations for constraints over these labels.
     pub fn new<'k>(cycle: Cycle<'a>, labels: impl Iterator<Item = &'k Str>, needs_all_labels: bool) -> Self {
         let Cycle { snapshot, pod } = cycle;
         let key = |label: &Str| snapshot.topology().find(label).expect("a snapshot is prepared for its pod");
@@ -40,24 +40,24 @@ impl<'a> Eligible<'a> {
         Self { keys: labels.map(key).collect(), matcher: NodeMatcher::new(snapshot, pod), repelled, needs_all_labels }
     }
 
-    /// Whether a node has the labels of all rules, if that is asked for.
+    /// Whether a node has the labels of all constraints, or `needs_all_labels` is false.
     pub fn has_labels(&self, snapshot: &Snapshot, node: NodeId) -> bool {
         let has = |key: &u32| snapshot.topology().key(*key).domain(node) != NOWHERE;
         !self.needs_all_labels || self.keys.iter().all(has)
     }
 
-    /// Whether the policies of a rule let a node count.
+    /// Whether `nodeAffinityPolicy` and `nodeTaintsPolicy` of a constraint include a node.
     pub fn counts_node(&self, snapshot: &Snapshot, spread: &Spread, node: NodeId) -> bool {
         (spread.node_affinity == Policy::Ignore || self.matcher.matches(node))
             && (spread.node_taints == Policy::Ignore || !self.repelled[snapshot.offer(node).taints as usize])
     }
 
-    /// Pods that a rule is about per domain of the nodes that count.
+    /// Returns the number of matching pods per domain over the eligible nodes.
     pub fn counts(&self, cycle: Cycle<'_>, spread: &Spread, key: u32) -> Vec<Option<u32>> {
         let Cycle { snapshot, pod } = cycle;
         let domains = snapshot.topology().key(key);
         let mut counts = vec![None; domains.end()];
-        // A selector that matches everything counts nothing.
+        // A selector that matches everything counts no pods.
         let classes = snapshot.classes().filter(|(_, class)| {
             class.namespace == pod.class.namespace
                 && !class.terminating
@@ -93,7 +93,7 @@ impl<'a> Eligible<'a> {
         counts
     }
 
-    /// Whether all nodes with the label count, so that counts per domain are right as they are.
+    /// Whether all nodes with the label are eligible, so that the snapshot's counts per domain can be used.
     fn is_everybody(&self, snapshot: &Snapshot, spread: &Spread) -> bool {
         let all = snapshot.nodes().len();
         let by_labels =
@@ -105,7 +105,6 @@ impl<'a> Eligible<'a> {
 }
 
 impl Levels {
-    /// These counts.
     pub fn new(counts: Vec<Option<u32>>) -> Self {
         let most = counts.iter().flatten().max().copied().unwrap_or_default();
         let mut domains_at = vec![0; most as usize + 1];
@@ -117,23 +116,23 @@ impl Levels {
         Self { counts, domains_at, least, domains }
     }
 
-    /// How many domains count.
+    /// Returns the number of domains with eligible nodes.
     pub const fn domains(&self) -> i64 {
         self.domains
     }
 
-    /// The number of pods in the domain that has the fewest. Without any domain it is beyond all numbers, as upstream
-    /// has it: then no node breaks the rule.
+    /// Returns the minimum pod count over all domains. Without domains it is `i32::MAX`, as upstream: then no node
+    /// violates the constraint.
     pub fn least(&self) -> i64 {
         if self.domains == 0 { i64::from(i32::MAX) } else { i64::from(self.least) }
     }
 
-    /// The number of pods in a domain; none where no node counts.
+    /// Returns the pod count of a domain; 0 if the domain has no eligible node.
     pub fn at(&self, domain: u32) -> i64 {
         self.counts[domain as usize].map_or(0, i64::from)
     }
 
-    /// One more in a domain that counts.
+    /// Adds a pod to a domain; no effect if the domain has no eligible node.
     pub fn increase(&mut self, domain: u32) {
         let Some(count) = &mut self.counts[domain as usize] else { return };
         self.domains_at[*count as usize] -= 1;
@@ -147,7 +146,7 @@ impl Levels {
         }
     }
 
-    /// One less in a domain that counts.
+    /// Removes a pod from a domain; no effect if the domain has no eligible node.
     pub fn decrease(&mut self, domain: u32) {
         let Some(count) = &mut self.counts[domain as usize] else { return };
         self.domains_at[*count as usize] -= 1;
@@ -162,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_follows_every_change() {
+    fn minimum_follows_every_change() {
         let mut levels = Levels::new(vec![Some(1), None, Some(2), Some(1)]);
         assert_eq!((levels.domains(), levels.least(), levels.at(1)), (3, 1, 0));
         levels.increase(0);

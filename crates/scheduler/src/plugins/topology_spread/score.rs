@@ -1,4 +1,4 @@
-//! Ranking nodes by how few pods of the same kind their domains have.
+//! PodTopologySpread scores: prefers nodes whose domains have few matching pods.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::framework::{Cycle, SCORE_MAX, Scorer};
 use crate::pod::Spread;
 use crate::snapshot::{NOWHERE, NodeId, Snapshot};
 
-/// The counts of all rules of a pod that only ask.
+/// Scorer with the counts of all `ScheduleAnyway` constraints of a pod.
 pub struct Evenness<'a> {
     snapshot: &'a Snapshot,
     eligible: Eligible<'a>,
@@ -18,7 +18,7 @@ pub struct Evenness<'a> {
 struct Rule {
     key: u32,
     counts: Places,
-    /// Makes up for how many domains there are: with many, each has few pods.
+    /// Normalizes for the number of domains: the more domains, the fewer pods each has.
     weight: f64,
     max_skew: i32,
 }
@@ -29,7 +29,7 @@ enum Places {
 }
 
 impl<'a> Evenness<'a> {
-    /// For ranking `nodes`.
+    /// Prepares the scores of `nodes`.
     pub fn new(cycle: Cycle<'a>, spreads: &[Cow<'_, Spread>], nodes: &[NodeId], needs_all_labels: bool) -> Self {
         let snapshot = cycle.snapshot;
         let eligible = Eligible::new(cycle, spreads.iter().map(|it| &it.topology_key), needs_all_labels);
@@ -84,7 +84,7 @@ impl Scorer for Evenness<'_> {
     }
 }
 
-/// How many domains the nodes are in; those without the label are one more.
+/// Returns the number of domains of the nodes; nodes without the label form one more.
 fn domains(snapshot: &Snapshot, key: u32, nodes: &[NodeId]) -> usize {
     let key = snapshot.topology().key(key);
     let mut seen = vec![false; key.end() + 1];

@@ -5,8 +5,8 @@ use crate::node::Node;
 use crate::profile::Profile;
 use crate::schedule::{Context, Decision, schedule};
 
-/// Two nodes, one in zone `a` and one in zone `b`; classes `fast` (made when needed), `local` (found when needed) and
-/// `now` (found at once).
+/// Creates two nodes in zones `a` and `b`, and the classes `fast` (provisioned on first consumer), `local` (bound to
+/// existing volumes on first consumer) and `now` (immediate binding).
 fn cluster() -> Snapshot {
     let mut snapshot = Snapshot::default();
     for (name, zone) in [("n1", "a"), ("n2", "b")] {
@@ -68,7 +68,7 @@ fn pod(claims: &[&str]) -> Pod {
     Pod::new(&object).unwrap()
 }
 
-/// Where the pod goes, or the beginning of why it waits.
+/// Returns the chosen node, or the start of the message.
 fn outcome(snapshot: &mut Snapshot, pod: &Pod) -> String {
     match schedule(snapshot, pod, &Profile::default(), Context::default()).decision {
         Decision::Bind { node } => node.to_string(),
@@ -81,7 +81,7 @@ fn outcome(snapshot: &mut Snapshot, pod: &Pod) -> String {
 }
 
 #[test]
-fn claims_that_are_not_ready_are_told_before_any_node() {
+fn unready_claims_are_reported_before_filtering_nodes() {
     let mut snapshot = cluster();
     claim(&mut snapshot, "now", "now", &value!({}));
     claim(&mut snapshot, "none", "nowhere", &value!({}));
@@ -92,7 +92,7 @@ fn claims_that_are_not_ready_are_told_before_any_node() {
 }
 
 #[test]
-fn a_bound_claim_keeps_its_pod_where_the_volume_is() {
+fn bound_claim_restricts_its_pod_to_nodes_of_the_volume() {
     let mut snapshot = cluster();
     volume(&mut snapshot, "pv", "5Gi", "n2", &value!({}));
     claim(&mut snapshot, "c", "local", &value!({"volumeName": "pv"}));
@@ -107,7 +107,7 @@ fn a_bound_claim_keeps_its_pod_where_the_volume_is() {
 }
 
 #[test]
-fn the_smallest_volume_that_will_do_is_taken_and_by_one_claim_only() {
+fn smallest_matching_volume_is_bound_to_one_claim_only() {
     let mut snapshot = cluster();
     for (name, size) in [("small", "1Gi"), ("large", "50Gi"), ("right", "6Gi")] {
         volume(&mut snapshot, name, size, "n1", &value!({}));
@@ -130,7 +130,7 @@ fn the_smallest_volume_that_will_do_is_taken_and_by_one_claim_only() {
 }
 
 #[test]
-fn a_volume_that_is_meant_for_a_claim_is_for_no_other() {
+fn prebound_volume_is_used_only_by_its_claim() {
     let mut snapshot = cluster();
     let reference = value!({"claimRef": {"namespace": "ns", "name": "c"}});
     volume(&mut snapshot, "kept", "50Gi", "n2", &reference);
@@ -143,7 +143,7 @@ fn a_volume_that_is_meant_for_a_claim_is_for_no_other() {
 }
 
 #[test]
-fn volumes_are_made_where_class_and_room_allow() {
+fn volumes_are_provisioned_where_topology_and_capacity_allow() {
     let mut snapshot = cluster();
     claim(&mut snapshot, "c", "fast", &value!({}));
     let node = snapshot.node("n1").unwrap();
@@ -168,7 +168,7 @@ fn volumes_are_made_where_class_and_room_allow() {
 }
 
 #[test]
-fn a_node_that_was_selected_for_a_claim_stays() {
+fn selected_node_of_a_claim_is_kept() {
     let mut snapshot = cluster();
     claim(&mut snapshot, "c", "fast", &value!({"selected": "n2"}));
     assert_eq!(outcome(&mut snapshot, &pod(&["c"])), "n2");
@@ -179,7 +179,7 @@ fn a_node_that_was_selected_for_a_claim_stays() {
 }
 
 #[test]
-fn the_zone_of_a_volume_is_the_zone_of_its_pod() {
+fn volume_zone_restricts_its_pod() {
     let mut snapshot = cluster();
     let zone = value!({"topology.kubernetes.io/zone": "b__c", "nodeAffinity": null});
     volume(&mut snapshot, "pv", "5Gi", "n1", &zone);
@@ -190,7 +190,7 @@ fn the_zone_of_a_volume_is_the_zone_of_its_pod() {
 }
 
 #[test]
-fn a_claim_for_one_pod_is_used_by_one_pod() {
+fn read_write_once_pod_claim_is_used_by_one_pod() {
     let mut snapshot = cluster();
     volume(&mut snapshot, "pv", "5Gi", "n1", &value!({"nodeAffinity": null}));
     claim(&mut snapshot, "c", "local", &value!({"volumeName": "pv", "accessModes": ["ReadWriteOncePod"]}));
@@ -207,7 +207,7 @@ fn a_claim_for_one_pod_is_used_by_one_pod() {
 }
 
 #[test]
-fn a_disk_is_shared_only_by_those_that_read() {
+fn disk_is_shared_only_read_only() {
     let disk = |name: &str, read_only: bool| {
         let volume = value!({"name": "d", "gcePersistentDisk": {"pdName": "disk", "readOnly": read_only}});
         let spec = value!({"volumes": [volume], "nodeSelector": {"host": "n1"}});
@@ -220,7 +220,7 @@ fn a_disk_is_shared_only_by_those_that_read() {
 }
 
 #[test]
-fn a_node_takes_no_more_volumes_than_it_says() {
+fn node_attach_limit_is_enforced() {
     let mut snapshot = cluster();
     let limits = value!({"spec": {"drivers": [{"name": "csi.example", "allocatable": {"count": 1}}]}});
     for node in ["n1", "n2"] {
