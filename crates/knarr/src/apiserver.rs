@@ -1,4 +1,4 @@
-//! `knarr kube-apiserver`: the API server alone, with upstream's flags.
+//! `knarr kube-apiserver`: the API server as a separate process, with upstream's flags.
 
 mod audit;
 mod authentication;
@@ -26,10 +26,9 @@ use flags::Flags;
 
 use crate::component::{self, Inside};
 
-/// Adds the flags that mean something, and those that do not.
-/// Where in its folder the store of this process can be saved from.
+/// Unix socket in the data directory that serves snapshots of the embedded store.
 pub const STORE_SOCKET: &str = "store.sock";
-/// How long a store may take to answer for the first time, and how often it is asked.
+/// Time limit for the store's first response, and the interval of the attempts.
 const STORE_PATIENCE: Duration = Duration::from_secs(20);
 const STORE_LOOK: Duration = Duration::from_millis(100);
 
@@ -37,12 +36,12 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     ignored::arguments(flags::arguments(command))
 }
 
-/// Runs the server in a process that has a log and an executor.
+/// Runs the server in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     serve(&Flags::from_arg_matches(matches)?, inside).await
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = &Flags::from_arg_matches(matches)?;
     let level = match flags.v {
@@ -158,7 +157,7 @@ fn admission(flags: &Flags) -> Result<admission::Flags> {
     Ok(admission::Flags { enable, disable, refuse_privileged: !flags.allow_privileged, config })
 }
 
-/// The address that goes into the endpoints of the `kubernetes` service: one that other machines can reach.
+/// Returns the address for the endpoints of the `kubernetes` Service: one that other hosts can reach.
 fn advertised_to_others(flags: &Flags) -> Option<IpAddr> {
     let address = flags.advertise_address.unwrap_or(flags.bind_address);
     let reachable = !address.is_loopback() && !address.is_unspecified();
@@ -204,7 +203,7 @@ fn tls_files(flags: &Flags) -> Result<tls::Files> {
     })
 }
 
-/// `cert,key` or `cert,key:name,*.name`.
+/// Parses `cert,key` or `cert,key:name,*.name`.
 fn sni(text: &str) -> Result<tls::Sni> {
     let (pair, names) = text.split_once(':').unwrap_or((text, ""));
     let (certificate, key) =
@@ -216,7 +215,7 @@ fn sni(text: &str) -> Result<tls::Sni> {
     })
 }
 
-/// The authorizers, from the flags or from a file.
+/// Returns the authorizers from `--authorization-mode` or `--authorization-config`.
 fn modes(flags: &Flags) -> Result<Vec<Mode>> {
     if let Some(file) = &flags.authorization_config {
         ensure!(
@@ -271,7 +270,7 @@ fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
 }
 
-/// The store: etcd where it is given, otherwise a member of one in this process.
+/// Opens the store: etcd if `--etcd-servers` is given, otherwise an embedded single member.
 async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
     if !flags.etcd_servers.is_empty() {
         let client = Client::Remote(Box::new(Remote::new(&remote(flags)?)?));
@@ -282,7 +281,7 @@ async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
     Ok((client, Some(node)))
 }
 
-/// Lets whoever owns the folder save the store in this process while it runs.
+/// Serves snapshots of the embedded store on [`STORE_SOCKET`], which only the owner of the data directory can reach.
 fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<> {
     let backend = if let Client::Local(backend) = store { Some(backend.clone()) } else { None };
     let socket = flags.data_dir.join(STORE_SOCKET);
@@ -296,7 +295,8 @@ fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<>
     }
 }
 
-/// Waits a while for a store that is started at the same time: failing at once would be paid with a restart's delay.
+/// Waits up to [`STORE_PATIENCE`] for a store that is started at the same time. An immediate failure would cost a
+/// restart delay.
 async fn reached(client: &Client) {
     let answers = async {
         while client.revision().await.is_err() {

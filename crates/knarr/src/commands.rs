@@ -1,4 +1,4 @@
-//! The table of commands: adding one is a row here and a module beside it.
+//! The table of commands. A new command is a row here and a module beside this one.
 
 use clap::ArgMatches;
 
@@ -8,24 +8,22 @@ use crate::{
     status, store, token, trace, up,
 };
 
-/// What a command is for, in the order of `knarr --help`.
+/// A group of commands, in the order of `knarr --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What one types first.
+    /// Start, inspect and stop the cluster of this host.
     Cluster,
-    /// Further nodes and servers.
+    /// Additional nodes and servers.
     Machines,
-    /// What works on files and images.
+    /// Commands that work on files and images.
     Tools,
-    /// Parts of a cluster, for service managers, runtimes and images.
+    /// Single components, for service managers, container runtimes and images.
     Components,
 }
 
 impl Group {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Cluster, Self::Machines, Self::Tools, Self::Components];
 
-    /// Its heading in the help.
     pub const fn heading(self) -> &'static str {
         match self {
             Self::Cluster => "Cluster on this machine",
@@ -36,21 +34,17 @@ impl Group {
     }
 }
 
-/// A command of the binary.
 pub struct Command {
-    /// What one types, and what a link to the binary may be called.
+    /// The subcommand. A link to the binary with this name runs it too.
     pub name: &'static str,
-    /// Where the help lists it.
     pub group: Group,
-    /// One line of help.
+    /// The one-line description in `--help`.
     pub about: &'static str,
-    /// Adds the arguments it takes.
     pub arguments: fn(clap::Command) -> clap::Command,
-    /// Does it.
     pub run: fn(&ArgMatches) -> anyhow::Result<()>,
 }
 
-/// Every command, sorted by name.
+/// All commands, sorted by name.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "agent",

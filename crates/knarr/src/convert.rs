@@ -1,4 +1,4 @@
-//! `knarr convert`: reads objects in any encoding and writes them in the one asked for.
+//! `knarr convert`: reads objects in any encoding and writes them in the requested one.
 
 use std::io::{self, Read};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `knarr cri`: the container runtime on a socket.
+//! `knarr cri`: the container runtime, served on a CRI socket.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::image::registries;
 use crate::output::outln;
 
-/// Its flags.
 pub fn arguments(command: Command) -> Command {
     runtime_arguments(command).arg(path("listen", "The socket").default_value("/run/knarr/cri.sock"))
 }
@@ -22,7 +21,7 @@ fn path(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name("PATH").value_parser(value_parser!(PathBuf)).help(help)
 }
 
-/// The flags of the runtime itself, also for a kubelet that has it inside.
+/// Adds the flags of the runtime, which a kubelet with the built-in runtime has too.
 pub fn runtime_arguments(command: Command) -> Command {
     command
         .arg(path("data-dir", "Everything is kept here").default_value("/var/lib/knarr"))
@@ -73,7 +72,7 @@ pub fn runtime_arguments(command: Command) -> Command {
         .arg(registry_mirror())
 }
 
-/// Mirrors, also for `knarr image`.
+/// Returns the `--registry-mirror` flag, which `knarr image` has too.
 pub fn registry_mirror() -> Arg {
     Arg::new("registry-mirror")
         .long("registry-mirror")
@@ -82,7 +81,7 @@ pub fn registry_mirror() -> Arg {
         .help("Ask this host (http://host for plain HTTP) before the registry; * is for every registry")
 }
 
-/// Serves until SIGTERM or SIGINT; containers go on.
+/// Serves until SIGTERM or SIGINT. Containers keep running.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
@@ -102,13 +101,13 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     })
 }
 
-/// How the flags set up a runtime.
+/// Returns the runtime configuration of the flags.
 pub fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     let root = path("data-dir").expect("it has a default").join("runtime");
     let network = network(matches, &root)?;
     Ok(Config {
-        // The very file that runs now, whatever becomes of its name.
+        // The link to the running executable stays valid when its file is replaced or renamed.
         shim: (PathBuf::from("/proc/self/exe"), vec!["shim".to_owned()]),
         cgroup_parent: matches.get_one::<String>("cgroup-parent").expect("it has a default").clone(),
         handlers: handlers(matches)?,
@@ -139,7 +138,7 @@ fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>
         Ok(Routed::new(net::routed::Config {
             pod_cidrs: Cidr::parse_list(pod_cidr.map_or("", String::as_str)).context("--pod-cidr")?,
             cluster_cidrs: Cidr::parse_list(cluster_cidr).context("--cluster-cidr")?,
-            // A node on another segment may join later, when pods have their size.
+            // Always reserved: a node on another segment may join later, when the MTU of running pods is fixed.
             overhead: net::mesh::OVERHEAD,
             ..net::routed::Config::new(&root.join("network"))
         }))

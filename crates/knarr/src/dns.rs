@@ -14,7 +14,6 @@ use dns::serve::{Knowledge, Listeners};
 use crate::component::{self, Inside, Reach};
 use crate::output::outln;
 
-/// Its flags.
 pub fn arguments(command: Command) -> Command {
     command
         .arg(
@@ -70,13 +69,13 @@ pub fn arguments(command: Command) -> Command {
         )
 }
 
-/// Answers until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     component::run_stateless(start(matches, None))
 }
 
-/// Answers in a process that has a log and an executor.
+/// Serves in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Result<()> {
     let reach = Reach::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, inside)?;
     let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
@@ -109,8 +108,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     }
 }
 
-/// What a file says of resolvers. Where there is none nobody is asked about the rest of the world, and the cluster's names are known
-/// all the same.
+/// Reads a resolv.conf. Without the file nothing is forwarded, and cluster names are still served.
 fn resolvers(file: &Path) -> anyhow::Result<String> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(text),
@@ -127,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_resolvers_only_the_clusters_names_are_known() {
+    fn missing_resolv_conf_means_no_resolvers() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(resolvers(&folder.path().join("resolv.conf")).unwrap(), "");
         let unreadable = resolvers(folder.path()).unwrap_err();

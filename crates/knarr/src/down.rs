@@ -1,4 +1,4 @@
-//! `knarr down`: stops the cluster of this machine, and with `--purge` leaves nothing of it.
+//! `knarr down`: stops the cluster of this host, and with `--purge` removes all of its data.
 
 mod leftovers;
 mod pods;
@@ -16,19 +16,19 @@ use crate::up::Instance;
 use crate::up::nodes::{self, Nodes};
 use pods::Manner;
 
-/// The end of a cluster.
+/// Stop the cluster of this host.
 #[derive(Args, Debug)]
 struct Down {
-    /// Directory that the cluster keeps everything in.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Kill containers at once, without preStop hooks, SIGTERM and grace periods.
+    /// Kill containers immediately, without preStop hooks, SIGTERM and grace periods.
     #[arg(long)]
     now: bool,
-    /// Remove everything that the cluster kept. Since that includes the data of its pods, this implies --now.
+    /// Delete all data of the cluster. This includes the data of its pods, so it implies --now.
     #[arg(long)]
     purge: bool,
-    /// This is a node of a cluster that is being stopped, with this name.
+    /// Name of the network-namespace node of a cluster that is being stopped.
     #[arg(long, hide = true)]
     node: Option<String>,
 }
@@ -37,11 +37,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Down::augment_args(command)
 }
 
-/// Stops the process, then the pods, and with `--purge` removes what they kept.
+/// Stops the process, then the pods, and with `--purge` deletes their data.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Down { data_dir, now, purge, node } = Down::from_arg_matches(matches)?;
     ensure!(data_dir.is_dir(), "there is no cluster in {}", data_dir.display());
-    // Without symbolic links, as the kernel lists the mounts below it.
+    // Without symbolic links, because the kernel lists mounts by their resolved paths.
     let data_dir = data_dir.canonicalize().with_context(|| format!("failed to resolve {}", data_dir.display()))?;
     let shown = data_dir.display();
     ensure!(
@@ -52,7 +52,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     match (stop_process(&data_dir)?, &node) {
         (Some(process), None) => outln!("stopped process {process}"),
         (None, None) => outln!("no process runs the cluster in {shown}"),
-        // The agent of a node ends with the cluster's process.
+        // The agent of a node exits with the cluster's process.
         (_, Some(_)) => {}
     }
     let manner = if now || purge { Manner::Now } else { Manner::Graceful };
@@ -60,7 +60,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let stopping = stop_nodes(&nodes, manner)?;
     let netns = data_dir.join("netns");
     if namespace::is_namespace(&netns) {
-        // A node of its own: its links and rules are inside.
+        // The links and rules of a network-namespace node are inside its namespace.
         namespace::enter(&netns)?;
     }
     if data_dir.join("runtime").is_dir() {
@@ -84,7 +84,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-/// Stops the process of a cluster or of an agent, if there is one; gives its PID.
+/// Stops the process of a cluster or agent. Returns its PID, or `None` if none runs.
 fn stop_process(data_dir: &Path) -> Result<Option<u32>> {
     let Some(process) = Instance::holder(data_dir)? else { return Ok(None) };
     let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a PID")?;
@@ -93,7 +93,7 @@ fn stop_process(data_dir: &Path) -> Result<Option<u32>> {
     Ok(Some(process))
 }
 
-/// Begins to stop the pods of all nodes that are namespaces: each is entered by a process of its own.
+/// Starts to stop the pods of all network-namespace nodes. Each namespace is entered by a separate process.
 fn stop_nodes(nodes: &Nodes, manner: Manner) -> Result<Vec<(String, Child)>> {
     let mut stopping = Vec::new();
     for name in nodes.names()? {
@@ -112,14 +112,14 @@ fn stop_node(name: &str, data_dir: &Path, manner: Manner) -> Result<Child> {
     Ok(command.spawn()?)
 }
 
-/// Stops the pods of one node at once, for its removal.
+/// Kills the pods of one node, so that the node can be removed.
 pub fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
     let down = stop_node(name, data_dir, Manner::Now)?.wait()?;
     ensure!(down.success(), "the pods of {name} do not end");
     Ok(())
 }
 
-/// Removes what pods and services had of the machine: links, rules, mounts and cgroups.
+/// Removes host resources of pods and Services: links, rules, mounts and cgroups.
 fn clean_up(data_dir: &Path) -> Result<()> {
     let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
     network.clean_up().context("failed to remove the pod network")?;
@@ -135,7 +135,7 @@ fn clean_up(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the data directory, and the logs of its pods.
+/// Deletes the data directory and the logs of its pods.
 fn remove_everything(nodes: &Nodes, data_dir: &Path) -> Result<()> {
     let mut data_dirs: Vec<PathBuf> = nodes.names()?.iter().map(|name| nodes.folder_of(name)).collect();
     data_dirs.push(data_dir.to_owned());

@@ -11,25 +11,25 @@ use client::config::Kubeconfig;
 
 use crate::component;
 
-/// Simulated nodes for a cluster.
+/// Run simulated nodes of a cluster.
 #[derive(Args, Debug, Clone)]
 struct Hollow {
-    /// How to reach the API server and who to be.
+    /// Path to the kubeconfig file with credentials for the API server.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// How many nodes there are.
+    /// Number of nodes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32_767))]
     nodes: u32,
-    /// What the names of nodes start with.
+    /// Prefix of the nodes' names.
     #[arg(long, default_value = "hollow-")]
     name_prefix: String,
-    /// Processors of a node.
+    /// CPU capacity of a node.
     #[arg(long, default_value = "32")]
     cpu: String,
-    /// Memory of a node.
+    /// Memory capacity of a node.
     #[arg(long, default_value = "256Gi")]
     memory: String,
-    /// Pods of a node.
+    /// Pod capacity of a node.
     #[arg(long, default_value_t = 110)]
     pods: u32,
 }
@@ -38,7 +38,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Hollow::augment_args(command)
 }
 
-/// Keeps the nodes alive until it is told to stop.
+/// Runs the nodes until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Hollow::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();

@@ -1,4 +1,4 @@
-//! `knarr image`: the images of this machine's nodes.
+//! `knarr image`: the images of this host's nodes.
 
 mod meter;
 mod nodes;
@@ -15,7 +15,6 @@ use image::{Config, Credentials, Host, Name, Recipe, Registries, Store};
 use meter::Meter;
 use nodes::Node;
 
-/// Its commands.
 pub fn arguments(command: Command) -> Command {
     let names = |help: &'static str| Arg::new("name").required(true).action(ArgAction::Append).help(help);
     let path = |name: &'static str, help: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf)).help(help);
@@ -70,7 +69,6 @@ pub fn arguments(command: Command) -> Command {
         )
 }
 
-/// Does one of them.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it has a default");
     let nodes = nodes::open(data_dir, matches.get_one::<String>("node").map(String::as_str))?;
@@ -91,7 +89,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     })
 }
 
-/// Mirrors as given on the command line.
+/// Returns the registry mirrors of the command line.
 pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     let mut registries = Registries::default();
     for text in matches.get_many::<String>("registry-mirror").into_iter().flatten() {
@@ -106,7 +104,7 @@ pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     Ok(registries)
 }
 
-/// Lists images; where there are several nodes, with the nodes that have them.
+/// Lists images. With several nodes, a column names the nodes that have each image.
 fn list(nodes: &[Node]) -> anyhow::Result<()> {
     let mut rows: BTreeMap<(String, String, u64), Vec<&str>> = BTreeMap::new();
     for Node { name: node, store, .. } in nodes {
@@ -133,7 +131,7 @@ fn list(nodes: &[Node]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Frees the disk of each node.
+/// Deletes unreferenced layers on each node.
 async fn prune(nodes: &[Node]) -> anyhow::Result<()> {
     for node in nodes {
         ensure!(
@@ -149,7 +147,7 @@ async fn prune(nodes: &[Node]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A built-in image, made if it was not yet.
+/// Returns a built-in image, and creates it on first use.
 async fn builtin(store: &Store, name: &str) -> anyhow::Result<Option<Arc<image::Image>>> {
     match crate::builtin::images()?.iter().find(|builtin| builtin.is_called(name)) {
         Some(builtin) => Ok(Some(store.provide(builtin).await?)),
@@ -259,7 +257,7 @@ fn names(matches: &ArgMatches) -> impl Iterator<Item = &String> {
     matches.get_many::<String>("name").into_iter().flatten()
 }
 
-/// No container stands on a layer.
+/// Whether the runtime has no containers, which may use layers.
 fn is_idle(root: &std::path::Path) -> bool {
     std::fs::read_dir(root.join("containers")).map_or(true, |mut entries| entries.next().is_none())
 }

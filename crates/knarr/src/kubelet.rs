@@ -1,4 +1,4 @@
-//! `knarr kubelet`: the node's agent, with upstream's flags.
+//! `knarr kubelet`: the kubelet as a separate process, with upstream's flags.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use machinery::{Key, Object, Value, json, value};
 use crate::component::{self, Inside, Reach, Shared};
 use crate::output::outln;
 
-/// How a flag's text becomes a field's value.
+/// Syntax of a flag that sets a configuration field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
@@ -88,7 +88,7 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("topology-manager-scope", "topologyManagerScope", Form::Text),
 ];
 
-/// Flags with a meaning of their own.
+/// Flags that are not fields of KubeletConfiguration, and their help.
 const OWN: &[(&str, &str)] = &[
     ("anonymous-auth", "Whether those who prove nothing may ask the server"),
     ("authentication-token-webhook", "Whether tokens are shown to the API server"),
@@ -106,7 +106,7 @@ const OWN: &[(&str, &str)] = &[
     ("root-dir", "Where volumes and the like are kept"),
 ];
 
-/// Upstream's flags that change nothing here; said once when one is given.
+/// Upstream's flags without effect. A warning is logged if one is given.
 const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-token-webhook-cache-ttl \
     authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
     cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling \
@@ -129,9 +129,9 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     system-cgroups system-reserved-cgroup \
     topology-manager-policy-options v vmodule volume-plugin-dir volume-stats-agg-period";
 
-/// Its flags: upstream's, and those of the runtime inside.
+/// Adds upstream's flags and those of the built-in runtime.
 pub fn arguments(command: Command) -> Command {
-    // `--flag`, `--flag=value` and `--flag value` all mean something to Go's flags, depending on their type.
+    // Go's flags accept `--flag`, `--flag=value` and `--flag value`, depending on their type.
     let any = |name: &'static str| Arg::new(name).long(name).action(ArgAction::Append).num_args(1);
     let switch = |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true");
     let mut command = crate::cri::runtime_arguments(command);
@@ -154,12 +154,12 @@ pub fn arguments(command: Command) -> Command {
     command
 }
 
-/// Runs in a process that has a log and an executor.
+/// Runs the kubelet in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
     serve(matches, config(matches)?, shared).await
 }
 
-/// Runs the kubelet until it is told to stop; pods go on.
+/// Runs the kubelet until SIGTERM or SIGINT. Pods keep running.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
     let config = config(matches)?;
@@ -203,7 +203,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Res
     Ok(())
 }
 
-/// What pods wait for: that whoever enforces policies in this process knows them.
+/// Returns the gate that delays pods until the network policies of this process are known.
 fn gate(shared: &Shared) -> Gate {
     let gate = Arc::clone(&shared.gate);
     Arc::new(move |pod, ips| {
@@ -212,7 +212,7 @@ fn gate(shared: &Shared) -> Gate {
     })
 }
 
-/// Starts the runtime inside this process and gives its socket, which other CRI clients may use as well.
+/// Starts the built-in runtime in this process. Returns its socket, which other CRI clients may use too.
 async fn embedded(matches: &ArgMatches) -> Result<String> {
     let config = crate::cri::config(matches)?;
     let socket = config.root.with_file_name("cri.sock");
@@ -221,7 +221,7 @@ async fn embedded(matches: &ArgMatches) -> Result<String> {
     let place = socket.clone();
     tokio::spawn(async move {
         let ready = || {
-            // Whoever waited has gone if it is not told.
+            // Sending fails only if the receiver was dropped.
             let _ = told.send(());
         };
         if let Err(error) = runtime::serve(runtime, &place, ready, std::future::pending()).await {
@@ -232,12 +232,13 @@ async fn embedded(matches: &ArgMatches) -> Result<String> {
     Ok(socket.display().to_string())
 }
 
-/// Asks for a certificate if the kubelet has none yet and is told how.
+/// Requests a client certificate with `--bootstrap-kubeconfig` if `--kubeconfig` does not exist or the certificate has
+/// expired.
 async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     let (Some(from), Some(to)) = (text(matches, "bootstrap-kubeconfig"), text(matches, "kubeconfig")) else {
         return Ok(());
     };
-    // A kubelet that was away for too long has to join once more.
+    // A kubelet whose certificate expired while it was stopped must bootstrap again.
     let over = bootstrap::is_over(&bootstrap::current(&config.cert_dir), driver::clock::now());
     if from.is_empty() || Path::new(to).exists() && !over {
         return Ok(());
@@ -247,7 +248,8 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &bootstrap::current(&config.cert_dir))?)
 }
 
-/// A client for a kubelet without `--kubeconfig`, which runs the pods of its manifests; nobody can be asked who may what.
+/// Returns the client of a standalone kubelet, which runs only static pods. Fails if webhook authentication or
+/// authorization is on.
 fn alone(config: &Config) -> Result<Client> {
     if config.token_webhook {
         bail!(
@@ -336,7 +338,7 @@ fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// The flags that set fields, as the configuration that says the same.
+/// Returns the flags that set fields as a KubeletConfiguration.
 fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
     let mut fields: Object =
         [("apiVersion", "kubelet.config.k8s.io/v1beta1"), ("kind", "KubeletConfiguration")].into_iter().collect();
@@ -363,11 +365,11 @@ fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
         };
         fields.insert(*field, value);
     }
-    // JSON is YAML.
+    // Every JSON document is also YAML.
     Ok(json::to_string(&Value::Object(fields)))
 }
 
-/// `0:memory=1Gi,hugepages-2Mi=10Mi;1:memory=1Gi` as the list that a configuration has.
+/// Parses `0:memory=1Gi,hugepages-2Mi=10Mi;1:memory=1Gi` to the list of the configuration field.
 fn by_node(flag: &str, given: &str) -> Result<Value> {
     let bad = || format!("--{flag}: {given:?} is not node:kind=amount,kind=amount;node:…");
     let one = |part: &str| -> Result<Value> {
@@ -384,7 +386,7 @@ fn by_node(flag: &str, given: &str) -> Result<Value> {
     Ok(Value::Array(given.split(';').filter(|part| !part.is_empty()).map(one).collect::<Result<_>>()?))
 }
 
-/// `a:b` and `a:c` as values by name.
+/// Parses `a:b` and `a:c` to lists of values by header name.
 fn headers(flag: &str, given: Vec<String>) -> Result<Value> {
     let mut all = Object::new();
     for pair in given {
@@ -395,7 +397,7 @@ fn headers(flag: &str, given: Vec<String>) -> Result<Value> {
     Ok(Value::Object(all))
 }
 
-/// The last value of a flag.
+/// Returns the last value of a flag.
 fn text<'a>(matches: &'a ArgMatches, flag: &str) -> Option<&'a str> {
     matches.get_many::<String>(flag)?.next_back().map(String::as_str)
 }

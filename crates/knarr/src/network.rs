@@ -1,4 +1,5 @@
-//! `knarr network`: the ways to other nodes' pods, network policies on this node, and the addresses of load balancers.
+//! `knarr network`: routes to pods of other nodes, network policies on this node, and announcement of load balancer
+//! addresses.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,10 +10,9 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 
 use crate::component::{self, Reach, Shared};
 
-/// How long it may take to leave addresses to other nodes; after that they find out.
+/// Time limit for handing addresses over to other nodes at exit. After it, the other nodes detect the failure.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// Its flags.
 pub fn arguments(command: Command) -> Command {
     command
         .arg(
@@ -46,13 +46,13 @@ pub fn arguments(command: Command) -> Command {
         )
 }
 
-/// Keeps routes and policies until SIGTERM or SIGINT; they stay.
+/// Maintains routes and policies until SIGTERM or SIGINT. They stay in place at exit.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     component::run_stateless(async { start(matches, &Shared::default()).await })
 }
 
-/// Keeps them in a process that has a log and an executor.
+/// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
     let kubeconfig = matches.get_one::<String>("kubeconfig").map(Path::new);
     let reach = Reach::new(kubeconfig, None, shared.inside.as_ref())?;
@@ -83,7 +83,7 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
         signal = crate::etcd::signal() => signal,
     };
     if let Some(config) = &answering {
-        // A server in this process may be gone already.
+        // An API server in this process may have stopped already.
         let _ = tokio::time::timeout(LEAVING, proxy::announce::leave(&client, config)).await;
     }
     ended

@@ -1,4 +1,4 @@
-//! `knarr kube-proxy`: services on this node, with upstream's flags.
+//! `knarr kube-proxy`: Services on this node, with upstream's flags.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -12,7 +12,7 @@ use proxy::metrics::Metrics;
 
 use crate::component::{self, Inside, Reach};
 
-/// Flags with a value that mean something, and what.
+/// Supported flags with a value, and their help.
 const VALUES: &[(&str, &str)] = &[
     ("kubeconfig", "How to reach the API server and who to be; as a pod finds it if not given"),
     ("master", "Address of the API server, in place of the one in the kubeconfig"),
@@ -28,7 +28,7 @@ const VALUES: &[(&str, &str)] = &[
     ("oom-score-adj", "The oom_score_adj of this process, from -1000 to 1000 [default: -999]"),
 ];
 
-/// Switches that mean something, and what.
+/// Supported boolean flags, and their help.
 const SWITCHES: &[(&str, &str)] = &[
     ("cleanup", "Take all rules away and end"),
     ("init-only", "End at once: nothing here needs more rights than the proxy itself"),
@@ -39,7 +39,7 @@ const SWITCHES: &[(&str, &str)] = &[
     ("masquerade-all", "Hide the addresses of all clients of a service's own address"),
 ];
 
-/// Upstream's flags that are accepted and change nothing here.
+/// Upstream's flags with a value that are accepted without effect.
 const WITHOUT_MEANING: &[&str] = &[
     "bind-address",
     "boot-id-file",
@@ -76,7 +76,7 @@ const WITHOUT_MEANING: &[&str] = &[
     "write-config-to",
 ];
 
-/// Upstream's switches that are accepted and change nothing here.
+/// Upstream's boolean flags that are accepted without effect.
 const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "bind-address-hard-fail",
     "conntrack-tcp-be-liberal",
@@ -86,7 +86,6 @@ const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "profiling",
 ];
 
-/// Its flags.
 pub fn arguments(mut command: Command) -> Command {
     for (name, help) in VALUES {
         command = command.arg(Arg::new(*name).long(*name).help(*help).allow_negative_numbers(true));
@@ -101,13 +100,13 @@ pub fn arguments(mut command: Command) -> Command {
     SWITCHES_WITHOUT_MEANING.iter().fold(command, |command, name| command.arg(switch(name).hide(true)))
 }
 
-/// Proxies until SIGTERM or SIGINT; the rules stay.
+/// Runs until SIGTERM or SIGINT. The rules stay in place.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     component::run_stateless(start(matches, None))
 }
 
-/// Proxies in a process that has a log and an executor.
+/// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     if is_on(matches, "cleanup") {
         return proxy::follow::clean_up().context("take the rules away");

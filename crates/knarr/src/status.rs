@@ -1,4 +1,4 @@
-//! `knarr status`: how the cluster of this machine is.
+//! `knarr status`: state of the cluster on this host.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -15,10 +15,10 @@ use crate::output::outln;
 use crate::up::{Disk, Instance};
 use crate::{ask, members};
 
-/// How a cluster is.
+/// Show the state of the cluster on this host.
 #[derive(Args, Debug)]
 struct Status {
-    /// The cluster's folder.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
 }
@@ -27,7 +27,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Status::augment_args(command)
 }
 
-/// Prints what is known, and fails if the cluster does not answer.
+/// Prints the state. Fails if the cluster does not respond.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Status { data_dir } = Status::from_arg_matches(matches)?;
     let Some(process) = Instance::holder(&data_dir)? else {
@@ -47,7 +47,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     executor.block_on(ask(&data_dir))
 }
 
-/// What a machine knows that has no server: what runs on it, and whom it asks.
+/// Prints the state of a host without a server: its components, and the servers that it uses.
 fn node(data_dir: &Path) {
     for name in Instance::components(data_dir) {
         say("component", &format!("{name} running"));
@@ -84,7 +84,8 @@ async fn ask(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Parts of one process live and die together; the API server also says how it is, and a kubelet by its node, below.
+/// Prints the components. All parts of one process have the same state, except the API server, which has failed checks,
+/// and the kubelet, which has a node.
 async fn components(data_dir: &Path, client: &Client) -> Result<()> {
     let failed = ask::failed_checks(client).await?;
     for name in Instance::components(data_dir) {
@@ -104,7 +105,7 @@ async fn components(data_dir: &Path, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The store in this process by what it has on disk, and all members of a replicated one.
+/// Prints the size of the embedded store, or all members of a replicated one.
 async fn store(data_dir: &Path) -> Result<()> {
     let folder = data_dir.join("store");
     if let Ok(files) = std::fs::read_dir(&folder) {
@@ -126,7 +127,7 @@ fn certificates(data_dir: &Path) -> Result<()> {
         .map(|(name, seen)| (name, days_left(seen.not_after, now)))
         .collect();
     all.sort_by_key(|(_, days)| *days);
-    // Most are of one day: those that end together are told together.
+    // Most certificates were issued on the same day, so those with the same expiry are printed in one line.
     for group in all.chunk_by(|one, other| one.1 == other.1) {
         let names: Vec<&str> = group.iter().map(|(name, _)| name.as_str()).collect();
         say("certificates", &format!("{} days left: {}", group[0].1, names.join(", ")));
@@ -144,7 +145,8 @@ fn leader(lease: &Value) -> String {
     }
 }
 
-/// What a process has, and what of it only it has: code on disk and shared memory can be given back.
+/// Returns resident, private and peak memory of a process. The kernel can reclaim file-backed pages, but not private
+/// data.
 fn memory(process: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let mib = |field: &str| {

@@ -1,4 +1,4 @@
-//! Who may ask, from flags and the files they name.
+//! Authenticators of kube-apiserver, configured from flags and the files that they name.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use machinery::Str;
 
 use super::flags::Flags;
 
-/// A file with what is wrong with it.
+/// A configuration file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be used: {why}", .file.display())]
 struct Unusable {
@@ -23,7 +23,7 @@ struct Unusable {
     why: String,
 }
 
-/// Everybody who can prove who they are.
+/// Returns all configured authenticators.
 pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
     let service_accounts = service_accounts(flags)?;
     let mut authenticators = Authenticators {
@@ -46,7 +46,7 @@ pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
     Ok(authenticators)
 }
 
-/// Issuers outside the cluster, by a file or by flags.
+/// Adds the OIDC issuers from `--authentication-config` or the `--oidc-*` flags.
 fn issuers(flags: &Flags, own: &[Str], authenticators: &mut Authenticators) -> Result<()> {
     let by_flags = oidc_flags(flags)?;
     let Some(file) = &flags.authentication_config else {
@@ -117,10 +117,10 @@ fn request_header(flags: &Flags) -> Result<Option<request_header::Config>> {
     Ok(Some(config.normalize()?))
 }
 
-/// What makes and checks service account tokens.
+/// Returns the issuer and verifier of service account tokens.
 fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
     let given = &flags.service_accounts;
-    // DEVIATION: tokens of service accounts are signed with a key in a file, not by another program.
+    // DEVIATION: service account tokens are signed with a key file, not by an external signer.
     ensure!(
         given.service_account_signing_endpoint.is_none(),
         "--service-account-signing-endpoint is not supported; give a key with --service-account-signing-key-file"
@@ -155,7 +155,7 @@ fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
     Ok(ServiceAccounts { key, config, checker, keys_uri: given.service_account_jwks_uri.as_str().into() })
 }
 
-/// The key that the server made for itself, made now if it is the first time.
+/// Returns the server's generated service account key, and generates it on first use.
 fn own_key(folder: &Path) -> Result<PathBuf> {
     let file = folder.join("service-account.key");
     if !file.is_file() {

@@ -1,9 +1,8 @@
-//! Flags of upstream that have no meaning here: they are accepted, so that a command line of upstream's works, and it is said once that
-//! nothing follows from them.
+//! Flags of upstream's kube-apiserver that have no effect here. They are accepted so that upstream's command lines
+//! work, and a warning is logged for each one given.
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-/// What a flag takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     /// `--flag` or `--flag=false`
@@ -14,7 +13,7 @@ enum Takes {
 
 use Takes::{Switch, Value};
 
-/// Each flag, what it takes, and why it means nothing.
+/// Flag, its arity, and the reason why it has no effect.
 const IGNORED: &[(&str, Takes, &str)] = &[
     ("aggregator-reject-forwarding-redirect", Switch, "redirects of aggregated servers are never followed"),
     ("allow-metric-labels", Value, "labels are bounded already"),
@@ -76,7 +75,7 @@ const IGNORED: &[(&str, Takes, &str)] = &[
     ("watch-cache-sizes", Value, "the watch cache is bounded by bytes"),
 ];
 
-/// Adds the flags, hidden.
+/// Adds the flags as hidden arguments.
 pub fn arguments(command: clap::Command) -> clap::Command {
     IGNORED.iter().fold(command, |command, (name, takes, _)| {
         let arg = Arg::new(*name).long(*name).hide(true).action(ArgAction::Append).allow_hyphen_values(true);
@@ -87,7 +86,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     })
 }
 
-/// Says of each flag that was given that nothing follows from it.
+/// Logs a warning for every flag given that has no effect.
 pub fn say(matches: &ArgMatches) {
     for (name, _, why) in IGNORED {
         if matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine) {
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_without_meaning_are_sorted_and_accepted() {
+    fn ignored_flags_are_sorted_and_accepted() {
         assert!(IGNORED.is_sorted_by(|a, b| a.0 < b.0));
         let given =
             ["kube-apiserver", "--profiling=false", "--watch-cache", "--vmodule", "a=1", "--logging-format=text"];
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_flag_is_an_error_that_names_the_nearest() {
+    fn unknown_flag_error_suggests_the_nearest_flag() {
         let error = command().try_get_matches_from(["kube-apiserver", "--secure-prot=1"]).unwrap_err();
         assert!(error.to_string().contains("--secure-port"), "{error}");
     }
@@ -140,7 +139,7 @@ mod tests {
         assert_eq!(missing, [""; 0]);
     }
 
-    /// What would be unsafe to accept without doing it.
+    /// Flags that would be unsafe to accept without implementing them.
     const MISSING: &[&str] = &[
         "admission-control",
         "default-not-ready-toleration-seconds",

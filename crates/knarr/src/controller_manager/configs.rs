@@ -1,4 +1,4 @@
-//! What controllers are told at start, from the flags.
+//! Configurations of the controllers, made from the flags.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use reconcile::{Configs, Errands};
 use super::authorities::Authorities;
 use super::flags::Flags;
 
-/// One line for each controller that has something to be told.
+/// Returns the configurations of all controllers that have one.
 pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
     let configs = Configs::default()
         .with(endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? })
@@ -48,7 +48,7 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
     })
 }
 
-/// Where the addresses of load balancers come from, if from here.
+/// Returns the address pool of LoadBalancer Services, or `None` if another controller assigns addresses.
 fn load_balancers(flags: &Flags) -> Result<Option<service_lb::Config>> {
     let pool = match flags.load_balancer_addresses.as_deref() {
         None => return Ok(None),
@@ -61,7 +61,8 @@ fn load_balancers(flags: &Flags) -> Result<Option<service_lb::Config>> {
     Ok(Some(service_lb::Config { reserved, ..config }))
 }
 
-/// Who signs certificates, and for how long. A signer without an authority of its own has the common one, if there is one.
+/// Adds the signers and the maximum certificate lifetime. A signer without its own CA uses that of
+/// `--cluster-signing-cert-file`.
 fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     let common = (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file);
     let own = [
@@ -106,7 +107,7 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     Ok(configs.with(csr_signer::Config { signers, life }).with(errands))
 }
 
-/// How the secrets of service accounts are filled, if there is a key to sign their tokens with.
+/// Returns how Secrets of type service-account-token are filled, or `None` without a signing key.
 fn serviceaccount_token(flags: &Flags, config: &Config) -> Result<Option<serviceaccount_token::Config>> {
     let Some(file) = &flags.service_account_private_key_file else { return Ok(None) };
     let flag = "--service-account-private-key-file";
@@ -137,7 +138,7 @@ fn read_duration(time: std::time::Duration) -> Result<Duration> {
     Ok(Duration::from_nanos(i64::try_from(time.as_nanos()).context("a time is too long")?))
 }
 
-/// The ranges that nodes are given, with upstream's sizes where none is given.
+/// Returns the CIDRs from which nodes get their pod CIDRs. The default mask sizes are upstream's.
 fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
     if !flags.allocate_node_cidrs {
         return Ok(None);
@@ -180,7 +181,7 @@ fn autoscaler(flags: &Flags) -> horizontal_pod_autoscaler::Config {
     }
 }
 
-/// What pods check the API server with: the file that a flag names, or what this process itself checks it with.
+/// Returns the CA bundle published to pods: the file of `--root-ca-file`, or the CA that this process uses.
 fn root_certificates(flags: &Flags, config: &Config) -> Result<String> {
     if let Some(file) = &flags.root_ca_file {
         return read(file, "--root-ca-file");

@@ -1,4 +1,4 @@
-//! What the kernel can do, by asking it to: in a network and with mounts that nobody else sees.
+//! Doctor checks of kernel features: tries each one in a private network and mount namespace.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use net::nft::{Batch, Family};
 use operate::checkup::{Feature, Need, Tried};
 use rustix::mount::{MountFlags, mount};
 
-/// The namespaces that a pod needs, as the kernel lists them.
+/// Namespaces that a pod needs, by their names in /proc/self/ns.
 const NAMESPACES: &[&str] = &["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
-/// Tries everything; `folder` is where layers of images will be.
+/// Tries all features; `folder` is the directory of image layers.
 pub fn observe(folder: &Path) -> Vec<Feature> {
     let feature = |name, purpose, need, tried| Feature { name, purpose, need, tried };
     let root = rustix::process::geteuid().is_root();
@@ -61,11 +61,11 @@ fn packet_rules() -> Result<(), String> {
     batch.commit().map_err(|error| chain(&error))
 }
 
-/// Lays one folder over another where the layers of images will be: on some file systems that does not work.
+/// Mounts an overlay in the directory of image layers: some file systems do not support it.
 fn overlay(folder: &Path) -> Result<(), String> {
     let place = folder.join(format!(".doctor-{}", std::process::id()));
     let result = lay_over(&place).map_err(|error| format!("in {}: {error}", folder.display()));
-    // The mount goes with the thread's namespace; the folders are seen by all.
+    // The mount disappears with the thread's namespace; the directories are visible to the host.
     let _ = std::fs::remove_dir_all(&place);
     result
 }

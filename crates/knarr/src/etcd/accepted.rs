@@ -1,23 +1,22 @@
-//! etcd's flags that set nothing here: those that tune what does not exist are taken, those that ask for something are
-//! answered in words.
+//! etcd's flags without effect here: tuning flags are accepted, unsupported ones are warned about or rejected.
 
 use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, parser::ValueSource};
 
-/// What becomes of a flag that is given with a value other than what is so anyway.
+/// Reaction to a flag whose value differs from the actual behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// It tunes something that is not here.
+    /// Accepted silently: the flag tunes something that does not exist here.
     Taken,
-    /// Nothing is lost without it, and whoever asks for it should know.
+    /// Accepted with a warning: the flag has no effect, which does no harm.
     Warned(&'static str),
-    /// To go on would be less safe than, or other than, what was asked for.
+    /// Rejected: ignoring the flag would be less safe than, or different from, the request.
     Refused(&'static str),
 }
 
 use Answer::{Refused, Taken, Warned};
 
-/// A flag, whether it may stand without a value, the values that ask for nothing, and the answer to others.
+/// Flag name, form, values that request the actual behaviour, and the reaction to other values.
 type Flag = (&'static str, Form, &'static [&'static str], Answer);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +133,7 @@ const FLAGS: &[Flag] = &[
     ("experimental-distributed-tracing-sampling-rate", Value, &[], Taken),
 ];
 
-/// The flags, which help does not show.
+/// Returns the flags as hidden arguments.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     FLAGS.iter().map(|(name, form, ..)| {
         let flag = Arg::new(*name).long(*name).hide(true).action(ArgAction::Set);
@@ -145,7 +144,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// What whoever gave flags should know; an error for those that cannot be followed.
+/// Returns warnings about the given flags. Fails on a rejected flag.
 pub(super) fn judge(matches: &ArgMatches) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     for (name, _, idle, answer) in FLAGS {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_taken_warned_of_or_refused() {
+    fn flags_are_accepted_warned_about_or_rejected() {
         let check = |flag: &str, expect: &str| assert_eq!(answer(flag), expect, "{flag}");
         check("--initial-corrupt-check", "");
         check("--initial-corrupt-check=true", "");
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn no_flag_stands_twice() {
+    fn flags_are_unique() {
         let mut names: Vec<_> = FLAGS.iter().map(|(name, ..)| *name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));

@@ -1,4 +1,4 @@
-//! The other end of a conversation: what another one says, seen from inside a pod.
+//! HTTP client of `knarr hello --ask`, for tests from inside a pod.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use http::Uri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long the whole conversation may take.
+/// Timeout of the entire request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than this is not shown.
+/// Maximum size of a response in bytes. The rest is not read.
 const ANSWER_MAX: u64 = 1 << 20;
 
-/// What a server says of a URL.
+/// Returns the body of a GET. Fails unless the status is 200.
 pub async fn ask(url: &str) -> Result<String> {
     let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
     ensure!(uri.scheme_str().unwrap_or("http") == "http", "only http:// can be asked");
@@ -32,7 +32,7 @@ pub async fn ask(url: &str) -> Result<String> {
     body(&String::from_utf8_lossy(&answer)).with_context(|| format!("{host} answers something else"))
 }
 
-/// The body of an answer that is good.
+/// Returns the body of a response with status 200.
 fn body(answer: &str) -> Result<String> {
     let (head, body) = answer.split_once("\r\n\r\n").context("it is no answer of HTTP")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_good_answer_is_one() {
+    fn response_must_have_status_200() {
         assert_eq!(body("HTTP/1.0 200 OK\r\nx: y\r\n\r\nhello\n").unwrap(), "hello\n");
         assert_eq!(body("HTTP/1.0 503 No\r\n\r\nhello\n").unwrap_err().to_string(), "its status is 503");
         assert!(body("nonsense").is_err());

@@ -1,4 +1,4 @@
-//! What all servers of a cluster share, locked by a key that only the bearer of a token has.
+//! Key bundle: the files that all servers share, encrypted with a key that is part of a join token for servers.
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use pki::Pki;
 
 use super::hex;
 
-/// The length of a nonce, which stands before what it locks.
+/// Length of the nonce, which precedes the ciphertext.
 const NONCE_LEN: usize = 12;
 
-/// A fresh key, in hexadecimal.
+/// Generates a key, in hexadecimal.
 pub fn new_key() -> Result<String> {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
     Ok(hex(&bytes))
 }
 
-/// Locks the files that servers share; the result is text.
+/// Encrypts the files that servers share. The result is base64 text.
 pub fn lock(pki: &Pki, key: &str) -> Result<String> {
     let mut files = Object::new();
     for path in pki.shared() {
@@ -35,7 +35,7 @@ pub fn lock(pki: &Pki, key: &str) -> Result<String> {
     Ok(BASE64.encode([nonce.as_ref().as_slice(), &bytes].concat()))
 }
 
-/// Unlocks the files into a folder. What is there already is another cluster's, and is not touched.
+/// Decrypts the files into a directory. Fails if a file exists: it belongs to another cluster.
 pub fn unlock(locked: &str, key: &str, folder: &Path) -> Result<()> {
     let bytes = BASE64.decode(locked).context("what servers share is damaged")?;
     ensure!(bytes.len() > NONCE_LEN, "what servers share is damaged");
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_locked_is_unlocked_by_its_key_alone() {
+    fn bundle_is_decrypted_only_with_its_key() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let pki = Pki::open(from.path()).unwrap();
         let key = new_key().unwrap();

@@ -1,4 +1,4 @@
-//! What must hold before anything is started, and what to do if it does not.
+//! Preflight checks: conditions of a successful start, and advice if they are not met.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -12,10 +12,10 @@ use super::Options;
 use super::plan::METRICS;
 use crate::doctor::host;
 
-/// Less room than this on the disk is not worth starting with.
+/// Minimum free disk space for a start.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Looks at everything that a start would fail on later, but for the disk, which the first file needs.
+/// Runs all checks except that of the disk, which runs before the first file is written.
 pub fn check(options: &Options) -> Result<()> {
     options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
@@ -23,7 +23,7 @@ pub fn check(options: &Options) -> Result<()> {
         may_run_pods(", or leave the node out with --disable kubelet,proxy,dns")?;
     }
     let at = |port| SocketAddr::new(options.bind_address, port);
-    // An API server in a pod goes on while this process is started anew.
+    // An API server in a static pod keeps running while this process restarts.
     if !options.static_pods {
         free(at(options.secure_port), "the API server", Some("--secure-port"))?;
     }
@@ -39,7 +39,7 @@ pub fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The same for a node whose servers are elsewhere.
+/// Runs the checks for a node without a server.
 pub fn node(options: &Options) -> Result<()> {
     options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
@@ -51,12 +51,12 @@ pub fn node(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The same for a member of the store.
+/// Runs the checks for a store member.
 pub fn member(ports: [u16; 2]) -> Result<()> {
     ports.into_iter().try_for_each(|port| free(SocketAddr::from(([0, 0, 0, 0], port)), "the store's member", None))
 }
 
-/// Whether the disk has room for what a start writes. The folder need not be there yet.
+/// Fails if the disk has less than [`FREE_BYTES_MIN`] free. The directory need not exist yet.
 pub fn room(folder: &Path) -> Result<()> {
     let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
     let disk = rustix::fs::statvfs(there).context("the size of the disk cannot be read")?;
@@ -82,10 +82,10 @@ fn may_run_pods(or_else: &str) -> Result<()> {
     Ok(())
 }
 
-/// The DNS server listens on the machine's own addresses alone: elsewhere others may.
+/// Fails if the DNS port is in use on the node's own addresses. Other addresses do not matter.
 fn dns(addresses: &[IpAddr], port: u16) -> Result<()> {
     let given = addresses.iter().copied();
-    // Addresses that are not given are the machine's own, whichever it will be.
+    // Without `--node-ip` the host's own addresses are used.
     let found = [false, true].into_iter().filter(|_| addresses.is_empty()).filter_map(own_address);
     for address in given.chain(found).filter(|address| !address.is_loopback()) {
         let address = SocketAddr::new(address, port);
@@ -113,7 +113,7 @@ fn bound<T>(tried: io::Result<T>, address: SocketAddr, who: &str, flag: Option<&
     }
 }
 
-/// The addresses that others reach this machine at, if they are not given: one of each family that services have.
+/// Returns `given`, or the addresses at which other hosts reach this one: one per IP family of the service CIDRs.
 pub fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>> {
     if !given.is_empty() {
         return Ok(given.to_vec());
@@ -127,7 +127,7 @@ pub fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>>
     Ok(found)
 }
 
-/// Nothing is sent: the kernel only says which address it would send from.
+/// Returns the source address of the default route. Connecting a UDP socket sends no packet.
 fn own_address(six: bool) -> Option<IpAddr> {
     let (any, far) = if six { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
     let socket = UdpSocket::bind(any).ok()?;
@@ -135,7 +135,7 @@ fn own_address(six: bool) -> Option<IpAddr> {
     (!found.is_loopback()).then_some(found)
 }
 
-/// This machine's name, as a node may be called.
+/// Returns the host name as a valid node name.
 pub fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy().to_lowercase();
@@ -144,7 +144,7 @@ pub fn host_name() -> String {
     letters.collect()
 }
 
-/// Whether a node may be called so.
+/// Whether `name` is a valid node name.
 pub fn is_node_name(name: &str) -> bool {
     let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || b".-".contains(&letter);
     let is_outer = |letter: Option<u8>| letter.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());

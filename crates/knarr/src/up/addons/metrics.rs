@@ -1,4 +1,4 @@
-//! How the API server finds the metrics server, and who may ask it.
+//! Objects of the metrics server: APIService, Service, endpoints and RBAC.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -13,7 +13,7 @@ use super::{Family, MANAGER, granted};
 static API_SERVICES: Resource = Resource::cluster("apiregistration.k8s.io", "v1", "apiservices", "APIService");
 const API_SERVICE: &str = "v1beta1.metrics.k8s.io";
 
-/// Everything, or nothing if there is no metrics server.
+/// Returns all objects, or none if the metrics server is disabled.
 pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {
     if options.disable.iter().any(|part| part == METRICS) {
         return Ok(Vec::new());
@@ -26,7 +26,7 @@ pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Valu
     Ok(objects)
 }
 
-/// Without the server its registration would say of a group that nobody serves that it is there.
+/// Deletes the APIService of a disabled metrics server. Otherwise discovery would list an unavailable group.
 pub async fn forget_if_disabled(client: &Client, options: &Options) -> Result<()> {
     if !options.disable.iter().any(|part| part == METRICS) {
         return Ok(());
@@ -43,7 +43,7 @@ pub async fn forget_if_disabled(client: &Client, options: &Options) -> Result<()
     }
 }
 
-/// What the server itself may do.
+/// Returns the permissions of the metrics server.
 fn rules() -> Value {
     value!([
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch"]},
@@ -59,7 +59,7 @@ fn rules() -> Value {
     ])
 }
 
-/// Whoever may look at pods may look at what they use.
+/// Returns the aggregated role: users who may read pods may read their metrics.
 fn readers() -> (Resource, Value) {
     let role = value!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
