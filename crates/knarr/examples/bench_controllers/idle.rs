@@ -1,4 +1,5 @@
-//! What a manager costs that has nothing to do: a process of its own beside a server, with many objects of each workload kind.
+//! Cost of an idle kube-controller-manager: a separate process beside an API server with many objects of each workload
+//! kind.
 
 #[path = "../bench_api/server.rs"]
 mod server;
@@ -15,14 +16,14 @@ use tokio::task::JoinSet;
 
 use server::Server;
 
-/// Objects of each kind.
+/// Number of objects per kind.
 const OBJECTS: usize = 1000;
-/// How long it is watched.
+/// Duration of the measurement.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Requests at once while objects are made.
+/// Concurrent requests while the objects are created.
 const AT_ONCE: usize = 32;
 
-/// Makes the objects, waits until the manager is done with them, and measures.
+/// Creates the objects, waits until the controller manager has reconciled them, and measures.
 pub async fn measure() -> Result<()> {
     let this = std::env::current_exe().context("this program has no path")?;
     let examples = this.parent().context("it is in no folder")?;
@@ -99,7 +100,7 @@ async fn fill(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// One object of each workload kind that wants no pods.
+/// Returns one object of each workload kind, each with zero pods.
 fn objects(number: usize) -> Vec<(&'static Resource, Value)> {
     let name = format!("idle-{number}");
     let pod = value!({"containers": [{"name": "c", "image": "none"}]});
@@ -130,7 +131,7 @@ fn objects(number: usize) -> Vec<(&'static Resource, Value)> {
     ]
 }
 
-/// Waits until nothing but leases changes any more.
+/// Waits until no objects except leases change any more.
 async fn settle(client: &Client) -> Result<()> {
     let newest = || async {
         let mut newest = 0;

@@ -1,4 +1,4 @@
-//! How soon a new service of a real cluster leads to its endpoint.
+//! Latency from the creation of a Service to the first connection through it, in a real cluster.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::spaces::Space;
 const NODE: &str = "198.51.100.2";
 const ROUNDS: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long one try may take: a connection on one machine needs a small part of it.
+/// Timeout of one connection attempt. A connection on the same host is much faster.
 const TRY: Duration = Duration::from_millis(2);
 
 pub fn measure() -> Result<()> {
@@ -88,7 +88,7 @@ async fn round(client: &Client, number: u32) -> Result<Duration> {
     let target = Target::within(&kinds::ENDPOINT_SLICES, "default");
     client.create(&target, &slice, &WriteOptions::default()).await?;
     let begun = Instant::now();
-    // Who comes before the rules is sent out of the machine and never answered.
+    // Without rules the packets leave the host and are never answered.
     while TcpStream::connect_timeout(&to, TRY).is_err() {
         ensure!(begun.elapsed() < PATIENCE, "the service leads nowhere");
     }

@@ -1,17 +1,17 @@
-//! Network namespaces by name.
+//! Named network namespaces.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// A network namespace, gone with the value.
+/// A network namespace that is deleted on drop.
 pub struct Space {
     name: String,
 }
 
 impl Space {
-    /// A new one with its loopback interface on.
+    /// Creates a namespace with its loopback interface up.
     pub fn new(name: &str) -> Result<Self> {
         let space = Self { name: format!("knarr-{}-{name}", std::process::id()) };
         run(&format!("ip netns add {}", space.name))?;
@@ -19,17 +19,16 @@ impl Space {
         Ok(space)
     }
 
-    /// Its file.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
-    /// Runs a command in it.
+    /// Runs a command in the namespace.
     pub fn run(&self, line: &str) -> Result<String> {
         run(&format!("ip netns exec {} {line}", self.name))
     }
 
-    /// Does something in it.
+    /// Calls a function in the namespace.
     pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
         net::namespace::within(&self.path(), work).context("enter a network namespace")
     }

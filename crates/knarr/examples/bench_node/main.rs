@@ -1,4 +1,5 @@
-//! How soon pods run on a node, and what they cost while they do: with the runtime inside, and with containerd beside where it is installed.
+//! Benchmark of a node: pod start latency and cost of idle pods, with the built-in runtime and with containerd if it is
+//! installed.
 
 mod cluster;
 mod processes;
@@ -14,18 +15,18 @@ use processes::Sample;
 
 static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 
-/// How often one pod is started alone.
+/// Number of single pod starts.
 const ROUNDS: usize = 20;
-/// How many are started at once.
+/// Number of pods started concurrently.
 const CROWD: usize = 100;
-/// How many are there while nothing happens.
+/// Number of idle pods.
 const IDLE: usize = 30;
-/// How long nothing happens.
+/// Duration of the idle measurement.
 const IDLE_SPAN: Duration = Duration::from_secs(30);
-/// Whatever takes longer has failed.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What was measured of one runtime.
+/// Measurements of one runtime.
 struct Figures {
     alone_p50: Duration,
     alone_p95: Duration,
@@ -83,7 +84,7 @@ async fn measure(cluster: &Cluster, engine: Engine) -> Result<Figures> {
     Ok(Figures { alone_p50: at(50), alone_p95: at(95), crowd, shim_kib, idle_percent })
 }
 
-/// Makes pods and waits until all of them run.
+/// Creates pods and waits until all of them run.
 async fn start(client: &Client, names: &[String]) -> Result<Duration> {
     let target = Target::within(&PODS, "default");
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
@@ -110,7 +111,7 @@ async fn start(client: &Client, names: &[String]) -> Result<Duration> {
     tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not run in time")?
 }
 
-/// Deletes all pods and waits until they are gone.
+/// Deletes all pods and waits until none exists.
 async fn clear(client: &Client) -> Result<()> {
     let target = Target::within(&PODS, "default");
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
