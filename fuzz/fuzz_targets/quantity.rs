@@ -1,4 +1,5 @@
-//! Quantities: whatever the text, reading it ends, its canonical form is the same amount, and sums undo differences.
+//! Quantities: every text is parsed in bounded time, the canonical form has the same value, and addition reverses
+//! subtraction.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

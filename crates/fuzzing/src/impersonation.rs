@@ -1,12 +1,12 @@
-//! Impersonation headers: whatever they hold, a request never runs with its sender's own rights while it asks to be somebody else's, and
-//! never as somebody else without an authorizer that allowed it.
+//! Impersonation headers: a request with such headers never runs with its sender's own permissions, and never as
+//! another user unless an authorizer allowed it.
 //!
-//! The input is a header a line, `name: value`.
+//! The input is one header per line, `name: value`.
 
 use auth::impersonation::{Gate, Trial, owns, wanted};
 use auth::{Attributes, Decision, Target, User, headers};
 
-/// Reads headers and checks what must hold for any.
+/// Parses headers and checks the properties that hold for any input.
 pub fn check(input: &[u8]) {
     let lines = input.split(|byte| *byte == b'\n').filter_map(|line| {
         let at = line.iter().position(|byte| *byte == b':')?;

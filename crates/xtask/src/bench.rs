@@ -1,4 +1,4 @@
-//! Measures a part of the project, against the program it takes the place of where there is one.
+//! `cargo xtask bench`: benchmarks of parts of the project, against the upstream component where one is installed.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use crate::root;
 
-/// What can be measured: examples, each of the package that it belongs to.
+/// Benchmarks that are examples, and their packages.
 const EXAMPLES: &[(&str, &str)] = &[
     ("api", "knarr"),
     ("controllers", "knarr"),
@@ -16,10 +16,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("store", "knarr"),
     ("up", "knarr"),
 ];
-/// Crates whose bench comes before the example of the same name.
+/// Crates whose `cargo bench` runs before the example of the same name.
 const BENCHES: &[&str] = &["scheduler"];
 
-/// Builds what is measured as it is released, and measures it.
+/// Builds a benchmark in release mode and runs it.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let known = || EXAMPLES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let [what] = args else { bail!("say what to measure: {}", known()) };

@@ -1,4 +1,4 @@
-//! `cargo xtask licenses`: the policy for dependencies in `deny.toml`, and the licences of what the binary contains.
+//! `cargo xtask licenses`: the dependency policy in `deny.toml`, and the licence texts of the binary's dependencies.
 
 mod graph;
 mod policy;
@@ -16,8 +16,8 @@ use policy::Policy;
 /// The file that `knarr licenses` prints.
 const FILE: &str = "THIRD_PARTY_LICENSES";
 
-/// Checks all dependencies against the policy, then writes the licences of those that the binary contains. With `--check`, compares them
-/// with the file instead.
+/// Checks all dependencies against the policy, then writes the licences of those in the binary. With `--check`,
+/// compares them with the file instead.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let only_check = match args {
         [] => false,

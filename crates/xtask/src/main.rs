@@ -1,4 +1,4 @@
-//! Automation of the project: `cargo xtask ci` is the gate.
+//! Automation of the project: `cargo xtask ci` runs all checks.
 
 mod apps;
 mod bench;
@@ -16,7 +16,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// One command of `cargo xtask`.
+/// A command of `cargo xtask`.
 struct Task {
     name: &'static str,
     about: &'static str,
@@ -96,7 +96,7 @@ fn dispatch(args: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The folder that holds the workspace.
+/// Returns the root directory of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace this was built in exists")
 }

@@ -1,6 +1,8 @@
-//! Public vulnerabilities of the projects that Knarr stands in for, and the test that shows that each is closed here.
+//! Table of public vulnerabilities of the projects that Knarr replaces, and the tests that show that each is fixed
+//! here.
 //!
-//! `docs/operating/cve.md` is written from this table by `cargo xtask tidy --fix`. A test that is renamed or deleted is a finding.
+//! `cargo xtask tidy --fix` writes `docs/operating/cve.md` from this table. A row that names a missing test is a
+//! finding.
 
 use super::Tree;
 
@@ -12,16 +14,16 @@ const END: &str = "<!-- end -->";
 struct Cve {
     id: &'static str,
     project: &'static str,
-    /// What an attacker could do there.
+    /// Impact on the affected project.
     attack: &'static str,
     here: Here,
 }
 
-/// How it is with Knarr.
+/// Status in Knarr.
 enum Here {
-    /// These tests, each by its function's name, fail if it is possible.
+    /// Names of test functions that fail if the attack is possible.
     Tests(&'static [&'static str]),
-    /// The part that was attacked does not exist.
+    /// The attacked feature does not exist, with the reason.
     Absent(&'static str),
 }
 use Here::{Absent, Tests};
@@ -500,7 +502,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     }
 }
 
-/// Rewrites the table between the two marks and leaves the prose around it.
+/// Rewrites the table between the two marks and keeps the text around it.
 pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
     let old = tree.files.get(PATH).cloned().unwrap_or_default();
     let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has lost its marks"))?;
@@ -541,12 +543,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cves_stand_once_and_in_order() {
+    fn cves_are_unique_and_sorted() {
         assert!(CVES.windows(2).all(|pair| pair[0].id < pair[1].id));
     }
 
     #[test]
-    fn a_test_that_is_not_there_is_found() {
+    fn missing_test_is_found() {
         let mut findings = Vec::new();
         let page = format!("{BEGIN}{}{END}", table());
         let source: String = named_tests().skip(1).map(|(_, test)| format!("fn {test}() {{}}\n")).collect();

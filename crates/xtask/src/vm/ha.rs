@@ -1,4 +1,5 @@
-//! Three servers of which one is powered off: the cluster goes on, and the server takes part again when it returns.
+//! Scenario of three servers, one of which is powered off: the cluster keeps running, and the server rejoins when it
+//! returns.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};

@@ -1,4 +1,4 @@
-//! A server and an agent on machines of their own: traffic across both, and a clock that is an hour off.
+//! Scenario of a server and an agent on separate VMs: traffic between them, and a clock that is an hour off.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
@@ -129,7 +129,7 @@ kubectl logs $other | head -n 5
 [ "$(kubectl exec on-two -- /bin/cat /etc/hostname)" = on-two ]
 "#;
 
-/// Longer than the time after which a silent node counts as lost.
+/// Longer than the grace period after which an unresponsive node is lost.
 const AHEAD: &str = r#"
 before=$(cut -d. -f1 /proc/uptime)
 while [ $(($(cut -d. -f1 /proc/uptime) - before)) -lt 70 ]; do

@@ -1,4 +1,4 @@
-//! One node under systemd on cgroup v2: what must not get out of a container, what deletion must not touch, what users must not read.
+//! Scenario of one node under systemd on cgroup v2: container escapes, safe deletion, and file permissions.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
@@ -81,7 +81,7 @@ within 120 nodes_ready 1
 kubectl get nodes -o wide
 "#;
 
-/// `MKNOD` is among the default capabilities: what stops it is the device filter of the cgroup.
+/// `MKNOD` is a default capability: the cgroup's device filter must block the access.
 const DEVICES: &str = r#"
 pod devices
 numbers=$(lsblk -dno MAJ:MIN /dev/vda | tr -d ' ')
@@ -149,7 +149,7 @@ within 60 sh -c '! grep -q " nfs4\? " /proc/mounts'
 cat /srv/nfs/file /srv/nfs/answer
 "#;
 
-/// Files of any kind below the data directory, and what a node keeps elsewhere.
+/// Checks all files below the data directory, and the node's files elsewhere.
 const MODES: &str = r#"
 kubectl create secret generic password --from-literal=password=hunter2-hunter2
 pod secrets 'volumes: [{name: v, secret: {secretName: password}}]' \
@@ -204,7 +204,7 @@ left=$(ls -A /srv/disk/knarr 2>/dev/null || true)
 ! find /sys/fs/cgroup -path '*kubepods*' -name cgroup.procs -exec cat {} + | grep . || fail "processes are left"
 "#;
 
-/// The rows that are about this machine and not about objects of users.
+/// The rows of the CIS benchmark that apply to this host and not to users' objects.
 const CIS: &str = r#"
 D=/var/lib/knarr
 bad=0

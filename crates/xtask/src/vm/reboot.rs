@@ -1,4 +1,4 @@
-//! One node that is rebooted, loses its power, and comes back with another time: pods and their data return.
+//! Scenario of one node that reboots, loses power, and returns with another time: pods and their data return.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
@@ -70,7 +70,7 @@ kubectl exec deploy/data -- /bin/sh -c 'echo first >/v/file; sync'
 sync
 "#;
 
-/// The old pods must be running anew, not just be reported as they were.
+/// The old pods must run again, not only be reported with their old status.
 const RETURNED: &str = r#"
 within 400 kubectl get --raw /readyz
 within 200 nodes_ready 1
@@ -82,7 +82,7 @@ kubectl get pods -o wide
 date
 "#;
 
-/// The clock of the machine is kept by what emulates it.
+/// The hypervisor keeps the VM's clock across the reboot.
 const CLOCK_AHEAD: &str = r#"
 date -s '+1 hour'
 hwclock --systohc --utc
