@@ -86,7 +86,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
             .long(row.own_flags)
             .value_name("NAME=VALUE")
             .action(ArgAction::Append)
-            .help(format!("A flag of {}, in place of what is decided for it.", row.name))
+            .help(format!("Flag of {}; overrides the computed one", row.name))
     }))
 }
 
@@ -103,11 +103,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     if let Some(parent) = agent.with_process {
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        ensure!(getppid() == Pid::from_raw(parent), "the process that this one is for has ended");
+        ensure!(getppid() == Pid::from_raw(parent), "the parent process has exited");
     }
     if let Some(netns) = &agent.netns {
         // Threads inherit the namespace, so it is entered before any are started.
-        net::namespace::enter(netns).with_context(|| format!("enter {}", netns.display()))?;
+        net::namespace::enter(netns).with_context(|| format!("failed to enter the network namespace {}", netns.display()))?;
     }
     let mut own_flags = BTreeMap::new();
     for row in plan::ROWS.iter().filter(|row| row.place == Place::Node) {
@@ -132,11 +132,11 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     let addresses = preflight::addresses_or(&agent.node_ip, &options.service_cidr)?;
     let layout = Layout { port: agent.local_port, ..Layout::of(&options, addresses)? };
     let first = agent.server.parse::<http::Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
-    let first = first.with_context(|| format!("--server {:?} is no address", agent.server))?;
+    let first = first.with_context(|| format!("--server {:?} is not a URL", agent.server))?;
     let servers = Arc::new(Servers::open(&agent.data_dir.join("servers"), &first));
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], agent.local_port))).await;
     let listener =
-        listener.with_context(|| format!("port {} is taken; choose it with --local-port", agent.local_port))?;
+        listener.with_context(|| format!("failed to listen on port {}; choose another one with --local-port", agent.local_port))?;
     let mut running: Parts = JoinSet::new();
     let passing = Arc::clone(&servers);
     running.spawn(async move { ("balancer", passing.serve(listener).await) });
@@ -190,7 +190,7 @@ async fn cluster(agent: &Agent, token: Option<&JoinToken>) -> Result<Cluster> {
     }
     let Some(token) = token else {
         bail!(
-            "this machine has not joined yet; give it a token with --token-file, made by `knarr token create` on a server"
+            "this node has not joined yet: give a join token with --token-file; create one with `knarr token create` on a server"
         )
     };
     let cluster = join::ask(&agent.server, token).await?;
@@ -249,16 +249,16 @@ async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
         let pem = purpose.file(&folder);
         if !is_usable(&pem, &purpose) {
             let by = if purpose == Purpose::Client { "bootstrap" } else { "kubelet" };
-            let client = client(layout, by).context("this machine has not joined yet; give it a --token-file")?;
+            let client = client(layout, by).context("this node has not joined yet: give a join token with --token-file")?;
             let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
-            asked.with_context(|| format!("the certificate of the {kubeconfig}"))?;
+            asked.with_context(|| format!("failed to obtain the certificate of {kubeconfig}"))?;
         }
         pki::write(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem), 0o600)?;
     }
     // The node has joined and the token is not needed any more.
     token_args::forget(&layout.data_dir)?;
     match std::fs::remove_file(layout.kubeconfig("bootstrap")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove bootstrap.kubeconfig"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("failed to remove bootstrap.kubeconfig"),
         _ => Ok(()),
     }
 }

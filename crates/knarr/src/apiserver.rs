@@ -53,7 +53,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     ignored::say(matches);
     for gate in &flags.feature_gates {
         check_gate(gate)?;
-        tracing::warn!("--feature-gates {gate} has no meaning here: what is there is on");
+        tracing::warn!("--feature-gates {gate} has no effect: implemented features are always on");
     }
     component::run(serve(flags, None))
 }
@@ -99,7 +99,7 @@ fn config(flags: &Flags) -> Result<Config> {
     let mut authenticators = authentication::authenticators(flags)?;
     if authenticators.anonymous && modes.iter().any(|mode| matches!(mode, Mode::AlwaysAllow)) {
         tracing::warn!(
-            "anonymous requests are rejected: with --authorization-mode=AlwaysAllow anybody who reaches the server could do anything; \
+            "anonymous requests are rejected: with --authorization-mode=AlwaysAllow every client could do anything; \
              set another --authorization-mode, or --anonymous-auth=false to silence this warning"
         );
         authenticators.anonymous = false;
@@ -207,7 +207,7 @@ fn tls_files(flags: &Flags) -> Result<tls::Files> {
 fn sni(text: &str) -> Result<tls::Sni> {
     let (pair, names) = text.split_once(':').unwrap_or((text, ""));
     let (certificate, key) =
-        pair.split_once(',').with_context(|| format!("--tls-sni-cert-key {text:?} is not of the form cert,key"))?;
+        pair.split_once(',').with_context(|| format!("--tls-sni-cert-key {text:?} is not of the form cert,key or cert,key:names"))?;
     Ok(tls::Sni {
         certificate: certificate.into(),
         key: key.into(),
@@ -240,7 +240,7 @@ fn configured(file: &Path) -> Result<Vec<Mode>> {
             authorization_config::Kind::Rbac => Mode::Rbac,
             authorization_config::Kind::Webhook(rules) => webhooks::authorizer(*rules)?,
             kind @ authorization_config::Kind::Abac => {
-                bail!("{}: authorizers of the kind {kind:?} are not supported in the file", file.display())
+                bail!("{}: authorizer type {kind:?} is not supported in the file", file.display())
             }
         })
     };
@@ -255,19 +255,19 @@ fn mode(name: &str, flags: &Flags) -> Result<Mode> {
         "Node" => Mode::Node,
         "Webhook" => flags.webhooks.authorizer()?,
         "ABAC" => {
-            let file = flags.authorization_policy_file.as_ref().context("ABAC needs --authorization-policy-file")?;
+            let file = flags.authorization_policy_file.as_ref().context("the authorization mode ABAC needs --authorization-policy-file")?;
             Mode::Abac(auth::abac::Policies::parse(&read(file)?)?)
         }
         other => {
             bail!(
-                "--authorization-mode has {other:?}, which is none of AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook"
+                "--authorization-mode: unknown mode {other:?}, must be one of AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook"
             )
         }
     })
 }
 
 fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
 }
 
 /// Opens the store: etcd if `--etcd-servers` is given, otherwise an embedded single member.
@@ -289,7 +289,7 @@ fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<>
         if let Some(backend) = backend
             && let Err(error) = ::store::alone::serve_snapshots(backend, &socket, std::future::pending()).await
         {
-            tracing::warn!(%error, "snapshots of the running store cannot be saved");
+            tracing::warn!(%error, "failed to serve snapshots of the embedded store");
         }
         std::future::pending::<()>().await;
     }
@@ -304,7 +304,7 @@ async fn reached(client: &Client) {
         }
     };
     if tokio::time::timeout(STORE_PATIENCE, answers).await.is_err() {
-        tracing::warn!("the store does not answer");
+        tracing::warn!("the store does not respond");
     }
 }
 
@@ -312,7 +312,7 @@ fn remote(flags: &Flags) -> Result<RemoteConfig> {
     let identity: Option<(PathBuf, PathBuf)> = match (&flags.etcd_certfile, &flags.etcd_keyfile) {
         (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
         (None, None) => None,
-        _ => bail!("--etcd-certfile and --etcd-keyfile go together"),
+        _ => bail!("--etcd-certfile and --etcd-keyfile must be given together"),
     };
     Ok(RemoteConfig { servers: flags.etcd_servers.clone(), ca_file: flags.etcd_cafile.clone(), identity })
 }

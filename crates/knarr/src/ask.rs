@@ -17,7 +17,7 @@ const ANSWER_MAX: usize = 4 << 20;
 pub fn config(data_dir: &Path) -> Result<Config> {
     let file = data_dir.join("admin.kubeconfig");
     let known = Kubeconfig::load(std::slice::from_ref(&file))
-        .with_context(|| format!("{} cannot be read; run this as root", file.display()))?;
+        .with_context(|| format!("failed to read {}; run this command as root", file.display()))?;
     Ok(known.config(None)?)
 }
 
@@ -28,7 +28,7 @@ pub fn admin(config: &Config) -> Result<Client> {
 
 /// Returns the response body of a GET, whatever the status code.
 pub async fn text(client: &Client, path: &str) -> Result<Bytes> {
-    let answer = client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not answer")?;
+    let answer = client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not respond")?;
     let body = http_body_util::Limited::new(answer.into_body(), ANSWER_MAX);
     Ok(body.collect().await.map_err(anyhow::Error::from_boxed)?.to_bytes())
 }

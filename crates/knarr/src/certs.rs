@@ -41,7 +41,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Certs { data_dir, what } = Certs::from_arg_matches(matches)?;
     let folder = data_dir.join("pki");
-    ensure!(folder.is_dir(), "there is no cluster in {}", data_dir.display());
+    ensure!(folder.is_dir(), "no cluster in {}", data_dir.display());
     let pki = Pki::at(&folder);
     match what {
         What::Ls => {
@@ -60,7 +60,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     ensure!(
         pki.authority_pair(Authority::Cluster).key.is_file(),
-        "this machine is no server: it asks the cluster for its certificates, and for new ones before they end"
+        "this host is not a server: its certificates are issued by the cluster and renewed automatically"
     );
     let before = pki.list()?;
     let admin = || std::fs::read(data_dir.join("admin.kubeconfig")).ok();
@@ -69,25 +69,25 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     // SIGHUP terminates a process that has not installed its signal handler yet.
     ensure!(
         holder.is_none() || Instance::is_ready(data_dir),
-        "the cluster is just being started; try again when it is ready"
+        "the cluster is starting; try again when it is ready"
     );
     pki.forget()?;
     let Some(process) = holder else {
-        outln!("new certificates are made at the next start of the cluster; the authorities stay");
+        outln!("new certificates will be created at the next start of the cluster; the CAs are kept");
         return Ok(());
     };
-    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a number")?;
-    kill_process(id, Signal::HUP).with_context(|| format!("process {process} cannot be told"))?;
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("the PID is invalid")?;
+    kill_process(id, Signal::HUP).with_context(|| format!("failed to send SIGHUP to process {process}"))?;
     let deadline = Instant::now() + PATIENCE;
     // admin.kubeconfig is written last, after all certificates.
     while pki.list().map_or(0, |now| now.len()) < before.len() || (admin_before.is_some() && admin() == admin_before) {
-        ensure!(Instant::now() < deadline, "process {process} made no new certificates; see knarr.log");
+        ensure!(Instant::now() < deadline, "process {process} has not renewed its certificates; see knarr.log");
         std::thread::sleep(LOOK);
     }
     outln!(
-        "process {process} has made {} certificates anew; the authorities stay",
+        "process {process} renewed {} certificates; the CAs are kept",
         before.len() - Authority::ALL.len()
     );
-    outln!("admin.kubeconfig is a new one; copies of the old one serve until its end");
+    outln!("admin.kubeconfig was replaced; copies of the old one work until it expires");
     Ok(())
 }

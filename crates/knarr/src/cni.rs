@@ -16,7 +16,7 @@ pub fn arguments(command: Command) -> Command {
 /// Executes one CNI command.
 pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
     let mut input = Vec::new();
-    std::io::stdin().read_to_end(&mut input).context("read the configuration")?;
+    std::io::stdin().read_to_end(&mut input).context("failed to read the configuration from standard input")?;
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     match net::plugin::answer(&environment.collect(), &input) {

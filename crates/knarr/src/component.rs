@@ -19,7 +19,7 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// A component lost its leader lease. Its state may be stale, so the process must restart.
 #[derive(Debug, thiserror::Error)]
-#[error("leadership is lost; start again to be a candidate once more")]
+#[error("leader election lost")]
 pub struct LeadershipLost;
 
 /// The API server in the same process, available once it has started, and the user of its requests.
@@ -85,7 +85,7 @@ impl Reach {
         Ok(match &self.inside {
             Some(inside) => Client::new(inside.transport(Some(inside.user.clone()))?, settings)?,
             None => Client::connect(&self.config, settings)
-                .with_context(|| format!("{} cannot be used", self.config.server))?,
+                .with_context(|| format!("failed to connect to {}", self.config.server))?,
         })
     }
 
@@ -100,7 +100,7 @@ impl Reach {
             impersonate: None,
             ..self.config.clone()
         };
-        let https = Https::new(anonymous).with_context(|| format!("{} cannot be used", self.config.server))?;
+        let https = Https::new(anonymous).with_context(|| format!("failed to connect to {}", self.config.server))?;
         Ok(Arc::new(https))
     }
 }
@@ -136,7 +136,7 @@ async fn exit_after_grace() {
     }
     tokio::select! {
         () = tokio::time::sleep(STOP_GRACE) => tracing::error!("not stopped {STOP_GRACE:?} after the signal; exiting"),
-        _ = crate::etcd::signal() => tracing::error!("second signal; exiting at once"),
+        _ = crate::etcd::signal() => tracing::error!("second signal; exiting immediately"),
     }
     std::process::exit(1);
 }
@@ -145,7 +145,7 @@ async fn exit_after_grace() {
 async fn settle() {
     tokio::time::sleep(START).await;
     if let Err(error) = sys::release_code() {
-        tracing::debug!("the code of the start stays in memory: {error}");
+        tracing::debug!("failed to release the code pages of the start: {error}");
     }
 }
 
@@ -154,14 +154,14 @@ async fn settle() {
 pub fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config> {
     let mut config = match (kubeconfig, master) {
         (Some(file), _) => {
-            ensure!(file.is_file(), "--kubeconfig: there is no file {}", file.display());
+            ensure!(file.is_file(), "--kubeconfig: no such file: {}", file.display());
             Kubeconfig::load(&[file.to_owned()])?.config(None)?
         }
         (None, Some(master)) => Config::new(master.parse().context("--master")?),
         (None, None) => in_cluster()?,
     };
     if let Some(master) = master {
-        config.server = master.parse().with_context(|| format!("--master {master:?} is no address"))?;
+        config.server = master.parse().with_context(|| format!("--master {master:?} is not a URL"))?;
     }
     Ok(config)
 }
@@ -188,13 +188,13 @@ pub fn identity() -> String {
 /// Parses a Go duration. Rejects negative values.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| "it must not be negative".to_owned())
+    u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }
 
 fn in_cluster() -> Result<Config> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT")) else {
-        bail!("there is no cluster around this process; say where it is with --kubeconfig");
+        bail!("no in-cluster configuration found (KUBERNETES_SERVICE_HOST is not set); give --kubeconfig");
     };
     Ok(Config::in_cluster(&host, &port, Path::new("/var/run/secrets/kubernetes.io/serviceaccount"))?)
 }

@@ -97,12 +97,12 @@ async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen], health
         let running = tasks.spawn((one.start)(Arc::new(driver)));
         health.add(one.name, &Endpoint::ALL, move || match running.is_finished() {
             false => Ok(()),
-            true => Err("the controller has ended".to_owned()),
+            true => Err("the controller exited".to_owned()),
         });
         tracing::info!(controller = one.name, "started");
     }
     while tasks.join_next().await.is_some() {}
-    bail!("all controllers have ended")
+    bail!("all controllers exited")
 }
 
 /// A controller selected by `--controllers`.
@@ -140,7 +140,7 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
         });
     }
     for (name, why) in table::ABSENT.iter().filter(|(name, _)| choice.names(name)) {
-        tracing::warn!(controller = name, why, "this controller is not here, and does not run");
+        tracing::warn!(controller = name, why, "this controller is not implemented and does not run");
     }
     Ok(chosen)
 }

@@ -14,7 +14,7 @@ use crate::image::registries;
 use crate::output::outln;
 
 pub fn arguments(command: Command) -> Command {
-    runtime_arguments(command).arg(path("listen", "The socket").default_value("/run/knarr/cri.sock"))
+    runtime_arguments(command).arg(path("listen", "Path of the CRI socket").default_value("/run/knarr/cri.sock"))
 }
 
 fn path(name: &'static str, help: &'static str) -> Arg {
@@ -24,19 +24,19 @@ fn path(name: &'static str, help: &'static str) -> Arg {
 /// Adds the flags of the runtime, which a kubelet with the built-in runtime has too.
 pub fn runtime_arguments(command: Command) -> Command {
     command
-        .arg(path("data-dir", "Everything is kept here").default_value("/var/lib/knarr"))
+        .arg(path("data-dir", "Data directory of the runtime").default_value("/var/lib/knarr"))
         .arg(
             Arg::new("cgroup-parent")
                 .long("cgroup-parent")
                 .default_value("/knarr")
-                .help("Where sandboxes go that name no parent"),
+                .help("Parent cgroup of sandboxes that specify none"),
         )
         .arg(
             Arg::new("runtime-handler")
                 .long("runtime-handler")
                 .value_name("NAME=PATH")
                 .action(ArgAction::Append)
-                .help("Another OCI runtime (runc, crun) for a RuntimeClass handler; without a path, the built-in one"),
+                .help("OCI runtime (runc, crun) of a RuntimeClass handler; without a path, the built-in one"),
         )
         .arg(
             Arg::new("default-ulimit")
@@ -44,28 +44,28 @@ pub fn runtime_arguments(command: Command) -> Command {
                 .value_name("NAME=SOFT[:HARD]")
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(Ulimit))
-                .help("A limit of every container's processes, such as nofile=1024:65536; without any, this process's own"),
+                .help("Default rlimit of containers, such as nofile=1024:65536 [default: the rlimits of this process]"),
         )
         .arg(Arg::new("network").long("network").value_parser(["auto", "built-in", "cni", "loopback"]).help(
-            "How sandboxes are connected; auto is cni if --cni-conf-dir has a configuration, else built-in. \
-             By --cni-conf-dir or --pod-cidr if they are given, else only to themselves",
+            "Network of sandboxes; auto is cni if --cni-conf-dir has a configuration, else built-in \
+             [default: cni with --cni-conf-dir, built-in with --pod-cidr, otherwise loopback]",
         ))
         .arg(
             Arg::new("pod-cidr")
                 .long("pod-cidr")
                 .value_name("CIDR[,CIDR]")
-                .help("Where the built-in network takes addresses from until the kubelet says otherwise"),
+                .help("CIDRs of the built-in network, until the kubelet sets the node's pod CIDRs"),
         )
         .arg(
             Arg::new("cluster-cidr")
                 .long("cluster-cidr")
                 .value_name("CIDR[,CIDR]")
                 .default_value("")
-                .help("What pods of the built-in network reach under their own addresses"),
+                .help("CIDRs that pods of the built-in network reach without masquerading"),
         )
-        .arg(path("cni-conf-dir", "Connect sandboxes by the CNI configuration found here"))
+        .arg(path("cni-conf-dir", "Directory with the CNI configuration of sandboxes"))
         .arg(
-            path("cni-bin-dir", "CNI plug-ins")
+            path("cni-bin-dir", "Directory with CNI plugins")
                 .action(ArgAction::Append)
                 .default_values(["/opt/cni/bin", "/usr/lib/cni"]),
         )
@@ -78,7 +78,7 @@ pub fn registry_mirror() -> Arg {
         .long("registry-mirror")
         .value_name("REGISTRY=HOST")
         .action(ArgAction::Append)
-        .help("Ask this host (http://host for plain HTTP) before the registry; * is for every registry")
+        .help("Mirror to try before the registry (http://host for plain HTTP); * is for every registry")
 }
 
 /// Serves until SIGTERM or SIGINT. Containers keep running.
@@ -86,7 +86,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
     let config = config(matches)?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the Tokio runtime")?;
     executor.block_on(async {
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let stop = async move {
@@ -146,13 +146,13 @@ fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>
     Ok(match chosen.unwrap_or(usual) {
         "auto" => {
             let network = Auto::new(by_plugins(), built_in()?);
-            network.start().context("set up the pod network")?;
+            network.start().context("failed to set up the pod network")?;
             Arc::new(network)
         }
         "cni" => Arc::new(by_plugins()),
         "built-in" => {
             let network = built_in()?;
-            network.start().context("set up the pod network")?;
+            network.start().context("failed to set up the pod network")?;
             Arc::new(network)
         }
         _ => Arc::new(Loopback),
@@ -163,7 +163,7 @@ fn handlers(matches: &ArgMatches) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let given = matches.get_many::<String>("runtime-handler").into_iter().flatten();
     let pairs = given.map(|text| {
         let (name, path) = text.split_once('=').unwrap_or((text, ""));
-        anyhow::ensure!(!name.is_empty(), "--runtime-handler {text}: a handler has a name");
+        anyhow::ensure!(!name.is_empty(), "--runtime-handler {text}: the handler has no name");
         Ok((name.to_owned(), PathBuf::from(path)))
     });
     pairs.collect()

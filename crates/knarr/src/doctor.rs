@@ -65,8 +65,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Output::Table => out!("{}", checkup::table(&rows)),
     }
     match cluster {
-        None => ensure!(!checkup::prevents(&rows), "a cluster would not start here: see what is marked FAIL"),
-        Some(_) => ensure!(!checkup::prevents(&rows), "the cluster is not well: see what is marked FAIL"),
+        None => ensure!(!checkup::prevents(&rows), "a cluster cannot start on this host; see the checks marked FAIL"),
+        Some(_) => ensure!(!checkup::prevents(&rows), "the cluster is not healthy; see the checks marked FAIL"),
     }
     Ok(())
 }

@@ -40,13 +40,13 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 /// Stops the process, then the pods, and with `--purge` deletes their data.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Down { data_dir, now, purge, node } = Down::from_arg_matches(matches)?;
-    ensure!(data_dir.is_dir(), "there is no cluster in {}", data_dir.display());
+    ensure!(data_dir.is_dir(), "no cluster in {}", data_dir.display());
     // Without symbolic links, because the kernel lists mounts by their resolved paths.
     let data_dir = data_dir.canonicalize().with_context(|| format!("failed to resolve {}", data_dir.display()))?;
     let shown = data_dir.display();
     ensure!(
         data_dir.join("knarr.lock").is_file(),
-        "{shown} has never been the data directory of a cluster, so nothing in it is touched"
+        "{shown} has never been the data directory of a cluster; nothing was changed"
     );
     let prefix = node.as_ref().map(|name| format!("node {name}: ")).unwrap_or_default();
     match (stop_process(&data_dir)?, &node) {
@@ -69,7 +69,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         outln!("{prefix}stopped {count} pods");
     }
     for (name, mut stopping) in stopping {
-        ensure!(stopping.wait()?.success(), "node {name} does not stop; see above, and try again with --now");
+        ensure!(stopping.wait()?.success(), "failed to stop node {name}; see above, or try again with --now");
     }
     if data_dir.join("runtime").is_dir() {
         clean_up(&data_dir)?;
@@ -87,8 +87,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Stops the process of a cluster or agent. Returns its PID, or `None` if none runs.
 fn stop_process(data_dir: &Path) -> Result<Option<u32>> {
     let Some(process) = Instance::holder(data_dir)? else { return Ok(None) };
-    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a PID")?;
-    kill_process(id, Signal::TERM).with_context(|| format!("process {process} cannot be stopped"))?;
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("the PID is invalid")?;
+    kill_process(id, Signal::TERM).with_context(|| format!("failed to stop process {process}"))?;
     Instance::wait_for_end(data_dir)?;
     Ok(Some(process))
 }
@@ -115,7 +115,7 @@ fn stop_node(name: &str, data_dir: &Path, manner: Manner) -> Result<Child> {
 /// Kills the pods of one node, so that the node can be removed.
 pub fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
     let down = stop_node(name, data_dir, Manner::Now)?.wait()?;
-    ensure!(down.success(), "the pods of {name} do not end");
+    ensure!(down.success(), "failed to stop the pods of node {name}");
     Ok(())
 }
 
@@ -124,8 +124,8 @@ fn clean_up(data_dir: &Path) -> Result<()> {
     let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
     network.clean_up().context("failed to remove the pod network")?;
     net::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
-    proxy::follow::clean_up().context("failed to remove the rules of services")?;
-    proxy::policy::follow::clean_up().context("failed to remove the rules of policies")?;
+    proxy::follow::clean_up().context("failed to remove the rules of Services")?;
+    proxy::policy::follow::clean_up().context("failed to remove the rules of network policies")?;
     leftovers::unmount_inside(&data_dir.join("kubelet"))?;
     leftovers::unmount_inside(&data_dir.join("runtime"))?;
     leftovers::remove_cgroup_root(&nodes::group(data_dir));
@@ -140,5 +140,5 @@ fn remove_everything(nodes: &Nodes, data_dir: &Path) -> Result<()> {
     let mut data_dirs: Vec<PathBuf> = nodes.names()?.iter().map(|name| nodes.folder_of(name)).collect();
     data_dirs.push(data_dir.to_owned());
     leftovers::remove_logs(&leftovers::pod_uids(&data_dirs));
-    leftovers::remove_data(data_dir).with_context(|| format!("{} cannot be removed", data_dir.display()))
+    leftovers::remove_data(data_dir).with_context(|| format!("failed to remove {}", data_dir.display()))
 }

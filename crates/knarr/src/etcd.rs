@@ -150,7 +150,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     let level: tracing::Level =
-        flags.limits.log_level.parse().with_context(|| format!("--log-level {:?}", flags.limits.log_level))?;
+        flags.limits.log_level.parse().with_context(|| format!("invalid --log-level {:?}", flags.limits.log_level))?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     component::run(serve(flags))
@@ -224,7 +224,7 @@ async fn serve(flags: &Etcd) -> Result<()> {
     match reason {
         StopReason::Asked => Ok(()),
         StopReason::Removed => bail!("this member was removed from the cluster; its data directory can be deleted"),
-        StopReason::Failed(error) => Err(anyhow::Error::from_boxed(Box::new(error)).context("the member cannot go on")),
+        StopReason::Failed(error) => Err(anyhow::Error::from_boxed(Box::new(error)).context("the member failed")),
     }
 }
 
@@ -251,7 +251,7 @@ async fn publish(node: Node, this: Peer) {
                 let change =
                     Change::Update(Peer { name: this.name.clone(), client_urls: this.client_urls.clone(), ..known });
                 if let Err(error) = node.change(change).await {
-                    tracing::debug!(%error, "name and client URLs are not published yet");
+                    tracing::debug!(%error, "failed to publish name and client URLs; retrying");
                     tokio::time::sleep(Duration::from_millis(500)).await;
                 }
             }
@@ -319,17 +319,17 @@ impl Etcd {
         if self.initial_cluster_state == "existing" {
             let urls: Vec<String> =
                 listed.iter().filter(|peer| peer.name != self.name).flat_map(|peer| peer.peer_urls.clone()).collect();
-            let (cluster_id, peers) = peer::members_of(&urls, tls).await.context("no member of the cluster answers")?;
+            let (cluster_id, peers) = peer::members_of(&urls, tls).await.context("no member of the cluster responds")?;
             let known = peers.iter().find(|peer| peer.peer_urls == this.peer_urls);
             let known =
-                known.context("the cluster has no member with these peer URLs: add it first with `member add`")?;
+                known.context("the cluster has no member with these peer URLs; add it first with `member add`")?;
             let this = Peer { id: known.id, learner: known.learner, ..this };
             return Ok((cluster_id, this, Start::Join(peers)));
         }
-        ensure!(self.initial_cluster_state == "new", "--initial-cluster-state is `new` or `existing`");
+        ensure!(self.initial_cluster_state == "new", "--initial-cluster-state must be `new` or `existing`");
         let (cluster_id, peers) = identity::found(listed, &self.initial_cluster_token);
         let found = peers.iter().find(|peer| peer.name == self.name);
-        let found = found.with_context(|| format!("--initial-cluster does not name {}", self.name))?;
+        let found = found.with_context(|| format!("--initial-cluster does not contain the member {}", self.name))?;
         ensure!(
             found.peer_urls == this.peer_urls,
             "--initial-cluster has {} for {}, --initial-advertise-peer-urls has {}",

@@ -76,7 +76,7 @@ struct Check {
 
 pub async fn listen(address: IpAddr, port: u16) -> Result<TcpListener> {
     let address = SocketAddr::new(address, port);
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--secure-port)"))
+    TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address} (--secure-port)"))
 }
 
 impl Health {
@@ -146,7 +146,7 @@ impl Health {
         });
         let server = auto::Builder::new(TokioExecutor::new());
         if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(error, "a connection to the health port broke");
+            tracing::debug!(error, "a connection to the secure port failed");
         }
     }
 
@@ -262,7 +262,7 @@ impl Tls {
                 Ok(Self::Given(Reloaded::new(files, move || given(&certificate, &key))?))
             }
             (None, None) => Ok(Self::Made(Arc::new(made()?))),
-            _ => bail!("--tls-cert-file and --tls-private-key-file go together"),
+            _ => bail!("--tls-cert-file and --tls-private-key-file must be given together"),
         }
     }
 

@@ -43,25 +43,25 @@ pub fn arguments(command: Command) -> Command {
                 .env("PORT")
                 .default_value("8080")
                 .value_parser(value_parser!(u16))
-                .help("Where it listens"),
+                .help("Port on which to serve HTTP"),
         )
         .arg(
             Arg::new("ask")
                 .long("ask")
                 .value_name("URL")
-                .help("Serve nothing: ask another one instead, print what it says, and end"),
+                .help("Send a GET to this URL, print the response body, and exit"),
         )
-        .arg(flag("unready", "UNREADY", "Begin with a readiness probe that fails"))
-        .arg(flag("unhealthy", "UNHEALTHY", "Begin with a liveness probe that fails"))
-        .arg(seconds("slow", "SLOW", "How long each answer takes"))
-        .arg(seconds("exit-after", "EXIT_AFTER", "When to end by itself"))
+        .arg(flag("unready", "UNREADY", "Start with a failing readiness probe"))
+        .arg(flag("unhealthy", "UNHEALTHY", "Start with a failing liveness probe"))
+        .arg(seconds("slow", "SLOW", "Delay of every response"))
+        .arg(seconds("exit-after", "EXIT_AFTER", "Exit after this time"))
         .arg(
             Arg::new("exit-code")
                 .long("exit-code")
                 .env("EXIT_CODE")
                 .default_value("0")
                 .value_parser(value_parser!(u8))
-                .help("With which code it then ends"),
+                .help("Exit code of --exit-after"),
         )
 }
 
@@ -81,7 +81,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
             out!("{}", ask::ask(url).await?);
             return Ok(());
         }
-        let listener = listen(port).await.with_context(|| format!("cannot listen on port {port}"))?;
+        let listener = listen(port).await.with_context(|| format!("failed to listen on port {port}"))?;
         outln!("listening on {}", listener.local_addr()?);
         let end = async {
             match seconds("exit-after") {

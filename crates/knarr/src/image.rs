@@ -23,12 +23,12 @@ pub fn arguments(command: Command) -> Command {
         .default_value("/var/lib/knarr")
         .value_parser(value_parser!(PathBuf))
         .global(true)
-        .help("Directory of a cluster, or of a runtime alone");
+        .help("Data directory of a cluster, or of `knarr cri`");
     let node = Arg::new("node")
         .long("node")
         .value_name("NAME")
         .global(true)
-        .help("Only this node [default: all nodes of the cluster that are on this machine]");
+        .help("Only this node [default: all nodes of the cluster on this host]");
     command
         .subcommand_required(true)
         .arg(data_dir)
@@ -43,36 +43,36 @@ pub fn arguments(command: Command) -> Command {
         )
         .subcommand(
             Command::new("import")
-                .about("Import an OCI layout or docker archive: a directory, or a tar archive of any compression. Nodes keep it until it is removed")
-                .arg(path("path", "The directory or archive").required(true))
-                .arg(Arg::new("as").long("as").value_name("NAME").help("For an image that has no name in it")),
+                .about("Import an OCI layout or docker archive: a directory, or a tar archive of any compression. Nodes keep the image until it is removed")
+                .arg(path("path", "Directory or archive to import").required(true))
+                .arg(Arg::new("as").long("as").value_name("NAME").help("Name of an image without a name in the archive")),
         )
         .subcommand(
             Command::new("export")
-                .about("Write images as an OCI layout in a tar archive")
+                .about("Write images to a tar archive in OCI layout")
                 .arg(names("Images"))
-                .arg(path("output", "The archive").short('o').long("output").required(true)),
+                .arg(path("output", "Archive to write").short('o').long("output").required(true)),
         )
         .subcommand(
             Command::new("build")
-                .about("Make an image of one layer from a directory or a single program, with modes, owners and capabilities")
+                .about("Build an image of one layer from a directory or a single executable, with modes, owners and capabilities")
                 .arg(Arg::new("name").required(true))
-                .arg(path("from", "A directory, which becomes the root, or a program").required(true))
-                .arg(Arg::new("entrypoint").long("entrypoint").action(ArgAction::Append).help("A word of the command"))
+                .arg(path("from", "Directory, which becomes the root file system, or executable").required(true))
+                .arg(Arg::new("entrypoint").long("entrypoint").action(ArgAction::Append).help("Element of the entrypoint (repeatable)"))
                 .arg(Arg::new("env").long("env").value_name("NAME=VALUE").action(ArgAction::Append))
                 .arg(Arg::new("user").long("user").default_value(""))
                 .arg(Arg::new("workdir").long("workdir").default_value("")),
         )
-        .subcommand(Command::new("rm").about("Forget images").arg(names("Images")))
+        .subcommand(Command::new("rm").about("Remove images").arg(names("Images")))
         .subcommand(
-            Command::new("prune").about("Free the disk of what no image refers to (while the runtime is stopped)"),
+            Command::new("prune").about("Delete unreferenced layers (while the runtime is stopped)"),
         )
 }
 
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it has a default");
     let nodes = nodes::open(data_dir, matches.get_one::<String>("node").map(String::as_str))?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the Tokio runtime")?;
     let (name, matches) = matches.subcommand().expect("clap requires a command");
     executor.block_on(async {
         match name {
@@ -83,7 +83,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
             "build" => build(&nodes, matches).await?,
             "rm" => remove(&nodes, matches)?,
             "prune" => prune(&nodes).await?,
-            other => bail!("no command {other}"),
+            other => bail!("unknown command {other}"),
         }
         Ok(())
     })
@@ -94,7 +94,7 @@ pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     let mut registries = Registries::default();
     for text in matches.get_many::<String>("registry-mirror").into_iter().flatten() {
         let (registry, host) =
-            text.split_once('=').with_context(|| format!("--registry-mirror {text}: not REGISTRY=HOST"))?;
+            text.split_once('=').with_context(|| format!("--registry-mirror {text}: not of the form REGISTRY=HOST"))?;
         let host = match host.strip_prefix("http://") {
             Some(address) => Host { address: address.to_owned(), plain_http: true },
             None => Host::of(host.trim_start_matches("https://")),
@@ -136,13 +136,13 @@ async fn prune(nodes: &[Node]) -> anyhow::Result<()> {
     for node in nodes {
         ensure!(
             is_idle(&node.root),
-            "node {} has containers, whose layers must stay: stop the runtime and remove them",
+            "node {} has containers that use layers: stop the runtime and remove them first",
             node.name
         );
     }
     for Node { name, store, .. } in nodes {
         let freed = store.collect(&BTreeSet::new()).await?;
-        outln!("{} bytes freed on node {name}", freed.bytes);
+        outln!("freed {} bytes on node {name}", freed.bytes);
     }
     Ok(())
 }
@@ -160,7 +160,7 @@ async fn pull(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     let credentials = match matches.get_one::<String>("creds") {
         None => Credentials::Anonymous,
         Some(text) => {
-            let (user, password) = text.split_once(':').context("--creds: not USER:PASSWORD")?;
+            let (user, password) = text.split_once(':').context("--creds: not of the form USER:PASSWORD")?;
             Credentials::Basic { user: user.to_owned(), password: password.to_owned() }
         }
     };
@@ -209,7 +209,7 @@ async fn export(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
         found.push(image.with_context(|| format!("image {name} not found"))?);
     }
     let images: Vec<&image::Image> = found.iter().map(AsRef::as_ref).collect();
-    let file = File::create(path).with_context(|| format!("write {}", path.display()))?;
+    let file = File::create(path).with_context(|| format!("failed to write {}", path.display()))?;
     Ok(store.export(&images, file)?)
 }
 
@@ -221,7 +221,7 @@ async fn build(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     let to = if from.is_dir() {
         PathBuf::from("/")
     } else {
-        let name = from.file_name().with_context(|| format!("{} is no program", from.display()))?;
+        let name = from.file_name().with_context(|| format!("{} is not an executable", from.display()))?;
         let to = PathBuf::from("/").join(name);
         if entrypoint.is_empty() {
             entrypoint.push(to.display().to_string());

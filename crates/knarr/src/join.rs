@@ -96,7 +96,7 @@ impl Network {
 
     fn parse(data: &Value) -> Result<Self> {
         let field = |name: &str| data.str_at(&[name]).map(str::to_owned);
-        let needed = |name: &str| field(name).with_context(|| format!("the cluster does not say its {name}"));
+        let needed = |name: &str| field(name).with_context(|| format!("the cluster's settings have no {name}"));
         Ok(Self {
             pod_cidr: needed("podCIDR")?,
             service_cidr: needed("serviceCIDR")?,
@@ -110,7 +110,7 @@ impl Network {
         let file = data_dir.join(KEPT);
         let Ok(text) = std::fs::read(&file) else { return Ok(None) };
         let kept = json::parse(&text).map_err(anyhow::Error::from).and_then(|data| Self::parse(&data));
-        kept.map(Some).with_context(|| format!("{} is damaged; remove it and join again", file.display()))
+        kept.map(Some).with_context(|| format!("{} is damaged; delete it and join again", file.display()))
     }
 
     /// Stores the settings in a data directory.
@@ -121,7 +121,7 @@ impl Network {
     /// Returns the cluster's current settings and stores them, or the stored ones if no server responds.
     pub async fn refreshed(self, client: Result<Client>, data_dir: &Path) -> Result<Self> {
         let asked = async { Self::asked(&client?).await };
-        match tokio::time::timeout(REFRESH_PATIENCE, asked).await.context("no answer").flatten() {
+        match tokio::time::timeout(REFRESH_PATIENCE, asked).await.context("no response").flatten() {
             Ok(now) if now != self => {
                 now.keep(data_dir)?;
                 Ok(now)
@@ -130,7 +130,7 @@ impl Network {
             Err(error) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "no server says how the network is; it is taken as it was"
+                    "failed to get the current network settings from a server; using the stored ones"
                 );
                 Ok(self)
             }
@@ -145,7 +145,7 @@ impl Network {
 impl JoinToken {
     /// Parses a token.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || "a token has the form ID.SECRET.PIN[.KEY]; `knarr token create` on a server makes one";
+        let wrong = || "a join token has the form ID.SECRET.PIN[.KEY]; create one with `knarr token create` on a server";
         let is_hash = |part: &str| part.len() == 64 && part.bytes().all(|letter| letter.is_ascii_hexdigit());
         let parts: Vec<&str> = text.trim().split('.').collect();
         let (id, secret, pin, key) = match parts[..] {
@@ -174,7 +174,7 @@ impl fmt::Display for JoinToken {
 /// Returns the pin of a CA given as PEM: the SHA-256 of the DER of exactly one certificate.
 pub fn pin(authority: &str) -> Result<String> {
     let der = pem::single_certificate(authority.as_bytes());
-    Ok(pin_of(&der.context("the CA must be exactly one certificate in PEM, with nothing around it")?))
+    Ok(pin_of(&der.context("the CA must be exactly one PEM certificate without surrounding text")?))
 }
 
 fn pin_of(der: &[u8]) -> String {
@@ -192,11 +192,11 @@ pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
     let anybody = Tls { insecure_skip_verify: true, ..Tls::default() };
     let stranger = connect(server, anybody, Credential::None)?;
     let found = signed_info(&stranger, token.id()).await.with_context(|| {
-        format!("{server} does not say which cluster it is; is it a server of Knarr, and can it be reached from here?")
+        format!("failed to get cluster-info from {server}; is it a Knarr server, and reachable from this host?")
     })?;
-    let authority = trusted_authority(&found, token).with_context(|| format!("do not trust {server}"))?;
+    let authority = trusted_authority(&found, token).with_context(|| format!("refusing to trust {server}"))?;
     let bearer = bearer(server, &authority, token)?;
-    let network = Network::asked(&bearer).await.context("the server does not take the token")?;
+    let network = Network::asked(&bearer).await.context("the server rejected the token")?;
     Ok(Cluster { authority, network })
 }
 
@@ -266,7 +266,7 @@ current-context: knarr
 }
 
 fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
-    let address = server.parse().with_context(|| format!("--server {server:?} is no address"))?;
+    let address = server.parse().with_context(|| format!("--server {server:?} is not a URL"))?;
     let config = Config { tls, credential, ..Config::new(address) };
     Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
@@ -275,15 +275,15 @@ fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
 pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
     let client = bearer(server, &cluster.authority, token)?;
     let target = Target::named(&SECRETS, "kube-system", SHARED);
-    let secret = tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")?;
-    let secret = secret.context("the token is not one for servers; `knarr token create --server` makes one")?;
-    let locked = secret.str_at(&["data", token.id()]).context("nothing is shared for this token")?;
+    let secret = tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no response")?;
+    let secret = secret.context("the token is not a server token; create one with `knarr token create --server`")?;
+    let locked = secret.str_at(&["data", token.id()]).context("the cluster has no key bundle for this token")?;
     Ok(String::from_utf8(BASE64.decode(locked)?)?)
 }
 
 async fn get(client: &Client, namespace: &str, name: &str) -> Result<Value> {
     let target = Target::named(&CONFIG_MAPS, namespace, name);
-    Ok(tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")??)
+    Ok(tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no response")??)
 }
 
 /// Returns the CA of a kubeconfig.

@@ -90,20 +90,20 @@ const FIELDS: &[(&str, &str, Form)] = &[
 
 /// Flags that are not fields of KubeletConfiguration, and their help.
 const OWN: &[(&str, &str)] = &[
-    ("anonymous-auth", "Whether those who prove nothing may ask the server"),
-    ("authentication-token-webhook", "Whether tokens are shown to the API server"),
-    ("authorization-mode", "AlwaysAllow or Webhook"),
-    ("bootstrap-kubeconfig", "How the API server is reached to ask for a certificate, if --kubeconfig does not exist"),
-    ("cert-dir", "Where certificates are kept"),
-    ("client-ca-file", "Authority of clients of the server"),
-    ("config", "A KubeletConfiguration; flags override it"),
-    ("container-runtime-endpoint", "The socket of a runtime; without it, the one inside is used"),
-    ("hostname-override", "The name of the node"),
-    ("kubeconfig", "How the API server is reached"),
-    ("node-ip", "Addresses of the node"),
-    ("node-labels", "Labels of the node when it registers"),
-    ("register-with-taints", "Taints of the node when it registers: key=value:effect"),
-    ("root-dir", "Where volumes and the like are kept"),
+    ("anonymous-auth", "Allow anonymous requests to the kubelet's server"),
+    ("authentication-token-webhook", "Authenticate bearer tokens with TokenReviews"),
+    ("authorization-mode", "Authorization mode of the kubelet's server: AlwaysAllow or Webhook"),
+    ("bootstrap-kubeconfig", "Kubeconfig file used to request a client certificate if the file of --kubeconfig does not exist"),
+    ("cert-dir", "Directory of TLS certificates"),
+    ("client-ca-file", "CA bundle for client certificates of the kubelet's server"),
+    ("config", "File with a KubeletConfiguration; flags override it"),
+    ("container-runtime-endpoint", "CRI socket of a container runtime [default: the built-in runtime]"),
+    ("hostname-override", "Name of the node [default: the host name]"),
+    ("kubeconfig", "Path to a kubeconfig file; without it the kubelet runs standalone"),
+    ("node-ip", "IP addresses of the node, at most one per IP family"),
+    ("node-labels", "Labels to add when registering the node"),
+    ("register-with-taints", "Taints to add when registering the node: key=value:effect"),
+    ("root-dir", "Directory of the kubelet's files, such as volumes"),
 ];
 
 /// Upstream's flags without effect. A warning is logged if one is given.
@@ -136,7 +136,7 @@ pub fn arguments(command: Command) -> Command {
     let switch = |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true");
     let mut command = crate::cri::runtime_arguments(command);
     for (name, field, form) in FIELDS {
-        let arg = any(name).help(format!("KubeletConfiguration's {field}"));
+        let arg = any(name).help(format!("Sets {field} of the KubeletConfiguration"));
         command = command.arg(match form {
             Form::Bool => switch(arg),
             Form::Number => arg.allow_negative_numbers(true),
@@ -196,7 +196,7 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Res
         signal = &mut stopping => return signal,
     }
     tokio::select! {
-        () = kubelet.run() => bail!("the kubelet ended by itself"),
+        () = kubelet.run() => bail!("the kubelet exited unexpectedly"),
         signal = &mut stopping => signal?,
     }
     kubelet.shut_down().await;
@@ -225,10 +225,10 @@ async fn embedded(matches: &ArgMatches) -> Result<String> {
             let _ = told.send(());
         };
         if let Err(error) = runtime::serve(runtime, &place, ready, std::future::pending()).await {
-            tracing::error!(%error, "the runtime is served no more");
+            tracing::error!(%error, "the built-in runtime stopped");
         }
     });
-    ready.await.context("the runtime inside does not start")?;
+    ready.await.context("failed to start the built-in runtime")?;
     Ok(socket.display().to_string())
 }
 
@@ -261,7 +261,7 @@ fn alone(config: &Config) -> Result<Client> {
             "no client provided, cannot use webhook authorization: give --kubeconfig, or run without an API server with --authorization-mode=AlwaysAllow"
         );
     }
-    tracing::warn!("there is no --kubeconfig: this kubelet runs the pods of its manifests and no others");
+    tracing::warn!("no --kubeconfig: the kubelet runs standalone, with static pods only");
     Ok(::kubelet::standalone::client(settings())?)
 }
 
@@ -271,7 +271,7 @@ fn settings() -> client::Settings {
 
 fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {
     let Some(file) = text(matches, flag) else {
-        bail!("--{flag} says how the API server is reached, and is not given")
+        bail!("--{flag} is required")
     };
     let settings = settings();
     Reach::new(Some(Path::new(file)), None, inside)?.client(settings)
@@ -282,8 +282,8 @@ fn config(matches: &ArgMatches) -> Result<Config> {
     let mut config = Config::new(name);
     let mut vain = Vec::new();
     if let Some(file) = text(matches, "config") {
-        let content = std::fs::read_to_string(file).with_context(|| format!("--config {file} cannot be read"))?;
-        vain = config.apply(&content).with_context(|| format!("--config {file}"))?;
+        let content = std::fs::read_to_string(file).with_context(|| format!("failed to read --config {file}"))?;
+        vain = config.apply(&content).with_context(|| format!("invalid --config {file}"))?;
     }
     if let Some(dir) = text(matches, "root-dir") {
         config.root_dir = dir.into();
@@ -300,14 +300,14 @@ fn config(matches: &ArgMatches) -> Result<Config> {
         WITHOUT_EFFECT.split_whitespace().filter(|name| text(matches, name).is_some()).map(|name| format!("--{name}")),
     );
     if !vain.is_empty() {
-        tracing::warn!(settings = vain.join(", "), "these settings have no effect here");
+        tracing::warn!(settings = vain.join("these settings have no effect"), "these settings have no effect here");
     }
     Ok(config)
 }
 
 fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
     if let Some(ips) = text(matches, "node-ip").filter(|ips| !ips.is_empty()) {
-        let parse = |ip: &str| ip.parse().with_context(|| format!("--node-ip: {ip:?} is no address"));
+        let parse = |ip: &str| ip.parse().with_context(|| format!("--node-ip: {ip:?} is not an IP address"));
         config.node_ips = ips.split(',').map(parse).collect::<Result<_>>()?;
     }
     for pair in list(matches, "node-labels") {
@@ -316,7 +316,7 @@ fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
     }
     for taint in list(matches, "register-with-taints") {
         let Some((what, effect)) = taint.rsplit_once(':') else {
-            bail!("--register-with-taints: {taint:?} is not key=value:effect")
+            bail!("--register-with-taints: {taint:?} is not of the form key=value:effect")
         };
         let (key, value) = what.split_once('=').unwrap_or((what, ""));
         let mut one = value!({"key": key, "effect": effect});
@@ -355,7 +355,7 @@ fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
         };
         let value = match form {
             Form::Text => given.into(),
-            Form::Number => given.parse::<i64>().with_context(|| format!("--{flag}: {given:?} is no number"))?.into(),
+            Form::Number => given.parse::<i64>().with_context(|| format!("--{flag}: {given:?} is not a number"))?.into(),
             Form::Bool => switch(matches, flag)?.unwrap_or(true).into(),
             Form::List => Value::Array(list(matches, flag).into_iter().map(Value::from).collect()),
             Form::Map => pairs('=')?,
@@ -371,7 +371,7 @@ fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
 
 /// Parses `0:memory=1Gi,hugepages-2Mi=10Mi;1:memory=1Gi` to the list of the configuration field.
 fn by_node(flag: &str, given: &str) -> Result<Value> {
-    let bad = || format!("--{flag}: {given:?} is not node:kind=amount,kind=amount;node:…");
+    let bad = || format!("--{flag}: {given:?} is not of the form node:kind=amount,kind=amount;node:…");
     let one = |part: &str| -> Result<Value> {
         let (node, limits) = part.split_once(':').with_context(bad)?;
         let node: i64 = node.trim().parse().ok().with_context(bad)?;
@@ -390,7 +390,7 @@ fn by_node(flag: &str, given: &str) -> Result<Value> {
 fn headers(flag: &str, given: Vec<String>) -> Result<Value> {
     let mut all = Object::new();
     for pair in given {
-        let (name, value) = pair.split_once(':').with_context(|| format!("--{flag}: {pair:?} is not name:value"))?;
+        let (name, value) = pair.split_once(':').with_context(|| format!("--{flag}: {pair:?} is not of the form name:value"))?;
         let values = all.get_or_insert_with(name.trim(), || Value::Array(Vec::new()));
         values.as_array_mut().context("values are a list")?.push(value.trim().into());
     }

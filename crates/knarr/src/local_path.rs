@@ -48,7 +48,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
-    let folders = Folders::new(&flags.root).with_context(|| format!("--root {}", flags.root.display()))?;
+    let folders = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;
     let root = folders.0.to_str().context("--root must be UTF-8")?.to_owned();
     let node = flags.hostname_override.unwrap_or_else(host);
     let errands: Arc<dyn Errands> = Arc::new(folders);
@@ -60,8 +60,8 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let (events, sending) = Recorder::new(client.clone(), LocalPath::NAME);
     let driver = Driver { client, caches, events, manager: LocalPath::NAME.to_owned() };
     tokio::select! {
-        () = sending => anyhow::bail!("events are no longer sent"),
-        () = driver::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches have ended"),
+        () = sending => anyhow::bail!("failed to send events"),
+        () = driver::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches stopped"),
         signal = crate::etcd::signal() => signal,
     }
 }
@@ -83,7 +83,7 @@ impl Folders {
         let path = Path::new(path);
         let name = path.file_name().and_then(|name| name.to_str()).filter(|name| name.starts_with(PREFIX));
         let child = name.map(|name| self.0.join(name)).filter(|child| child.as_path() == path);
-        child.ok_or_else(|| format!("{} is no folder of a volume below {}", path.display(), self.0.display()))
+        child.ok_or_else(|| format!("{} is not a volume directory below {}", path.display(), self.0.display()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The `knarr` binary: parses the command line and runs one command of the table.
 
-#![warn(clippy::print_stdout, clippy::print_stderr, reason = "these panic when the reader has gone; see `output`")]
+#![warn(clippy::print_stdout, clippy::print_stderr, reason = "these panic when standard output is closed; see `output`")]
 
 mod agent;
 mod apiserver;
@@ -91,7 +91,7 @@ fn help_template() -> String {
             text += &format!("  {:<width$}  {}\n", command.name, command.about);
         }
     }
-    text + "\nOptions:\n{options}\n\n`knarr COMMAND --help` shows the options of a command."
+    text + "\nOptions:\n{options}\n\nUse \"knarr COMMAND --help\" for more information about a command."
 }
 
 /// Inserts the command name if the binary was started through a link: `etcd` runs `knarr etcd`.

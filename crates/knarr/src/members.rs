@@ -41,7 +41,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     executor.block_on(async {
         let members = of(&data_dir)?.with_context(|| {
             let folder = data_dir.display();
-            format!("the cluster in {folder} has no replicated store: `knarr up` keeps its state alone, `knarr server` does not")
+            format!("the cluster in {folder} has no replicated store: only `knarr server` has one, not `knarr up`")
         })?;
         let known = rows(&members).await?;
         let Some(What::Rm { name }) = what else {
@@ -53,9 +53,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             return Ok(());
         };
         let row = known.iter().find(|row| row.member.name == name);
-        let row = row.with_context(|| format!("there is no member {name}"))?;
-        members.remove(row.member.id).await.with_context(|| format!("member {name} stays"))?;
-        outln!("member {name} is removed");
+        let row = row.with_context(|| format!("no member {name}"))?;
+        members.remove(row.member.id).await.with_context(|| format!("failed to remove member {name}"))?;
+        outln!("member {name} removed");
         Ok(())
     })
 }
@@ -85,7 +85,7 @@ pub fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
 }
 
 pub async fn rows(members: &Members) -> Result<Vec<Row>> {
-    let known = members.list().await.context("the store of this machine does not answer")?;
+    let known = members.list().await.context("the store member of this host does not respond")?;
     let (leader, alarmed) = (members.leader().await?, members.alarmed().await?);
     let row = |member: Member| Row {
         role: match (member.id == leader, member.learner) {

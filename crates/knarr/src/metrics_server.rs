@@ -87,11 +87,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Serves in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
-    ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must not be shorter than 10s");
+    ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must be at least 10s");
     let vain = WITHOUT_MEANING.split_whitespace().filter(|name| matches.contains_id(name));
     let vain: Vec<String> = vain.map(|name| format!("--{name}")).collect();
     if !vain.is_empty() {
-        tracing::warn!(flags = vain.join(", "), "these flags have no effect here");
+        tracing::warn!(flags = vain.join("these flags have no effect"), "these flags have no effect here");
     }
     let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
     let settings = client::Settings { user_agent: "metrics-server".to_owned(), ..client::Settings::default() };
@@ -104,9 +104,9 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
         outln!("ready: {address}");
     }
     tokio::select! {
-        () = server.serve(listener) => anyhow::bail!("the listener has ended"),
-        () = scraping => anyhow::bail!("nodes are no longer followed"),
-        () = following => anyhow::bail!("it is no longer followed whom to believe"),
+        () = server.serve(listener) => anyhow::bail!("the listener stopped"),
+        () = scraping => anyhow::bail!("the watch of nodes stopped"),
+        () = following => anyhow::bail!("the watch of the authentication configuration stopped"),
         signal = crate::etcd::signal() => signal,
     }
 }
@@ -115,7 +115,7 @@ fn certificate(flags: &Flags) -> Result<Certificate> {
     match (&flags.tls_cert_file, &flags.tls_private_key_file) {
         (Some(certificate), Some(key)) => Ok(Certificate::Files(certificate.clone(), key.clone())),
         (None, None) => Ok(Certificate::make()?),
-        _ => anyhow::bail!("--tls-cert-file and --tls-private-key-file go together"),
+        _ => anyhow::bail!("--tls-cert-file and --tls-private-key-file must be given together"),
     }
 }
 

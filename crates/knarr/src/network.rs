@@ -19,14 +19,14 @@ pub fn arguments(command: Command) -> Command {
             Arg::new("kubeconfig")
                 .long("kubeconfig")
                 .value_name("PATH")
-                .help("How to reach the API server and who to be; as a pod finds it if not given"),
+                .help("Path to a kubeconfig file [default: the in-cluster configuration]"),
         )
-        .arg(Arg::new("hostname-override").long("hostname-override").required(true).help("The node's name"))
+        .arg(Arg::new("hostname-override").long("hostname-override").required(true).help("Name of the node"))
         .arg(
             Arg::new("mtu")
                 .long("mtu")
                 .value_parser(value_parser!(u32))
-                .help("The largest packet through a tunnel between nodes; by that of the way out if not given"),
+                .help("MTU of the tunnel between nodes [default: derived from the default route's interface]"),
         )
         .arg(
             Arg::new("dns-service")
@@ -35,13 +35,13 @@ pub fn arguments(command: Command) -> Command {
                 .value_delimiter(',')
                 .value_parser(value_parser!(IpAddr))
                 .help(
-                    "Addresses of the DNS service, if nodes answer for it themselves: to network policies it is a pod of kube-system \
+                    "Cluster IPs of the DNS Service if nodes run the DNS server; network policies treat them as a pod of kube-system \
                      with the label k8s-app=kube-dns",
                 ),
         )
         .arg(
             Arg::new("load-balancer-pool").long("load-balancer-pool").value_name("ADDRESSES").help(
-                "The addresses that load balancers are given, for which one node each answers: ranges and blocks",
+                "Pool of load balancer addresses that nodes announce: ranges and CIDRs",
             ),
         )
 }
@@ -66,7 +66,7 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
         None => None,
         Some(text) => {
             let parsed = controllers::service_lb::Config::parse(text);
-            let pool = parsed.with_context(|| format!("--load-balancer-pool: {text:?} is no list of addresses"))?.pool;
+            let pool = parsed.with_context(|| format!("--load-balancer-pool: {text:?} is not a list of addresses"))?.pool;
             Some(proxy::announce::Config { node: node.clone(), pool })
         }
     };

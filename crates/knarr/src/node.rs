@@ -75,17 +75,17 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                 down::kill_node(&name, &folder)?;
             }
             nodes.disconnect(&name)?;
-            sys::remove_tree(&folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
+            sys::remove_tree(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
             executor.block_on(async {
                 let client = token::admin(&data_dir)?;
                 match client.delete(&Target::named(&NODES, "", &name), &DeleteOptions::default()).await {
                     Err(error) if !error.is_not_found() => {
-                        bail!(anyhow::Error::from(error).context("the node stays known"))
+                        bail!(anyhow::Error::from(error).context("failed to delete the Node object"))
                     }
                     _ => Ok(()),
                 }
             })?;
-            outln!("node {name} is gone");
+            outln!("node {name} removed");
         }
     }
     Ok(())

@@ -9,8 +9,8 @@ pub fn set_score(score: i32) {
     match sys::set_oom_score_adj(score) {
         Ok(set) if set == score => {}
         Ok(set) => WARNED.call_once(|| {
-            tracing::warn!(wanted = score, set, "oom_score_adj cannot be lowered without CAP_SYS_RESOURCE");
+            tracing::warn!(wanted = score, set, "lowering oom_score_adj needs CAP_SYS_RESOURCE");
         }),
-        Err(error) => WARNED.call_once(|| tracing::warn!(wanted = score, %error, "oom_score_adj cannot be set")),
+        Err(error) => WARNED.call_once(|| tracing::warn!(wanted = score, %error, "failed to set oom_score_adj")),
     }
 }

@@ -110,8 +110,8 @@ async fn place(
         queue: configuration.queue,
         requests_max: workers.saturating_mul(REQUESTS_PER_WORKER),
     };
-    let shell = Shell::new(client, caches, recorder, config, metrics).context("a kind is not watched")?;
-    tracing::info!("placing pods");
+    let shell = Shell::new(client, caches, recorder, config, metrics).context("a required kind is not watched")?;
+    tracing::info!("the scheduler stopped");
     shell.run().await?;
     Ok(())
 }

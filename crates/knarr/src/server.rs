@@ -86,10 +86,10 @@ impl Server {
     async fn come_to_know(&self, server: &str, options: &Options) -> Result<Network> {
         let token = self.token.read()?;
         let token = token
-            .context("a server joins by a token: give it with --token-file, `knarr token create --server` makes one")?;
+            .context("a server joins with a token: give it with --token-file; create one with `knarr token create --server`")?;
         let key = token.key.as_deref();
         let key =
-            key.context("a server joins by a token that `knarr token create --server` makes; this one is for agents")?;
+            key.context("this token is for agents; create one for servers with `knarr token create --server`")?;
         let cluster = join::ask(server, &token).await?;
         let shared = join::shared(server, &cluster, &token).await?;
         // Stored before the CA certificate, whose existence tells the next start that this server has joined.
@@ -114,7 +114,7 @@ impl Server {
         Pki::open(&layout.pki())?.certificate(&Layout::store_client(), std::time::SystemTime::now())?;
         let members = Members::new(&layout.store_at(&host))?;
         let taken = add_learner(&members, &layout.peer_url()).await;
-        taken.with_context(|| format!("the store at {host} does not take this member"))?;
+        taken.with_context(|| format!("the store at {host} rejected this member"))?;
         let named = members.list().await?.into_iter().filter(|member| !member.name.is_empty());
         let others = named
             .flat_map(|member| member.peer_urls.iter().map(|url| format!("{}={url}", member.name)).collect::<Vec<_>>());
@@ -135,7 +135,7 @@ impl Server {
 /// Returns an admin client for another server, with this host's credentials.
 fn as_admin(server: &str, options: &Options) -> Result<Client> {
     let mut config = ask::config(&options.data_dir)?;
-    config.server = server.parse().with_context(|| format!("--join {server:?} is no address"))?;
+    config.server = server.parse().with_context(|| format!("--join {server:?} is not a URL"))?;
     ask::admin(&config)
 }
 
@@ -155,6 +155,6 @@ async fn add_learner(members: &Members, peer_url: &str) -> Result<(), MembersErr
 
 /// Returns the host of a server's URL.
 fn host_of(server: &str) -> Result<String> {
-    let uri: http::Uri = server.parse().with_context(|| format!("--join {server:?} is no address"))?;
-    Ok(uri.host().with_context(|| format!("--join {server:?} names no host"))?.to_owned())
+    let uri: http::Uri = server.parse().with_context(|| format!("--join {server:?} is not a URL"))?;
+    Ok(uri.host().with_context(|| format!("--join {server:?} has no host"))?.to_owned())
 }

@@ -54,7 +54,7 @@ fn node(data_dir: &Path) {
     }
     let servers = std::fs::read_to_string(data_dir.join("servers")).unwrap_or_default();
     let servers: Vec<&str> = servers.lines().collect();
-    say("servers", &format!("{}; ask one of them how the cluster is", servers.join(", ")));
+    say("servers", &format!("{}; run `knarr status` on one of them for the state of the cluster", servers.join(", ")));
 }
 
 async fn ask(data_dir: &Path) -> Result<()> {
@@ -70,7 +70,7 @@ async fn ask(data_dir: &Path) -> Result<()> {
         let readiness = match ask::is_ready(&node) {
             Some(true) => "ready",
             Some(false) => "not ready",
-            None => "not heard of",
+            None => "not responding",
         };
         let version = node.str_at(&["status", "nodeInfo", "kubeletVersion"]).unwrap_or_default();
         let runtime = node.str_at(&["status", "nodeInfo", "containerRuntimeVersion"]).unwrap_or_default();
@@ -100,7 +100,7 @@ async fn components(data_dir: &Path, client: &Client) -> Result<()> {
     let control_plane = ListOptions { label_selector: "tier=control-plane".to_owned(), ..ListOptions::default() };
     for pod in client.list_all(&Target::within(&pods, "kube-system"), &control_plane).await?.items {
         let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-        say("component", &format!("{} {phase}, a pod", Meta::of(&pod).name()));
+        say("component", &format!("{} {phase} (pod)", Meta::of(&pod).name()));
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ async fn store(data_dir: &Path) -> Result<()> {
     let folder = data_dir.join("store");
     if let Ok(files) = std::fs::read_dir(&folder) {
         let bytes: u64 = files.flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
-        say("store", &format!("a member in this process, {} MiB in {}", bytes >> 20, folder.display()));
+        say("store", &format!("embedded, {} MiB in {}", bytes >> 20, folder.display()));
     }
     let Some(members) = members::of(data_dir)? else { return Ok(()) };
     for members::Row { member, role, alarm } in members::rows(&members).await? {
@@ -154,7 +154,7 @@ fn memory(process: u32) -> String {
         line.trim_start_matches(':').trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib >> 10)
     };
     match (mib("VmRSS"), mib("RssAnon"), mib("VmHWM")) {
-        (Some(all), Some(own), Some(most)) => format!("{all} MiB resident, {own} MiB of it data, {most} MiB at most"),
+        (Some(all), Some(own), Some(most)) => format!("{all} MiB resident, {own} MiB of it private, {most} MiB peak"),
         _ => "unknown".to_owned(),
     }
 }

@@ -144,7 +144,7 @@ impl Snapshot {
         let alone = initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}")).collect();
         let listed = if initial_cluster.is_empty() { alone } else { initial_cluster.clone() };
         let (_, members) = identity::found(identity::members(&listed)?, initial_cluster_token);
-        ensure!(members.iter().any(|member| member.name == *name), "--initial-cluster does not name {name}");
+        ensure!(members.iter().any(|member| member.name == *name), "--initial-cluster does not contain the member {name}");
         let members = if *embedded { vec![alone::member()] } else { members };
         let mut state = snapshot::read(file)?;
         state.skip_revisions(bump_revision.unwrap_or(if *embedded { snapshot::SKIPPED } else { 0 }));
@@ -171,7 +171,7 @@ fn asked(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteConfig> {
     match (of_folder(folder)?, data_dir) {
         (Some(found), _) => Ok(found),
         (None, Some(folder)) => bail!(
-            "no store runs in {}; start its cluster, or name a store of its own with --endpoints",
+            "no store runs in {}; start its cluster, or give store members with --endpoints",
             folder.display()
         ),
         (None, None) => Ok(RemoteConfig { servers: vec!["http://127.0.0.1:2379".to_owned()], ..given }),
@@ -192,8 +192,8 @@ fn of_folder(folder: &Path) -> Result<Option<RemoteConfig>> {
 }
 
 fn check(data_dir: &Path) -> Result<()> {
-    ensure!(data_dir.is_dir(), "there is no directory {}", data_dir.display());
-    let lock = store::disk::lock_file(&data_dir.join("lock")).context("cannot lock the directory")?;
+    ensure!(data_dir.is_dir(), "no such directory: {}", data_dir.display());
+    let lock = store::disk::lock_file(&data_dir.join("lock")).context("failed to lock the directory")?;
     lock.try_lock().context("the directory is in use: stop the member first")?;
     let disk = FileDisk::open(data_dir)?;
     match checkpoint::read(&disk)? {
@@ -214,7 +214,7 @@ fn check(data_dir: &Path) -> Result<()> {
     outln!("log: of member {member:x} of cluster {cluster:x}, started {} times", contents.boot);
     for entry in &contents.entries {
         if let Payload::Command { data, .. } = &entry.payload {
-            mvcc::Command::decode(data).with_context(|| format!("log entry {} is no command", entry.index))?;
+            mvcc::Command::decode(data).with_context(|| format!("log entry {} is not a command", entry.index))?;
         }
     }
     match (contents.entries.first(), contents.entries.last()) {
@@ -223,7 +223,7 @@ fn check(data_dir: &Path) -> Result<()> {
     }
     if contents.torn_bytes > 0 {
         outln!(
-            "log: {} bytes at its end were torn by a crash; they were never acknowledged and are cut at the next start",
+            "log: {} bytes at the end are incomplete because of a crash; they were never acknowledged and are removed at the next start",
             contents.torn_bytes
         );
     }

@@ -65,8 +65,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             What::Rm { id } => {
                 let name = format!("bootstrap-token-{id}");
                 let target = Target::named(&SECRETS, NAMESPACE, &name);
-                client.delete(&target, &DeleteOptions::default()).await.with_context(|| format!("token {id}"))?;
-                outln!("token {id} is no longer good for anything");
+                client.delete(&target, &DeleteOptions::default()).await.with_context(|| format!("failed to delete token {id}"))?;
+                outln!("token {id} revoked");
             }
         }
         Ok(())
@@ -76,7 +76,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 /// Returns an admin client for the cluster of a data directory.
 pub fn admin(data_dir: &Path) -> Result<Client> {
     let file = data_dir.join("admin.kubeconfig");
-    ensure!(file.is_file(), "there is no cluster in {}; start one with `knarr up`", data_dir.display());
+    ensure!(file.is_file(), "no cluster in {}; start one with `knarr up`", data_dir.display());
     let config = Kubeconfig::load(&[file])?.config(None)?;
     Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
@@ -102,7 +102,7 @@ pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&
         },
     });
     let target = Target::within(&SECRETS, NAMESPACE);
-    client.create(&target, &object, &WriteOptions::default()).await.context("the token is not taken")?;
+    client.create(&target, &object, &WriteOptions::default()).await.context("failed to store the token")?;
     Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&authority)?, key: None })
 }
 
@@ -128,13 +128,13 @@ async fn create_for_server(client: &Client, data_dir: &Path, ttl: Duration) -> R
         data.insert(id.to_owned(), Value::Null);
     }
     let patch = Patch::Merge(value!({"data": (Value::Object(data))}));
-    client.patch(&target, &patch, &WriteOptions::default()).await.context("what servers share is not taken")?;
+    client.patch(&target, &patch, &WriteOptions::default()).await.context("failed to store the key bundle")?;
     Ok(JoinToken { key: Some(key), ..token })
 }
 
 async fn list(client: &Client) -> Result<()> {
     let options = ListOptions { field_selector: format!("type={SECRET_TYPE}"), ..ListOptions::default() };
-    outln!("{:<8} {:<22} GROUPS", "ID", "ENDS");
+    outln!("{:<8} {:<22} GROUPS", "ID", "EXPIRES");
     for secret in client.list_all(&Target::within(&SECRETS, NAMESPACE), &options).await?.items {
         let name = Meta::of(&secret).name().to_owned();
         let id = name.strip_prefix("bootstrap-token-").unwrap_or(&name);
@@ -153,7 +153,7 @@ fn field(secret: &Value, name: &str) -> String {
 fn random(length: usize) -> Result<String> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = vec![0; length];
-    aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("failed to read random bytes")?;
     Ok(bytes.into_iter().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect())
 }
 

@@ -94,7 +94,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Result<Vec<chain::Step>> {
-    let (kind, name) = trace.object.split_once('/').context("say which object, as in deployment/web")?;
+    let (kind, name) = trace.object.split_once('/').context("the object must be given as KIND/NAME, such as deployment/web")?;
     let resource = resource(client, kind).await?;
     // Events of cluster-scoped objects are in the namespace `default`.
     let namespace = if resource.scope == Scope::Cluster { "default" } else { &trace.namespace };
@@ -123,7 +123,7 @@ async fn resource(client: &Client, word: &str) -> Result<Resource> {
     let mut found = served.into_iter().filter(|served| served.preferred && is_meant(&served.resource));
     match found.next() {
         Some(served) => Ok(served.resource),
-        None => bail!("the server has no kind {word:?}"),
+        None => bail!("the server does not have a resource type {word:?}"),
     }
 }
 

@@ -120,7 +120,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
             .long(row.own_flags)
             .value_name("NAME=VALUE")
             .action(ArgAction::Append)
-            .help(format!("A flag of {}, in place of what is decided for it.", row.name))
+            .help(format!("Flag of {}; overrides the computed one", row.name))
     }))
 }
 
@@ -177,7 +177,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     // The component that starts the API server comes first: all others need the API server.
     let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
     for (row, flags) in rows {
-        let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
+        let asked_by = layout.user(row.kubeconfig).context("every component has a user")?;
         let inside = (!options.static_pods).then(|| inside.asked_by(asked_by));
         start(row, flags, Shared { inside, gate: Arc::clone(&gate) }, &mut running)?;
         if row.place == Place::Store {
@@ -212,7 +212,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
 fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     let now = SystemTime::now();
     pki::at_once(layout.certificates().into_iter(), |subject| {
-        pki.certificate(&subject, now).map(drop).with_context(|| format!("the certificate {}", subject.name))
+        pki.certificate(&subject, now).map(drop).with_context(|| format!("failed to create the certificate {}", subject.name))
     })?;
     pki::at_once(layout.kubeconfigs().into_iter(), |(file, user, group)| {
         let name = file.file_stem().and_then(|name| name.to_str()).context("a kubeconfig has a name")?;
@@ -227,13 +227,13 @@ fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
 /// Starts a component. It is restarted when it loses its leader lease.
 pub fn start(row: &'static Row, flags: Vec<String>, shared: Shared, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
-    let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {}", row.name))?;
+    let matches = command.try_get_matches_from(flags).with_context(|| format!("invalid flags of {}", row.name))?;
     running.spawn(async move {
         loop {
             let ended = (row.run)(matches.clone(), shared.clone()).await;
             match &ended {
                 Err(error) if error.is::<component::LeadershipLost>() => {
-                    tracing::warn!(component = row.name, "begins anew as a candidate");
+                    tracing::warn!(component = row.name, "lost its leader lease; restarting as a candidate");
                 }
                 _ => return (row.name, ended),
             }
@@ -258,9 +258,9 @@ pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) 
 /// Waits for the first component that exits, and fails: a cluster without one of its components must not keep running.
 pub async fn first_end(running: &mut Parts) -> Result<()> {
     match running.join_next().await {
-        Some(Ok((name, Ok(())))) => bail!("{name} ended by itself"),
-        Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} ended"))),
-        Some(Err(panic)) => Err(anyhow::Error::new(panic).context("a component failed")),
+        Some(Ok((name, Ok(())))) => bail!("{name} exited unexpectedly"),
+        Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} failed"))),
+        Some(Err(panic)) => Err(anyhow::Error::new(panic).context("a component panicked")),
         None => std::future::pending().await,
     }
 }

@@ -52,9 +52,9 @@ impl Servers {
             return;
         }
         if let Err(error) = std::fs::write(&self.file, servers.join("\n")) {
-            tracing::warn!(%error, file = %self.file.display(), "the list of servers is not kept");
+            tracing::warn!(%error, file = %self.file.display(), "failed to save the list of servers");
         }
-        tracing::info!(servers = servers.join(","), "the servers of the cluster");
+        tracing::info!(servers = servers.join(","), "the list of servers changed");
         self.known.send_replace(servers);
     }
 
@@ -71,7 +71,7 @@ impl Servers {
             let servers = Arc::clone(&self);
             tokio::spawn(async move {
                 if let Err(error) = servers.pass(incoming).await {
-                    tracing::debug!(%error, "a connection to the servers ended");
+                    tracing::debug!(%error, "a connection to a server was closed");
                 }
                 drop(place);
             });
@@ -81,7 +81,7 @@ impl Servers {
     async fn pass(&self, mut incoming: TcpStream) -> Result<()> {
         let mut known = self.known.subscribe();
         let then = known.borrow().clone();
-        let (server, mut outgoing) = self.reach().await.context("no server answers")?;
+        let (server, mut outgoing) = self.reach().await.context("no server is reachable")?;
         incoming.set_nodelay(true)?;
         outgoing.set_nodelay(true)?;
         let left = async {

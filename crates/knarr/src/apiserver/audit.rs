@@ -102,8 +102,8 @@ impl Flags {
             ensure!(version == "audit.k8s.io/v1", "invalid audit version {version}, allowed is audit.k8s.io/v1");
         }
         let policy = self.audit_policy_file.as_ref().map(|file| {
-            let text = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
-            let parsed = Policy::parse(&text).with_context(|| format!("{} is no audit policy", file.display()))?;
+            let text = std::fs::read(file).with_context(|| format!("failed to read {}", file.display()))?;
+            let parsed = Policy::parse(&text).with_context(|| format!("{} is not a valid audit policy", file.display()))?;
             if let Some(warning) = parsed.warning {
                 tracing::warn!("{warning}");
             }

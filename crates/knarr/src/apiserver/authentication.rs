@@ -17,7 +17,7 @@ use super::flags::Flags;
 
 /// A configuration file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{} cannot be used: {why}", .file.display())]
+#[error("invalid file {}: {why}", .file.display())]
 struct Unusable {
     file: PathBuf,
     why: String,
@@ -52,7 +52,7 @@ fn issuers(flags: &Flags, own: &[Str], authenticators: &mut Authenticators) -> R
     let Some(file) = &flags.authentication_config else {
         if by_flags.authenticator()?.is_some() {
             let given = flags.clone();
-            let unusable = |why: String| Unusable { file: "the issuer of --oidc-issuer-url".into(), why };
+            let unusable = |why: String| Unusable { file: "invalid OIDC issuer of --oidc-issuer-url".into(), why };
             let made = move || {
                 let issuer = oidc_flags(&given).map_err(|error| unusable(format!("{error:#}")))?;
                 let issuer = issuer.authenticator().map_err(|error| unusable(error.to_string()))?;
@@ -86,7 +86,7 @@ fn oidc_flags(flags: &Flags) -> Result<oidc::Flags> {
     let given = &flags.oidc;
     let required = given.oidc_required_claim.iter().map(|claim| {
         let (key, value) =
-            claim.split_once('=').with_context(|| format!("--oidc-required-claim {claim:?} has no ="))?;
+            claim.split_once('=').with_context(|| format!("--oidc-required-claim {claim:?} is not of the form key=value"))?;
         Ok((key.into(), value.into()))
     });
     let is_default = given.oidc_issuer_url.is_empty() && given.oidc_client_id.is_empty();
@@ -129,10 +129,10 @@ fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
         Some(file) => file.clone(),
         None => own_key(&flags.cert_dir)?,
     };
-    let key = PrivateKey::from_pem(&read(&file)?).with_context(|| format!("{} holds no key", file.display()))?;
+    let key = PrivateKey::from_pem(&read(&file)?).with_context(|| format!("{} contains no key", file.display()))?;
     let mut keys = vec![key.public().clone()];
     for file in &given.service_account_key_file {
-        keys.extend(PublicKey::all_from_pem(&read(file)?).with_context(|| format!("{} holds no key", file.display()))?);
+        keys.extend(PublicKey::all_from_pem(&read(file)?).with_context(|| format!("{} contains no key", file.display()))?);
     }
     let issuers = match given.service_account_issuer.as_slice() {
         [] => vec![Str::from("https://kubernetes.default.svc")],
@@ -159,7 +159,7 @@ fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
 fn own_key(folder: &Path) -> Result<PathBuf> {
     let file = folder.join("service-account.key");
     if !file.is_file() {
-        std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
         tls::write_new_key(&file)?;
     }
     Ok(file)

@@ -50,7 +50,7 @@ impl Webhooks {
         let webhook =
             authentication::Webhook::new(Remote::of_file(file)?, version, self.authentication_token_webhook_cache_ttl);
         let webhook = webhook.with_context(|| {
-            format!("--authentication-token-webhook-version has {version:?}, which is neither v1 nor v1beta1")
+            format!("--authentication-token-webhook-version: unknown version {version:?}, must be v1 or v1beta1")
         })?;
         Ok(Some(webhook))
     }
@@ -62,7 +62,7 @@ impl Webhooks {
         let version = match self.authorization_webhook_version.as_str() {
             "v1" => Version::V1,
             "v1beta1" => Version::V1beta1,
-            other => bail!("--authorization-webhook-version has {other:?}, which is neither v1 nor v1beta1"),
+            other => bail!("--authorization-webhook-version: unknown version {other:?}, must be v1 or v1beta1"),
         };
         let remembered = |ttl: Duration| (ttl > Duration::default()).then_some(ttl);
         let mut rules = Webhook::unconditional(&file.to_string_lossy(), version);
@@ -74,7 +74,7 @@ impl Webhooks {
     /// Returns the configurations of admission plugins by plugin name.
     pub fn admission(&self) -> Result<BTreeMap<String, Value>> {
         let Some(file) = &self.admission_control_config_file else { return Ok(BTreeMap::new()) };
-        admission_config::read(file).context("--admission-control-config-file cannot be used")
+        admission_config::read(file).context("invalid file of --admission-control-config-file")
     }
 }
 
@@ -83,7 +83,7 @@ pub fn authorizer(rules: Webhook) -> Result<Mode> {
     let remote = match &rules.connection {
         Connection::KubeConfigFile(file) => Remote::of_file(Path::new(file.as_str()))?,
         Connection::InCluster => {
-            bail!("an API server cannot ask itself: connectionInfo must be of the type KubeConfigFile")
+            bail!("connectionInfo must be of type KubeConfigFile: an API server cannot be its own authorization webhook")
         }
     };
     Ok(Mode::Webhook(Box::new(authorization::Webhook::new(rules, remote))))

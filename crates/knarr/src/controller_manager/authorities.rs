@@ -20,7 +20,7 @@ impl Authorities {
         for (signer, pair) in &pairs {
             for file in [&pair.certificate, &pair.key] {
                 let read = std::fs::read(file);
-                read.with_context(|| format!("the authority of {signer}: {} cannot be read", file.display()))?;
+                read.with_context(|| format!("the CA of {signer}: failed to read {}", file.display()))?;
             }
         }
         Ok(Self(pairs.into_iter().collect()))

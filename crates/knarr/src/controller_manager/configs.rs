@@ -89,7 +89,7 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     ];
     let any_own = own.iter().any(|(_, certificate, key)| certificate.is_some() || key.is_some());
     if any_own && (common.0.is_some() || common.1.is_some()) {
-        bail!("--cluster-signing-cert-file and -key-file cannot be given together with those of single signers");
+        bail!("--cluster-signing-cert-file and --cluster-signing-key-file cannot be combined with those of single signers");
     }
     let mut pairs = Vec::new();
     for (signer, certificate, key) in own {
@@ -98,7 +98,7 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
                 pairs.push((signer, Pair { certificate: certificate.clone(), key: key.clone() }));
             }
             (None, None) => {}
-            _ => bail!("{signer}: --cluster-signing-*-cert-file and -key-file need each other"),
+            _ => bail!("{signer}: --cluster-signing-*-cert-file and --cluster-signing-*-key-file must be given together"),
         }
     }
     let signers = pairs.iter().map(|(signer, _)| *signer).collect();
@@ -111,7 +111,7 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
 fn serviceaccount_token(flags: &Flags, config: &Config) -> Result<Option<serviceaccount_token::Config>> {
     let Some(file) = &flags.service_account_private_key_file else { return Ok(None) };
     let flag = "--service-account-private-key-file";
-    let key = PrivateKey::from_pem(&read(file, flag)?).with_context(|| format!("{flag}: no key is in it"))?;
+    let key = PrivateKey::from_pem(&read(file, flag)?).with_context(|| format!("{flag}: the file contains no key"))?;
     let sign = move |namespace: &str, name: &str, uid: &str, secret: &str| {
         let account = ObjectRef { name: name.into(), uid: uid.into() };
         legacy::issue(&key, namespace, &account, secret).ok()
@@ -135,7 +135,7 @@ fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
 }
 
 fn read_duration(time: std::time::Duration) -> Result<Duration> {
-    Ok(Duration::from_nanos(i64::try_from(time.as_nanos()).context("a time is too long")?))
+    Ok(Duration::from_nanos(i64::try_from(time.as_nanos()).context("a duration is too long")?))
 }
 
 /// Returns the CIDRs from which nodes get their pod CIDRs. The default mask sizes are upstream's.
@@ -145,7 +145,7 @@ fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
     }
     let read = |flag: &str, texts: &[String]| -> Result<Vec<node_ipam::Range>> {
         let range = |text: &String| {
-            node_ipam::Range::parse(text).with_context(|| format!("{flag}: {text:?} is not a range of addresses"))
+            node_ipam::Range::parse(text).with_context(|| format!("{flag}: {text:?} is not a CIDR"))
         };
         texts.iter().map(range).collect()
     };
@@ -158,7 +158,7 @@ fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
             or(flags.node_cidr_mask_size_ipv6, or(flags.node_cidr_mask_size, 64))
         };
         if bits < range.bits || bits - range.bits > 16 {
-            bail!("--cluster-cidr: {range} cannot be dealt out in shares of {bits} bits");
+            bail!("--cluster-cidr: {range} cannot be divided into node CIDRs of mask size {bits}");
         }
         ranges.push((range, bits));
     }
@@ -194,5 +194,5 @@ fn root_certificates(flags: &Flags, config: &Config) -> Result<String> {
 }
 
 fn read(file: &Path, named_by: &str) -> Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{named_by}: {} cannot be read", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("{named_by}: failed to read {}", file.display()))
 }

@@ -298,7 +298,7 @@ const WORKERS: &[&str] = &[
 pub fn without_meaning(mut command: clap::Command) -> clap::Command {
     for name in WORKERS {
         let workers = Arg::new(*name).long(*name).value_parser(clap::value_parser!(u32).range(1..));
-        command = command.arg(workers.help("How many objects are looked at at once"));
+        command = command.arg(workers.help("Number of objects that are synced concurrently"));
     }
     for name in WITHOUT_MEANING {
         let ignored = Arg::new(*name).long(*name).action(ArgAction::Append).allow_hyphen_values(true);
@@ -323,7 +323,7 @@ pub fn say_without_meaning(matches: &ArgMatches) {
         .collect();
     if !used.is_empty() || !unused.is_empty() {
         let flags = [used, unused].concat();
-        tracing::warn!(?flags, "these flags are accepted and change nothing");
+        tracing::warn!(?flags, "these flags have no effect");
     }
 }
 
@@ -336,7 +336,7 @@ pub fn workers(matches: &ArgMatches, row: &Row) -> usize {
 impl Flags {
     /// Returns the leader election settings. Fails on durations that upstream rejects.
     pub fn election(&self) -> Result<Settings> {
-        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: there is only \"leases\"");
+        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: only \"leases\" is supported");
         let (lease, renew, retry) =
             (self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period);
         if lease <= renew || renew <= retry.mul_f64(1.2) || retry.is_zero() {

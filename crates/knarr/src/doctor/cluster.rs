@@ -31,11 +31,11 @@ pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
     let certificates = Pki::at(&data_dir.join("pki")).list().unwrap_or_default();
     let mut cluster = Cluster {
         process,
-        failed_checks: Err("it was not asked".to_owned()),
+        failed_checks: Err("not checked".to_owned()),
         nodes: Vec::new(),
         dns: None,
         certificates: certificates.into_iter().map(|(name, seen)| (name, days_left(seen.not_after, now))).collect(),
-        store: Err("it was not asked".to_owned()),
+        store: Err("not checked".to_owned()),
     };
     let client = match ask::config(data_dir).and_then(|config| ask::admin(&config)) {
         Ok(client) => client,
@@ -58,7 +58,7 @@ pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
 async fn within<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done.map_err(|error| format!("{error:#}")),
-        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
     }
 }
 
@@ -96,18 +96,18 @@ async fn resolve(server: SocketAddr) -> Result<String> {
     let here: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((here, 0)).await?;
     socket.connect(server).await?;
-    let mut last = Err(anyhow::anyhow!("nothing was asked"));
+    let mut last = Err(anyhow::anyhow!("no query was sent"));
     for (kind, length) in KINDS {
         let question = question(kind);
-        socket.send(&question).await.with_context(|| format!("{server} cannot be asked"))?;
+        socket.send(&question).await.with_context(|| format!("failed to send a query to {server}"))?;
         let mut answer = [0; 512];
-        let read = socket.recv(&mut answer).await.with_context(|| format!("{server} does not answer"))?;
+        let read = socket.recv(&mut answer).await.with_context(|| format!("no response from {server}"))?;
         last = address(answer.get(..read).unwrap_or_default(), question.len(), length);
         if last.is_ok() {
             break;
         }
     }
-    Ok(format!("{}, says {server}", last?))
+    Ok(format!("{}, resolved by {server}", last?))
 }
 
 /// Builds the query for the address of the `kubernetes` Service.
@@ -123,15 +123,15 @@ fn question(kind: u8) -> Vec<u8> {
 
 /// Returns the first address of a response. The answer section follows the question directly.
 fn address(answer: &[u8], question: usize, length: usize) -> Result<IpAddr> {
-    ensure!(answer.len() >= HEADER, "the answer is too short");
+    ensure!(answer.len() >= HEADER, "the response is too short");
     let code = answer[CODE] & 0xf;
     if code != 0 || answer[ANSWERS] == 0 {
-        bail!("the name is not known (code {code})");
+        bail!("the name does not resolve (response code {code})");
     }
     // A compressed name that points into the question has two bytes; type, class, TTL and length have ten more.
     let record = answer.get(question..).unwrap_or_default();
     let name = if record.first().is_some_and(|byte| byte & 0xc0 == 0xc0) { 2 } else { question - HEADER - 4 };
-    let data = record.get(name + 10..name + 10 + length).context("the answer has no address")?;
+    let data = record.get(name + 10..name + 10 + length).context("the response has no address")?;
     Ok(match <[u8; 4]>::try_from(data) {
         Ok(four) => four.into(),
         Err(_) => <[u8; 16]>::try_from(data)?.into(),

@@ -16,22 +16,22 @@ pub fn observe(folder: &Path) -> Vec<Feature> {
     let root = rustix::process::geteuid().is_root();
     let apart = |try_it: &(dyn Fn() -> Result<(), String> + Sync)| {
         if !root {
-            return Tried::Unknown("not tried: this is not root".to_owned());
+            return Tried::Unknown("not checked: needs root".to_owned());
         }
         match sys::apart(try_it) {
             Ok(Ok(())) => Tried::Works,
             Ok(Err(why)) => Tried::Fails(why),
-            Err(error) => Tried::Unknown(format!("not tried: no namespace can be made: {error}")),
+            Err(error) => Tried::Unknown(format!("not checked: failed to create a namespace: {error}")),
         }
     };
     let link = |kind: &'static str| move || plain(kind);
     vec![
-        feature("namespaces", "pods that do not see each other", Need::Always, namespaces()),
-        feature("overlay", "images without copies", Need::Always, apart(&|| overlay(folder))),
-        feature("veth", "links of pods", Need::Always, apart(&link("veth"))),
-        feature("nf_tables", "services and policies", Need::Always, apart(&packet_rules)),
-        feature("vxlan", "pods on several machines", Need::Sometimes, apart(&tunnel)),
-        feature("bridge", "CNI plug-ins that want one", Need::Sometimes, apart(&link("bridge"))),
+        feature("namespaces", "isolation of pods", Need::Always, namespaces()),
+        feature("overlay", "image layers", Need::Always, apart(&|| overlay(folder))),
+        feature("veth", "pod network interfaces", Need::Always, apart(&link("veth"))),
+        feature("nf_tables", "Services and network policies", Need::Always, apart(&packet_rules)),
+        feature("vxlan", "pod network between hosts", Need::Sometimes, apart(&tunnel)),
+        feature("bridge", "CNI plugins that need a bridge", Need::Sometimes, apart(&link("bridge"))),
     ]
 }
 
@@ -41,7 +41,7 @@ fn namespaces() -> Tried {
     if missing.is_empty() {
         Tried::Works
     } else {
-        Tried::Fails(format!("the kernel has none for {}", missing.join(", ")))
+        Tried::Fails(format!("the kernel does not support {}", missing.join(", ")))
     }
 }
 

@@ -32,7 +32,7 @@ pub fn remove_logs(uids: &BTreeSet<String>) {
 pub fn unmount_inside(folder: &Path) -> Result<()> {
     for place in sys::mounts_below(folder)?.iter().rev().filter(|place| *place != folder) {
         rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::NOFOLLOW)
-            .with_context(|| format!("{} cannot be unmounted", place.display()))?;
+            .with_context(|| format!("failed to unmount {}", place.display()))?;
     }
     Ok(())
 }

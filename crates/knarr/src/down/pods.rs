@@ -46,7 +46,7 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
         };
         runtime::serve(runtime, &listen_on, tell_ready, stop).await
     });
-    ready.await.context("the runtime does not start")?;
+    ready.await.context("failed to start the runtime")?;
     let runtime = Runtime::new(&::cri::connect(&socket.display().to_string()).await?);
     if manner == Manner::Graceful {
         stop_containers(&runtime, prefix).await?;
@@ -81,7 +81,7 @@ async fn stop_sandboxes(runtime: &Runtime) -> Result<usize> {
         });
     }
     while let Some(ended) = ends.join_next().await {
-        ended?.context("a pod does not end")?;
+        ended?.context("failed to stop a pod")?;
     }
     Ok(count)
 }
@@ -98,7 +98,7 @@ impl<'a> Progress<'a> {
     fn begin(running: &[Running], prefix: &'a str) -> Self {
         let seconds = running.iter().map(|container| container.grace_seconds).max().unwrap_or_default();
         if !running.is_empty() {
-            outln!("{prefix}stopping {} containers, for up to {seconds} s (--now kills them at once)", running.len());
+            outln!("{prefix}stopping {} containers, for up to {seconds} s (use --now to kill them immediately)", running.len());
         }
         // Nodes stop concurrently and would overwrite each other's lines.
         let live = std::io::stderr().is_terminal() && prefix.is_empty();
@@ -112,7 +112,7 @@ impl<'a> Progress<'a> {
             output::error_line(format_args!("{}container {}: {problem}", self.prefix, ended.name));
         }
         if self.live {
-            let _ = write!(std::io::stderr(), "\r{} of {} containers have ended\x1b[K", self.ended, self.count);
+            let _ = write!(std::io::stderr(), "\r{} of {} containers have exited\x1b[K", self.ended, self.count);
         }
     }
 

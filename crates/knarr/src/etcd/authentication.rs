@@ -102,7 +102,7 @@ impl Jwt {
         if private.is_some() {
             ensure!(
                 algorithm == public.algorithm(),
-                "a key for {} cannot sign with {method}",
+                "a key of type {} cannot sign with {method}",
                 public.algorithm().name()
             );
         }
@@ -146,7 +146,7 @@ fn read(path: &str) -> Result<String> {
 }
 
 fn public_key(path: &str) -> Result<PublicKey> {
-    PublicKey::all_from_pem(&read(path)?)?.into_iter().next().context("there is no public key")
+    PublicKey::all_from_pem(&read(path)?)?.into_iter().next().context("the file contains no public key")
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
         check(&format!("sign-method=HS256,priv-key={private}"), "HS256 is not supported");
         check(&format!("sign-method=RS256,priv-key={private}"), "cannot sign with RS256");
         check(&format!("sign-method=ES256,priv-key={private},pub-key={stranger}"), "do not belong together");
-        check(&format!("sign-method=ES256,pub-key={public},ttl=x"), "is not a time");
+        check(&format!("sign-method=ES256,pub-key={public},ttl=x"), "is not a duration");
         check(&format!("sign-method=ES256,pub-key={public},pub-key={public}"), "given twice");
         check(&format!("sign-method=ES256,pub-key={public},ttls=1s"), "unknown options: ttls");
         check("sign-method=ES256,pub-key=/nonexistent", "cannot read /nonexistent");

@@ -9,7 +9,7 @@ pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
     let mut members: Vec<Peer> = Vec::new();
     for entry in list {
         let (name, url) =
-            entry.split_once('=').with_context(|| format!("--initial-cluster: {entry:?} is not name=url"))?;
+            entry.split_once('=').with_context(|| format!("--initial-cluster: {entry:?} is not of the form name=url"))?;
         ::store::peer::Address::parse(url).context("--initial-cluster")?;
         match members.iter_mut().find(|member| member.name == name) {
             Some(member) => member.peer_urls.push(url.to_owned()),
@@ -22,7 +22,7 @@ pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
             }),
         }
     }
-    ensure!(!members.is_empty(), "--initial-cluster names no member");
+    ensure!(!members.is_empty(), "--initial-cluster has no members");
     members.iter_mut().for_each(|member| member.peer_urls.sort());
     Ok(members)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 /// Parses mode and retention. `None` disables automatic compaction.
 pub(super) fn parse(mode: &str, retention: &str) -> Result<Option<Retention>> {
-    let wrong = || format!("--auto-compaction-retention: {retention:?} does not fit --auto-compaction-mode {mode}");
+    let wrong = || format!("--auto-compaction-retention: {retention:?} is invalid with --auto-compaction-mode {mode}");
     match mode {
         "periodic" => {
             // A number without a unit is in hours.
@@ -21,13 +21,13 @@ pub(super) fn parse(mode: &str, retention: &str) -> Result<Option<Retention>> {
             let revisions = retention.parse::<i64>().with_context(wrong)?;
             Ok((revisions > 0).then_some(Retention::Revisions(revisions)))
         }
-        _ => bail!("--auto-compaction-mode is `periodic` or `revision`, not {mode:?}"),
+        _ => bail!("--auto-compaction-mode must be `periodic` or `revision`, not {mode:?}"),
     }
 }
 
 /// Parses a Go duration such as `1h30m` or `500ms`.
 pub(super) fn duration(text: &str) -> Result<Duration> {
-    let wrong = || format!("{text:?} is not a time such as 1h30m or 500ms");
+    let wrong = || format!("{text:?} is not a duration such as 1h30m or 500ms");
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {

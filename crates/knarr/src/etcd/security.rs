@@ -72,7 +72,7 @@ impl Security {
             }
             (None, None) if self.auto_tls => self.self_signed(&data_dir.join(CLIENT_FIXTURES), urls)?,
             (None, None) => None,
-            _ => bail!("--cert-file and --key-file go together"),
+            _ => bail!("--cert-file and --key-file must be given together"),
         };
         let Some((cert, key)) = pair else { return Ok(None) };
         ensure!(!self.client_cert_auth || self.trusted_ca_file.is_some(), "--client-cert-auth needs --trusted-ca-file");
@@ -92,11 +92,11 @@ impl Security {
             (None, None, None) if self.peer_auto_tls => {
                 ensure!(!self.peer_client_cert_auth, "--peer-client-cert-auth needs --peer-trusted-ca-file");
                 let Some((cert, key)) = self.self_signed(&data_dir.join(PEER_FIXTURES), urls)? else { return Ok(None) };
-                tracing::warn!("--peer-auto-tls encrypts the traffic between members but does not authenticate them");
+                tracing::warn!("--peer-auto-tls encrypts traffic between members but does not authenticate them");
                 Ok(Some(Tls::unverified(&cert, &key)?))
             }
             (None, None, None) => Ok(None),
-            _ => bail!("--peer-cert-file, --peer-key-file and --peer-trusted-ca-file go together"),
+            _ => bail!("--peer-cert-file, --peer-key-file and --peer-trusted-ca-file must be given together"),
         }
     }
 
@@ -106,7 +106,7 @@ impl Security {
             ("" | "TLS1.2", "TLS1.2") => Versions::Only12,
             ("TLS1.3", "" | "TLS1.3") => Versions::Only13,
             ("TLS1.3", "TLS1.2") => bail!("--tls-min-version is above --tls-max-version"),
-            (min, max) => bail!("--tls-min-version {min:?} and --tls-max-version {max:?} are TLS1.2 or TLS1.3"),
+            (min, max) => bail!("--tls-min-version {min:?} and --tls-max-version {max:?} must be TLS1.2 or TLS1.3"),
         })
     }
 
@@ -123,7 +123,7 @@ impl Security {
         if !cert.exists() || !key.exists() {
             ensure!(self.self_signed_cert_validity > 0, "--self-signed-cert-validity must be more than 0");
             let made = certificate(hosts, self.self_signed_cert_validity, SystemTime::now())?;
-            write_pair(directory, (&cert, &key), &made).with_context(|| format!("cannot write {}", cert.display()))?;
+            write_pair(directory, (&cert, &key), &made).with_context(|| format!("failed to write {}", cert.display()))?;
         }
         Ok(Some((cert, key)))
     }

@@ -8,12 +8,12 @@ const SLOW_MAX: f64 = 3600.0;
 
 /// Body of the 404 response.
 const HELP: &str = "\
-GET  /                  this pod, and the request as it arrived
-GET  /readyz, /healthz  for probes of readiness and of liveness
-POST /ready?ok=false    let the readiness probe fail, or pass again with ok=true
-POST /live?ok=false     let the liveness probe fail, or pass again with ok=true
-POST /slow?seconds=1.5  take so long for every answer from now on
-POST /exit?code=1       end
+GET  /                  show this pod and the request
+GET  /readyz, /healthz  readiness and liveness probes
+POST /ready?ok=false    make the readiness probe fail, or pass again with ok=true
+POST /live?ok=false     make the liveness probe fail, or pass again with ok=true
+POST /slow?seconds=1.5  delay all later responses by this time
+POST /exit?code=1       exit with this code
 ";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +55,7 @@ impl Behaviour {
     pub fn answer(&mut self, asked: &Asked<'_>, place: &Place) -> Answer {
         let after = self.slow;
         let reply = |status: u16, body: String| Answer { status, body, after, exit: None };
-        let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "told to fail\n".to_owned()) };
+        let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "set to fail\n".to_owned()) };
         let bad = |why: &str| reply(400, format!("{why}\n"));
         match (asked.method, asked.path) {
             ("GET" | "HEAD", "/") => reply(200, shown(asked, place)),

@@ -36,7 +36,7 @@ impl Meter {
         if !self.live {
             let is_new = before.is_none_or(|(arrived, _)| arrived < step.size);
             if step.arrived == step.size && is_new {
-                say(&format!("{}: {} is here, {}\n", self.name, step.digest, bytes(step.size)));
+                say(&format!("{}: pulled {}, {}\n", self.name, step.digest, bytes(step.size)));
             }
             return;
         }
@@ -63,7 +63,7 @@ fn say(text: &str) {
 fn line(parts: &BTreeMap<Digest, (u64, u64)>) -> String {
     let whole = parts.values().filter(|(arrived, size)| arrived == size).count();
     let (arrived, size) = parts.values().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
-    let mut line = format!("{whole} of {} parts", parts.len());
+    let mut line = format!("{whole} of {} blobs", parts.len());
     let _ = write!(line, ", {} of {}", bytes(arrived), bytes(size));
     line
 }
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn progress_line_sums_all_blobs() {
         let parts = BTreeMap::from([(Digest::of(b"a"), (1 << 20, 3 << 20)), (Digest::of(b"b"), (500, 500))]);
-        assert_eq!(line(&parts), "1 of 2 parts, 1.0 MiB of 3.0 MiB");
+        assert_eq!(line(&parts), "1 of 2 blobs, 1.0 MiB of 3.0 MiB");
         assert_eq!(bytes(500), "1 KiB");
     }
 }

@@ -27,7 +27,7 @@ pub fn open(data_dir: &Path, only: Option<&str>) -> Result<Vec<Node>> {
         let known: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
         all.retain(|(name, _)| name == only);
         if all.is_empty() {
-            bail!("there is no node {only} on this machine; there are {}", known.join(", "));
+            bail!("no node {only} on this host; it has {}", known.join(", "));
         }
     }
     let open = |(name, data_dir): (String, PathBuf)| {

@@ -17,7 +17,7 @@ const NONCE_LEN: usize = 12;
 /// Generates a key, in hexadecimal.
 pub fn new_key() -> Result<String> {
     let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("failed to read random bytes")?;
     Ok(hex(&bytes))
 }
 
@@ -25,30 +25,30 @@ pub fn new_key() -> Result<String> {
 pub fn lock(pki: &Pki, key: &str) -> Result<String> {
     let mut files = Object::new();
     for path in pki.shared() {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
         let name = path.file_name().and_then(|name| name.to_str()).context("a file has a name")?.to_owned();
         files.insert(name, text);
     }
     let mut bytes = json::to_string(&Value::Object(files)).into_bytes();
     let sealed = cipher(key)?.seal_in_place_append_tag(Aad::empty(), &mut bytes);
-    let nonce = sealed.ok().context("what servers share cannot be locked")?;
+    let nonce = sealed.ok().context("failed to encrypt the key bundle")?;
     Ok(BASE64.encode([nonce.as_ref().as_slice(), &bytes].concat()))
 }
 
 /// Decrypts the files into a directory. Fails if a file exists: it belongs to another cluster.
 pub fn unlock(locked: &str, key: &str, folder: &Path) -> Result<()> {
-    let bytes = BASE64.decode(locked).context("what servers share is damaged")?;
-    ensure!(bytes.len() > NONCE_LEN, "what servers share is damaged");
+    let bytes = BASE64.decode(locked).context("the key bundle is damaged")?;
+    ensure!(bytes.len() > NONCE_LEN, "the key bundle is damaged");
     let (nonce, sealed) = bytes.split_at(NONCE_LEN);
-    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("what servers share is damaged")?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("the key bundle is damaged")?;
     let mut sealed = sealed.to_vec();
     let open = cipher(key)?.open_in_place(nonce, Aad::empty(), &mut sealed).map(|open| open.to_vec());
-    let files = json::parse(&open.ok().context("the token's key does not fit")?)?;
+    let files = json::parse(&open.ok().context("the token's key does not decrypt the key bundle")?)?;
     std::fs::create_dir_all(folder)?;
-    for (name, text) in files.as_object().context("what servers share is damaged")?.iter() {
+    for (name, text) in files.as_object().context("the key bundle is damaged")?.iter() {
         let path = folder.join(name);
-        let text = text.as_str().context("what servers share is damaged")?;
-        ensure!(!name.contains('/'), "what servers share is damaged");
+        let text = text.as_str().context("the key bundle is damaged")?;
+        ensure!(!name.contains('/'), "the key bundle is damaged");
         pki::write(&path, text, 0o600)?;
     }
     Ok(())

@@ -38,7 +38,7 @@ impl TokenArgs {
         let text = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(token.clone()),
             (None, Some(file)) => {
-                Some(read_secret(file).with_context(|| format!("read the token file {}", file.display()))?)
+                Some(read_secret(file).with_context(|| format!("failed to read the token file {}", file.display()))?)
             }
             (None, None) => None,
         };
@@ -51,10 +51,10 @@ fn read_secret(path: &Path) -> Result<String> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let by_systemd = std::env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|directory| path.starts_with(directory));
-    ensure!(by_systemd || metadata.mode() & 0o077 == 0, "other users may read it; run `chmod 600` on it");
+    ensure!(by_systemd || metadata.mode() & 0o077 == 0, "other users can read the file; run `chmod 600` on it");
     let mut text = String::new();
     file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-    ensure!(text.len() as u64 <= BYTES_MAX, "it is too long for a token");
+    ensure!(text.len() as u64 <= BYTES_MAX, "the content is too long for a token");
     Ok(text)
 }
 
@@ -66,7 +66,7 @@ pub fn waiting(data_dir: &Path) -> PathBuf {
 /// Writes a token for the first start. Only root may read the file.
 pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
     let file = waiting(data_dir);
-    std::fs::create_dir_all(data_dir).with_context(|| format!("create {}", data_dir.display()))?;
+    std::fs::create_dir_all(data_dir).with_context(|| format!("failed to create {}", data_dir.display()))?;
     pki::write(&file, token.trim(), 0o600)?;
     Ok(file)
 }
@@ -74,7 +74,7 @@ pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
 /// Deletes the token for the first start after the node has joined.
 pub fn forget(data_dir: &Path) -> Result<()> {
     match std::fs::remove_file(waiting(data_dir)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove the join token"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("failed to remove the join token"),
         _ => Ok(()),
     }
 }
@@ -106,9 +106,9 @@ pub fn conceal() -> Result<()> {
     let (mut arguments, Some(token)) = split(std::env::args_os().skip(1)) else { return Ok(()) };
     let pipe = filled_pipe(&token)?;
     arguments.push(format!("--token-file=/proc/self/fd/{}", pipe.as_raw_fd()).into());
-    let program = std::env::current_exe().context("find the path of this program")?;
+    let program = std::env::current_exe().context("failed to find the path of this executable")?;
     let failed = Command::new(program).args(arguments).exec();
-    Err(failed).context("start this program again without the token among its arguments; use --token-file")
+    Err(failed).context("failed to re-execute this process without the token in its arguments; use --token-file")
 }
 
 fn filled_pipe(token: &str) -> Result<PipeReader> {

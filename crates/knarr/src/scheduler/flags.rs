@@ -147,7 +147,7 @@ pub fn say_without_meaning(matches: &ArgMatches) {
     let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let flags: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
     if !flags.is_empty() {
-        tracing::warn!(?flags, "these flags are accepted and change nothing");
+        tracing::warn!(?flags, "these flags have no effect");
     }
 }
 
@@ -155,11 +155,11 @@ impl Flags {
     /// Returns the configuration of the file, or of the flags if no file is given. Leader election flags override the
     /// file.
     pub fn configuration(&self, matches: &ArgMatches) -> Result<Configuration> {
-        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: there is only \"leases\"");
+        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: only \"leases\" is supported");
         let mut made = match &self.config {
             Some(file) => {
-                let text = std::fs::read_to_string(file).with_context(|| format!("--config {}", file.display()))?;
-                Configuration::read(&text).with_context(|| format!("--config {}", file.display()))?
+                let text = std::fs::read_to_string(file).with_context(|| format!("failed to read --config {}", file.display()))?;
+                Configuration::read(&text).with_context(|| format!("invalid --config {}", file.display()))?
             }
             None => self.alone(),
         };
@@ -186,7 +186,7 @@ impl Flags {
         let (lease, renew, retry) = (election.lease_duration, election.renew_deadline, election.retry_period);
         ensure!(
             !election.enabled || lease > renew && renew > retry.mul_f64(1.2) && !retry.is_zero(),
-            "the lease must last longer than the deadline to renew it, and that longer than 1.2 times the retry period"
+            "the lease duration must be longer than the renew deadline, and that longer than 1.2 times the retry period"
         );
         let wait = self.pod_max_in_unschedulable_pods_duration.as_millis();
         made.queue.unschedulable_max = wait.try_into().unwrap_or(u64::MAX);

@@ -27,7 +27,7 @@ pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     for (resource, object) in initial(options) {
         let made = client.create(&Target::all(&resource), &object, &WriteOptions::default()).await;
         match made {
-            Err(error) if !error.is_already_exists() => return Err(error).context("make the default StorageClass"),
+            Err(error) if !error.is_already_exists() => return Err(error).context("failed to create the default StorageClass"),
             _ => {}
         }
     }
@@ -46,7 +46,7 @@ fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>>
         objects.push((CONFIG_MAPS.clone(), settings(options)));
     }
     let authority = layout.pki().join("ca.crt");
-    let authority = std::fs::read(&authority).with_context(|| format!("{} cannot be read", authority.display()))?;
+    let authority = std::fs::read(&authority).with_context(|| format!("failed to read {}", authority.display()))?;
     let server = format!("https://{}", SocketAddr::new(layout.address, layout.port));
     objects.push((CONFIG_MAPS.clone(), join::cluster_info(&server, &authority)));
     objects.push((Resource::namespaced("", "v1", "services", "Service"), dns_service(layout)));
@@ -90,7 +90,7 @@ fn dns_service(layout: &Layout) -> Value {
 /// server.
 pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
-    let node = client.get(&Target::named(&nodes, "", &layout.node_name)).await.context("the node is not known")?;
+    let node = client.get(&Target::named(&nodes, "", &layout.node_name)).await.context("the node is not registered")?;
     let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
     for family in [Family::Four, Family::Six] {
         let name = family.slice_of("kube-dns", &layout.node_name);
@@ -111,7 +111,7 @@ async fn forget(client: &Client, target: &Target<'_>) -> Result<()> {
         Err(error) => Err(error),
     };
     match removed {
-        Err(error) if !error.is_not_found() => Err(error).context("remove what the node does not have any more"),
+        Err(error) if !error.is_not_found() => Err(error).context("failed to delete an outdated EndpointSlice"),
         _ => Ok(()),
     }
 }
@@ -181,7 +181,7 @@ async fn put(client: &Client, resource: &Resource, object: Value) -> Result<()> 
     let (namespace, name) = (meta.namespace().to_owned(), meta.name().to_owned());
     let options = WriteOptions { field_manager: MANAGER.to_owned(), force: true, ..WriteOptions::default() };
     let applied = client.patch(&Target::named(resource, &namespace, &name), &Patch::Apply(object), &options).await;
-    applied.map(drop).with_context(|| format!("apply {name}"))
+    applied.map(drop).with_context(|| format!("failed to apply {name}"))
 }
 
 /// Returns the default StorageClass: directories of the node of the first pod.

@@ -34,7 +34,7 @@ pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
             Some(other) => {
                 tokio::time::sleep(SETTLES).await;
                 if found().as_ref() == Some(&other) {
-                    tracing::warn!(before = ?now, seen = ?other, "this machine has another address; everything begins anew with it");
+                    tracing::warn!(before = ?now, seen = ?other, "the address of this host changed; restarting");
                     return Ok(());
                 }
             }
@@ -46,14 +46,14 @@ pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
 
 /// Re-executes this process with the same arguments. Returns only on an error.
 pub fn begin_anew() -> Result<()> {
-    let program = std::env::current_exe().context("this program has no path")?;
+    let program = std::env::current_exe().context("failed to find the path of this executable")?;
     let failed = Command::new(program).args(std::env::args_os().skip(1)).exec();
-    Err(failed).context("this program cannot be started again")
+    Err(failed).context("failed to re-execute this process")
 }
 
 /// Returns a channel that receives a value whenever links or addresses change.
 fn heard() -> Result<mpsc::Receiver<()>> {
-    let mut changes = net::link::Changes::open().context("watch the addresses of this machine")?;
+    let mut changes = net::link::Changes::open().context("failed to watch the addresses of this host")?;
     let (tell, heard) = mpsc::channel(1);
     std::thread::Builder::new().name("addresses".to_owned()).spawn(move || {
         // The channel holds one value, which stands for all changes since the last read.

@@ -25,7 +25,7 @@ pub fn start(data_dir: &Path) -> Result<()> {
     instance::prepare(data_dir)?;
     let output = data_dir.join("up.out");
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&output)?;
-    let this = std::env::current_exe().context("this program has no path")?;
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "-d" && argument != "--background");
     let mut child = Command::new(this)
         .args(arguments)
@@ -77,7 +77,7 @@ Wants=network-online.target
 ExecStart={program} {arguments}
 Restart=always
 RestartSec=1
-# Pods are kept by processes of their own and go on while this one is started anew.
+# Pods are supervised by separate processes and keep running while this one restarts.
 KillMode=process
 Delegate=yes
 LimitNOFILE=1048576

@@ -43,7 +43,7 @@ impl Instance {
         }
         let lock = open(folder)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .with_context(|| format!("another cluster is just being started in {}", folder.display()))?;
+            .with_context(|| format!("another cluster is starting in {}", folder.display()))?;
         let instance = Self { folder: folder.to_owned(), lock };
         instance.say(&format!("{}\n", std::process::id()))?;
         Ok(instance)
@@ -69,7 +69,7 @@ impl Instance {
                 Ok(number) if late || is_alive(number) => return Ok(Some(number)),
                 Err(error) if late => {
                     let lock = folder.join("knarr.lock");
-                    return Err(error).with_context(|| format!("{} names no process", lock.display()));
+                    return Err(error).with_context(|| format!("{} contains no PID", lock.display()));
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -107,7 +107,7 @@ impl Instance {
     pub fn log(&self) -> Result<Mutex<LogFile>> {
         let path = self.folder.join("knarr.log");
         let mut log = LogFile::new(&path, LOG_ROTATION);
-        log.open().with_context(|| format!("{} cannot be written", path.display()))?;
+        log.open().with_context(|| format!("failed to write {}", path.display()))?;
         Ok(Mutex::new(log))
     }
 
@@ -128,7 +128,7 @@ fn is_alive(process: u32) -> bool {
 /// other files keeps its mode.
 pub fn prepare(folder: &Path) -> Result<()> {
     let failed =
-        || format!("{} cannot be made; run this as root, or choose another folder with --data-dir", folder.display());
+        || format!("failed to create {}; run this command as root, or choose another directory with --data-dir", folder.display());
     sys::create_dirs(folder, DATA_DIR_MODE).with_context(failed)?;
     let mode = std::fs::metadata(folder).with_context(failed)?.permissions().mode();
     let is_ours =
@@ -144,7 +144,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
 fn open(folder: &Path) -> Result<File> {
     let path = folder.join("knarr.lock");
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
-    file.with_context(|| format!("{} cannot be written; run this as root", path.display()))
+    file.with_context(|| format!("failed to write {}; run this command as root", path.display()))
 }
 
 #[cfg(test)]

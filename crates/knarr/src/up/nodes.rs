@@ -73,7 +73,7 @@ impl Nodes {
         };
         let cidrs = match kept {
             Some(kept) if !given.is_empty() && *given != kept => bail!(
-                "the nodes of this machine have addresses of {}, not of {}; remove them first, with `knarr node rm`",
+                "the nodes of this host have addresses of {}, not of {}; remove them first with `knarr node rm`",
                 list(&kept),
                 list(given)
             ),
@@ -137,7 +137,7 @@ impl Nodes {
         }
         let names = self.names()?;
         for name in &names {
-            self.connect(name).with_context(|| format!("make the network of node {name}"))?;
+            self.connect(name).with_context(|| format!("failed to create the network of node {name}"))?;
         }
         Ok(names)
     }
@@ -158,7 +158,7 @@ impl Nodes {
     pub fn add(&self, name: &str) -> Result<()> {
         ensure_name(name)?;
         let mut names = self.names()?;
-        ensure!(!names.iter().any(|known| known == name), "there is a node {name} already");
+        ensure!(!names.iter().any(|known| known == name), "node {name} already exists");
         names.push(name.to_owned());
         self.write(&names)
     }
@@ -168,7 +168,7 @@ impl Nodes {
         let mut names = self.names()?;
         let before = names.len();
         names.retain(|known| known != name);
-        ensure!(names.len() < before, "{name} is no node that is a namespace of this machine");
+        ensure!(names.len() < before, "{name} is not a network-namespace node of this host");
         self.write(&names)
     }
 
@@ -193,7 +193,7 @@ impl Nodes {
 
     async fn follow(&self, options: &Options, layout: &Layout) -> Result<()> {
         sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
-        let changes = Changes::of(&self.folder).context("watch the list of nodes")?;
+        let changes = Changes::of(&self.folder).context("failed to watch the list of nodes")?;
         let mut kept: BTreeMap<String, oneshot::Sender<()>> = BTreeMap::new();
         let mut keepers = JoinSet::new();
         loop {
@@ -231,7 +231,7 @@ impl Nodes {
         let text: String = names.iter().map(|name| format!("{name}\n")).collect();
         let file = self.folder.join(LIST);
         let written = sys::replace_file(&file, text.as_bytes(), 0o600);
-        written.with_context(|| format!("{} cannot be written", file.display()))
+        written.with_context(|| format!("failed to write {}", file.display()))
     }
 }
 
@@ -251,9 +251,9 @@ impl Keeper {
             match self.start().await {
                 Ok(mut agent) => tokio::select! {
                     _ = &mut ended => return end(agent).await,
-                    status = agent.wait() => tracing::warn!(node = self.name, ?status, "the agent of a node ended"),
+                    status = agent.wait() => tracing::warn!(node = self.name, ?status, "the agent of a node exited"),
                 },
-                Err(error) => tracing::warn!(node = self.name, "the agent of a node does not start: {error:#}"),
+                Err(error) => tracing::warn!(node = self.name, "failed to start the agent of a node: {error:#}"),
             }
             if begun.elapsed() > WELL {
                 waits.reset();
@@ -269,7 +269,7 @@ impl Keeper {
         let (nodes, name) = (self.nodes.clone(), self.name.clone());
         let addresses = tokio::task::spawn_blocking(move || nodes.connect(&name)).await??;
         let folder = self.nodes.folder_of(&self.name);
-        let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+        let mut command = Command::new(std::env::current_exe().context("failed to find the path of this executable")?);
         command.arg("agent").arg("--data-dir").arg(&folder).arg("--netns").arg(folder.join("netns"));
         command.args(["--node-name", &self.name, "--node-ip", &list(&addresses)]);
         command.args([
@@ -319,7 +319,7 @@ impl Keeper {
 }
 
 fn ensure_name(name: &str) -> Result<()> {
-    ensure!(is_node_name(name), "{name:?} cannot be a node's name: lower-case letters, digits, dashes and points can");
+    ensure!(is_node_name(name), "{name:?} is not a valid node name: use lower-case letters, digits, dashes and dots");
     Ok(())
 }
 
@@ -328,7 +328,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     match std::fs::read_to_string(&file) {
         Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| format!("{} cannot be read", file.display())),
+        Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
     }
 }
 

@@ -31,8 +31,8 @@ impl Offer {
         for (flag, offered, there) in [("--node-cpu", self.node_cpu, cpus), ("--node-memory", self.node_memory, memory)]
         {
             let Some(offered) = offered else { continue };
-            ensure!(!offered.is_negative() && !offered.is_zero(), "{flag} {offered}: a node must offer something");
-            ensure!(offered <= there, "{flag} {offered}: this machine has only {there}");
+            ensure!(!offered.is_negative() && !offered.is_zero(), "{flag} {offered}: must be greater than 0");
+            ensure!(offered <= there, "{flag} {offered}: this host has only {there}");
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Offer {
         let file = data_dir.join(FILE);
         let text = self.flags().join("\n");
         sys::replace_file(&file, text.as_bytes(), 0o600)
-            .with_context(|| format!("{} cannot be written", file.display()))
+            .with_context(|| format!("failed to write {}", file.display()))
     }
 
     /// Reads the stored resources of a node, if any.

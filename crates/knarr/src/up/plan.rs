@@ -242,7 +242,7 @@ impl Layout {
         Ok(Self {
             data_dir: options.data_dir.clone(),
             node_name,
-            address: *addresses.first().context("this machine has no address")?,
+            address: *addresses.first().context("this host has no address")?,
             addresses,
             own_server: if bound.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { bound },
             port: options.secure_port,
@@ -596,7 +596,7 @@ fn nth(cidrs: &str, number: u32) -> Result<Vec<IpAddr>> {
         })
     };
     let all: Option<Vec<IpAddr>> = cidrs.split(',').map(nth).collect();
-    all.with_context(|| format!("--service-cidr {cidrs:?} is no range of addresses, nor one a family"))
+    all.with_context(|| format!("--service-cidr {cidrs:?} must be one CIDR, or one per IP family"))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub fn check(options: &Options) -> Result<()> {
     options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     if is_on("kubelet") {
-        may_run_pods(", or leave the node out with --disable kubelet,proxy,dns")?;
+        may_run_pods(", or run without a node with --disable kubelet,proxy,dns")?;
     }
     let at = |port| SocketAddr::new(options.bind_address, port);
     // An API server in a static pod keeps running while this process restarts.
@@ -59,12 +59,12 @@ pub fn member(ports: [u16; 2]) -> Result<()> {
 /// Fails if the disk has less than [`FREE_BYTES_MIN`] free. The directory need not exist yet.
 pub fn room(folder: &Path) -> Result<()> {
     let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-    let disk = rustix::fs::statvfs(there).context("the size of the disk cannot be read")?;
+    let disk = rustix::fs::statvfs(there).context("failed to read the free disk space")?;
     let free_bytes = disk.f_bavail * disk.f_frsize;
     if free_bytes < FREE_BYTES_MIN {
         let folder = folder.display();
         bail!(
-            "the disk of {folder} is full ({} MiB left); make room, or choose another with --data-dir",
+            "the disk of {folder} is full ({} MiB left); free some space, or choose another directory with --data-dir",
             free_bytes >> 20
         );
     }
@@ -76,7 +76,7 @@ fn may_run_pods(or_else: &str) -> Result<()> {
     let lacking = capabilities_lacking(host::capabilities());
     ensure!(
         lacking.is_empty(),
-        "running pods needs {}, which this process does not have; give it the capability, as a container by --privileged{or_else}",
+        "running pods needs {}, which this process does not have; add the capability (in a container: --privileged){or_else}",
         lacking.join(", ")
     );
     Ok(())
@@ -103,13 +103,13 @@ fn bound<T>(tried: io::Result<T>, address: SocketAddr, who: &str, flag: Option<&
     match tried.map_err(|error| (error.kind(), error)) {
         Ok(_) => Ok(()),
         Err((io::ErrorKind::AddrInUse, _)) => {
-            let do_what = flag.map_or_else(|| "stop that program".to_owned(), |flag| format!("choose it with {flag}"));
-            bail!("port {} is taken by another program; {who} needs one: {do_what}", address.port())
+            let do_what = flag.map_or_else(|| "stop that process".to_owned(), |flag| format!("choose another port with {flag}"));
+            bail!("port {} is in use by another process, but {who} needs it: {do_what}", address.port())
         }
         Err((io::ErrorKind::AddrNotAvailable, _)) => {
-            bail!("{} is no address of this machine, and {who} is to listen there; see `ip address`", address.ip())
+            bail!("{} is not an address of this host, but {who} must listen on it; see `ip address`", address.ip())
         }
-        Err((_, error)) => Err(error).with_context(|| format!("{who} cannot listen on {address}")),
+        Err((_, error)) => Err(error).with_context(|| format!("{who} failed to listen on {address}")),
     }
 }
 
@@ -121,8 +121,8 @@ pub fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>>
     let found: Vec<IpAddr> = service_cidr.split(',').filter_map(|cidr| own_address(cidr.contains(':'))).collect();
     ensure!(
         !found.is_empty(),
-        "this machine has no address that pods could reach, of the family that {service_cidr} has: connect it to a network, \
-         say which with --node-ip, or choose other families with --pod-cidr and --service-cidr"
+        "this host has no address in the IP family of {service_cidr} that pods can reach: connect it to a network, \
+         set its address with --node-ip, or choose other families with --pod-cidr and --service-cidr"
     );
     Ok(found)
 }

@@ -50,7 +50,7 @@ pub async fn server(layout: &Layout) -> Result<()> {
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(PATIENCE, ready).await.context("the API server does not become ready")?
+    tokio::time::timeout(PATIENCE, ready).await.context("the API server did not become ready")?
 }
 
 /// Waits until this host's store member is active: it serves linearizable reads, is a voter, and has its current peer
@@ -78,7 +78,7 @@ pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
         }
     };
     tokio::time::timeout(MEMBER_PATIENCE, takes_part).await.context(
-        "the store does not become ready: a majority of its members must run, see `knarr members` on another server",
+        "the store did not become ready: a majority of its members must run; see `knarr members` on another server",
     )
 }
 
@@ -138,7 +138,7 @@ pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'stat
     if on("kubelet") && on("controller-manager") && expects_signed(options) {
         let layout = layout.clone();
         waits.push((
-            "kubelet's certificate",
+            "kubelet certificate",
             Box::pin(async move {
                 serving_certificate(&layout).await;
                 Ok(())
@@ -173,7 +173,7 @@ pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'stat
 async fn account(layout: &Layout) -> Result<()> {
     let accounts = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     let wait = seen(admin(layout)?, Target::within(&accounts, "default"), "default", |_| true);
-    tokio::time::timeout(PATIENCE, wait).await.context("the default service account is not made")?
+    tokio::time::timeout(PATIENCE, wait).await.context("the default service account was not created")?
 }
 
 /// Waits until the node is ready.
@@ -188,7 +188,7 @@ pub async fn node_as(client: Client, node: String) -> Result<()> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     let wait = seen(client, Target::all(&nodes), &node, is_ready);
     let waited = tokio::time::timeout(PATIENCE, wait).await;
-    waited.with_context(|| format!("node {node} does not become ready; see the log"))?
+    waited.with_context(|| format!("node {node} did not become ready; see the log"))?
 }
 
 /// Whether the kubelet requests its serving certificate from the cluster, which it does unless one is configured.
@@ -208,7 +208,7 @@ pub async fn serving_certificate(layout: &Layout) {
         }
     };
     if tokio::time::timeout(SIGNING_PATIENCE, signed).await.is_err() {
-        tracing::warn!("the kubelet's serving certificate is not signed: logs and exec fail; see `kubectl get csr`");
+        tracing::warn!("the kubelet's serving certificate was not signed, so logs and exec fail; see `kubectl get csr`");
     }
 }
 
@@ -222,7 +222,7 @@ pub async fn dns(layout: &Layout) -> Result<()> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, answered).await.context("the DNS server does not answer; see the log")
+    tokio::time::timeout(PATIENCE, answered).await.context("the DNS server does not respond; see the log")
 }
 
 /// Whether a DNS server returns an address of an IP family for the API server's name.

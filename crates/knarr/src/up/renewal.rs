@@ -26,12 +26,12 @@ pub async fn keep(pki: &Pki, layout: &Layout, mut asked: Signal) -> Result<()> {
     loop {
         let wait = until_next(pki.next_renewal()?, SystemTime::now());
         tokio::select! {
-            _ = asked.recv() => tracing::info!("certificates are looked at because it is asked for"),
+            _ = asked.recv() => tracing::info!("received SIGHUP; checking certificates"),
             () = tokio::time::sleep(wait) => {}
         }
         match certificates(pki, layout) {
-            Ok(()) => tracing::info!("certificates are good"),
-            Err(error) => tracing::error!(error = format!("{error:#}"), "certificates cannot be renewed; tried again"),
+            Ok(()) => tracing::info!("certificates are valid"),
+            Err(error) => tracing::error!(error = format!("{error:#}"), "failed to renew certificates; retrying"),
         }
     }
 }

@@ -74,21 +74,21 @@ pub fn check(options: &Options) -> Result<()> {
     let apart = folder(&options.data_dir).join("etcd.yaml").is_file();
     ensure!(
         !options.static_pods || !embedded,
-        "the cluster in {shown} has its store in its process: leave out --static-pods"
+        "the cluster in {shown} has an embedded store: omit --static-pods"
     );
-    ensure!(options.static_pods || !apart, "the cluster in {shown} has its control plane in pods: give --static-pods");
+    ensure!(options.static_pods || !apart, "the cluster in {shown} has its control plane in static pods: add --static-pods");
     ensure!(
         !options.static_pods || !options.disable.iter().any(|part| part == "kubelet"),
-        "--static-pods needs the kubelet, which --disable leaves out"
+        "--static-pods needs the kubelet, but --disable excludes it"
     );
     Ok(())
 }
 
 /// Writes the manifests. An unchanged manifest is not rewritten, so that its pod keeps running.
 pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
-    ensure!(options.store == plan::Store::Inside, "--static-pods is for `knarr up` without a store elsewhere");
+    ensure!(options.store == plan::Store::Inside, "--static-pods works only with `knarr up` and its own store");
     let folder = folder(&layout.data_dir);
-    sys::create_dirs(&folder, 0o700).with_context(|| format!("{} cannot be made", folder.display()))?;
+    sys::create_dirs(&folder, 0o700).with_context(|| format!("failed to create {}", folder.display()))?;
     for component in components(options, layout, pki) {
         let text = json::to_string_pretty(&manifest(&component));
         // JSON is YAML, and `.yaml` is the usual extension of manifests.
@@ -98,7 +98,7 @@ pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
         }
         // Replaced atomically, so that the kubelet never reads a partial manifest.
         sys::replace_file(&file, text.as_bytes(), 0o600)
-            .with_context(|| format!("{} cannot be written", file.display()))?;
+            .with_context(|| format!("failed to write {}", file.display()))?;
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ impl Steps {
             self.say(&format!("warning: {}: {warning}", disk.describe()));
         }
         self.say(&format!(
-            "The log is {}. `knarr status` and `knarr doctor` tell how the cluster is, `knarr down` stops it.",
+            "Logs are in {}. `knarr status` and `knarr doctor` show the state of the cluster, `knarr down` stops it.",
             layout.data_dir.join("knarr.log").display()
         ));
         self.say(&format!("Next:\n\n  export KUBECONFIG={kubeconfig}\n  kubectl get nodes,pods --all-namespaces\n"));

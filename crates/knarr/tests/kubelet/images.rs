@@ -131,7 +131,7 @@ fn image_commands_pull_export_remove_prune_and_import() {
     };
     let (said, progress) = run(&["pull", &name]);
     assert!(said.starts_with(&format!("{name} sha256:")), "{said}");
-    assert_eq!(progress.matches(" is here, ").count(), 2, "the layer and the configuration: {progress}");
+    assert_eq!(progress.matches(": pulled ").count(), 2, "the layer and the configuration: {progress}");
     assert!(run(&["ls"]).0.contains(&name));
     let file = dir.path().join("image.tar").display().to_string();
     run(&["export", &name, "--output", &file]);

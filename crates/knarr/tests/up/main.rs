@@ -469,7 +469,7 @@ fn start_errors_are_one_sentence() {
     };
     let port = taken.local_addr().unwrap().port().to_string();
     let said = up(&["--secure-port", &port]);
-    assert!(said.contains("is taken by another program") && said.contains("--secure-port"), "{said}");
+    assert!(said.contains("is in use by another process") && said.contains("--secure-port"), "{said}");
     let said = up(&["--service-cidr", "nonsense", "--secure-port", "0"]);
     assert!(said.contains("--service-cidr"), "{said}");
     let output = Command::new(KNARR).args(["down", "--data-dir", "/proc"]).output().unwrap();
@@ -484,6 +484,6 @@ fn host_without_a_reachable_address_is_rejected() {
     let machine = Machine::new();
     machine.succeed("ip route del default");
     let said = machine.said(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
-    assert!(said.contains("has no address that pods could reach") && said.contains("--node-ip"), "{said}");
+    assert!(said.contains("that pods can reach") && said.contains("--node-ip"), "{said}");
     assert!(!machine.data().join("pki").exists(), "nothing is written before it is known that a cluster can start");
 }

@@ -30,19 +30,19 @@ fn failed_start_reports_the_reason_and_the_remedy() {
     // Each check uses a different port, so that the order of the checks does not matter.
     for (port, flag) in [(6443, "--secure-port"), (10250, "--kubelet-port"), (10053, "--dns-port")] {
         let taken = net::namespace::within(&space, || TcpListener::bind(("198.51.100.2", port)).unwrap()).unwrap();
-        let expect = [format!("port {port} is taken by another program"), format!("choose it with {flag}")];
+        let expect = [format!("port {port} is in use by another process"), format!("choose another port with {flag}")];
         for way in ["up", "up -d"] {
             check("", way, &expect.each_ref().map(String::as_str));
         }
         drop(taken);
     }
     let taken = net::namespace::within(&space, || UdpSocket::bind(("198.51.100.2", 10053)).unwrap()).unwrap();
-    check("", "up", &["port 10053 is taken by another program; the DNS server needs one: choose it with --dns-port"]);
+    check("", "up", &["port 10053 is in use by another process, but the DNS server needs it: choose another port with --dns-port"]);
     drop(taken);
     let taken = net::namespace::within(&space, || TcpListener::bind(("127.0.0.1", 2379)).unwrap()).unwrap();
-    check("", "server", &["port 2379 is taken by another program; the store's member needs one: stop that program"]);
+    check("", "server", &["port 2379 is in use by another process, but the store's member needs it: stop that process"]);
     drop(taken);
-    check("", "up --node-ip 198.51.100.77", &["198.51.100.77 is no address of this machine"]);
+    check("", "up --node-ip 198.51.100.77", &["198.51.100.77 is not an address of this host"]);
 
     let without = "setpriv --bounding-set=-sys_admin,-mknod --inh-caps=-all";
     let lacking = "running pods needs CAP_SYS_ADMIN, CAP_MKNOD, which this process does not have";
@@ -53,7 +53,7 @@ fn failed_start_reports_the_reason_and_the_remedy() {
     run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(machine.data()));
     std::fs::write(machine.data().join("filler"), vec![0; 7 << 20]).unwrap();
     for way in ["up", "up -d", "server", "agent -d --server https://198.51.100.9:6443"] {
-        check("", way, &["is full (", "make room, or choose another with --data-dir"]);
+        check("", way, &["is full (", "free some space, or choose another directory with --data-dir"]);
     }
     run(Command::new("umount").arg(machine.data()));
 
@@ -80,7 +80,7 @@ fn certs_ls_does_not_change_an_agents_ca() {
     };
     let listed = said("certs ls");
     assert!(listed.contains("kubernetes-ca") && listed.lines().count() == 2, "{listed}");
-    assert!(said("certs rotate").contains("this machine is no server"));
+    assert!(said("certs rotate").contains("this host is not a server"));
     said("doctor -o json");
     assert!(said("status").contains("no cluster runs"));
     assert!(

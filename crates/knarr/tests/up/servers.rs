@@ -409,10 +409,10 @@ fn looking_at_an_agent_leaves_its_trust_alone(segment: &Segment) {
     let authority = segment.data(4).join("pki").join("ca.crt");
     let trusted = std::fs::read(&authority).unwrap();
     let status = segment.knarr(4, "status");
-    assert!(status.contains("kubelet running") && status.contains("ask one of them"), "{status}");
+    assert!(status.contains("kubelet running") && status.contains("run `knarr status` on one of them"), "{status}");
     segment.knarr(4, "certs ls");
     segment.said(4, &segment.line(4, "doctor"));
-    assert!(segment.said(4, &segment.line(4, "certs rotate")).contains("is no server"));
+    assert!(segment.said(4, &segment.line(4, "certs rotate")).contains("is not a server"));
     assert_eq!(std::fs::read(&authority).unwrap(), trusted);
     assert!(!segment.data(4).join("pki").join("ca.key").exists());
 }
@@ -431,7 +431,7 @@ fn certificates_of_the_store_are_made_anew(segment: &Segment) {
     let processes = SERVERS.map(|server| segment.process(server));
     for server in SERVERS {
         let said = segment.knarr(server, "certs rotate");
-        assert!(said.contains("has made"), "{said}");
+        assert!(said.contains("renewed"), "{said}");
     }
     for ((server, port), before) in ports.iter().zip(before) {
         let now = shown(*server, *port);

@@ -19,7 +19,7 @@ pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Valu
         return Ok(Vec::new());
     }
     let authority = layout.pki().join("ca.crt");
-    let bundle = std::fs::read(&authority).with_context(|| format!("read {}", authority.display()))?;
+    let bundle = std::fs::read(&authority).with_context(|| format!("failed to read {}", authority.display()))?;
     let server = value!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "knarr:metrics"}]);
     let mut objects: Vec<(Resource, Value)> = granted("", "knarr:metrics", rules(), server).into_iter().collect();
     objects.extend([readers(), service(), endpoints(layout), registration(&STANDARD.encode(bundle))]);
@@ -34,12 +34,12 @@ pub async fn forget_if_disabled(client: &Client, options: &Options) -> Result<()
     let target = Target::named(&API_SERVICES, "", API_SERVICE);
     match client.get(&target).await {
         Ok(found) if found.str_at(&["metadata", "labels", "app.kubernetes.io/managed-by"]) == Some(MANAGER) => {
-            client.delete(&target, &DeleteOptions::default()).await.context("delete the APIService of metrics")?;
+            client.delete(&target, &DeleteOptions::default()).await.context("failed to delete the APIService of the metrics server")?;
             Ok(())
         }
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
-        Err(error) => Err(error).context("look for the APIService of metrics"),
+        Err(error) => Err(error).context("failed to get the APIService of the metrics server"),
     }
 }
 
