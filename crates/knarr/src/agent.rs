@@ -107,7 +107,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     if let Some(netns) = &agent.netns {
         // Threads inherit the namespace, so it is entered before any are started.
-        net::namespace::enter(netns).with_context(|| format!("failed to enter the network namespace {}", netns.display()))?;
+        net::namespace::enter(netns)
+            .with_context(|| format!("failed to enter the network namespace {}", netns.display()))?;
     }
     let mut own_flags = BTreeMap::new();
     for row in plan::ROWS.iter().filter(|row| row.place == Place::Node) {
@@ -135,8 +136,9 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     let first = first.with_context(|| format!("--server {:?} is not a URL", agent.server))?;
     let servers = Arc::new(Servers::open(&agent.data_dir.join("servers"), &first));
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], agent.local_port))).await;
-    let listener =
-        listener.with_context(|| format!("failed to listen on port {}; choose another one with --local-port", agent.local_port))?;
+    let listener = listener.with_context(|| {
+        format!("failed to listen on port {}; choose another one with --local-port", agent.local_port)
+    })?;
     let mut running: Parts = JoinSet::new();
     let passing = Arc::clone(&servers);
     running.spawn(async move { ("balancer", passing.serve(listener).await) });
@@ -249,7 +251,8 @@ async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
         let pem = purpose.file(&folder);
         if !is_usable(&pem, &purpose) {
             let by = if purpose == Purpose::Client { "bootstrap" } else { "kubelet" };
-            let client = client(layout, by).context("this node has not joined yet: give a join token with --token-file")?;
+            let client =
+                client(layout, by).context("this node has not joined yet: give a join token with --token-file")?;
             let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
             asked.with_context(|| format!("failed to obtain the certificate of {kubeconfig}"))?;
         }
@@ -258,7 +261,9 @@ async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
     // The node has joined and the token is not needed any more.
     token_args::forget(&layout.data_dir)?;
     match std::fs::remove_file(layout.kubeconfig("bootstrap")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("failed to remove bootstrap.kubeconfig"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).context("failed to remove bootstrap.kubeconfig")
+        }
         _ => Ok(()),
     }
 }

@@ -206,8 +206,9 @@ fn tls_files(flags: &Flags) -> Result<tls::Files> {
 /// Parses `cert,key` or `cert,key:name,*.name`.
 fn sni(text: &str) -> Result<tls::Sni> {
     let (pair, names) = text.split_once(':').unwrap_or((text, ""));
-    let (certificate, key) =
-        pair.split_once(',').with_context(|| format!("--tls-sni-cert-key {text:?} is not of the form cert,key or cert,key:names"))?;
+    let (certificate, key) = pair
+        .split_once(',')
+        .with_context(|| format!("--tls-sni-cert-key {text:?} is not of the form cert,key or cert,key:names"))?;
     Ok(tls::Sni {
         certificate: certificate.into(),
         key: key.into(),
@@ -255,7 +256,10 @@ fn mode(name: &str, flags: &Flags) -> Result<Mode> {
         "Node" => Mode::Node,
         "Webhook" => flags.webhooks.authorizer()?,
         "ABAC" => {
-            let file = flags.authorization_policy_file.as_ref().context("the authorization mode ABAC needs --authorization-policy-file")?;
+            let file = flags
+                .authorization_policy_file
+                .as_ref()
+                .context("the authorization mode ABAC needs --authorization-policy-file")?;
             Mode::Abac(auth::abac::Policies::parse(&read(file)?)?)
         }
         other => {

@@ -67,10 +67,7 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     let admin_before = admin();
     let holder = Instance::holder(data_dir)?;
     // SIGHUP terminates a process that has not installed its signal handler yet.
-    ensure!(
-        holder.is_none() || Instance::is_ready(data_dir),
-        "the cluster is starting; try again when it is ready"
-    );
+    ensure!(holder.is_none() || Instance::is_ready(data_dir), "the cluster is starting; try again when it is ready");
     pki.forget()?;
     let Some(process) = holder else {
         outln!("new certificates will be created at the next start of the cluster; the CAs are kept");
@@ -84,10 +81,7 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
         ensure!(Instant::now() < deadline, "process {process} has not renewed its certificates; see knarr.log");
         std::thread::sleep(LOOK);
     }
-    outln!(
-        "process {process} renewed {} certificates; the CAs are kept",
-        before.len() - Authority::ALL.len()
-    );
+    outln!("process {process} renewed {} certificates; the CAs are kept", before.len() - Authority::ALL.len());
     outln!("admin.kubeconfig was replaced; copies of the old one work until it expires");
     Ok(())
 }

@@ -86,7 +86,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
     let config = config(matches)?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the Tokio runtime")?;
+    let executor = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the Tokio runtime")?;
     executor.block_on(async {
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let stop = async move {

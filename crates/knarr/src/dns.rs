@@ -92,7 +92,8 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     };
     let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours)), clients));
     if let Some(address) = matches.get_one::<SocketAddr>("metrics-listen") {
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
         let asked = Arc::clone(&knowledge);
         tokio::spawn(dns::metrics::serve(listener, move || asked.metrics.text()));
     }

@@ -319,7 +319,8 @@ impl Etcd {
         if self.initial_cluster_state == "existing" {
             let urls: Vec<String> =
                 listed.iter().filter(|peer| peer.name != self.name).flat_map(|peer| peer.peer_urls.clone()).collect();
-            let (cluster_id, peers) = peer::members_of(&urls, tls).await.context("no member of the cluster responds")?;
+            let (cluster_id, peers) =
+                peer::members_of(&urls, tls).await.context("no member of the cluster responds")?;
             let known = peers.iter().find(|peer| peer.peer_urls == this.peer_urls);
             let known =
                 known.context("the cluster has no member with these peer URLs; add it first with `member add`")?;

@@ -49,7 +49,8 @@ async fn serve(flags: Hollow) -> Result<()> {
     ensure!(flags.kubeconfig.is_file(), "--kubeconfig: no such file: {}", flags.kubeconfig.display());
     let config = Kubeconfig::load(std::slice::from_ref(&flags.kubeconfig))?.config(None)?;
     let settings = client::Settings { user_agent: "hollow".to_owned(), ..client::Settings::default() };
-    let client = Client::connect(&config, settings).with_context(|| format!("failed to connect to {}", config.server))?;
+    let client =
+        Client::connect(&config, settings).with_context(|| format!("failed to connect to {}", config.server))?;
     let size = Size { cpu: flags.cpu, memory: flags.memory, pods: flags.pods };
     let nodes = Settings { nodes: flags.nodes, prefix: flags.name_prefix, size };
     let nodes = Nodes::start(client, nodes).await.context("failed to register the nodes")?;

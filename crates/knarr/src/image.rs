@@ -72,7 +72,10 @@ pub fn arguments(command: Command) -> Command {
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it has a default");
     let nodes = nodes::open(data_dir, matches.get_one::<String>("node").map(String::as_str))?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("failed to start the Tokio runtime")?;
+    let executor = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the Tokio runtime")?;
     let (name, matches) = matches.subcommand().expect("clap requires a command");
     executor.block_on(async {
         match name {

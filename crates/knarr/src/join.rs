@@ -145,7 +145,8 @@ impl Network {
 impl JoinToken {
     /// Parses a token.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || "a join token has the form ID.SECRET.PIN[.KEY]; create one with `knarr token create` on a server";
+        let wrong =
+            || "a join token has the form ID.SECRET.PIN[.KEY]; create one with `knarr token create` on a server";
         let is_hash = |part: &str| part.len() == 64 && part.bytes().all(|letter| letter.is_ascii_hexdigit());
         let parts: Vec<&str> = text.trim().split('.').collect();
         let (id, secret, pin, key) = match parts[..] {

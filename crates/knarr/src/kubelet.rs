@@ -93,7 +93,10 @@ const OWN: &[(&str, &str)] = &[
     ("anonymous-auth", "Allow anonymous requests to the kubelet's server"),
     ("authentication-token-webhook", "Authenticate bearer tokens with TokenReviews"),
     ("authorization-mode", "Authorization mode of the kubelet's server: AlwaysAllow or Webhook"),
-    ("bootstrap-kubeconfig", "Kubeconfig file used to request a client certificate if the file of --kubeconfig does not exist"),
+    (
+        "bootstrap-kubeconfig",
+        "Kubeconfig file used to request a client certificate if the file of --kubeconfig does not exist",
+    ),
     ("cert-dir", "Directory of TLS certificates"),
     ("client-ca-file", "CA bundle for client certificates of the kubelet's server"),
     ("config", "File with a KubeletConfiguration; flags override it"),
@@ -270,9 +273,7 @@ fn settings() -> client::Settings {
 }
 
 fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {
-    let Some(file) = text(matches, flag) else {
-        bail!("--{flag} is required")
-    };
+    let Some(file) = text(matches, flag) else { bail!("--{flag} is required") };
     let settings = settings();
     Reach::new(Some(Path::new(file)), None, inside)?.client(settings)
 }
@@ -355,7 +356,9 @@ fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
         };
         let value = match form {
             Form::Text => given.into(),
-            Form::Number => given.parse::<i64>().with_context(|| format!("--{flag}: {given:?} is not a number"))?.into(),
+            Form::Number => {
+                given.parse::<i64>().with_context(|| format!("--{flag}: {given:?} is not a number"))?.into()
+            }
             Form::Bool => switch(matches, flag)?.unwrap_or(true).into(),
             Form::List => Value::Array(list(matches, flag).into_iter().map(Value::from).collect()),
             Form::Map => pairs('=')?,
@@ -390,7 +393,8 @@ fn by_node(flag: &str, given: &str) -> Result<Value> {
 fn headers(flag: &str, given: Vec<String>) -> Result<Value> {
     let mut all = Object::new();
     for pair in given {
-        let (name, value) = pair.split_once(':').with_context(|| format!("--{flag}: {pair:?} is not of the form name:value"))?;
+        let (name, value) =
+            pair.split_once(':').with_context(|| format!("--{flag}: {pair:?} is not of the form name:value"))?;
         let values = all.get_or_insert_with(name.trim(), || Value::Array(Vec::new()));
         values.as_array_mut().context("values are a list")?.push(value.trim().into());
     }

@@ -1,6 +1,10 @@
 //! The `knarr` binary: parses the command line and runs one command of the table.
 
-#![warn(clippy::print_stdout, clippy::print_stderr, reason = "these panic when standard output is closed; see `output`")]
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these panic when standard output is closed; see `output`"
+)]
 
 mod agent;
 mod apiserver;

@@ -66,7 +66,8 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
         None => None,
         Some(text) => {
             let parsed = controllers::service_lb::Config::parse(text);
-            let pool = parsed.with_context(|| format!("--load-balancer-pool: {text:?} is not a list of addresses"))?.pool;
+            let pool =
+                parsed.with_context(|| format!("--load-balancer-pool: {text:?} is not a list of addresses"))?.pool;
             Some(proxy::announce::Config { node: node.clone(), pool })
         }
     };

@@ -32,10 +32,7 @@ const VALUES: &[(&str, &str)] = &[
 const SWITCHES: &[(&str, &str)] = &[
     ("cleanup", "Remove all rules and exit"),
     ("init-only", "Exit immediately: no separate privileged initialization is needed"),
-    (
-        "iptables-localhost-nodeports",
-        "In iptables mode, accept NodePort traffic on loopback addresses [default: true]",
-    ),
+    ("iptables-localhost-nodeports", "In iptables mode, accept NodePort traffic on loopback addresses [default: true]"),
     ("masquerade-all", "Masquerade all traffic to cluster IPs"),
 ];
 
@@ -133,12 +130,14 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let client = reach.client(settings)?;
     let well = Arc::new(RwLock::new(Told::default()));
     if let Some(address) = config.healthz {
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tokio::spawn(proxy::health::serve(listener, Arc::clone(&well)));
     }
     let metrics = Arc::new(Metrics::new(config.mode));
     if let Some(address) = config.metrics {
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tokio::spawn(proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
     }
     tokio::select! {
@@ -151,8 +150,10 @@ fn config(matches: &ArgMatches) -> Result<Config> {
     let mut config = match text(matches, "config") {
         Some(file) => {
             let file = PathBuf::from(file);
-            let text = std::fs::read_to_string(&file).with_context(|| format!("--config: failed to read {}", file.display()))?;
-            let object = machinery::yaml::parse(&text).with_context(|| format!("invalid --config {}", file.display()))?;
+            let text = std::fs::read_to_string(&file)
+                .with_context(|| format!("--config: failed to read {}", file.display()))?;
+            let object =
+                machinery::yaml::parse(&text).with_context(|| format!("invalid --config {}", file.display()))?;
             Config::read(&object).with_context(|| format!("invalid --config {}", file.display()))?
         }
         None => from_flags(matches)?,

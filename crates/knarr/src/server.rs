@@ -85,11 +85,11 @@ impl Server {
     /// Fetches the cluster's network settings and the files that its servers share.
     async fn come_to_know(&self, server: &str, options: &Options) -> Result<Network> {
         let token = self.token.read()?;
-        let token = token
-            .context("a server joins with a token: give it with --token-file; create one with `knarr token create --server`")?;
+        let token = token.context(
+            "a server joins with a token: give it with --token-file; create one with `knarr token create --server`",
+        )?;
         let key = token.key.as_deref();
-        let key =
-            key.context("this token is for agents; create one for servers with `knarr token create --server`")?;
+        let key = key.context("this token is for agents; create one for servers with `knarr token create --server`")?;
         let cluster = join::ask(server, &token).await?;
         let shared = join::shared(server, &cluster, &token).await?;
         // Stored before the CA certificate, whose existence tells the next start that this server has joined.

@@ -144,7 +144,10 @@ impl Snapshot {
         let alone = initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}")).collect();
         let listed = if initial_cluster.is_empty() { alone } else { initial_cluster.clone() };
         let (_, members) = identity::found(identity::members(&listed)?, initial_cluster_token);
-        ensure!(members.iter().any(|member| member.name == *name), "--initial-cluster does not contain the member {name}");
+        ensure!(
+            members.iter().any(|member| member.name == *name),
+            "--initial-cluster does not contain the member {name}"
+        );
         let members = if *embedded { vec![alone::member()] } else { members };
         let mut state = snapshot::read(file)?;
         state.skip_revisions(bump_revision.unwrap_or(if *embedded { snapshot::SKIPPED } else { 0 }));
@@ -170,10 +173,9 @@ fn asked(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteConfig> {
     let folder = data_dir.unwrap_or(Path::new("/var/lib/knarr"));
     match (of_folder(folder)?, data_dir) {
         (Some(found), _) => Ok(found),
-        (None, Some(folder)) => bail!(
-            "no store runs in {}; start its cluster, or give store members with --endpoints",
-            folder.display()
-        ),
+        (None, Some(folder)) => {
+            bail!("no store runs in {}; start its cluster, or give store members with --endpoints", folder.display())
+        }
         (None, None) => Ok(RemoteConfig { servers: vec!["http://127.0.0.1:2379".to_owned()], ..given }),
     }
 }

@@ -65,7 +65,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             What::Rm { id } => {
                 let name = format!("bootstrap-token-{id}");
                 let target = Target::named(&SECRETS, NAMESPACE, &name);
-                client.delete(&target, &DeleteOptions::default()).await.with_context(|| format!("failed to delete token {id}"))?;
+                client
+                    .delete(&target, &DeleteOptions::default())
+                    .await
+                    .with_context(|| format!("failed to delete token {id}"))?;
                 outln!("token {id} revoked");
             }
         }

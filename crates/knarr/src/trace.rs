@@ -94,7 +94,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Result<Vec<chain::Step>> {
-    let (kind, name) = trace.object.split_once('/').context("the object must be given as KIND/NAME, such as deployment/web")?;
+    let (kind, name) =
+        trace.object.split_once('/').context("the object must be given as KIND/NAME, such as deployment/web")?;
     let resource = resource(client, kind).await?;
     // Events of cluster-scoped objects are in the namespace `default`.
     let namespace = if resource.scope == Scope::Cluster { "default" } else { &trace.namespace };

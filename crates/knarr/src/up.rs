@@ -212,7 +212,9 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
 fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     let now = SystemTime::now();
     pki::at_once(layout.certificates().into_iter(), |subject| {
-        pki.certificate(&subject, now).map(drop).with_context(|| format!("failed to create the certificate {}", subject.name))
+        pki.certificate(&subject, now)
+            .map(drop)
+            .with_context(|| format!("failed to create the certificate {}", subject.name))
     })?;
     pki::at_once(layout.kubeconfigs().into_iter(), |(file, user, group)| {
         let name = file.file_stem().and_then(|name| name.to_str()).context("a kubeconfig has a name")?;

@@ -103,7 +103,8 @@ impl Flags {
         }
         let policy = self.audit_policy_file.as_ref().map(|file| {
             let text = std::fs::read(file).with_context(|| format!("failed to read {}", file.display()))?;
-            let parsed = Policy::parse(&text).with_context(|| format!("{} is not a valid audit policy", file.display()))?;
+            let parsed =
+                Policy::parse(&text).with_context(|| format!("{} is not a valid audit policy", file.display()))?;
             if let Some(warning) = parsed.warning {
                 tracing::warn!("{warning}");
             }

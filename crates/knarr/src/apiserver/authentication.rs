@@ -85,8 +85,9 @@ fn parse_config(file: &Path, own: &[Str]) -> Result<oidc::Config, Unusable> {
 fn oidc_flags(flags: &Flags) -> Result<oidc::Flags> {
     let given = &flags.oidc;
     let required = given.oidc_required_claim.iter().map(|claim| {
-        let (key, value) =
-            claim.split_once('=').with_context(|| format!("--oidc-required-claim {claim:?} is not of the form key=value"))?;
+        let (key, value) = claim
+            .split_once('=')
+            .with_context(|| format!("--oidc-required-claim {claim:?} is not of the form key=value"))?;
         Ok((key.into(), value.into()))
     });
     let is_default = given.oidc_issuer_url.is_empty() && given.oidc_client_id.is_empty();
@@ -132,7 +133,9 @@ fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
     let key = PrivateKey::from_pem(&read(&file)?).with_context(|| format!("{} contains no key", file.display()))?;
     let mut keys = vec![key.public().clone()];
     for file in &given.service_account_key_file {
-        keys.extend(PublicKey::all_from_pem(&read(file)?).with_context(|| format!("{} contains no key", file.display()))?);
+        keys.extend(
+            PublicKey::all_from_pem(&read(file)?).with_context(|| format!("{} contains no key", file.display()))?,
+        );
     }
     let issuers = match given.service_account_issuer.as_slice() {
         [] => vec![Str::from("https://kubernetes.default.svc")],

@@ -83,7 +83,9 @@ pub fn authorizer(rules: Webhook) -> Result<Mode> {
     let remote = match &rules.connection {
         Connection::KubeConfigFile(file) => Remote::of_file(Path::new(file.as_str()))?,
         Connection::InCluster => {
-            bail!("connectionInfo must be of type KubeConfigFile: an API server cannot be its own authorization webhook")
+            bail!(
+                "connectionInfo must be of type KubeConfigFile: an API server cannot be its own authorization webhook"
+            )
         }
     };
     Ok(Mode::Webhook(Box::new(authorization::Webhook::new(rules, remote))))

@@ -89,7 +89,9 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     ];
     let any_own = own.iter().any(|(_, certificate, key)| certificate.is_some() || key.is_some());
     if any_own && (common.0.is_some() || common.1.is_some()) {
-        bail!("--cluster-signing-cert-file and --cluster-signing-key-file cannot be combined with those of single signers");
+        bail!(
+            "--cluster-signing-cert-file and --cluster-signing-key-file cannot be combined with those of single signers"
+        );
     }
     let mut pairs = Vec::new();
     for (signer, certificate, key) in own {
@@ -98,7 +100,9 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
                 pairs.push((signer, Pair { certificate: certificate.clone(), key: key.clone() }));
             }
             (None, None) => {}
-            _ => bail!("{signer}: --cluster-signing-*-cert-file and --cluster-signing-*-key-file must be given together"),
+            _ => {
+                bail!("{signer}: --cluster-signing-*-cert-file and --cluster-signing-*-key-file must be given together")
+            }
         }
     }
     let signers = pairs.iter().map(|(signer, _)| *signer).collect();
@@ -144,9 +148,8 @@ fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
         return Ok(None);
     }
     let read = |flag: &str, texts: &[String]| -> Result<Vec<node_ipam::Range>> {
-        let range = |text: &String| {
-            node_ipam::Range::parse(text).with_context(|| format!("{flag}: {text:?} is not a CIDR"))
-        };
+        let range =
+            |text: &String| node_ipam::Range::parse(text).with_context(|| format!("{flag}: {text:?} is not a CIDR"));
         texts.iter().map(range).collect()
     };
     let or = |given: u8, otherwise: u8| if given == 0 { otherwise } else { given };

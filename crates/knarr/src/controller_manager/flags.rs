@@ -336,7 +336,10 @@ pub fn workers(matches: &ArgMatches, row: &Row) -> usize {
 impl Flags {
     /// Returns the leader election settings. Fails on durations that upstream rejects.
     pub fn election(&self) -> Result<Settings> {
-        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: only \"leases\" is supported");
+        ensure!(
+            self.leader_elect_resource_lock == "leases",
+            "--leader-elect-resource-lock: only \"leases\" is supported"
+        );
         let (lease, renew, retry) =
             (self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period);
         if lease <= renew || renew <= retry.mul_f64(1.2) || retry.is_zero() {

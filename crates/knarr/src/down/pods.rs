@@ -98,7 +98,10 @@ impl<'a> Progress<'a> {
     fn begin(running: &[Running], prefix: &'a str) -> Self {
         let seconds = running.iter().map(|container| container.grace_seconds).max().unwrap_or_default();
         if !running.is_empty() {
-            outln!("{prefix}stopping {} containers, for up to {seconds} s (use --now to kill them immediately)", running.len());
+            outln!(
+                "{prefix}stopping {} containers, for up to {seconds} s (use --now to kill them immediately)",
+                running.len()
+            );
         }
         // Nodes stop concurrently and would overwrite each other's lines.
         let live = std::io::stderr().is_terminal() && prefix.is_empty();

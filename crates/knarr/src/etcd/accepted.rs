@@ -195,7 +195,10 @@ mod tests {
         check("--pre-vote=true", "");
         check("--pre-vote=false", "--pre-vote has no effect: it is always on");
         check("--max-learners=1", "");
-        check("--max-learners=3", "refused: --max-learners=3 is not supported: only one learner can be added at a time");
+        check(
+            "--max-learners=3",
+            "refused: --max-learners=3 is not supported: only one learner can be added at a time",
+        );
         check("--force-new-cluster=false", "");
         check("--force-new-cluster", &format!("refused: --force-new-cluster=true is not supported: {RESTORE}"));
         check("--peer-cert-allowed-cn=", "");

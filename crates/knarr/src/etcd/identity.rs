@@ -8,8 +8,9 @@ use consensus::Peer;
 pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
     let mut members: Vec<Peer> = Vec::new();
     for entry in list {
-        let (name, url) =
-            entry.split_once('=').with_context(|| format!("--initial-cluster: {entry:?} is not of the form name=url"))?;
+        let (name, url) = entry
+            .split_once('=')
+            .with_context(|| format!("--initial-cluster: {entry:?} is not of the form name=url"))?;
         ::store::peer::Address::parse(url).context("--initial-cluster")?;
         match members.iter_mut().find(|member| member.name == name) {
             Some(member) => member.peer_urls.push(url.to_owned()),

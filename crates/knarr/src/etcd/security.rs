@@ -123,7 +123,8 @@ impl Security {
         if !cert.exists() || !key.exists() {
             ensure!(self.self_signed_cert_validity > 0, "--self-signed-cert-validity must be more than 0");
             let made = certificate(hosts, self.self_signed_cert_validity, SystemTime::now())?;
-            write_pair(directory, (&cert, &key), &made).with_context(|| format!("failed to write {}", cert.display()))?;
+            write_pair(directory, (&cert, &key), &made)
+                .with_context(|| format!("failed to write {}", cert.display()))?;
         }
         Ok(Some((cert, key)))
     }

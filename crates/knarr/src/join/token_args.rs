@@ -74,7 +74,9 @@ pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
 /// Deletes the token for the first start after the node has joined.
 pub fn forget(data_dir: &Path) -> Result<()> {
     match std::fs::remove_file(waiting(data_dir)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("failed to remove the join token"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).context("failed to remove the join token")
+        }
         _ => Ok(()),
     }
 }

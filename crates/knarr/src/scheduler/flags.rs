@@ -155,10 +155,14 @@ impl Flags {
     /// Returns the configuration of the file, or of the flags if no file is given. Leader election flags override the
     /// file.
     pub fn configuration(&self, matches: &ArgMatches) -> Result<Configuration> {
-        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: only \"leases\" is supported");
+        ensure!(
+            self.leader_elect_resource_lock == "leases",
+            "--leader-elect-resource-lock: only \"leases\" is supported"
+        );
         let mut made = match &self.config {
             Some(file) => {
-                let text = std::fs::read_to_string(file).with_context(|| format!("failed to read --config {}", file.display()))?;
+                let text = std::fs::read_to_string(file)
+                    .with_context(|| format!("failed to read --config {}", file.display()))?;
                 Configuration::read(&text).with_context(|| format!("invalid --config {}", file.display()))?
             }
             None => self.alone(),

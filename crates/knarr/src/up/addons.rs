@@ -27,7 +27,9 @@ pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     for (resource, object) in initial(options) {
         let made = client.create(&Target::all(&resource), &object, &WriteOptions::default()).await;
         match made {
-            Err(error) if !error.is_already_exists() => return Err(error).context("failed to create the default StorageClass"),
+            Err(error) if !error.is_already_exists() => {
+                return Err(error).context("failed to create the default StorageClass");
+            }
             _ => {}
         }
     }

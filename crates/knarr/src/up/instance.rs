@@ -127,8 +127,12 @@ fn is_alive(process: u32) -> bool {
 /// Creates a data directory that only its owner can list, or changes the mode of an existing one. A directory with
 /// other files keeps its mode.
 pub fn prepare(folder: &Path) -> Result<()> {
-    let failed =
-        || format!("failed to create {}; run this command as root, or choose another directory with --data-dir", folder.display());
+    let failed = || {
+        format!(
+            "failed to create {}; run this command as root, or choose another directory with --data-dir",
+            folder.display()
+        )
+    };
     sys::create_dirs(folder, DATA_DIR_MODE).with_context(failed)?;
     let mode = std::fs::metadata(folder).with_context(failed)?.permissions().mode();
     let is_ours =

@@ -62,8 +62,7 @@ impl Offer {
     pub fn keep(&self, data_dir: &Path) -> Result<()> {
         let file = data_dir.join(FILE);
         let text = self.flags().join("\n");
-        sys::replace_file(&file, text.as_bytes(), 0o600)
-            .with_context(|| format!("failed to write {}", file.display()))
+        sys::replace_file(&file, text.as_bytes(), 0o600).with_context(|| format!("failed to write {}", file.display()))
     }
 
     /// Reads the stored resources of a node, if any.

@@ -103,7 +103,8 @@ fn bound<T>(tried: io::Result<T>, address: SocketAddr, who: &str, flag: Option<&
     match tried.map_err(|error| (error.kind(), error)) {
         Ok(_) => Ok(()),
         Err((io::ErrorKind::AddrInUse, _)) => {
-            let do_what = flag.map_or_else(|| "stop that process".to_owned(), |flag| format!("choose another port with {flag}"));
+            let do_what =
+                flag.map_or_else(|| "stop that process".to_owned(), |flag| format!("choose another port with {flag}"));
             bail!("port {} is in use by another process, but {who} needs it: {do_what}", address.port())
         }
         Err((io::ErrorKind::AddrNotAvailable, _)) => {

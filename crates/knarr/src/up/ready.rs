@@ -208,7 +208,9 @@ pub async fn serving_certificate(layout: &Layout) {
         }
     };
     if tokio::time::timeout(SIGNING_PATIENCE, signed).await.is_err() {
-        tracing::warn!("the kubelet's serving certificate was not signed, so logs and exec fail; see `kubectl get csr`");
+        tracing::warn!(
+            "the kubelet's serving certificate was not signed, so logs and exec fail; see `kubectl get csr`"
+        );
     }
 }
 

@@ -72,11 +72,11 @@ pub fn check(options: &Options) -> Result<()> {
     let shown = options.data_dir.display();
     let embedded = options.data_dir.join("store").is_dir();
     let apart = folder(&options.data_dir).join("etcd.yaml").is_file();
+    ensure!(!options.static_pods || !embedded, "the cluster in {shown} has an embedded store: omit --static-pods");
     ensure!(
-        !options.static_pods || !embedded,
-        "the cluster in {shown} has an embedded store: omit --static-pods"
+        options.static_pods || !apart,
+        "the cluster in {shown} has its control plane in static pods: add --static-pods"
     );
-    ensure!(options.static_pods || !apart, "the cluster in {shown} has its control plane in static pods: add --static-pods");
     ensure!(
         !options.static_pods || !options.disable.iter().any(|part| part == "kubelet"),
         "--static-pods needs the kubelet, but --disable excludes it"

@@ -60,7 +60,9 @@ fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
     machine.knarr("node rm another");
     assert_eq!(machine.succeed("kubectl get nodes -o name").lines().count(), 3);
     assert!(
-        machine.said(&format!("{KNARR} node rm one --data-dir {}", machine.data().display())).contains("is not a network-namespace node")
+        machine
+            .said(&format!("{KNARR} node rm one --data-dir {}", machine.data().display()))
+            .contains("is not a network-namespace node")
     );
 
     machine.succeed("kubectl delete deployment web");

@@ -37,10 +37,18 @@ fn failed_start_reports_the_reason_and_the_remedy() {
         drop(taken);
     }
     let taken = net::namespace::within(&space, || UdpSocket::bind(("198.51.100.2", 10053)).unwrap()).unwrap();
-    check("", "up", &["port 10053 is in use by another process, but the DNS server needs it: choose another port with --dns-port"]);
+    check(
+        "",
+        "up",
+        &["port 10053 is in use by another process, but the DNS server needs it: choose another port with --dns-port"],
+    );
     drop(taken);
     let taken = net::namespace::within(&space, || TcpListener::bind(("127.0.0.1", 2379)).unwrap()).unwrap();
-    check("", "server", &["port 2379 is in use by another process, but the store's member needs it: stop that process"]);
+    check(
+        "",
+        "server",
+        &["port 2379 is in use by another process, but the store's member needs it: stop that process"],
+    );
     drop(taken);
     check("", "up --node-ip 198.51.100.77", &["198.51.100.77 is not an address of this host"]);
 

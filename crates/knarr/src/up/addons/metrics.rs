@@ -34,7 +34,10 @@ pub async fn forget_if_disabled(client: &Client, options: &Options) -> Result<()
     let target = Target::named(&API_SERVICES, "", API_SERVICE);
     match client.get(&target).await {
         Ok(found) if found.str_at(&["metadata", "labels", "app.kubernetes.io/managed-by"]) == Some(MANAGER) => {
-            client.delete(&target, &DeleteOptions::default()).await.context("failed to delete the APIService of the metrics server")?;
+            client
+                .delete(&target, &DeleteOptions::default())
+                .await
+                .context("failed to delete the APIService of the metrics server")?;
             Ok(())
         }
         Ok(_) => Ok(()),
