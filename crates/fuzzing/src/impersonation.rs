@@ -1,5 +1,4 @@
-//! Impersonation headers: a request with such headers never runs with its sender's own permissions, and never as
-//! another user unless an authorizer allowed it.
+//! Impersonation headers: such a request never runs with its sender's own permissions, nor without an authorization.
 //!
 //! The input is one header per line, `name: value`.
 
@@ -22,21 +21,21 @@ pub fn check(input: &[u8]) {
     let pairs = headers::pairs(lines.iter().copied());
     let asks = pairs.iter().any(|(name, value)| owns(name) && !value.is_empty());
     let Ok(found) = wanted(&pairs) else {
-        assert!(pairs.iter().any(|(name, _)| owns(name)), "nothing was asked: {pairs:?}");
+        assert!(pairs.iter().any(|(name, _)| owns(name)), "no impersonation was requested: {pairs:?}");
         return;
     };
     let Some(user) = found else {
         let first = pairs.iter().find(|(name, _)| name.eq_ignore_ascii_case("impersonate-user"));
-        assert!(!asks || first.is_some_and(|(_, value)| value.is_empty()), "the sender's rights are used: {pairs:?}");
+        assert!(!asks || first.is_some_and(|(_, value)| value.is_empty()), "the sender's own permissions are used: {pairs:?}");
         return;
     };
     assert!(pairs.iter().any(|(name, value)| name.eq_ignore_ascii_case("impersonate-user") && user.name == *value));
     let left: Vec<_> = pairs.iter().filter(|(name, _)| !owns(name)).copied().collect();
-    assert_eq!(wanted(&left).ok().flatten(), None, "what asks for somebody is forgotten once it was read");
+    assert_eq!(wanted(&left).ok().flatten(), None, "impersonation headers remain after they were read");
     let sender = User::authenticated("sender", []);
     let attributes = Attributes { user: &sender, verb: "get", target: Target::Path("/version") };
     let refused = Trial::new(&user, &attributes, Gate::default()).run(|_| Decision::NoOpinion(String::new()));
-    assert!(refused.is_err(), "nobody allowed it: {user:?}");
+    assert!(refused.is_err(), "no authorizer allowed it: {user:?}");
     if let Ok(acted) = Trial::new(&user, &attributes, Gate::default()).run(|_| Decision::Allow(String::new())) {
         assert_eq!(acted.user.name, user.name);
     }

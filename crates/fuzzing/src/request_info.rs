@@ -1,5 +1,4 @@
-//! URL to RequestInfo: the authorizer's attributes have exactly one verb and scope, and equivalent URLs give the same
-//! attributes.
+//! URL to RequestInfo: a URL gives exactly one verb and scope, and equivalent URLs give the same attributes.
 //!
 //! The input is a method and a URL, one per line.
 

@@ -1,5 +1,4 @@
-//! Container start latency of the built-in OCI library and of other OCI runtimes in one run, and the memory use of a
-//! shim.
+//! Container start latency of the built-in and of other OCI runtimes in one run, and the memory use of a shim.
 
 #![expect(clippy::unwrap_used, reason = "a measurement that meets an error is none")]
 #![expect(dead_code, reason = "the machine of the tests can do more than is measured")]

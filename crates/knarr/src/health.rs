@@ -1,5 +1,6 @@
-//! Secure port of a component: `/healthz`, `/livez` and `/readyz` without authorization, `/metrics` and `/metrics/slis`
-//! for authorized clients.
+//! Secure port of a component: health checks and metrics.
+//!
+//! `/healthz`, `/livez` and `/readyz` need no authorization, `/metrics` and `/metrics/slis` do.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;

@@ -37,7 +37,7 @@ pub fn arguments(command: Command) -> Command {
         .subcommand(
             Command::new("pull")
                 .about("Pull images from their registries")
-                .arg(names("Images"))
+                .arg(names("Names of images"))
                 .arg(Arg::new("creds").long("creds").value_name("USER:PASSWORD"))
                 .arg(crate::cri::registry_mirror()),
         )
@@ -50,7 +50,7 @@ pub fn arguments(command: Command) -> Command {
         .subcommand(
             Command::new("export")
                 .about("Write images to a tar archive in OCI layout")
-                .arg(names("Images"))
+                .arg(names("Names of images"))
                 .arg(path("output", "Archive to write").short('o').long("output").required(true)),
         )
         .subcommand(
@@ -63,7 +63,7 @@ pub fn arguments(command: Command) -> Command {
                 .arg(Arg::new("user").long("user").default_value(""))
                 .arg(Arg::new("workdir").long("workdir").default_value("")),
         )
-        .subcommand(Command::new("rm").about("Remove images").arg(names("Images")))
+        .subcommand(Command::new("rm").about("Remove images").arg(names("Names of images")))
         .subcommand(
             Command::new("prune").about("Delete unreferenced layers (while the runtime is stopped)"),
         )

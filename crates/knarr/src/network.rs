@@ -1,5 +1,4 @@
-//! `knarr network`: routes to pods of other nodes, network policies on this node, and announcement of load balancer
-//! addresses.
+//! `knarr network`: routes between nodes, network policies on this node, and announced load balancer addresses.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! `knarr pause`: the entry point of the image `knarr.local/pause`, which waits for a signal and reaps orphaned
-//! processes.
+//! `knarr pause`: the entry point of `knarr.local/pause`, which waits for a signal and reaps orphaned processes.
 
 use clap::{ArgMatches, Command};
 use tokio::signal::unix::{SignalKind, signal};

@@ -64,7 +64,7 @@ impl Cluster {
     pub async fn create(&self, resource: &Resource, object: &Value) -> Value {
         let target = Target::within(resource, "default");
         let created = self.admin().create(&target, object, &WriteOptions::default()).await;
-        created.unwrap_or_else(|error| panic!("{object}\nis refused: {error}"))
+        created.unwrap_or_else(|error| panic!("{object}\nwas rejected: {error}"))
     }
 
     /// Updates an object in the namespace `default` with a strategic merge patch.
@@ -74,7 +74,7 @@ impl Cluster {
     pub async fn patch(&self, resource: &Resource, name: &str, change: Value) -> Value {
         let target = Target::named(resource, "default", name);
         let patched = self.admin().patch(&target, &client::Patch::Strategic(change), &WriteOptions::default()).await;
-        patched.unwrap_or_else(|error| panic!("the change of {name} is refused: {error}"))
+        patched.unwrap_or_else(|error| panic!("the patch of {name} was rejected: {error}"))
     }
 
     /// Returns the cache of a watched kind.

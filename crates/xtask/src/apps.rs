@@ -1,5 +1,4 @@
-//! `cargo xtask apps`: Debian's databases and web servers on a cluster of three nodes, under kills, drains, rollouts
-//! and load.
+//! `cargo xtask apps`: Debian's databases and web servers on a cluster of three nodes, under failures and load.
 //!
 //! The steps are shell scripts that run in the cluster's network namespace and exit with 0 if their claim holds. The
 //! container image is built from Debian's packages; its root file system is cached below the target directory.

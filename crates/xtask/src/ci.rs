@@ -90,7 +90,7 @@ fn test_over_containerd() -> anyhow::Result<()> {
 /// Tests of the runtime that need CPU and memory controllers, which a host with cgroup v1 controllers cannot provide on
 /// v2.
 const NEED_CONTROLLERS: [&str; 2] =
-    ["life::limits_hold_are_changed_and_statistics_tell", "peers::containerd_gives_the_same"];
+    ["life::resource_limits_apply_and_are_updated_and_stats_report_usage", "peers::containerd_behaves_like_the_built_in_runtime"];
 
 /// Runs the runtime's tests again with only cgroup v2 mounted, in a separate mount namespace. The kubelet's tests are
 /// excluded: the kubelet sets the CPU weight of every pod, which needs the controller.
@@ -124,20 +124,20 @@ fn test_on_cgroup_v2() -> anyhow::Result<()> {
 /// Makes sure that the disk has enough space for the build. The target directory outlives clones, each of which leaves
 /// its binaries there. When space runs low, the directory is deleted.
 fn make_room() -> anyhow::Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let target = this.ancestors().nth(2).context("this program is in no target folder")?;
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let target = this.ancestors().nth(2).context("this executable is not in a target directory")?;
     let free_gib = || rustix::fs::statvfs(target).map(|disk| (disk.f_bavail * disk.f_frsize) >> 30);
     if free_gib()? >= ROOM_GIB {
         return Ok(());
     }
     println!(
-        "{} GiB are free for {}, {ROOM_GIB} are needed: removing what was built before",
+        "{} GiB are free for {}, {ROOM_GIB} are needed: running cargo clean",
         free_gib()?,
         target.display()
     );
     cargo(&["clean"], &[])?;
     // The free space is queried on the target directory, which was deleted too.
-    std::fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
+    std::fs::create_dir_all(target).with_context(|| format!("cannot create {}", target.display()))?;
     ensure!(free_gib()? >= ROOM_GIB, "{} GiB are free for {}, {ROOM_GIB} are needed", free_gib()?, target.display());
     Ok(())
 }

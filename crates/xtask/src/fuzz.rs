@@ -13,7 +13,7 @@ const SECONDS: u32 = 60;
 /// Runs `[--seconds N] [target…]`; all targets by default.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let Asked { seconds, targets } = Asked::of(args)?;
-    ensure!(has_cargo_fuzz(), "cargo-fuzz is not installed: `cargo install cargo-fuzz` puts it beside cargo");
+    ensure!(has_cargo_fuzz(), "cargo-fuzz is not installed; run `cargo install cargo-fuzz`");
     let targets = if targets.is_empty() { all()? } else { targets };
     let mut found = Vec::new();
     for target in &targets {
@@ -22,8 +22,8 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
             found.push(target.as_str());
         }
     }
-    ensure!(found.is_empty(), "something was found: {}", found.join(", "));
-    println!("nothing was found in {} targets", targets.len());
+    ensure!(found.is_empty(), "findings in: {}", found.join(", "));
+    println!("no findings in {} targets", targets.len());
     Ok(())
 }
 
@@ -41,9 +41,9 @@ impl Asked {
             match arg.as_str() {
                 "--seconds" => {
                     let value = args.next().context("--seconds needs a number")?;
-                    asked.seconds = value.parse().with_context(|| format!("--seconds: {value}"))?;
+                    asked.seconds = value.parse().with_context(|| format!("invalid --seconds {value}"))?;
                 }
-                flag if flag.starts_with('-') => bail!("there is no flag {flag}"),
+                flag if flag.starts_with('-') => bail!("unknown flag {flag}"),
                 target => asked.targets.push(target.to_owned()),
             }
         }
@@ -83,7 +83,7 @@ fn fuzz(target: &str, seconds: u32) -> anyhow::Result<bool> {
     command.args(["--", &format!("-max_total_time={seconds}"), "-timeout=10"]);
     // Sanitizer instrumentation is an unstable compiler flag on any toolchain.
     command.env("RUSTC_BOOTSTRAP", "1").current_dir(root());
-    Ok(command.status().context("cargo could not be started")?.success())
+    Ok(command.status().context("failed to start cargo")?.success())
 }
 
 #[cfg(test)]

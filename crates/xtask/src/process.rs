@@ -58,6 +58,6 @@ pub fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Resu
 
 /// Returns cargo's target directory, found by the path of this program.
 pub fn target_dir() -> anyhow::Result<PathBuf> {
-    let this = std::env::current_exe().context("cannot find the path of this program")?;
+    let this = std::env::current_exe().context("cannot find the path of this executable")?;
     Ok(this.ancestors().nth(2).map_or_else(|| root().join("target"), Path::to_path_buf))
 }

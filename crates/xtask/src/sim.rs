@@ -1,5 +1,6 @@
-//! `cargo xtask sim`: runs the simulation of the replicated store. A failure prints its seed and the command that
-//! reproduces it.
+//! `cargo xtask sim`: runs the simulation of the replicated store.
+//!
+//! A failure prints its seed and the command that reproduces it.
 
 use std::process::Command;
 
@@ -11,6 +12,6 @@ use crate::root;
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let mut command = Command::new("cargo");
     command.args(["run", "--quiet", "--package", "sim", "--"]).args(args).current_dir(root());
-    ensure!(command.status().context("cargo could not be started")?.success(), "a seed failed");
+    ensure!(command.status().context("failed to start cargo")?.success(), "a seed failed");
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! `cargo xtask tidy`: project rules that the compiler does not check, such as layers, purity, module docs, file
-//! lengths and consistent documents.
+//! `cargo xtask tidy`: project rules that the compiler does not check, such as layers, purity and file lengths.
 
 mod blocking;
 mod cves;
@@ -27,7 +26,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     let fix = match args {
         [] => false,
         [arg] if arg == "--fix" => true,
-        _ => bail!("tidy takes --fix or nothing"),
+        _ => bail!("usage: cargo xtask tidy [--fix]"),
     };
     let mut tree = Tree::read(root())?;
     if fix {

@@ -81,11 +81,11 @@ fn parse(args: &[String]) -> anyhow::Result<Options> {
             }
             name => match SCENARIOS.iter().find(|scenario| scenario.name == name) {
                 Some(scenario) => options.scenarios.push(scenario),
-                None => bail!("there is no scenario {name:?}; choose node, join, ha, reboot or all"),
+                None => bail!("unknown scenario {name:?}; choose node, join, ha, reboot or all"),
             },
         }
     }
-    ensure!(!options.scenarios.is_empty(), "choose what to check: node, join, ha, reboot or all");
+    ensure!(!options.scenarios.is_empty(), "usage: cargo xtask vm node|join|ha|reboot|all");
     Ok(options)
 }
 

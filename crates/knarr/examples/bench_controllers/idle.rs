@@ -1,5 +1,4 @@
-//! Cost of an idle kube-controller-manager: a separate process beside an API server with many objects of each workload
-//! kind.
+//! Cost of an idle kube-controller-manager process with many objects of each workload kind.
 
 #[path = "../bench_api/server.rs"]
 mod server;

@@ -1,5 +1,4 @@
-//! Benchmark of a node: pod start latency and cost of idle pods, with the built-in runtime and with containerd if it is
-//! installed.
+//! Benchmark of a node: pod start latency and cost of idle pods, with the built-in runtime and with containerd.
 
 mod cluster;
 mod processes;

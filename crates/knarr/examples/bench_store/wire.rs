@@ -1,5 +1,6 @@
-//! Minimal gRPC client on HTTP/2 streams. The clients share the CPUs with the server under test, so they must use
-//! little of them.
+//! Minimal gRPC client on HTTP/2 streams.
+//!
+//! The clients share the CPUs with the server under test, so they must use little of them.
 
 use anyhow::{Context, Result, ensure};
 use bytes::{BufMut, Bytes, BytesMut};

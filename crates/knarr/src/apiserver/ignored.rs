@@ -1,5 +1,6 @@
-//! Flags of upstream's kube-apiserver that have no effect here. They are accepted so that upstream's command lines
-//! work, and a warning is logged for each one given.
+//! Flags of upstream's kube-apiserver that have no effect here.
+//!
+//! They are accepted so that upstream's command lines work, and a warning is logged for each one given.
 
 use clap::{Arg, ArgAction, ArgMatches};
 

@@ -1,5 +1,6 @@
-//! Attacks of hostile images and pods on the host, including published vulnerabilities of other runtimes. Those tests
-//! have the CVE in their names.
+//! Attacks of hostile images and pods on the host.
+//!
+//! Some are published vulnerabilities of other runtimes. Those tests have the CVE in their names.
 
 use std::fs;
 use std::io;

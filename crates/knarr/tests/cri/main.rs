@@ -1,5 +1,6 @@
-//! End-to-end tests of the container runtime: the real binary, real containers, a CRI client. Without root the tests
-//! are skipped with a message.
+//! End-to-end tests of the container runtime: the real binary, real containers, a CRI client.
+//!
+//! Without root the tests are skipped with a message.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

@@ -1,5 +1,4 @@
-//! TLS bootstrap: a kubelet with only a token joins, gets its certificates, rotates them, and bootstraps again after
-//! they expired.
+//! TLS bootstrap: a kubelet joins with a token, rotates its certificates, and bootstraps again after they expired.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Pods that share host resources or use external services: namespaces, mounts, runtime classes, gRPC probes, pull
-//! secrets.
+//! Host namespaces, mount propagation, runtime classes, gRPC probes and pull secrets of pods.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! Local-path provisioner: a claim without a class gets a directory that outlives its pods and is deleted with the
-//! claim.
+//! Local-path provisioner: the directory of a claim outlives its pods and is deleted with the claim.
 
 use std::fs;
 

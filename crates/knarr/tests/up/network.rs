@@ -1,5 +1,6 @@
-//! Pod network of three nodes, two on one segment and one behind a router: every pod reaches every pod, node and
-//! Service, in each proxy mode.
+//! Pod network of three nodes, two on one segment and one behind a router.
+//!
+//! Every pod reaches every pod, node and Service, in each proxy mode.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

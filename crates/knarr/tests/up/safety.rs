@@ -1,5 +1,4 @@
-//! Protection of the host against pods: no hanging kubelet, no lost files of the node, no secrets readable by other
-//! users.
+//! Protection of the host against pods: a hanging kubelet, deleted node files, secrets readable by other users.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 

@@ -1,5 +1,4 @@
-//! High availability: three servers and an agent as separate hosts on one segment, and the effect of failures on
-//! clients.
+//! High availability: failures of three servers and an agent on one segment, and their effect on clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Child;

@@ -1,5 +1,6 @@
-//! Facts that the source of the catalogue lacks: Go names of lists and maps, three webhook and discovery APIs, and the
-//! kinds of `meta.k8s.io`.
+//! Facts that the source of the catalogue lacks.
+//!
+//! These are Go names of lists and maps, three webhook and discovery APIs, and the kinds of `meta.k8s.io`.
 
 use anyhow::Context as _;
 

@@ -40,7 +40,7 @@ pub struct Graph {
 impl Graph {
     pub fn read(root: &Path, targets: &[String]) -> anyhow::Result<Self> {
         let metadata = cargo(root, "metadata", &["--format-version", "1", "--locked"])?;
-        let metadata = serde_json::from_str(&metadata).context("cargo metadata printed something else than JSON")?;
+        let metadata = serde_json::from_str(&metadata).context("cargo metadata did not print JSON")?;
         let tree = |args: &[&str]| {
             let mut args = [&["--locked", "--prefix", "none", "--format", "{p}"], args].concat();
             args.extend(targets.iter().flat_map(|target| ["--target", target]));

@@ -61,7 +61,7 @@ impl Policy {
             }
             ("sources", "allow-registry") => self.registries = strings(item)?.into_iter().collect(),
             ("sources", "unknown-registry" | "unknown-git") if item.as_str() == Some("deny") => {}
-            _ => bail!("is not checked by anything"),
+            _ => bail!("is not enforced by this check"),
         }
         Ok(())
     }
@@ -77,11 +77,11 @@ impl Policy {
         }
         let source = package.source.as_deref().unwrap_or("a directory");
         if !source.strip_prefix("registry+").is_some_and(|registry| self.registries.contains(registry)) {
-            return Some(format!("comes from {source}, which is not among the registries"));
+            return Some(format!("comes from {source}, which is not an allowed registry"));
         }
         if self.license(package).is_none() {
             let license = package.license.as_deref().unwrap_or("no licence expression");
-            return Some(format!("has {license}, of which nothing is allowed"));
+            return Some(format!("has {license}, which is not allowed"));
         }
         None
     }

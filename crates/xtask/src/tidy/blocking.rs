@@ -118,7 +118,7 @@ fn check_crate(sources: &[Source<'_>], findings: &mut Vec<String>) {
             let line = source.code[..*call].lines().count();
             let what = source.code[*call..].split('(').next().unwrap_or_default();
             findings.push(format!(
-                "{}:{line}: async code of `{}` waits for files in `{what}`; move the call into `blocking::run` or its like",
+                "{}:{line}: async code of `{}` blocks on files in `{what}`; move the call into `blocking::run` or a similar function",
                 source.path, function.name
             ));
         }

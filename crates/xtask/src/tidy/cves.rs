@@ -1,5 +1,4 @@
-//! Table of public vulnerabilities of the projects that Knarr replaces, and the tests that show that each is fixed
-//! here.
+//! Public vulnerabilities of the projects that Knarr replaces, and the tests that show that each is fixed here.
 //!
 //! `cargo xtask tidy --fix` writes `docs/operating/cve.md` from this table. A row that names a missing test is a
 //! finding.
@@ -53,7 +52,7 @@ const CVES: &[Cve] = &[
         KUBERNETES,
         "A container changes its Secret or ConfigMap volume, and the kubelet deletes files of the host while it updates it.",
         Tests(&[
-            "what_is_made_from_objects_and_claims_for_reading_cannot_be_written",
+            "api_object_volumes_and_read_only_claims_are_not_writable",
             "what_is_missing_or_leads_out_is_refused",
         ]),
     ),
@@ -88,7 +87,7 @@ const CVES: &[Cve] = &[
         "CVE-2019-11248",
         KUBERNETES,
         "Profiling data of the kubelet is served without authentication.",
-        Tests(&["only_those_whom_the_api_server_lets_may_ask"]),
+        Tests(&["requests_are_authorized_by_the_api_server"]),
     ),
     cve(
         "CVE-2019-11250",
@@ -112,20 +111,20 @@ const CVES: &[Cve] = &[
         "CVE-2019-16884",
         RUNC,
         "An image whose `/proc` is not procfs makes the runtime write security labels into a file of the image.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2019-19921",
         RUNC,
         "Mounts that share volumes in a race replace `/proc`, and masked paths are not masked.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2019-5736",
         RUNC,
         "A container overwrites the runtime's program on the host through `/proc/self/exe`.",
         Tests(&[
-            "cve_2019_5736_the_program_behind_a_container_cannot_be_written",
+            "cve_2019_5736_runtime_executable_cannot_be_overwritten",
             "cve_2019_5736_a_protected_program_runs_and_cannot_be_written",
         ]),
     ),
@@ -146,7 +145,7 @@ const CVES: &[Cve] = &[
         CONTAINERD,
         "The shim's socket is in the abstract namespace, where every container on the host's network reaches it.",
         Tests(&[
-            "no_socket_of_the_runtime_is_in_the_abstract_namespace",
+            "runtime_has_no_abstract_sockets",
             "only_its_owner_may_connect_and_what_was_left_there_is_replaced",
         ]),
     ),
@@ -248,8 +247,8 @@ const CVES: &[Cve] = &[
         RUNC,
         "A mount's target is exchanged for a symbolic link, and the mount appears on the host.",
         Tests(&[
-            "links_and_devices_of_an_image_stay_in_it",
-            "an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing",
+            "image_links_and_devices_do_not_escape_the_root_file_system",
+            "image_with_symlinked_proc_sys_or_dev_unmasks_no_path",
         ]),
     ),
     cve(
@@ -263,8 +262,8 @@ const CVES: &[Cve] = &[
         CONTAINERD,
         "Directories of bundles and plugins are open, and local users run setuid files of images.",
         Tests(&[
-            "cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bundles_nor_layers",
-            "a_data_directory_is_closed_to_other_users",
+            "cve_2021_41103_and_2024_25621_local_users_cannot_access_bundles_or_layers",
+            "data_directory_cannot_be_listed_by_other_users",
         ]),
     ),
     cve(
@@ -273,7 +272,7 @@ const CVES: &[Cve] = &[
         "A sysctl of a pod sets parameters of the host's kernel, such as the core pattern.",
         Tests(&[
             "only_what_is_safe_or_allowed_is_set_in_the_kernel",
-            "cve_2022_0811_a_sysctl_of_the_machine_is_refused",
+            "cve_2022_0811_host_sysctl_is_rejected",
             "cve_2022_0811_only_sysctls_of_the_sandboxs_own_namespaces_are_set",
         ]),
     ),
@@ -299,7 +298,7 @@ const CVES: &[Cve] = &[
         "CVE-2022-31030",
         CONTAINERD,
         "The output of an ExecSync call exhausts the runtime's memory.",
-        Tests(&["the_output_of_a_synchronous_exec_is_bounded"]),
+        Tests(&["exec_sync_output_is_bounded"]),
     ),
     cve(
         "CVE-2022-3162",
@@ -338,7 +337,7 @@ const CVES: &[Cve] = &[
         "CVE-2023-25173",
         CONTAINERD,
         "Supplementary groups are not set up, and group restrictions are passed.",
-        Tests(&["users_groups_and_capabilities_are_as_asked"]),
+        Tests(&["users_groups_and_capabilities_are_as_requested"]),
     ),
     cve(
         "CVE-2023-2727",
@@ -356,19 +355,19 @@ const CVES: &[Cve] = &[
         "CVE-2023-27561",
         RUNC,
         "An image whose `/proc` is a symbolic link has it mounted elsewhere.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2023-28642",
         RUNC,
         "An image whose `/proc` is a symbolic link passes AppArmor.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2023-44487",
         HTTP,
         "Streams that are reset as soon as they are opened keep the server busy.",
-        Tests(&["a_client_that_resets_every_stream_holds_nobody_up"]),
+        Tests(&["rapid_stream_resets_do_not_block_other_clients"]),
     ),
     cve(
         "CVE-2023-5528",
@@ -380,15 +379,15 @@ const CVES: &[Cve] = &[
         "CVE-2024-10220",
         KUBERNETES,
         "A gitRepo volume runs hooks of the repository on the node.",
-        Tests(&["a_git_repository_is_not_a_volume"]),
+        Tests(&["git_repo_volumes_are_rejected"]),
     ),
     cve(
         "CVE-2024-21626",
         RUNC,
         "A working directory among the runtime's open descriptors leads to the host's root.",
         Tests(&[
-            "a_working_directory_among_the_runtimes_descriptors_does_not_lead_to_the_host",
-            "cve_2024_21626_no_descriptor_of_the_runtime_leads_out_of_a_container",
+            "working_directory_in_proc_self_fd_does_not_lead_to_the_host",
+            "cve_2024_21626_no_runtime_descriptor_leaks_into_a_container",
         ]),
     ),
     cve(
@@ -396,8 +395,8 @@ const CVES: &[Cve] = &[
         CONTAINERD,
         "Directories of the runtime's state are open to local users.",
         Tests(&[
-            "cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bundles_nor_layers",
-            "a_data_directory_is_closed_to_other_users",
+            "cve_2021_41103_and_2024_25621_local_users_cannot_access_bundles_or_layers",
+            "data_directory_cannot_be_listed_by_other_users",
         ]),
     ),
     cve(
@@ -410,13 +409,13 @@ const CVES: &[Cve] = &[
         "CVE-2024-40635",
         CONTAINERD,
         "A user number beyond 32 bits becomes user 0.",
-        Tests(&["a_user_number_that_no_kernel_has_is_refused"]),
+        Tests(&["uid_beyond_32_bits_is_rejected"]),
     ),
     cve(
         "CVE-2024-45310",
         RUNC,
         "A mount's target is created through a symbolic link of another container, as an empty file on the host.",
-        Tests(&["links_and_devices_of_an_image_stay_in_it"]),
+        Tests(&["image_links_and_devices_do_not_escape_the_root_file_system"]),
     ),
     cve(
         "CVE-2025-0426",
@@ -428,7 +427,7 @@ const CVES: &[Cve] = &[
         "CVE-2025-1767",
         KUBERNETES,
         "A gitRepo volume reads repositories of other pods on the node.",
-        Tests(&["a_git_repository_is_not_a_volume"]),
+        Tests(&["git_repo_volumes_are_rejected"]),
     ),
     cve(
         "CVE-2025-27612",
@@ -441,8 +440,8 @@ const CVES: &[Cve] = &[
         RUNC,
         "`/dev/null` is exchanged for a symbolic link, and what it leads to is mounted over masked paths.",
         Tests(&[
-            "cve_2025_31133_a_masked_path_is_not_masked_by_a_link_of_the_container",
-            "an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing",
+            "cve_2025_31133_container_symlink_does_not_replace_the_mask",
+            "image_with_symlinked_proc_sys_or_dev_unmasks_no_path",
         ]),
     ),
     cve(
@@ -461,31 +460,31 @@ const CVES: &[Cve] = &[
         "CVE-2025-52565",
         RUNC,
         "The console is mounted through a symbolic link of the container, before paths are masked.",
-        Tests(&["cve_2025_52565_a_terminal_is_not_mounted_through_a_link_of_the_container"]),
+        Tests(&["cve_2025_52565_console_is_not_mounted_through_a_container_symlink"]),
     ),
     cve(
         "CVE-2025-52881",
         RUNC,
         "Writes of the runtime to procfs are redirected to other files of it.",
-        Tests(&["cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in_proc"]),
+        Tests(&["cve_2025_52881_mounts_over_proc_are_rejected"]),
     ),
     cve(
         "CVE-2025-54867",
         YOUKI,
         "An image whose `/proc` or `/sys` is a symbolic link has it mounted elsewhere.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2025-62161",
         YOUKI,
         "Masked paths are replaced through an unchecked `/dev/null`.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2025-62596",
         YOUKI,
         "Security labels are written to files that a shared mount redirected.",
-        Tests(&["cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in_proc"]),
+        Tests(&["cve_2025_52881_mounts_over_proc_are_rejected"]),
     ),
 ];
 

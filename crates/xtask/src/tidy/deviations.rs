@@ -9,11 +9,11 @@ const MARK: &str = "// DEVIATION: ";
 
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     let Some(text) = tree.files.get(PATH) else {
-        findings.push(format!("{PATH}: is missing; run `cargo xtask tidy --fix`"));
+        findings.push(format!("{PATH}: missing; run `cargo xtask tidy --fix`"));
         return;
     };
     if parts(text).map(|(_, listed, _)| listed) != Some(&list(tree)) {
-        findings.push(format!("{PATH}: does not list the marked deviations; run `cargo xtask tidy --fix`"));
+        findings.push(format!("{PATH}: outdated; run `cargo xtask tidy --fix`"));
     }
 }
 
@@ -22,7 +22,7 @@ pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
     let old = tree.files.get(PATH).cloned().unwrap_or_else(|| {
         format!("# Where Knarr differs from Kubernetes\n\nMarked in the code where it happens.\n\n{BEGIN}{END}\n")
     });
-    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has lost its marks"))?;
+    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has no begin and end marks"))?;
     let new = format!("{before}{BEGIN}{}{END}{after}", list(tree));
     if new != old || !tree.files.contains_key(PATH) {
         tree.write(PATH, new)?;

@@ -1,5 +1,4 @@
-//! Checks of documents: links are valid, invariants name existing tests, translations have the structure of their
-//! original.
+//! Checks of documents: valid links, existing tests of invariants, translations with the same structure.
 
 use super::Tree;
 
@@ -17,7 +16,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
         for target in local_links(text) {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             if !tree.root.join(folder).join(target).exists() {
-                findings.push(format!("{path}: links to {target}, which is not there"));
+                findings.push(format!("{path}: links to {target}, which does not exist"));
             }
         }
     }
@@ -27,21 +26,21 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
                 let differing = differences(one, other).into_iter();
                 findings.extend(differing.map(|what| format!("{translation}: {what} than {original}")));
             }
-            _ => findings.push(format!("{translation}: it or {original} is missing")),
+            _ => findings.push(format!("{translation}: this file or {original} is missing")),
         }
     }
     let Some(architecture) = tree.files.get(ARCHITECTURE) else {
-        findings.push(format!("{ARCHITECTURE}: is missing"));
+        findings.push(format!("{ARCHITECTURE}: missing"));
         return;
     };
     if architecture.lines().count() > ARCHITECTURE_LINES_MAX {
-        findings.push(format!("{ARCHITECTURE}: over {ARCHITECTURE_LINES_MAX} lines"));
+        findings.push(format!("{ARCHITECTURE}: more than {ARCHITECTURE_LINES_MAX} lines"));
     }
     for name in enforcers(architecture) {
         let test = format!("fn {}(", name.rsplit("::").next().unwrap_or(name));
         let is_check = name.starts_with("cargo xtask ");
         if !is_check && !tree.rust().any(|(_, text)| text.contains(&test)) {
-            findings.push(format!("{ARCHITECTURE}: names the test `{name}`, which is not there"));
+            findings.push(format!("{ARCHITECTURE}: names the test `{name}`, which does not exist"));
         }
     }
 }

@@ -100,12 +100,12 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
     let graph = Graph::read(tree)?;
     for member in &graph.members {
         let Some(own) = row(member) else {
-            findings.push(format!("crates/{member}: no row of LAYERS names this crate"));
+            findings.push(format!("crates/{member}: not listed in LAYERS"));
             continue;
         };
         for used in graph.uses[member].iter().filter(|used| graph.members.contains(*used)) {
             if row(used) >= Some(own) {
-                findings.push(format!("crates/{member}: uses {used}, which is not in an earlier row"));
+                findings.push(format!("crates/{member}: uses {used}, which is not in a lower layer"));
             }
         }
         for (reserved, users) in RESERVED {
@@ -118,12 +118,12 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
         let reached = graph.closure(crate_name);
         for impure in IMPURE.iter().filter(|impure| reached.contains(**impure)) {
             if !EXCUSED.iter().any(|(who, what, _)| who == crate_name && what == impure) {
-                findings.push(format!("crates/{crate_name}: decides, yet depends on {impure}"));
+                findings.push(format!("crates/{crate_name}: is a pure crate but depends on {impure}"));
             }
         }
         if tree.files.get(&clippy_path(crate_name)).map(String::as_str) != Some(CLIPPY) {
             findings.push(format!(
-                "{}: differs from the table in tidy; run `cargo xtask tidy --fix`",
+                "{}: outdated; run `cargo xtask tidy --fix`",
                 clippy_path(crate_name)
             ));
         }

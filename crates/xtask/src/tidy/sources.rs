@@ -18,16 +18,16 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
         let product = without_tests(path, text);
         let lines = product.lines().count();
         if lines > LINES_MAX && !LONG.iter().any(|(long, _)| *long == path) {
-            findings.push(format!("{path}: {lines} lines without tests; over {LINES_MAX} needs a reason in LONG"));
+            findings.push(format!("{path}: {lines} lines without tests; more than {LINES_MAX} needs a reason in LONG"));
         }
         if is_deciding(path) {
             for word in OUTSIDE.iter().filter(|word| product.lines().any(|line| code(line).contains(**word))) {
-                findings.push(format!("{path}: a deciding crate uses {word}"));
+                findings.push(format!("{path}: a pure crate uses {word}"));
             }
         }
         for (at, line) in text.lines().enumerate() {
             if code(line).trim_start().starts_with(concat!("#[", "ignore")) {
-                findings.push(format!("{path}:{}: a test is ignored: assert what holds, or delete it", at + 1));
+                findings.push(format!("{path}:{}: a test is ignored; enable or delete it", at + 1));
             }
         }
     }
@@ -42,7 +42,7 @@ fn check_purpose(path: &str, text: &str, findings: &mut Vec<String>) {
         Some(_) => findings.push(format!("{path}: the first line is not a sentence")),
         // libFuzzer's entry points must start with `#![no_main]`; a `tests.rs` belongs to its parent module.
         None if path.starts_with("fuzz/") || path.ends_with("/tests.rs") => {}
-        None => findings.push(format!("{path}: the first line does not say what the file is for")),
+        None => findings.push(format!("{path}: the first line does not state the purpose of the file")),
     }
 }
 

@@ -1,5 +1,4 @@
-//! Scenario of three servers, one of which is powered off: the cluster keeps running, and the server rejoins when it
-//! returns.
+//! Scenario of three servers: the cluster keeps running without one of them, which rejoins when it returns.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};

@@ -103,7 +103,7 @@ impl Machine {
     /// Powers the VM off without a shutdown: unwritten data is lost.
     pub fn power_off(&mut self) -> anyhow::Result<()> {
         if let Some(mut running) = self.running.take() {
-            running.qemu.kill().context("cannot end qemu")?;
+            running.qemu.kill().context("cannot kill qemu")?;
             running.qemu.wait()?;
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Machine {
     fn send(&mut self, script: &str) -> anyhow::Result<()> {
         let name = self.spec.name;
         let running = self.running.as_mut().with_context(|| format!("{name} is off"))?;
-        writeln!(running.commands, "{script}").with_context(|| format!("{name} takes no scripts"))
+        writeln!(running.commands, "{script}").with_context(|| format!("{name} does not accept scripts"))
     }
 
     /// Returns the next line from the VM.
@@ -148,10 +148,10 @@ impl Machine {
         let mut line = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            ensure!(!left.is_zero(), "{name} did not answer in time");
+            ensure!(!left.is_zero(), "{name} did not respond in time");
             running.answers.get_ref().set_read_timeout(Some(left))?;
             match running.answers.read_until(b'\n', &mut line) {
-                Ok(0) => bail!("{name} was switched off by itself"),
+                Ok(0) => bail!("{name} powered off unexpectedly"),
                 Ok(_) => return Ok(String::from_utf8_lossy(&line).trim().to_owned()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot read from {name}")),

@@ -29,7 +29,7 @@ pub fn open_hub(dir: &Path, count: usize) -> anyhow::Result<Vec<Port>> {
         hub: dir.join(format!("net-{index}-hub")),
     };
     let ports: Vec<Port> = (0..count).map(port).collect();
-    let sender = Arc::new(UnixDatagram::unbound().context("cannot make a socket")?);
+    let sender = Arc::new(UnixDatagram::unbound().context("cannot create a socket")?);
     // A VM that is off or busy loses frames, as on a wire.
     sender.set_nonblocking(true)?;
     for (index, own) in ports.iter().enumerate() {
