@@ -26,7 +26,10 @@ pub fn check(input: &[u8]) {
     };
     let Some(user) = found else {
         let first = pairs.iter().find(|(name, _)| name.eq_ignore_ascii_case("impersonate-user"));
-        assert!(!asks || first.is_some_and(|(_, value)| value.is_empty()), "the sender's own permissions are used: {pairs:?}");
+        assert!(
+            !asks || first.is_some_and(|(_, value)| value.is_empty()),
+            "the sender's own permissions are used: {pairs:?}"
+        );
         return;
     };
     assert!(pairs.iter().any(|(name, value)| name.eq_ignore_ascii_case("impersonate-user") && user.name == *value));

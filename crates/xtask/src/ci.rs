@@ -89,8 +89,10 @@ fn test_over_containerd() -> anyhow::Result<()> {
 
 /// Tests of the runtime that need CPU and memory controllers, which a host with cgroup v1 controllers cannot provide on
 /// v2.
-const NEED_CONTROLLERS: [&str; 2] =
-    ["life::resource_limits_apply_and_are_updated_and_stats_report_usage", "peers::containerd_behaves_like_the_built_in_runtime"];
+const NEED_CONTROLLERS: [&str; 2] = [
+    "life::resource_limits_apply_and_are_updated_and_stats_report_usage",
+    "peers::containerd_behaves_like_the_built_in_runtime",
+];
 
 /// Runs the runtime's tests again with only cgroup v2 mounted, in a separate mount namespace. The kubelet's tests are
 /// excluded: the kubelet sets the CPU weight of every pod, which needs the controller.
@@ -130,11 +132,7 @@ fn make_room() -> anyhow::Result<()> {
     if free_gib()? >= ROOM_GIB {
         return Ok(());
     }
-    println!(
-        "{} GiB are free for {}, {ROOM_GIB} are needed: running cargo clean",
-        free_gib()?,
-        target.display()
-    );
+    println!("{} GiB are free for {}, {ROOM_GIB} are needed: running cargo clean", free_gib()?, target.display());
     cargo(&["clean"], &[])?;
     // The free space is queried on the target directory, which was deleted too.
     std::fs::create_dir_all(target).with_context(|| format!("cannot create {}", target.display()))?;

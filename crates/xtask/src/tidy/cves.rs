@@ -51,10 +51,7 @@ const CVES: &[Cve] = &[
         "CVE-2017-1002102",
         KUBERNETES,
         "A container changes its Secret or ConfigMap volume, and the kubelet deletes files of the host while it updates it.",
-        Tests(&[
-            "api_object_volumes_and_read_only_claims_are_not_writable",
-            "what_is_missing_or_leads_out_is_refused",
-        ]),
+        Tests(&["api_object_volumes_and_read_only_claims_are_not_writable", "what_is_missing_or_leads_out_is_refused"]),
     ),
     cve(
         "CVE-2018-1002105",
@@ -144,10 +141,7 @@ const CVES: &[Cve] = &[
         "CVE-2020-15257",
         CONTAINERD,
         "The shim's socket is in the abstract namespace, where every container on the host's network reaches it.",
-        Tests(&[
-            "runtime_has_no_abstract_sockets",
-            "only_its_owner_may_connect_and_what_was_left_there_is_replaced",
-        ]),
+        Tests(&["runtime_has_no_abstract_sockets", "only_its_owner_may_connect_and_what_was_left_there_is_replaced"]),
     ),
     cve(
         "CVE-2020-8551",

@@ -122,10 +122,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
             }
         }
         if tree.files.get(&clippy_path(crate_name)).map(String::as_str) != Some(CLIPPY) {
-            findings.push(format!(
-                "{}: outdated; run `cargo xtask tidy --fix`",
-                clippy_path(crate_name)
-            ));
+            findings.push(format!("{}: outdated; run `cargo xtask tidy --fix`", clippy_path(crate_name)));
         }
     }
     Ok(())
