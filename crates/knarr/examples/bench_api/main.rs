@@ -19,9 +19,9 @@ const IDLE: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let examples = this.parent().context("it is in no folder")?;
-    let program = examples.parent().context("it is in no target folder")?.join("knarr");
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let examples = this.parent().context("this executable is not in a directory")?;
+    let program = examples.parent().context("this executable is not in a target directory")?.join("knarr");
     let folder = tempfile::tempdir_in(examples)?;
     let start = Instant::now();
     let server = Server::start(&program, folder.path())?;
@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
         // The clients run on the same host: the server's CPU time varies less than its throughput.
         let each = (server.cpu_seconds()? - before) / (measured.per_second * CELL.as_secs_f64());
         row(load.name(), connections, &measured);
-        say(&format!("processor time of the server for each of {}, µs", load.name()), each * 1e6);
+        say(&format!("CPU time of the server for each of {}, µs", load.name()), each * 1e6);
     }
     load::fill(&server, PODS).await?;
     let (bytes, time) = load::list(&server).await?;

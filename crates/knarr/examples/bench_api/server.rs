@@ -34,7 +34,7 @@ impl Server {
             .spawn()?;
         let mut lines = BufReader::new(process.stderr.take().context("its log is piped")?).lines();
         let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains("address="));
-        let line = line.context("the server ended")?;
+        let line = line.context("the server exited")?;
         let address: String = line
             .split_once("address=")
             .map_or("", |(_, rest)| rest)
@@ -69,7 +69,7 @@ impl Server {
     /// Returns the resident memory of the server.
     pub fn rss_mib(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has exited")?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib / 1024.0)
     }

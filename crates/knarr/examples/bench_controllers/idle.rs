@@ -24,9 +24,9 @@ const AT_ONCE: usize = 32;
 
 /// Creates the objects, waits until the controller manager has reconciled them, and measures.
 pub async fn measure() -> Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let examples = this.parent().context("it is in no folder")?;
-    let program = examples.parent().context("it is in no target folder")?.join("knarr");
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let examples = this.parent().context("this executable is not in a directory")?;
+    let program = examples.parent().context("this executable is not in a target directory")?.join("knarr");
     let folder = tempfile::tempdir_in(examples)?;
     let server = Server::start(&program, folder.path())?;
     server.ready().await?;
@@ -38,9 +38,9 @@ pub async fn measure() -> Result<()> {
     tokio::time::sleep(WINDOW).await;
     let share = |before: f64, after: f64| (after - before) / WINDOW.as_secs_f64() * 100.0;
     let of_manager = share(before.0, manager.cpu_seconds()?);
-    println!("{OBJECTS} idle objects of each workload kind: the manager takes {of_manager:.2} % of a core");
+    println!("{OBJECTS} idle objects of each workload kind: the controller manager uses {of_manager:.2} % of a core");
     println!(
-        "  the server beside it {:.2} %, and {:.0} MiB",
+        "  the API server uses {:.2} %, and {:.0} MiB",
         share(before.1, server.cpu_seconds()?),
         server.rss_mib()?
     );

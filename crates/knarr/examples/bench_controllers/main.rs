@@ -47,7 +47,7 @@ async fn main() {
     cluster.until(&kinds::PODS, "gone", reconcile::Objects::is_empty).await;
     told("all pods collected after the Deployment was deleted", start);
     drop((manager, nodes, cluster));
-    idle::measure().await.expect("an idle manager is measured");
+    idle::measure().await.expect("failed to measure an idle controller manager");
 }
 
 /// Runs a rolling update and checks that the watch never shows a violation of maxSurge or maxUnavailable.
@@ -61,8 +61,8 @@ async fn roll(cluster: &Cluster) {
     settled(cluster, generation, REPLICAS).await;
     let (low, high) = bounds.seen();
     told("rolled over", start);
-    println!("  between {low} available (at least {fewest} asked for) and {high} pods (at most {most})");
-    assert!(low >= fewest && high <= most, "the bounds were broken");
+    println!("  between {low} available (at least {fewest} required) and {high} pods (at most {most})");
+    assert!(low >= fewest && high <= most, "maxSurge or maxUnavailable was violated");
 }
 
 /// Minimum and maximum pod counts seen by a watch.

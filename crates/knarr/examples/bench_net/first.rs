@@ -35,7 +35,7 @@ pub fn measure() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let data = folder.path().join("data");
     let this = std::env::current_exe()?;
-    let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+    let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
     let command = |verb: &str| {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", space.path().display())).arg(&program).args(verb.split(' '));
@@ -90,7 +90,7 @@ async fn round(client: &Client, number: u32) -> Result<Duration> {
     let begun = Instant::now();
     // Without rules the packets leave the host and are never answered.
     while TcpStream::connect_timeout(&to, TRY).is_err() {
-        ensure!(begun.elapsed() < PATIENCE, "the service leads nowhere");
+        ensure!(begun.elapsed() < PATIENCE, "the Service does not respond");
     }
     Ok(begun.elapsed())
 }

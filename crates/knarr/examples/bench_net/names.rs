@@ -29,7 +29,7 @@ pub fn measure() -> Result<()> {
         ))));
         anyhow::Ok(address)
     })?;
-    println!("\n| names of {SERVICES} services over UDP, questions at once | answers/s | p50 | p99 |");
+    println!("\n| names of {SERVICES} services over UDP, concurrent queries | responses/s | p50 | p99 |");
     println!("|---|---|---|---|");
     for at_once in CLIENTS {
         let mut times = ask(server, *at_once)?;
@@ -75,7 +75,7 @@ fn ask(server: SocketAddr, at_once: u32) -> Result<Vec<Duration>> {
     while begun.elapsed() < SPAN {
         let length = socket.recv(&mut buffer)?;
         // The response has no error and one address.
-        ensure!(length > 12 && buffer[3] & 0xf == 0 && buffer[7] == 1, "a question was not answered");
+        ensure!(length > 12 && buffer[3] & 0xf == 0 && buffer[7] == 1, "a query was not answered");
         let number = u16::from_be_bytes([buffer[0], buffer[1]]);
         times.push(sent[usize::from(number)].elapsed());
         send(&mut sent)?;

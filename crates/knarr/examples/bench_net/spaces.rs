@@ -30,7 +30,7 @@ impl Space {
 
     /// Calls a function in the namespace.
     pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
-        net::namespace::within(&self.path(), work).context("enter a network namespace")
+        net::namespace::within(&self.path(), work).context("failed to enter a network namespace")
     }
 }
 
@@ -43,7 +43,7 @@ impl Drop for Space {
 fn run(line: &str) -> Result<String> {
     let mut words = line.split(' ');
     let program = words.next().context("a command has a name")?;
-    let output = Command::new(program).args(words).output().with_context(|| format!("{program} cannot be started"))?;
+    let output = Command::new(program).args(words).output().with_context(|| format!("failed to start {program}"))?;
     ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -59,7 +59,7 @@ fn one(mode: Option<Mode>) -> Result<(f64, f64)> {
             (scope.spawn(move || node.enter(|| proxy(mode, direct, stop, &tell))?), told)
         });
         if let Some((_, told)) = &proxying {
-            told.recv().context("the proxy does not start")?;
+            told.recv().context("the proxy did not start")?;
         }
         let done = client.enter(|| Ok((connections(target)?, throughput(target)?)))?;
         stop.store(true, Ordering::Relaxed);

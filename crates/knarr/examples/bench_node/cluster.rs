@@ -31,7 +31,7 @@ pub enum Engine {
 impl Engine {
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Inside => "built in",
+            Self::Inside => "built-in",
             Self::Containerd => "containerd and runc",
         }
     }
@@ -60,7 +60,7 @@ pub fn is_inside() -> bool {
 pub fn run_inside() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
-        let status = Command::new("ip").args(line.split(' ')).status().context("ip cannot be started")?;
+        let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
         ensure!(status.success(), "ip {line} failed");
         Ok(())
     };
@@ -88,7 +88,7 @@ impl Cluster {
     /// Starts the cluster. Returns `None` if the runtime is not installed.
     pub fn start(engine: Engine) -> Result<Option<Self>> {
         let this = std::env::current_exe()?;
-        let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+        let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
         let folder = tempfile::tempdir()?;
         let mut cluster = Self { folder, program, daemon: None };
         let data = cluster.data();
@@ -111,7 +111,7 @@ impl Cluster {
             let endpoint = format!("container-runtime-endpoint=unix://{}", cluster.at("containerd.sock").display());
             up.args(["--kubelet-arg", &endpoint]);
         }
-        let output = up.output().context("knarr cannot be started")?;
+        let output = up.output().context("failed to start knarr")?;
         ensure!(output.status.success(), "knarr up: {}", String::from_utf8_lossy(&output.stderr));
         Ok(Some(cluster))
     }
@@ -155,15 +155,15 @@ impl Cluster {
         let booted = lines.by_ref().map_while(Result::ok).any(|line| line.contains("containerd successfully booted"));
         std::thread::spawn(move || lines.for_each(drop));
         self.daemon = Some(daemon);
-        ensure!(booted, "containerd does not start here");
+        ensure!(booted, "containerd did not start");
         let archive = self.at("pause.tar");
         let store = self.at("store");
         let mut export = Command::new(&self.program);
         export.args(["image", "export", "knarr.local/pause", "--data-dir"]).arg(store).arg("-o").arg(&archive);
-        ensure!(export.status()?.success(), "the image cannot be exported");
+        ensure!(export.status()?.success(), "failed to export the image");
         let mut import = Command::new("ctr");
         import.arg("--address").arg(self.at("containerd.sock")).args(["--namespace", "k8s.io", "images", "import"]);
-        ensure!(import.arg(archive).stdout(Stdio::null()).status()?.success(), "containerd does not take the image");
+        ensure!(import.arg(archive).stdout(Stdio::null()).status()?.success(), "containerd rejected the image");
         Ok(())
     }
 }

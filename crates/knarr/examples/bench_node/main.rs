@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     println!("|---|---|---|---|---|---|");
     for engine in [Engine::Inside, Engine::Containerd] {
         let Some(cluster) = Cluster::start(engine)? else {
-            println!("containerd or its network plug-ins are not installed: nothing to compare with");
+            println!("containerd or its CNI plugins are not installed: skipping the comparison");
             continue;
         };
         let one = executor.block_on(measure(&cluster, engine))?;
@@ -107,7 +107,7 @@ async fn start(client: &Client, names: &[String]) -> Result<Duration> {
         }
         Ok::<_, anyhow::Error>(begun.elapsed())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not run in time")?
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not start in time")?
 }
 
 /// Deletes all pods and waits until none exists.
@@ -129,5 +129,5 @@ async fn clear(client: &Client) -> Result<()> {
         }
         Ok::<_, anyhow::Error>(())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not go in time")?
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not terminate in time")?
 }

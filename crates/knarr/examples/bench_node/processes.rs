@@ -40,7 +40,7 @@ pub fn private_kib(part: &str) -> Result<u64> {
             Some(rollup.lines().filter(|line| line.starts_with("Private_")).filter_map(of).sum())
         })
         .collect();
-    ensure!(!found.is_empty(), "no process keeps a pod");
+    ensure!(!found.is_empty(), "no shim process found");
     Ok(found.iter().sum::<u64>() / found.len() as u64)
 }
 

@@ -127,7 +127,7 @@ pub async fn answers(url: &str) -> Result<()> {
     let began = Instant::now();
     while let Err(error) = answer(url).await {
         if began.elapsed() > START {
-            return Err(error.context("the server does not answer"));
+            return Err(error.context("the server does not respond"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -253,7 +253,7 @@ impl Client {
             Some(Response::ResponsePut(_)) => answer.header.map_or(0, |header| header.revision),
             // The key exists from an earlier measurement.
             Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
-            other => bail!("a transaction was answered with {other:?}"),
+            other => bail!("unexpected response of a transaction: {other:?}"),
         };
         Ok(())
     }

@@ -33,9 +33,9 @@ const CELLS: &[(Load, &[usize])] = &[
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let examples = this.parent().context("it is in no folder")?;
-    let knarr = examples.parent().context("it is in no target folder")?.join("knarr");
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let examples = this.parent().context("this executable is not in a directory")?;
+    let knarr = examples.parent().context("this executable is not in a target directory")?.join("knarr");
     let folder = tempfile::tempdir_in(examples)?;
     let mut servers = [
         Server::start("knarr", &[knarr.to_str().context("a path that is text")?, "etcd"], folder.path())?,

@@ -61,7 +61,7 @@ impl Server {
     /// Returns the resident memory.
     pub fn rss_mib(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has exited")?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib / 1024.0)
     }
@@ -90,5 +90,5 @@ fn spawn(command: &[String]) -> Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("{program} cannot be started"))
+        .with_context(|| format!("failed to start {program}"))
 }

@@ -63,7 +63,7 @@ impl Wire {
         let response = response.await?;
         ensure_well(response.headers())?;
         let answer = read(response.into_body()).await?;
-        Ok(Answer::decode(answer.get(PREFIX..).context("an answer has a message")?)?)
+        Ok(Answer::decode(answer.get(PREFIX..).context("the response has no message")?)?)
     }
 }
 
@@ -93,6 +93,6 @@ async fn read(mut body: RecvStream) -> Result<Bytes> {
 /// Fails if the headers have a gRPC error status.
 fn ensure_well(headers: &HeaderMap) -> Result<()> {
     let status = headers.get("grpc-status").map_or("0", |status| status.to_str().unwrap_or("no text"));
-    ensure!(status == "0", "the server answers with status {status}: {:?}", headers.get("grpc-message"));
+    ensure!(status == "0", "the server returned status {status}: {:?}", headers.get("grpc-message"));
     Ok(())
 }

@@ -31,7 +31,7 @@ pub fn is_inside() -> bool {
 pub fn run_inside() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
-        let status = Command::new("ip").args(line.split(' ')).status().context("ip cannot be started")?;
+        let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
         ensure!(status.success(), "ip {line} failed");
         Ok(())
     };
@@ -67,14 +67,14 @@ impl Cluster {
     /// Starts the command without waiting.
     pub fn start() -> Result<Self> {
         let this = std::env::current_exe()?;
-        let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+        let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
         let folder = tempfile::tempdir()?;
         let mut up = Command::new(&program);
         // Disk pressure is disabled: the host's disk may be nearly full.
         up.args(["up", "--node-name", "bench", "--kubelet-arg", "eviction-hard=nodefs.available<1Mi", "--data-dir"]);
         up.arg(folder.path().join("data")).stdout(Stdio::null());
         let begun = Instant::now();
-        let child = up.spawn().context("knarr cannot be started")?;
+        let child = up.spawn().context("failed to start knarr")?;
         Ok(Self { folder, program, child, begun })
     }
 

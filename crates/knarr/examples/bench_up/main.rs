@@ -90,7 +90,7 @@ fn main() -> Result<()> {
 async fn started(cluster: &Cluster) -> Result<Start> {
     let begun = cluster.begun();
     let client =
-        tokio::time::timeout(PATIENCE, api(cluster)).await.context("the API server is not ready in time")??;
+        tokio::time::timeout(PATIENCE, api(cluster)).await.context("the API server did not become ready in time")??;
     let api = begun.elapsed();
     let node = async {
         seen(&client, &Target::all(&NODES), is_node_ready).await?;
@@ -108,7 +108,7 @@ async fn started(cluster: &Cluster) -> Result<Start> {
         anyhow::Ok(begun.elapsed())
     };
     let all = async { tokio::try_join!(node, dns, pod) };
-    let (node, dns, pod) = tokio::time::timeout(PATIENCE, all).await.context("the cluster is not usable in time")??;
+    let (node, dns, pod) = tokio::time::timeout(PATIENCE, all).await.context("the cluster did not become usable in time")??;
     Ok(Start { api, node, dns, pod })
 }
 
@@ -155,7 +155,7 @@ async fn run_pods(client: &Client, count: usize) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not run in time")?
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not start in time")?
 }
 
 async fn make_objects(client: &Client) -> Result<()> {

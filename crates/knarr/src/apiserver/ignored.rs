@@ -33,7 +33,7 @@ const IGNORED: &[(&str, Takes, &str)] = &[
     ("emulation-forward-compatible", Switch, "only one version is supported"),
     ("enable-garbage-collector", Switch, "the garbage collector's finalizers are always respected"),
     ("enable-logs-handler", Switch, "node logs are not served"),
-    ("etcd-count-metric-poll-period", Value, "object counts are updated by the watch"),
+    ("etcd-count-metric-poll-period", Value, "the size of the store is not polled"),
     ("etcd-db-metric-poll-interval", Value, "object counts are not polled"),
     ("etcd-healthcheck-timeout", Value, "the health of the store is known from its watch"),
     ("etcd-readycheck-timeout", Value, "the health of the store is known from its watch"),

@@ -486,7 +486,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (id, test) in named_tests() {
         let function = format!("fn {test}(");
         if !tree.rust().any(|(_, text)| text.contains(&function)) {
-            findings.push(format!("{PATH}: {id} names the test `{test}`, which is not there"));
+            findings.push(format!("{PATH}: {id} names the test `{test}`, which does not exist"));
         }
     }
     let text = tree.files.get(PATH).map_or("", String::as_str);
@@ -498,7 +498,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
 /// Rewrites the table between the two marks and keeps the text around it.
 pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
     let old = tree.files.get(PATH).cloned().unwrap_or_default();
-    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has lost its marks"))?;
+    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has no begin and end marks"))?;
     let new = format!("{before}{BEGIN}{}{END}{after}", table());
     if new != old {
         tree.write(PATH, new)?;

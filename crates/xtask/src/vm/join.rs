@@ -13,7 +13,7 @@ pub const SCENARIO: Scenario = Scenario {
     steps: &[
         Step::required("one", "Debian boots", Action::PowerOn),
         Step::required("two", "Debian boots", Action::PowerOn),
-        Step::required("one", "knarr server has a Ready node, and makes a token", Action::Run(SERVER, 700)),
+        Step::required("one", "knarr server has a Ready node and creates a token", Action::Run(SERVER, 700)),
         Step::check(
             "two",
             "an agent whose clock is an hour behind is refused, and says that the times differ",
@@ -26,19 +26,19 @@ pub const SCENARIO: Scenario = Scenario {
             Action::Run(AGENT, 400),
         ),
         Step::required("one", "both nodes are Ready, and pods run on each", Action::Run(SPREAD, 700)),
-        Step::check("one", "pods reach each other across the machines, by address and by name", 200, ACROSS),
-        Step::check("one", "from the server's machine: the Service, its NodePort on both nodes", 100, NODE_PORTS),
+        Step::check("one", "pods reach each other across the hosts, by address and by name", 200, ACROSS),
+        Step::check("one", "from the server's host: the Service, and its NodePort on both nodes", 100, NODE_PORTS),
         Step::check(
             "two",
             "from the agent's machine: the Service, its NodePort on both nodes",
             100,
             NODE_PORTS_OF_AGENT,
         ),
-        Step::check("one", "logs, exec and top of pods on the other machine", 200, STREAMS),
+        Step::check("one", "logs, exec and top work for pods on the other host", 200, STREAMS),
         Step::check("two", "the clock of the agent jumps an hour ahead", 30, "date -s '+1 hour'"),
         Step::check("one", "the node whose clock is an hour ahead stays Ready and runs new pods", 500, AHEAD),
-        Step::required("two", "the agent's machine reboots", Action::Boot("systemctl reboot")),
-        Step::check("one", "the node is Ready again and its pods are reached", 600, REBOOTED),
+        Step::required("two", "the agent's host reboots", Action::Boot("systemctl reboot")),
+        Step::check("one", "the node is Ready again and its pods are reachable", 600, REBOOTED),
     ],
 };
 

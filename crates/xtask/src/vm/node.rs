@@ -22,7 +22,7 @@ pub const SCENARIO: Scenario = Scenario {
                 60,
             ),
         ),
-        Step::required("one", "knarr up, started by its own systemd unit, has a Ready node", Action::Run(UP, 600)),
+        Step::required("one", "knarr up, started by its systemd unit, has a Ready node", Action::Run(UP, 600)),
         Step::required(
             "one",
             "pods run, a Service answers, and its name resolves in a pod",
@@ -53,16 +53,16 @@ pub const SCENARIO: Scenario = Scenario {
             NFS,
         ),
         Step::check("one", "H7: an unprivileged user reads nothing of a pod with secrets", 300, MODES),
-        Step::check("one", "the kernel log has at most one complaint about an overlay option", 30, KERNEL_LOG),
+        Step::check("one", "the kernel log has at most one warning about an overlay option", 30, KERNEL_LOG),
         Step::check("one", "the log does not repeat warnings about cgroup controllers", 30, CGROUP_WARNINGS),
-        Step::check("one", "CIS: files, ports and refusals are as docs/operating/cis.md says", 200, CIS),
+        Step::check("one", "CIS: files, ports and rejected requests are as docs/operating/cis.md says", 200, CIS),
         Step::check(
             "one",
             "H6: down --purge leaves the content of hostPath and NFS volumes, and nothing else",
             400,
             PURGE,
         ),
-        Step::check("one", "CIS: with the flags of docs/operating/cis.md the rest holds too", 900, CIS_HARDENED),
+        Step::check("one", "CIS: with the flags of docs/operating/cis.md the other rows pass too", 900, CIS_HARDENED),
         Step::check(
             "one",
             "systemd's cgroup driver: pods are slices with their limits, containers are in a delegated scope below",

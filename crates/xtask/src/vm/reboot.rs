@@ -10,7 +10,7 @@ pub const SCENARIO: Scenario = Scenario {
     steps: &[
         Step::required("one", "Debian boots", Action::PowerOn),
         Step::required("one", "a Deployment with a volume claim runs and has written a file", Action::Run(START, 900)),
-        Step::required("one", "the machine reboots in an orderly way", Action::Boot("systemctl reboot")),
+        Step::required("one", "the host shuts down cleanly and reboots", Action::Boot("systemctl reboot")),
         Step::check("one", "pods run again, the Service answers, the volume has its file", 600, RETURNED),
         Step::check(
             "one",
@@ -26,7 +26,7 @@ pub const SCENARIO: Scenario = Scenario {
             60,
             "kubectl exec deploy/data -- /bin/grep second /v/file",
         ),
-        Step::required("one", "the machine reboots with a clock that is an hour ahead", Action::Boot(CLOCK_AHEAD)),
+        Step::required("one", "the host reboots with a clock that is an hour ahead", Action::Boot(CLOCK_AHEAD)),
         Step::check("one", "pods run again, the Service answers, the volume has its file", 600, RETURNED),
         Step::check("one", "objects are created and deleted with that clock", 300, NEW_POD),
         Step::check(
