@@ -39,11 +39,7 @@ pub async fn measure() -> Result<()> {
     let share = |before: f64, after: f64| (after - before) / WINDOW.as_secs_f64() * 100.0;
     let of_manager = share(before.0, manager.cpu_seconds()?);
     println!("{OBJECTS} idle objects of each workload kind: the controller manager uses {of_manager:.2} % of a core");
-    println!(
-        "  the API server uses {:.2} %, and {:.0} MiB",
-        share(before.1, server.cpu_seconds()?),
-        server.rss_mib()?
-    );
+    println!("  the API server uses {:.2} %, and {:.0} MiB", share(before.1, server.cpu_seconds()?), server.rss_mib()?);
     Ok(())
 }
 

@@ -108,7 +108,8 @@ async fn started(cluster: &Cluster) -> Result<Start> {
         anyhow::Ok(begun.elapsed())
     };
     let all = async { tokio::try_join!(node, dns, pod) };
-    let (node, dns, pod) = tokio::time::timeout(PATIENCE, all).await.context("the cluster did not become usable in time")??;
+    let (node, dns, pod) =
+        tokio::time::timeout(PATIENCE, all).await.context("the cluster did not become usable in time")??;
     Ok(Start { api, node, dns, pod })
 }
 

@@ -32,9 +32,19 @@ pub const SCENARIO: Scenario = Scenario {
             400,
             LOST,
         ),
-        Step::check("two", "controllers and scheduler keep working: a new Deployment is rolled out", 400, NEW_DEPLOYMENT),
+        Step::check(
+            "two",
+            "controllers and scheduler keep working: a new Deployment is rolled out",
+            400,
+            NEW_DEPLOYMENT,
+        ),
         Step::required("one", "the first server is powered on again", Action::PowerOn),
-        Step::check("one", "the first server rejoins without a token and has the writes made in its absence", 600, RETURNED),
+        Step::check(
+            "one",
+            "the first server rejoins without a token and has the writes made in its absence",
+            600,
+            RETURNED,
+        ),
     ],
 };
 
