@@ -56,7 +56,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2018-1002105",
         KUBERNETES,
-        "After an upgrade that a backend refused, the client keeps a connection to it with the API server's credentials.",
+        "After an upgrade that a backend rejected, the client keeps a connection to it with the API server's credentials.",
         Tests(&["a_refused_upgrade_leaves_no_connection_to_the_kubelet"]),
     ),
     cve(
@@ -158,7 +158,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2020-8554",
         KUBERNETES,
-        "Whoever creates Services takes over traffic to any address through externalIPs.",
+        "A user who can create Services intercepts traffic to any address through externalIPs.",
         Tests(&["cve_2020_8554_a_service_gets_no_new_external_ips"]),
     ),
     cve(
@@ -218,7 +218,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2021-25740",
         KUBERNETES,
-        "Whoever may edit a namespace directs a load balancer to another namespace's pods through Endpoints.",
+        "A user who can edit a namespace directs a load balancer to another namespace's pods through Endpoints.",
         Tests(&[
             "the_edit_role_does_not_write_endpoints",
             "cve_2021_25740_edit_and_admin_may_read_endpoints_and_not_write_them",
@@ -309,7 +309,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2022-3294",
         KUBERNETES,
-        "Whoever may change a Node makes the API server proxy to its own network.",
+        "A user who can change a Node makes the API server proxy to its own network.",
         Tests(&["a_node_is_its_kubelet_and_the_server_itself_is_nobodys_pod"]),
     ),
     cve(
@@ -360,7 +360,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2023-44487",
         HTTP,
-        "Streams that are reset as soon as they are opened keep the server busy.",
+        "Streams that are reset immediately after they are opened keep the server busy.",
         Tests(&["rapid_stream_resets_do_not_block_other_clients"]),
     ),
     cve(

@@ -16,7 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
         Step::required("one", "knarr server has a Ready node and creates a token", Action::Run(SERVER, 700)),
         Step::check(
             "two",
-            "an agent whose clock is an hour behind is refused, and says that the times differ",
+            "an agent whose clock is an hour behind is rejected and reports that the times differ",
             200,
             BEHIND,
         ),
@@ -30,7 +30,7 @@ pub const SCENARIO: Scenario = Scenario {
         Step::check("one", "from the server's host: the Service, and its NodePort on both nodes", 100, NODE_PORTS),
         Step::check(
             "two",
-            "from the agent's machine: the Service, its NodePort on both nodes",
+            "from the agent's host: the Service, and its NodePort on both nodes",
             100,
             NODE_PORTS_OF_AGENT,
         ),

@@ -5,13 +5,13 @@ use super::scenario::{Action, Scenario, Step};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "node",
-    about: "knarr up on one Debian 12 machine whose data directory is behind a symbolic link",
+    about: "knarr up on one Debian 12 host whose data directory is behind a symbolic link",
     machines: &[Spec { name: "one", address: "10.99.0.1/24", memory_mib: 3072, clock_offset_seconds: 0 }],
     steps: &[
         Step::required("one", "Debian boots", Action::PowerOn),
         Step::required(
             "one",
-            "the machine has systemd, cgroup v2 alone and kernel 6.1",
+            "the host has systemd, only cgroup v2, and kernel 6.1",
             Action::Run(
                 r#"
                 [ "$(cat /proc/1/comm)" = systemd ]

@@ -22,7 +22,7 @@ pub const SCENARIO: Scenario = Scenario {
         Step::check("one", "pods run again, the Service answers, the volume has its file", 600, RETURNED),
         Step::check(
             "one",
-            "what was synced before the power failure is there",
+            "data that was synced before the power failure exists",
             60,
             "kubectl exec deploy/data -- /bin/grep second /v/file",
         ),
@@ -31,7 +31,7 @@ pub const SCENARIO: Scenario = Scenario {
         Step::check("one", "objects are created and deleted with that clock", 300, NEW_POD),
         Step::check(
             "one",
-            "the clock is set back by an hour while the cluster runs, and the cluster goes on",
+            "the clock is set back by an hour while the cluster runs, and the cluster keeps running",
             400,
             CLOCK_BACK,
         ),
