@@ -85,7 +85,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                     _ => Ok(()),
                 }
             })?;
-            outln!("node {name} removed");
+            outln!("node {name} is gone");
         }
     }
     Ok(())

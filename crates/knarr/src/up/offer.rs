@@ -107,7 +107,7 @@ mod tests {
     fn more_than_the_host_has_is_rejected() {
         assert!(offer("", "").check().is_ok() && offer("1m", "1Mi").check().is_ok());
         for (cpu, memory, expect) in
-            [("100000", "", "--node-cpu"), ("", "1Ei", "--node-memory"), ("0", "", "something")]
+            [("100000", "", "--node-cpu"), ("", "1Ei", "--node-memory"), ("0", "", "greater than 0")]
         {
             let refused = offer(cpu, memory).check().unwrap_err().to_string();
             assert!(refused.contains(expect), "{refused}");
