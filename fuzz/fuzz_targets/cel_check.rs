@@ -1,4 +1,4 @@
-//! No expression makes the checker or the estimate panic, whatever the environment.
+//! CEL checker: no expression makes the type checker or the cost estimate panic, in any environment.
 #![no_main]
 
 use cel::{Env, Host, Strictness, Type};

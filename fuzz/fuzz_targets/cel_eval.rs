@@ -1,4 +1,4 @@
-//! No expression makes the evaluator panic or exceed its budget; the same one always gives the same.
+//! CEL evaluation: no expression makes the evaluator panic or exceed its budget, and evaluation is deterministic.
 #![no_main]
 
 use cel::{Env, EnvSet, Library, Meter, Type, Val};

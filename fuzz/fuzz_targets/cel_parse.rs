@@ -1,4 +1,4 @@
-//! No text makes the parser panic, and no tree is deeper than later stages can walk.
+//! CEL parser: no text makes the parser panic, and no tree is deeper than later stages can traverse.
 #![no_main]
 
 use cel::ast::{Ast, DEPTH_MAX, ExprId};
@@ -15,7 +15,7 @@ fuzz_target!(|source: &str| {
     }
 });
 
-/// Parts can be shared, so each is looked at once.
+/// Returns the depth of a node. Nodes can be shared, so each is visited once.
 fn depth(ast: &Ast, id: ExprId, known: &mut Vec<u16>) -> u16 {
     if known[id.index()] == 0 {
         let mut below = Vec::new();

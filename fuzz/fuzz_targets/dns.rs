@@ -1,4 +1,4 @@
-//! DNS: whatever the packet, answering it ends, and an answer is a message that fits and belongs to its question.
+//! DNS: every packet is processed in bounded time, and a response is a message that fits and matches its query.
 #![no_main]
 
 use std::sync::LazyLock;

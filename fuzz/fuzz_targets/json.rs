@@ -1,4 +1,4 @@
-//! JSON: whatever the bytes, reading them ends, and what was written once reads back as the same tree ever after.
+//! JSON: every input is parsed in bounded time, and serialized values round-trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use machinery::json;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok((value, _)) = json::parse_strict(bytes) else { return };
-    // Go prints a whole float without its point, so the first writing may make an integer of it.
+    // Go prints a whole float without a decimal point, so the first serialization may turn it into an integer.
     let settled = json::parse(&json::to_vec(&value)).expect("what is written is JSON");
     assert_eq!(json::parse(&json::to_vec(&settled)).expect("what is written is JSON"), settled);
     assert_eq!(json::parse(json::to_string_pretty(&value).as_bytes()).expect("what is written is JSON"), settled);

@@ -1,6 +1,6 @@
-//! Any patch on any object gives an object that can be read again, or an error.
+//! Patches: any patch on any object returns a readable object or an error.
 //!
-//! The input is an object and a patch, a line each.
+//! The input is an object and a patch, one per line.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     let Ok(modified) = json::parse(patch) else { return };
-    // What a merge patch cannot express is a null, which applying to nothing takes away.
+    // A merge patch cannot set null. Applying the object to null removes such fields.
     let wanted = merge::apply(Value::Null, modified.clone());
     if !wanted.is_null() {
         assert_eq!(merge::apply(current.clone(), merge::diff(&current, &wanted)), wanted);

@@ -1,4 +1,4 @@
-//! Quantities: whatever the text, reading it ends, its canonical form is the same amount, and sums undo differences.
+//! Quantities: parsing is bounded, the canonical form has the same value, and addition reverses subtraction.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

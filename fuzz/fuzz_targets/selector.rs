@@ -1,4 +1,4 @@
-//! Label and field selectors: whatever the text, reading it ends, and what is printed reads back.
+//! Label and field selectors: every text is parsed in bounded time, and printed selectors round-trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,11 @@
-//! Impersonation headers: whatever they hold, a request never runs with its sender's own rights while it asks to be somebody else's, and
-//! never as somebody else without an authorizer that allowed it.
+//! Impersonation headers: such a request never runs with its sender's own permissions, nor without an authorization.
 //!
-//! The input is a header a line, `name: value`.
+//! The input is one header per line, `name: value`.
 
 use auth::impersonation::{Gate, Trial, owns, wanted};
 use auth::{Attributes, Decision, Target, User, headers};
 
-/// Reads headers and checks what must hold for any.
+/// Parses headers and checks the properties that hold for any input.
 pub fn check(input: &[u8]) {
     let lines = input.split(|byte| *byte == b'\n').filter_map(|line| {
         let at = line.iter().position(|byte| *byte == b':')?;
@@ -22,21 +21,24 @@ pub fn check(input: &[u8]) {
     let pairs = headers::pairs(lines.iter().copied());
     let asks = pairs.iter().any(|(name, value)| owns(name) && !value.is_empty());
     let Ok(found) = wanted(&pairs) else {
-        assert!(pairs.iter().any(|(name, _)| owns(name)), "nothing was asked: {pairs:?}");
+        assert!(pairs.iter().any(|(name, _)| owns(name)), "no impersonation was requested: {pairs:?}");
         return;
     };
     let Some(user) = found else {
         let first = pairs.iter().find(|(name, _)| name.eq_ignore_ascii_case("impersonate-user"));
-        assert!(!asks || first.is_some_and(|(_, value)| value.is_empty()), "the sender's rights are used: {pairs:?}");
+        assert!(
+            !asks || first.is_some_and(|(_, value)| value.is_empty()),
+            "the sender's own permissions are used: {pairs:?}"
+        );
         return;
     };
     assert!(pairs.iter().any(|(name, value)| name.eq_ignore_ascii_case("impersonate-user") && user.name == *value));
     let left: Vec<_> = pairs.iter().filter(|(name, _)| !owns(name)).copied().collect();
-    assert_eq!(wanted(&left).ok().flatten(), None, "what asks for somebody is forgotten once it was read");
+    assert_eq!(wanted(&left).ok().flatten(), None, "impersonation headers remain after they were read");
     let sender = User::authenticated("sender", []);
     let attributes = Attributes { user: &sender, verb: "get", target: Target::Path("/version") };
     let refused = Trial::new(&user, &attributes, Gate::default()).run(|_| Decision::NoOpinion(String::new()));
-    assert!(refused.is_err(), "nobody allowed it: {user:?}");
+    assert!(refused.is_err(), "no authorizer allowed it: {user:?}");
     if let Ok(acted) = Trial::new(&user, &attributes, Gate::default()).run(|_| Decision::Allow(String::new())) {
         assert_eq!(acted.user.name, user.name);
     }

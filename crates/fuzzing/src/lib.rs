@@ -1,16 +1,16 @@
-//! The bodies of the fuzz targets: cargo-fuzz runs them on what it makes up, and a test replays the committed corpora.
+//! The bodies of the fuzz targets. cargo-fuzz runs them on generated inputs, and a test replays the committed corpora.
 //!
 //! To add the target `x`:
 //!
-//! 1. a function that takes the input and panics on a finding, here or in the crate whose private parts it needs, and its row in
-//!    [`TARGETS`];
+//! 1. a function that takes the input and panics on a finding, here or in the crate whose private items it needs, and
+//!    its row in [`TARGETS`];
 //! 2. `fuzz/fuzz_targets/x.rs`, which calls `check("x", input)`, and its `[[bin]]` in `fuzz/Cargo.toml`;
-//! 3. `fuzz/corpus/x/` with a few small inputs, at least one of them for every finding that there was.
+//! 3. `fuzz/corpus/x/` with a few small inputs, at least one for every past finding.
 
 pub mod impersonation;
 pub mod request_info;
 
-/// A target by its name, which its corpus and its program share.
+/// Name of a target, which its corpus and its binary share, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets that have a corpus.
@@ -28,7 +28,7 @@ pub const TARGETS: &[Target] = &[
 /// Runs a target on an input.
 ///
 /// # Panics
-/// On a finding, or if there is no such target.
+/// On a finding, or if no such target exists.
 pub fn check(target: &str, input: &[u8]) {
     let (_, check) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target of the table");
     check(input);

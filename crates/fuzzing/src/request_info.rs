@@ -1,11 +1,11 @@
-//! URL to RequestInfo: what is authorized names exactly one verb and scope, and every URL that means the same reads the same.
+//! URL to RequestInfo: a URL gives exactly one verb and scope, and equivalent URLs give the same attributes.
 //!
-//! The input is a method and a URL, a line each.
+//! The input is a method and a URL, one per line.
 
 use registry::query::Query;
 use registry::route::{Form, Info, Resource};
 
-/// Reads a URL and checks what must hold for any.
+/// Parses a URL and checks the properties that hold for any input.
 pub fn check(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (method, url) = text.split_once('\n').unwrap_or(("GET", &text));
@@ -31,7 +31,7 @@ pub fn check(input: &[u8]) {
     assert_eq!(again.verb, info.verb);
 }
 
-/// The verb says what the method does, and only reads can be prefixed.
+/// Checks that the verb corresponds to the method, and that only reads have a prefix.
 fn check_verb(info: &Info, method: &str, resource: &Resource) {
     let expected: &[&str] = match method {
         "GET" | "HEAD" if info.is_prefixed => &["watch"],
@@ -47,7 +47,7 @@ fn check_verb(info: &Info, method: &str, resource: &Resource) {
     assert!(expected.contains(&info.verb), "{method}: {info:?}");
 }
 
-/// The URL of a resource with every segment escaped.
+/// Returns the URL of a resource with every segment escaped.
 fn canonical(info: &Info, resource: &Resource) -> String {
     let mut segments = match resource.group.as_str() {
         "" => vec!["api"],

@@ -1,4 +1,4 @@
-//! The committed corpora of the fuzz targets, replayed.
+//! Replay of the committed corpora of the fuzz targets.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fuzzing::TARGETS;
 
-/// How long each target is given changed inputs.
+/// Time for which each target runs mutated inputs.
 const MUTATED_TIME: Duration = Duration::from_secs(1);
 
 fn fuzz() -> PathBuf {
@@ -32,7 +32,7 @@ fn committed_corpora_replay_without_a_finding() {
     }
 }
 
-/// Not a fuzzer, but what is nearest to the corpora is tried with every run of the tests.
+/// Runs mutations close to the corpora with every test run. This does not replace fuzzing.
 #[test]
 fn mutations_of_the_corpora_run_without_a_finding() {
     for (name, check) in TARGETS {
@@ -49,7 +49,7 @@ fn mutations_of_the_corpora_run_without_a_finding() {
     }
 }
 
-/// Xorshift.
+/// A xorshift random number generator.
 struct Random(u64);
 
 impl Random {
@@ -61,7 +61,7 @@ impl Random {
     }
 }
 
-/// An input with some bytes changed, removed, or taken from another one.
+/// Returns an input with some bytes changed, removed, or taken from another input.
 fn mutated(inputs: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     const TELLING: &[u8] = b"/%?&=:.\n\0\xff ";
     let mut input = inputs[random.below(inputs.len())].clone();
@@ -86,7 +86,7 @@ fn mutated(inputs: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn every_corpus_has_a_target_and_a_program() {
+fn every_corpus_has_a_target_and_a_binary() {
     let name = |path: PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
     let corpora: BTreeSet<String> = entries(&fuzz().join("corpus")).into_iter().map(name).collect();
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! How long containers take to start, by the built-in library and by other OCI runtimes, in the same run; and what a shim weighs.
+//! Container start latency of the built-in and of other OCI runtimes in one run, and the memory use of a shim.
 
 #![expect(clippy::unwrap_used, reason = "a measurement that meets an error is none")]
 #![expect(dead_code, reason = "the machine of the tests can do more than is measured")]
@@ -18,7 +18,7 @@ const ROUNDS: usize = 30;
 #[tokio::main]
 async fn main() {
     let candidates = [("runc", "/usr/sbin/runc"), ("runc", "/usr/bin/runc"), ("crun", "/usr/bin/crun")];
-    // Of the two, crun refuses machines that have some controllers on each version of cgroups.
+    // crun rejects hosts with hybrid cgroups (v1 and v2 controllers mounted).
     let hybrid = std::path::Path::new("/sys/fs/cgroup/unified").exists();
     let mut found: Vec<(&str, String)> = candidates
         .iter()
@@ -54,7 +54,7 @@ async fn main() {
     m.finish().await;
 }
 
-/// A sandbox, and in it one container created and started.
+/// Creates a sandbox, then creates and starts one container in it.
 async fn one(m: &mut Machine, handler: &str, round: usize) -> (Duration, Duration) {
     let config = m.sandbox_config(&format!("bench{round}"));
     let begin = Instant::now();
@@ -68,7 +68,7 @@ async fn one(m: &mut Machine, handler: &str, round: usize) -> (Duration, Duratio
     (made, started)
 }
 
-/// The memory that each process of a sandbox has to itself.
+/// Prints the private memory of every process of a sandbox.
 async fn weigh(m: &mut Machine) {
     let sandbox = m.sandbox("weigh").await;
     m.run(&sandbox, script("c", "sleep 1000")).await;

@@ -1,7 +1,7 @@
-//! `knarr agent`: a node of a cluster whose servers are elsewhere.
+//! `knarr agent`: a node of a cluster whose servers run on other hosts.
 //!
-//! The first start takes a token: the cluster's authority is checked against it, and certificates are asked for with it, one
-//! for the kubelet and one a component. After that the folder has all it takes.
+//! The first start needs a join token: the agent verifies the cluster's CA with it and requests client certificates,
+//! one for the kubelet and one per component. Later starts use the data directory only.
 
 mod balancer;
 
@@ -31,51 +31,51 @@ use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, b
 use balancer::Servers;
 
 static SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
-/// After how long servers are watched again.
+/// Delay before the watch of the servers' EndpointSlices is restarted.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A node of a cluster.
+/// Run a node that joins an existing cluster.
 #[derive(Args, Debug, Clone)]
 struct Agent {
-    /// A server of the cluster; the others are found by it.
+    /// URL of one server of the cluster; the other servers are discovered through it.
     #[arg(long, value_name = "https://HOST:PORT")]
     server: String,
     #[command(flatten)]
     token: TokenArgs,
-    /// Everything is kept here.
+    /// Data directory of the node.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Address of this machine, or one a family [default: those it reaches others from].
+    /// IP address of this node, or one per IP family [default: the source addresses of the default routes].
     #[arg(long, value_delimiter = ',')]
     node_ip: Vec<IpAddr>,
-    /// The name of the node [default: this machine's].
+    /// Name of the node [default: the host name].
     #[arg(long)]
     node_name: Option<String>,
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     kubelet_port: u16,
-    /// Port of the DNS server on this machine.
+    /// Port of the DNS server on this host.
     #[arg(long, default_value_t = 10053)]
     dns_port: u16,
-    /// Port on the loopback interface by which components reach the servers.
+    /// Loopback port of the local load balancer through which components reach the servers.
     #[arg(long, default_value_t = 6444)]
     local_port: u16,
     #[command(flatten)]
     offer: Offer,
-    /// Parts that are not started.
+    /// Components that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     disable: Vec<String>,
-    /// Run in the background, and return when the node is one of the cluster's.
+    /// Run in the background, and return when the node is ready.
     #[arg(short = 'd', long)]
     background: bool,
-    /// Print a systemd unit that does this at every start of the machine, and do nothing else. The unit never contains the
-    /// token: give it by --token-file, or join before the unit is started.
+    /// Print a systemd unit that runs this command at boot, and exit. The unit never contains the token: use
+    /// --token-file, or join before the unit is started.
     #[arg(long)]
     systemd_unit: bool,
-    /// The network namespace that is this node's.
+    /// Network namespace of this node.
     #[arg(long, hide = true)]
     netns: Option<PathBuf>,
-    /// The process with which this one ends.
+    /// PID of the parent process; this process exits when the parent does.
     #[arg(long, hide = true)]
     with_process: Option<i32>,
 }
@@ -86,11 +86,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
             .long(row.own_flags)
             .value_name("NAME=VALUE")
             .action(ArgAction::Append)
-            .help(format!("A flag of {}, in place of what is decided for it.", row.name))
+            .help(format!("Flag of {}; overrides the computed one", row.name))
     }))
 }
 
-/// Runs the node until it is told to stop; pods go on.
+/// Runs the node until SIGTERM or SIGINT. Pods keep running.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let mut agent = Agent::from_arg_matches(matches)?;
     if agent.systemd_unit {
@@ -103,11 +103,12 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     if let Some(parent) = agent.with_process {
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        ensure!(getppid() == Pid::from_raw(parent), "the process that this one is for has ended");
+        ensure!(getppid() == Pid::from_raw(parent), "the parent process has exited");
     }
     if let Some(netns) = &agent.netns {
-        // Before there are threads, all of which are to be inside.
-        net::namespace::enter(netns).with_context(|| format!("enter {}", netns.display()))?;
+        // Threads inherit the namespace, so it is entered before any are started.
+        net::namespace::enter(netns)
+            .with_context(|| format!("failed to enter the network namespace {}", netns.display()))?;
     }
     let mut own_flags = BTreeMap::new();
     for row in plan::ROWS.iter().filter(|row| row.place == Place::Node) {
@@ -124,7 +125,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<()> {
     let mut steps = Steps::begin();
-    // A machine that has joined needs no token, and the file may be gone.
+    // A node that has joined needs no token, and its token file may have been deleted.
     let token = if has_joined(&agent.data_dir) { None } else { agent.token.read()? };
     let cluster = cluster(agent, token.as_ref()).await?;
     steps.done("cluster");
@@ -132,11 +133,12 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     let addresses = preflight::addresses_or(&agent.node_ip, &options.service_cidr)?;
     let layout = Layout { port: agent.local_port, ..Layout::of(&options, addresses)? };
     let first = agent.server.parse::<http::Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
-    let first = first.with_context(|| format!("--server {:?} is no address", agent.server))?;
+    let first = first.with_context(|| format!("--server {:?} is not a URL", agent.server))?;
     let servers = Arc::new(Servers::open(&agent.data_dir.join("servers"), &first));
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], agent.local_port))).await;
-    let listener =
-        listener.with_context(|| format!("port {} is taken; choose it with --local-port", agent.local_port))?;
+    let listener = listener.with_context(|| {
+        format!("failed to listen on port {}; choose another one with --local-port", agent.local_port)
+    })?;
     let mut running: Parts = JoinSet::new();
     let passing = Arc::clone(&servers);
     running.spawn(async move { ("balancer", passing.serve(listener).await) });
@@ -174,7 +176,7 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     steps.joined(&layout);
     instance.ready(&parts)?;
     tokio::select! {
-        // Components hear of the signal too: that they end then is no failure.
+        // The components receive the signal too. Their exit is then not an error.
         biased;
         signal = crate::etcd::signal() => signal,
         ended = up::first_end(&mut running) => ended,
@@ -182,7 +184,7 @@ async fn serve(agent: &Agent, options: Options, instance: &Instance) -> Result<(
     }
 }
 
-/// What is known of the cluster: by the folder, or by asking with the token.
+/// Returns the cluster's CA and network configuration from the data directory, or from a server with the token.
 async fn cluster(agent: &Agent, token: Option<&JoinToken>) -> Result<Cluster> {
     let authority = agent.data_dir.join("pki").join("ca.crt");
     if let (Some(network), Ok(authority)) = (Network::kept(&agent.data_dir)?, std::fs::read_to_string(&authority)) {
@@ -190,7 +192,7 @@ async fn cluster(agent: &Agent, token: Option<&JoinToken>) -> Result<Cluster> {
     }
     let Some(token) = token else {
         bail!(
-            "this machine has not joined yet; give it a token with --token-file, made by `knarr token create` on a server"
+            "this node has not joined yet: give a join token with --token-file; create one with `knarr token create` on a server"
         )
     };
     let cluster = join::ask(&agent.server, token).await?;
@@ -214,7 +216,7 @@ fn options(agent: &Agent, own_flags: BTreeMap<&'static str, Vec<String>>) -> Opt
     }
 }
 
-/// A certificate that a node has: what kubeconfig it is for, and where it is kept.
+/// A client certificate of this node: the kubeconfig that uses it, and the directory of its files.
 struct Wanted {
     kubeconfig: &'static str,
     purpose: Purpose,
@@ -234,9 +236,10 @@ fn wanted(layout: &Layout) -> Vec<Wanted> {
     plan::ROWS.iter().filter(|row| row.place == Place::Node).filter_map(wanted).collect()
 }
 
-/// Makes sure that every component has a kubeconfig, and a certificate to show.
+/// Makes sure that every component has a kubeconfig and a client certificate.
 ///
-/// The kubelet's certificate comes first, by the token; with it the node asks for those of its components.
+/// The kubelet's certificate is requested first, with the token. The certificates of the other components are requested
+/// with the kubelet's.
 async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
     let authority = layout.pki().join("ca.crt");
     let server = layout.server();
@@ -248,22 +251,25 @@ async fn credentials(token: Option<JoinToken>, layout: &Layout) -> Result<()> {
         let pem = purpose.file(&folder);
         if !is_usable(&pem, &purpose) {
             let by = if purpose == Purpose::Client { "bootstrap" } else { "kubelet" };
-            let client = client(layout, by).context("this machine has not joined yet; give it a --token-file")?;
+            let client =
+                client(layout, by).context("this node has not joined yet: give a join token with --token-file")?;
             let asked = bootstrap::obtain(&client, &layout.node_name, &folder, &purpose).await;
-            asked.with_context(|| format!("the certificate of the {kubeconfig}"))?;
+            asked.with_context(|| format!("failed to obtain the certificate of {kubeconfig}"))?;
         }
         pki::write(&layout.kubeconfig(kubeconfig), &join::certificate_kubeconfig(&server, &authority, &pem), 0o600)?;
     }
-    // The machine has joined: the token has served its purpose.
+    // The node has joined and the token is not needed any more.
     token_args::forget(&layout.data_dir)?;
     match std::fs::remove_file(layout.kubeconfig("bootstrap")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove bootstrap.kubeconfig"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).context("failed to remove bootstrap.kubeconfig")
+        }
         _ => Ok(()),
     }
 }
 
-/// Whether a certificate is there that is still valid and says who the component is now; an older version may have named it
-/// otherwise.
+/// Whether the certificate exists, is still valid and has the component's current user and group. Another version may
+/// have used a different subject.
 fn is_usable(pem: &Path, purpose: &Purpose) -> bool {
     let is_named = match purpose {
         Purpose::Component { user, group, .. } => {
@@ -274,13 +280,13 @@ fn is_usable(pem: &Path, purpose: &Purpose) -> bool {
     is_named && !bootstrap::is_over(pem, driver::clock::now())
 }
 
-/// Whether the machine knows the cluster, and has a certificate that the cluster still takes.
+/// Whether the node has the cluster's CA and a valid kubelet client certificate.
 fn has_joined(data_dir: &Path) -> bool {
     let client = Purpose::Client.file(&kubelet_certificates(data_dir));
     data_dir.join("pki").join("ca.crt").is_file() && is_usable(&client, &Purpose::Client)
 }
 
-/// Where the kubelet itself keeps and renews its certificates.
+/// The directory in which the kubelet stores and rotates its certificates.
 fn kubelet_certificates(data_dir: &Path) -> PathBuf {
     data_dir.join("kubelet").join("pki")
 }
@@ -290,7 +296,7 @@ fn client(layout: &Layout, name: &str) -> Result<Client> {
     Ok(Client::connect(&config, Settings::default())?)
 }
 
-/// Keeps the list of servers as the cluster shows it.
+/// Updates the list of servers from the EndpointSlices of the `kubernetes` Service.
 async fn follow_servers(client: Client, servers: Arc<Servers>) {
     let options = WatchOptions {
         label_selector: "kubernetes.io/service-name=kubernetes".to_owned(),
@@ -315,7 +321,7 @@ async fn follow_servers(client: Client, servers: Arc<Servers>) {
     }
 }
 
-/// Where the servers of a slice are, as far as another machine can reach them.
+/// Returns the `host:port` addresses of a slice, without loopback addresses.
 fn addresses(slice: &Value) -> Vec<String> {
     let Some(port) = slice["ports"][0]["port"].as_int().and_then(|port| u16::try_from(port).ok()) else {
         return Vec::new();

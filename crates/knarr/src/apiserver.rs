@@ -1,4 +1,4 @@
-//! `knarr kube-apiserver`: the API server alone, with upstream's flags.
+//! `knarr kube-apiserver`: the API server as a separate process, with upstream's flags.
 
 mod audit;
 mod authentication;
@@ -26,10 +26,9 @@ use flags::Flags;
 
 use crate::component::{self, Inside};
 
-/// Adds the flags that mean something, and those that do not.
-/// Where in its folder the store of this process can be saved from.
+/// Unix socket in the data directory that serves snapshots of the embedded store.
 pub const STORE_SOCKET: &str = "store.sock";
-/// How long a store may take to answer for the first time, and how often it is asked.
+/// Time limit for the store's first response, and the interval of the attempts.
 const STORE_PATIENCE: Duration = Duration::from_secs(20);
 const STORE_LOOK: Duration = Duration::from_millis(100);
 
@@ -37,12 +36,12 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     ignored::arguments(flags::arguments(command))
 }
 
-/// Runs the server in a process that has a log and an executor.
+/// Runs the server in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     serve(&Flags::from_arg_matches(matches)?, inside).await
 }
 
-/// Runs the server until it is told to stop.
+/// Runs the server until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = &Flags::from_arg_matches(matches)?;
     let level = match flags.v {
@@ -54,7 +53,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     ignored::say(matches);
     for gate in &flags.feature_gates {
         check_gate(gate)?;
-        tracing::warn!("--feature-gates {gate} has no meaning here: what is there is on");
+        tracing::warn!("--feature-gates {gate} has no effect: implemented features are always on");
     }
     component::run(serve(flags, None))
 }
@@ -100,7 +99,7 @@ fn config(flags: &Flags) -> Result<Config> {
     let mut authenticators = authentication::authenticators(flags)?;
     if authenticators.anonymous && modes.iter().any(|mode| matches!(mode, Mode::AlwaysAllow)) {
         tracing::warn!(
-            "anonymous requests are rejected: with --authorization-mode=AlwaysAllow anybody who reaches the server could do anything; \
+            "anonymous requests are rejected: with --authorization-mode=AlwaysAllow every client could do anything; \
              set another --authorization-mode, or --anonymous-auth=false to silence this warning"
         );
         authenticators.anonymous = false;
@@ -158,7 +157,7 @@ fn admission(flags: &Flags) -> Result<admission::Flags> {
     Ok(admission::Flags { enable, disable, refuse_privileged: !flags.allow_privileged, config })
 }
 
-/// The address that goes into the endpoints of the `kubernetes` service: one that other machines can reach.
+/// Returns the address for the endpoints of the `kubernetes` Service: one that other hosts can reach.
 fn advertised_to_others(flags: &Flags) -> Option<IpAddr> {
     let address = flags.advertise_address.unwrap_or(flags.bind_address);
     let reachable = !address.is_loopback() && !address.is_unspecified();
@@ -204,11 +203,12 @@ fn tls_files(flags: &Flags) -> Result<tls::Files> {
     })
 }
 
-/// `cert,key` or `cert,key:name,*.name`.
+/// Parses `cert,key` or `cert,key:name,*.name`.
 fn sni(text: &str) -> Result<tls::Sni> {
     let (pair, names) = text.split_once(':').unwrap_or((text, ""));
-    let (certificate, key) =
-        pair.split_once(',').with_context(|| format!("--tls-sni-cert-key {text:?} is not of the form cert,key"))?;
+    let (certificate, key) = pair
+        .split_once(',')
+        .with_context(|| format!("--tls-sni-cert-key {text:?} is not of the form cert,key or cert,key:names"))?;
     Ok(tls::Sni {
         certificate: certificate.into(),
         key: key.into(),
@@ -216,7 +216,7 @@ fn sni(text: &str) -> Result<tls::Sni> {
     })
 }
 
-/// The authorizers, from the flags or from a file.
+/// Returns the authorizers from `--authorization-mode` or `--authorization-config`.
 fn modes(flags: &Flags) -> Result<Vec<Mode>> {
     if let Some(file) = &flags.authorization_config {
         ensure!(
@@ -241,7 +241,7 @@ fn configured(file: &Path) -> Result<Vec<Mode>> {
             authorization_config::Kind::Rbac => Mode::Rbac,
             authorization_config::Kind::Webhook(rules) => webhooks::authorizer(*rules)?,
             kind @ authorization_config::Kind::Abac => {
-                bail!("{}: authorizers of the kind {kind:?} are not supported in the file", file.display())
+                bail!("{}: authorizer type {kind:?} is not supported in the file", file.display())
             }
         })
     };
@@ -256,22 +256,25 @@ fn mode(name: &str, flags: &Flags) -> Result<Mode> {
         "Node" => Mode::Node,
         "Webhook" => flags.webhooks.authorizer()?,
         "ABAC" => {
-            let file = flags.authorization_policy_file.as_ref().context("ABAC needs --authorization-policy-file")?;
+            let file = flags
+                .authorization_policy_file
+                .as_ref()
+                .context("the authorization mode ABAC needs --authorization-policy-file")?;
             Mode::Abac(auth::abac::Policies::parse(&read(file)?)?)
         }
         other => {
             bail!(
-                "--authorization-mode has {other:?}, which is none of AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook"
+                "--authorization-mode: unknown mode {other:?}, must be one of AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook"
             )
         }
     })
 }
 
 fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
 }
 
-/// The store: etcd where it is given, otherwise a member of one in this process.
+/// Opens the store: etcd if `--etcd-servers` is given, otherwise an embedded single member.
 async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
     if !flags.etcd_servers.is_empty() {
         let client = Client::Remote(Box::new(Remote::new(&remote(flags)?)?));
@@ -282,7 +285,7 @@ async fn store(flags: &Flags) -> Result<(Client, Option<Node>)> {
     Ok((client, Some(node)))
 }
 
-/// Lets whoever owns the folder save the store in this process while it runs.
+/// Serves snapshots of the embedded store on [`STORE_SOCKET`], which only the owner of the data directory can reach.
 fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<> {
     let backend = if let Client::Local(backend) = store { Some(backend.clone()) } else { None };
     let socket = flags.data_dir.join(STORE_SOCKET);
@@ -290,13 +293,14 @@ fn keep_store(flags: &Flags, store: &Client) -> impl Future<Output = ()> + use<>
         if let Some(backend) = backend
             && let Err(error) = ::store::alone::serve_snapshots(backend, &socket, std::future::pending()).await
         {
-            tracing::warn!(%error, "snapshots of the running store cannot be saved");
+            tracing::warn!(%error, "failed to serve snapshots of the embedded store");
         }
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits a while for a store that is started at the same time: failing at once would be paid with a restart's delay.
+/// Waits up to [`STORE_PATIENCE`] for a store that is started at the same time. An immediate failure would cost a
+/// restart delay.
 async fn reached(client: &Client) {
     let answers = async {
         while client.revision().await.is_err() {
@@ -304,7 +308,7 @@ async fn reached(client: &Client) {
         }
     };
     if tokio::time::timeout(STORE_PATIENCE, answers).await.is_err() {
-        tracing::warn!("the store does not answer");
+        tracing::warn!("the store does not respond");
     }
 }
 
@@ -312,7 +316,7 @@ fn remote(flags: &Flags) -> Result<RemoteConfig> {
     let identity: Option<(PathBuf, PathBuf)> = match (&flags.etcd_certfile, &flags.etcd_keyfile) {
         (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
         (None, None) => None,
-        _ => bail!("--etcd-certfile and --etcd-keyfile go together"),
+        _ => bail!("--etcd-certfile and --etcd-keyfile must be given together"),
     };
     Ok(RemoteConfig { servers: flags.etcd_servers.clone(), ca_file: flags.etcd_cafile.clone(), identity })
 }

@@ -1,4 +1,4 @@
-//! Asking the cluster of a folder, as its administrator.
+//! API client of `knarr` commands: connects to the cluster of a data directory as its administrator.
 
 use std::path::Path;
 
@@ -10,37 +10,37 @@ use http::Request;
 use http_body_util::BodyExt;
 use machinery::Value;
 
-/// The longest answer that is read of a path that has no objects.
+/// Maximum size of a response body that is not an API object, in bytes.
 const ANSWER_MAX: usize = 4 << 20;
 
-/// How the cluster of a folder is reached.
+/// Reads the admin kubeconfig of a data directory.
 pub fn config(data_dir: &Path) -> Result<Config> {
     let file = data_dir.join("admin.kubeconfig");
     let known = Kubeconfig::load(std::slice::from_ref(&file))
-        .with_context(|| format!("{} cannot be read; run this as root", file.display()))?;
+        .with_context(|| format!("failed to read {}; run this command as root", file.display()))?;
     Ok(known.config(None)?)
 }
 
-/// A client that may do everything and asks once.
+/// Returns an admin client that does not retry.
 pub fn admin(config: &Config) -> Result<Client> {
     Ok(Client::connect(config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
 
-/// What the server says at a path, whatever its code.
+/// Returns the response body of a GET, whatever the status code.
 pub async fn text(client: &Client, path: &str) -> Result<Bytes> {
-    let answer = client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not answer")?;
+    let answer = client.raw(Request::get(path).body(Bytes::new())?).await.context("the API server does not respond")?;
     let body = http_body_util::Limited::new(answer.into_body(), ANSWER_MAX);
     Ok(body.collect().await.map_err(anyhow::Error::from_boxed)?.to_bytes())
 }
 
-/// The checks of the server that fail.
+/// Returns the names of the failed `/readyz` checks.
 pub async fn failed_checks(client: &Client) -> Result<Vec<String>> {
     let checks = String::from_utf8_lossy(&text(client, "/readyz?verbose").await?).into_owned();
     let failed = checks.lines().filter_map(|line| line.strip_prefix("[-]"));
     Ok(failed.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
 }
 
-/// Whether a node is ready; `None` if nothing was heard of it for long.
+/// Whether the node is ready; `None` if the condition is missing or unknown.
 pub fn is_ready(node: &Value) -> Option<bool> {
     let conditions = node.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.str_at(&["type"]) == Some("Ready"))?;

@@ -1,19 +1,19 @@
-//! The images that every machine has: this very program, and what it takes to run it.
+//! Built-in images: this binary and the shared libraries that it needs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use image::{BUILTIN, Builtin, Config, Name};
 
-/// Where the program is in them.
+/// Path of the binary in the images.
 const PROGRAM: &str = "/knarr";
 
-/// `knarr.local/hello`, `knarr.local/pause`, and `knarr.local/knarr` for components that run in pods.
+/// Returns `knarr.local/hello`, `knarr.local/pause`, and `knarr.local/knarr` for components that run in pods.
 pub fn images() -> anyhow::Result<Vec<Builtin>> {
     let libraries = sys::loaded_objects();
     let mut files = vec![(PathBuf::from("/proc/self/exe"), PathBuf::from(PROGRAM))];
     files.extend(libraries.iter().map(|path| (path.clone(), path.clone())));
-    // The machine's loader may know of places that the image has no file to say of.
+    // The host's loader may search directories of an ld.so.conf that the image does not contain.
     let places: BTreeSet<&Path> = libraries.iter().filter_map(|path| path.parent()).collect();
     let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     let mut env = Vec::new();
@@ -31,7 +31,7 @@ pub fn images() -> anyhow::Result<Vec<Builtin>> {
         Ok(Builtin { name: Name::parse(&format!("{BUILTIN}/{command}"))?, files: files.clone(), config })
     };
     let mut images = ["hello", "pause"].into_iter().map(image).collect::<anyhow::Result<Vec<_>>>()?;
-    // Components read keys that are root's.
+    // This image runs as root: components read key files that belong to root.
     let config = Config { entrypoint: vec![PROGRAM.to_owned()], env, working_dir: "/".to_owned(), ..Config::default() };
     images.push(Builtin { name: Name::parse(&format!("{BUILTIN}/knarr"))?, files, config });
     Ok(images)

@@ -1,4 +1,4 @@
-//! `knarr certs`: the certificates of a cluster, and when they end.
+//! `knarr certs`: lists and rotates the certificates of a cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::output::outln;
 use crate::up::Instance;
 
-/// How long a running cluster may take to make its certificates, and how often it is looked: files of another process have nothing to
-/// wait on.
+/// Time limit for a running cluster to write new certificates, and the polling interval. Another process's files cannot
+/// be waited for otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Certificates of the cluster of this machine.
+/// List and rotate the certificates of the cluster on this host.
 #[derive(Args, Debug)]
 struct Certs {
-    /// The cluster's folder.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
@@ -28,9 +28,9 @@ struct Certs {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// List them, with their ends.
+    /// List certificates and their expiry.
     Ls,
-    /// Make all but the authorities anew: at once if the cluster runs, otherwise at its next start.
+    /// Renew all certificates except the CAs: immediately if the cluster runs, otherwise at its next start.
     Rotate,
 }
 
@@ -38,11 +38,10 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Certs::augment_args(command)
 }
 
-/// Lists or rotates.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Certs { data_dir, what } = Certs::from_arg_matches(matches)?;
     let folder = data_dir.join("pki");
-    ensure!(folder.is_dir(), "there is no cluster in {}", data_dir.display());
+    ensure!(folder.is_dir(), "no cluster in {}", data_dir.display());
     let pki = Pki::at(&folder);
     match what {
         What::Ls => {
@@ -61,34 +60,28 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     ensure!(
         pki.authority_pair(Authority::Cluster).key.is_file(),
-        "this machine is no server: it asks the cluster for its certificates, and for new ones before they end"
+        "this host is not a server: its certificates are issued by the cluster and renewed automatically"
     );
     let before = pki.list()?;
     let admin = || std::fs::read(data_dir.join("admin.kubeconfig")).ok();
     let admin_before = admin();
     let holder = Instance::holder(data_dir)?;
-    // A process that has not come to listen would be ended by what it is told.
-    ensure!(
-        holder.is_none() || Instance::is_ready(data_dir),
-        "the cluster is just being started; try again when it is ready"
-    );
+    // SIGHUP terminates a process that has not installed its signal handler yet.
+    ensure!(holder.is_none() || Instance::is_ready(data_dir), "the cluster is starting; try again when it is ready");
     pki.forget()?;
     let Some(process) = holder else {
-        outln!("new certificates are made at the next start of the cluster; the authorities stay");
+        outln!("new certificates will be created at the next start of the cluster; the CAs are kept");
         return Ok(());
     };
-    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a number")?;
-    kill_process(id, Signal::HUP).with_context(|| format!("process {process} cannot be told"))?;
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("the PID is invalid")?;
+    kill_process(id, Signal::HUP).with_context(|| format!("failed to send SIGHUP to process {process}"))?;
     let deadline = Instant::now() + PATIENCE;
-    // The administrator's file is written when all certificates are there.
+    // admin.kubeconfig is written last, after all certificates.
     while pki.list().map_or(0, |now| now.len()) < before.len() || (admin_before.is_some() && admin() == admin_before) {
-        ensure!(Instant::now() < deadline, "process {process} made no new certificates; see knarr.log");
+        ensure!(Instant::now() < deadline, "process {process} has not renewed its certificates; see knarr.log");
         std::thread::sleep(LOOK);
     }
-    outln!(
-        "process {process} has made {} certificates anew; the authorities stay",
-        before.len() - Authority::ALL.len()
-    );
-    outln!("admin.kubeconfig is a new one; copies of the old one serve until its end");
+    outln!("process {process} renewed {} certificates; the CAs are kept", before.len() - Authority::ALL.len());
+    outln!("admin.kubeconfig was replaced; copies of the old one work until it expires");
     Ok(())
 }

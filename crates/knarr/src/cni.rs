@@ -1,6 +1,6 @@
-//! `knarr cni`: the built-in pod network as a CNI plug-in.
+//! `knarr cni`: the built-in pod network as a CNI plugin.
 //!
-//! A link to the binary in the plug-ins' directory, called `cni`, is what a configuration names as `"type": "cni"`.
+//! A link named `cni` to the binary in the CNI plugin directory is used by configurations with `"type": "cni"`.
 
 use std::io::Read;
 
@@ -8,22 +8,22 @@ use crate::output::outln;
 use anyhow::Context;
 use clap::{ArgMatches, Command};
 
-/// It has none: everything is told by the environment and on standard input.
+/// Adds no arguments: CNI passes everything in environment variables and on standard input.
 pub fn arguments(command: Command) -> Command {
     command
 }
 
-/// Answers one call of a runtime.
+/// Executes one CNI command.
 pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
     let mut input = Vec::new();
-    std::io::stdin().read_to_end(&mut input).context("read the configuration")?;
+    std::io::stdin().read_to_end(&mut input).context("failed to read the configuration from standard input")?;
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     match net::plugin::answer(&environment.collect(), &input) {
         Ok(Some(answer)) => outln!("{answer}"),
         Ok(None) => {}
         Err(error) => {
-            // A runtime reads failures from standard output.
+            // Runtimes read CNI errors from standard output.
             outln!("{}", error.to_json());
             return Err(error.into());
         }

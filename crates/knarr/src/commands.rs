@@ -1,4 +1,4 @@
-//! The table of commands: adding one is a row here and a module beside it.
+//! The table of commands. A new command is a row here and a module beside this one.
 
 use clap::ArgMatches;
 
@@ -8,166 +8,160 @@ use crate::{
     status, store, token, trace, up,
 };
 
-/// What a command is for, in the order of `knarr --help`.
+/// A group of commands, in the order of `knarr --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What one types first.
+    /// Start, inspect and stop the cluster of this host.
     Cluster,
-    /// Further nodes and servers.
+    /// Additional nodes and servers.
     Machines,
-    /// What works on files and images.
+    /// Commands that work on files and images.
     Tools,
-    /// Parts of a cluster, for service managers, runtimes and images.
+    /// Single components, for service managers, container runtimes and images.
     Components,
 }
 
 impl Group {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Cluster, Self::Machines, Self::Tools, Self::Components];
 
-    /// Its heading in the help.
     pub const fn heading(self) -> &'static str {
         match self {
-            Self::Cluster => "Cluster on this machine",
-            Self::Machines => "Several machines and nodes",
-            Self::Tools => "Tools",
-            Self::Components => "Components, started alone",
+            Self::Cluster => "Cluster Commands",
+            Self::Machines => "Node and Server Commands",
+            Self::Tools => "Other Commands",
+            Self::Components => "Components",
         }
     }
 }
 
-/// A command of the binary.
 pub struct Command {
-    /// What one types, and what a link to the binary may be called.
+    /// The subcommand. A link to the binary with this name runs it too.
     pub name: &'static str,
-    /// Where the help lists it.
     pub group: Group,
-    /// One line of help.
+    /// The one-line description in `--help`.
     pub about: &'static str,
-    /// Adds the arguments it takes.
     pub arguments: fn(clap::Command) -> clap::Command,
-    /// Does it.
     pub run: fn(&ArgMatches) -> anyhow::Result<()>,
 }
 
-/// Every command, sorted by name.
+/// All commands, sorted by name.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "agent",
         group: Group::Machines,
-        about: "A node of a cluster whose servers are elsewhere",
+        about: "Run a node that joins an existing cluster",
         arguments: agent::arguments,
         run: agent::run,
     },
     Command {
         name: "certs",
         group: Group::Cluster,
-        about: "The certificates of this machine's cluster: list, rotate",
+        about: "List and rotate the certificates of the cluster on this host",
         arguments: certs::arguments,
         run: certs::run,
     },
     Command {
         name: "cni",
         group: Group::Components,
-        about: "The built-in pod network as a CNI plug-in, for a runtime to call",
+        about: "Run the built-in pod network as a CNI plugin",
         arguments: cni::arguments,
         run: cni::run,
     },
     Command {
         name: "convert",
         group: Group::Tools,
-        about: "Write objects in another encoding: JSON, YAML or Kubernetes protobuf",
+        about: "Convert objects between JSON, YAML and Kubernetes protobuf",
         arguments: convert::arguments,
         run: convert::run,
     },
     Command {
         name: "cri",
         group: Group::Components,
-        about: "The container runtime, alone, on a socket for any CRI client",
+        about: "Run the container runtime with a CRI socket",
         arguments: cri::arguments,
         run: cri::run,
     },
     Command {
         name: "dns",
         group: Group::Components,
-        about: "The cluster's DNS server",
+        about: "Run the cluster DNS server",
         arguments: dns::arguments,
         run: dns::run,
     },
     Command {
         name: "doctor",
         group: Group::Cluster,
-        about: "Whether this machine can carry a cluster, and how the one on it is",
+        about: "Check this host and the cluster on it",
         arguments: doctor::arguments,
         run: doctor::run,
     },
     Command {
         name: "down",
         group: Group::Cluster,
-        about: "Stop the cluster of this machine",
+        about: "Stop the cluster on this host",
         arguments: down::arguments,
         run: down::run,
     },
     Command {
         name: "etcd",
         group: Group::Components,
-        about: "The store, started alone, with etcd's own flags",
+        about: "Run a store member, with etcd's API and flags",
         arguments: etcd::arguments,
         run: etcd::run,
     },
     Command {
         name: "hello",
         group: Group::Components,
-        about: "A web server that shows where it runs (the program of knarr.local/hello)",
+        about: "Run a test web server (entry point of knarr.local/hello)",
         arguments: hello::arguments,
         run: hello::run,
     },
     Command {
         name: "hollow",
         group: Group::Tools,
-        about: "Simulated nodes, on which pods run without containers",
+        about: "Run simulated nodes, on which pods run without containers",
         arguments: hollow::arguments,
         run: hollow::run,
     },
     Command {
         name: "image",
         group: Group::Tools,
-        about: "Images of this machine: list, pull, import, export, build, remove",
+        about: "List, pull, import, export, build and remove images on this host",
         arguments: image::arguments,
         run: image::run,
     },
     Command {
         name: "kube-apiserver",
         group: Group::Components,
-        about: "The API server, started alone, with upstream's flags",
+        about: "Run the API server, with upstream's flags",
         arguments: apiserver::arguments,
         run: apiserver::run,
     },
     Command {
         name: "kube-controller-manager",
         group: Group::Components,
-        about: "The controllers, started alone, with upstream's flags",
+        about: "Run the controllers, with upstream's flags",
         arguments: controller_manager::arguments,
         run: controller_manager::run,
     },
     Command {
         name: "kube-proxy",
         group: Group::Components,
-        about: "Services on this node, with upstream's flags",
+        about: "Run the Service proxy of a node, with upstream's flags",
         arguments: proxy::arguments,
         run: proxy::run,
     },
     Command {
         name: "kube-scheduler",
         group: Group::Components,
-        about: "The scheduler, started alone, with upstream's flags",
+        about: "Run the scheduler, with upstream's flags",
         arguments: scheduler::arguments,
         run: scheduler::run,
     },
     Command {
         name: "kubelet",
         group: Group::Components,
-        about: "The node's agent, with the runtime inside or another one's socket, with upstream's flags",
+        about: "Run the kubelet with the built-in or another CRI runtime, with upstream's flags",
         arguments: kubelet::arguments,
         run: kubelet::run,
     },
@@ -181,91 +175,91 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "local-path",
         group: Group::Components,
-        about: "Volumes that are folders of this node",
+        about: "Run the provisioner of volumes that are directories of this node",
         arguments: local_path::arguments,
         run: local_path::run,
     },
     Command {
         name: "members",
         group: Group::Machines,
-        about: "The members of the replicated store: list, remove",
+        about: "List and remove members of the replicated store",
         arguments: members::arguments,
         run: members::run,
     },
     Command {
         name: "metrics-server",
         group: Group::Components,
-        about: "What nodes and pods use, as an API behind the API server",
+        about: "Run the resource metrics API, with upstream's flags",
         arguments: metrics_server::arguments,
         run: metrics_server::run,
     },
     Command {
         name: "network",
         group: Group::Components,
-        about: "The ways to other nodes' pods, and network policies on this node",
+        about: "Run the pod network between nodes and enforce network policies on a node",
         arguments: network::arguments,
         run: network::run,
     },
     Command {
         name: "node",
         group: Group::Machines,
-        about: "Nodes that are network namespaces of this machine: add, list, remove",
+        about: "Add, list and remove nodes in network namespaces of this host",
         arguments: node::arguments,
         run: node::run,
     },
     Command {
         name: "pause",
         group: Group::Components,
-        about: "Wait to be ended (the program of knarr.local/pause)",
+        about: "Wait for a signal (entry point of knarr.local/pause)",
         arguments: pause::arguments,
         run: pause::run,
     },
     Command {
         name: "server",
         group: Group::Machines,
-        about: "A server of a cluster that has several, alone at first or joining others",
+        about: "Run a control plane server of a cluster with several servers",
         arguments: server::arguments,
         run: server::run,
     },
     Command {
         name: "shim",
         group: Group::Components,
-        about: "Keep the containers of one sandbox (started by the runtime)",
+        about: "Supervise the containers of one sandbox (started by the runtime)",
         arguments: shim::arguments,
         run: shim::run,
     },
     Command {
         name: "status",
         group: Group::Cluster,
-        about: "How the cluster of this machine is",
+        about: "Show the state of the cluster on this host",
         arguments: status::arguments,
         run: status::run,
     },
     Command {
         name: "store",
         group: Group::Tools,
-        about: "Snapshots of the store, and a check of its directory",
+        about: "Manage snapshots of the store and check its data directory",
         arguments: store::arguments,
         run: store::run,
     },
     Command {
         name: "token",
         group: Group::Machines,
-        about: "What machines join the cluster with: create, list, remove",
+        about: "Create, list and revoke join tokens",
         arguments: token::arguments,
         run: token::run,
     },
     Command {
         name: "trace",
         group: Group::Cluster,
-        about: "What an object set in motion, step by step with times",
+        about: "Show the chain of actions that an object caused, with times",
         arguments: trace::arguments,
         run: trace::run,
     },
     Command {
         name: "up",
         group: Group::Cluster,
-        about: "A whole cluster on this machine, in one process",
+        about: "Run a cluster on this host, in one process",
         arguments: up::arguments,
         run: up::run,
     },

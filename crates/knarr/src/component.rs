@@ -1,4 +1,4 @@
-//! What components that run alone have in common: where the API server is, who they are, what they log.
+//! Shared parts of components: API client configuration, identity, log level, signal handling.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -11,62 +11,60 @@ use auth::User;
 use client::config::{Credential, Kubeconfig, Tls};
 use client::{Client, Config, Https, Settings, Transport};
 
-/// A start takes a second; after this it is over, whatever else the machine does.
+/// Time after which a start is over. It usually takes a second.
 const START: Duration = Duration::from_secs(5);
 
-/// How long a component that keeps nothing on disk may take to stop.
+/// Maximum time that a stateless component may take to stop.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
-/// A component that led does not anymore. What it had in mind may be wrong: it must begin anew.
+/// A component lost its leader lease. Its state may be stale, so the process must restart.
 #[derive(Debug, thiserror::Error)]
-#[error("leadership is lost; start again to be a candidate once more")]
+#[error("leader election lost")]
 pub struct LeadershipLost;
 
-/// An API server in the same process, once it has started, and who asks it.
+/// The API server in the same process, available once it has started, and the user of its requests.
 #[derive(Clone)]
 pub struct Inside {
     server: Arc<OnceLock<Arc<State>>>,
     user: User,
 }
 
-/// What components of one process share.
+/// Values that the components of one process share.
 #[derive(Clone, Default)]
 pub struct Shared {
-    /// The API server, if there is one.
     pub inside: Option<Inside>,
-    /// What the node's pods wait for.
+    /// Delays pods until the network policies of the node are known.
     pub gate: Arc<proxy::policy::gate::Gate>,
 }
 
-/// Holds pods up until network policies are known, if the component that enforces them is one of these.
+/// Makes pods wait for network policies if the component that enforces them is one of `components`.
 pub fn expect_policies(gate: &proxy::policy::gate::Gate, components: &[&str]) {
     if components.contains(&"network") {
         gate.expect_enforcer();
     }
 }
 
-/// How a component reaches the API server: over the network as its kubeconfig says, or in the same process.
+/// A component's connection to the API server: over the network with its kubeconfig, or within the process.
 #[derive(Clone)]
 pub struct Reach {
-    /// What the kubeconfig says.
     pub config: Config,
     inside: Option<Inside>,
 }
 
 impl Inside {
-    /// A place for a server that is yet to start.
+    /// Returns a handle to a server that has not started yet.
     pub fn new() -> Self {
         Self { server: Arc::default(), user: User::anonymous() }
     }
 
-    /// The same server, asked by somebody.
+    /// Returns a handle to the same server for requests of `user`.
     pub fn asked_by(&self, user: User) -> Self {
         Self { server: Arc::clone(&self.server), user }
     }
 
-    /// The server has started.
+    /// Makes the started server available to all handles.
     pub fn started(&self, server: &Arc<State>) {
-        // One process has one.
+        // A process has at most one API server, so the value is never set twice.
         let _ = self.server.set(Arc::clone(server));
     }
 
@@ -77,22 +75,21 @@ impl Inside {
 }
 
 impl Reach {
-    /// What the kubeconfig says, or what a pod is given; `master` is an address in its place. A server in the same process is
-    /// preferred.
+    /// Uses the kubeconfig, or the service account of the pod; `master` overrides the server address. A server in the
+    /// same process is preferred.
     pub fn new(kubeconfig: Option<&Path>, master: Option<&str>, inside: Option<&Inside>) -> Result<Self> {
         Ok(Self { config: client_config(kubeconfig, master)?, inside: inside.cloned() })
     }
 
-    /// A client.
     pub fn client(&self, settings: Settings) -> Result<Client> {
         Ok(match &self.inside {
             Some(inside) => Client::new(inside.transport(Some(inside.user.clone()))?, settings)?,
             None => Client::connect(&self.config, settings)
-                .with_context(|| format!("{} cannot be used", self.config.server))?,
+                .with_context(|| format!("failed to connect to {}", self.config.server))?,
         })
     }
 
-    /// Carries requests that say themselves who makes them.
+    /// Returns a transport without credentials, for requests that carry a bearer token.
     pub fn anonymous(&self) -> Result<Arc<dyn Transport>> {
         if let Some(inside) = &self.inside {
             return inside.transport(None);
@@ -103,12 +100,12 @@ impl Reach {
             impersonate: None,
             ..self.config.clone()
         };
-        let https = Https::new(anonymous).with_context(|| format!("{} cannot be used", self.config.server))?;
+        let https = Https::new(anonymous).with_context(|| format!("failed to connect to {}", self.config.server))?;
         Ok(Arc::new(https))
     }
 }
 
-/// Runs a component until it ends, on an executor of its own.
+/// Runs a component on a new Tokio runtime until it returns.
 pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::make_room();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
@@ -117,18 +114,18 @@ pub fn run(component: impl Future<Output = Result<()>>) -> Result<()> {
     })
 }
 
-/// Runs a component that has nothing to lose: it exits within [`STOP_GRACE`] of SIGTERM or SIGINT, or at a second one at once,
-/// whatever it waits for.
+/// Runs a component without state on disk. The process exits within [`STOP_GRACE`] of SIGTERM or SIGINT, or immediately
+/// at a second signal.
 pub fn run_stateless(component: impl Future<Output = Result<()>>) -> Result<()> {
     sys::make_room();
     let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = executor.block_on(async {
         tokio::spawn(settle());
-        // A task of its own, because the component may block its thread.
+        // A separate task, because the component may block its thread.
         tokio::spawn(exit_after_grace());
         component.await
     });
-    // Dropping it would wait for blocking calls, such as the lookup of a name that no resolver answers.
+    // Dropping the runtime would wait for blocking calls, such as a name lookup without a responding resolver.
     executor.shutdown_background();
     ended
 }
@@ -139,36 +136,37 @@ async fn exit_after_grace() {
     }
     tokio::select! {
         () = tokio::time::sleep(STOP_GRACE) => tracing::error!("not stopped {STOP_GRACE:?} after the signal; exiting"),
-        _ = crate::etcd::signal() => tracing::error!("second signal; exiting at once"),
+        _ = crate::etcd::signal() => tracing::error!("second signal; exiting immediately"),
     }
     std::process::exit(1);
 }
 
-/// Gives back what only a start needs: most of the code that it runs is not run again.
+/// Releases the code pages that only the start needed.
 async fn settle() {
     tokio::time::sleep(START).await;
     if let Err(error) = sys::release_code() {
-        tracing::debug!("the code of the start stays in memory: {error}");
+        tracing::debug!("failed to release the code pages of the start: {error}");
     }
 }
 
-/// Where the API server is: what the kubeconfig says, or what a pod is given. `master` is an address in its place.
+/// Returns the client configuration of the kubeconfig or of the pod's service account. `master` overrides the server
+/// address.
 pub fn client_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config> {
     let mut config = match (kubeconfig, master) {
         (Some(file), _) => {
-            ensure!(file.is_file(), "--kubeconfig: there is no file {}", file.display());
+            ensure!(file.is_file(), "--kubeconfig: no such file: {}", file.display());
             Kubeconfig::load(&[file.to_owned()])?.config(None)?
         }
         (None, Some(master)) => Config::new(master.parse().context("--master")?),
         (None, None) => in_cluster()?,
     };
     if let Some(master) = master {
-        config.server = master.parse().with_context(|| format!("--master {master:?} is no address"))?;
+        config.server = master.parse().with_context(|| format!("--master {master:?} is not a URL"))?;
     }
     Ok(config)
 }
 
-/// What `-v` means.
+/// Maps `-v` to a log level.
 pub const fn level(verbosity: u8) -> tracing::Level {
     match verbosity {
         0..=3 => tracing::Level::INFO,
@@ -177,27 +175,26 @@ pub const fn level(verbosity: u8) -> tracing::Level {
     }
 }
 
-/// The name of this machine.
 pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// This machine, and a number that no other process on it has.
+/// Returns a leader election identity: host name, PID and a random number.
 pub fn identity() -> String {
     let number = (client::backoff::random() * f64::from(u32::MAX)) as u32;
     format!("{}_{}-{number:08x}", host(), std::process::id())
 }
 
-/// A duration in Go's notation that is not negative.
+/// Parses a Go duration. Rejects negative values.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let duration: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| "it must not be negative".to_owned())
+    u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }
 
 fn in_cluster() -> Result<Config> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT")) else {
-        bail!("there is no cluster around this process; say where it is with --kubeconfig");
+        bail!("no in-cluster configuration found (KUBERNETES_SERVICE_HOST is not set); give --kubeconfig");
     };
     Ok(Config::in_cluster(&host, &port, Path::new("/var/run/secrets/kubernetes.io/serviceaccount"))?)
 }

@@ -24,7 +24,7 @@ use crate::health::{self, Health};
 use flags::Flags;
 use identity::Clients;
 
-/// The owner of the fields that controllers set, and what the process calls itself.
+/// The field manager of the controllers and the process's user agent.
 const MANAGER: &str = "kube-controller-manager";
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -33,12 +33,12 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
 }
 
-/// Runs in a process that has a log and an executor.
+/// Runs the controllers in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     manage(&Flags::from_arg_matches(matches)?, matches, inside).await
 }
 
-/// Runs until it is told to stop, or is no longer the leader.
+/// Runs the controllers until SIGTERM or SIGINT, or until the leader lease is lost.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
@@ -86,7 +86,7 @@ async fn manage(flags: &Flags, matches: &ArgMatches, inside: Option<&Inside>) ->
     }
 }
 
-/// Runs everything that was chosen, each as itself. Ends only by being dropped, or with the failure of one to start.
+/// Runs the selected controllers, each with its own identity. Returns only if one fails to start.
 async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen], health: &Health) -> Result<()> {
     let mut tasks = JoinSet::new();
     for one in chosen {
@@ -97,15 +97,15 @@ async fn work(clients: &Clients, caches: &Arc<Caches>, chosen: &[Chosen], health
         let running = tasks.spawn((one.start)(Arc::new(driver)));
         health.add(one.name, &Endpoint::ALL, move || match running.is_finished() {
             false => Ok(()),
-            true => Err("the controller has ended".to_owned()),
+            true => Err("the controller exited".to_owned()),
         });
         tracing::info!(controller = one.name, "started");
     }
     while tasks.join_next().await.is_some() {}
-    bail!("all controllers have ended")
+    bail!("all controllers exited")
 }
 
-/// A controller that is to run.
+/// A controller selected by `--controllers`.
 struct Chosen {
     name: &'static str,
     account: &'static str,
@@ -140,12 +140,12 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
         });
     }
     for (name, why) in table::ABSENT.iter().filter(|(name, _)| choice.names(name)) {
-        tracing::warn!(controller = name, why, "this controller is not here, and does not run");
+        tracing::warn!(controller = name, why, "this controller is not implemented and does not run");
     }
     Ok(chosen)
 }
 
-/// How clients of this process behave.
+/// Returns the client settings of the controller `name`.
 fn settings(flags: &Flags, name: &str) -> client::Settings {
     let user_agent = if name.is_empty() { MANAGER.to_owned() } else { format!("{MANAGER}/{name}") };
     client::Settings { user_agent, qps: flags.kube_api_qps, burst: flags.kube_api_burst, ..client::Settings::default() }

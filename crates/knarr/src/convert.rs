@@ -1,4 +1,4 @@
-//! `knarr convert`: reads objects in any encoding and writes them in the one asked for.
+//! `knarr convert`: reads objects in any encoding and writes them in the requested one.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -19,9 +19,9 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     command
         .arg(
             file.value_parser(value_parser!(PathBuf))
-                .help("Files to read, `-` for standard input, which is also the default"),
+                .help("Files to read; `-` is standard input, which is also the default"),
         )
-        .arg(output.value_parser(PossibleValuesParser::new(ENCODINGS.map(|(name, _)| name))).help("What to write"))
+        .arg(output.value_parser(PossibleValuesParser::new(ENCODINGS.map(|(name, _)| name))).help("Output format"))
 }
 
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `knarr cri`: the container runtime on a socket.
+//! `knarr cri`: the container runtime, served on a CRI socket.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,31 +13,30 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::image::registries;
 use crate::output::outln;
 
-/// Its flags.
 pub fn arguments(command: Command) -> Command {
-    runtime_arguments(command).arg(path("listen", "The socket").default_value("/run/knarr/cri.sock"))
+    runtime_arguments(command).arg(path("listen", "Path of the CRI socket").default_value("/run/knarr/cri.sock"))
 }
 
 fn path(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name("PATH").value_parser(value_parser!(PathBuf)).help(help)
 }
 
-/// The flags of the runtime itself, also for a kubelet that has it inside.
+/// Adds the flags of the runtime, which a kubelet with the built-in runtime has too.
 pub fn runtime_arguments(command: Command) -> Command {
     command
-        .arg(path("data-dir", "Everything is kept here").default_value("/var/lib/knarr"))
+        .arg(path("data-dir", "Data directory of the runtime").default_value("/var/lib/knarr"))
         .arg(
             Arg::new("cgroup-parent")
                 .long("cgroup-parent")
                 .default_value("/knarr")
-                .help("Where sandboxes go that name no parent"),
+                .help("Parent cgroup of sandboxes that specify none"),
         )
         .arg(
             Arg::new("runtime-handler")
                 .long("runtime-handler")
                 .value_name("NAME=PATH")
                 .action(ArgAction::Append)
-                .help("Another OCI runtime (runc, crun) for a RuntimeClass handler; without a path, the built-in one"),
+                .help("OCI runtime (runc, crun) of a RuntimeClass handler; without a path, the built-in one"),
         )
         .arg(
             Arg::new("default-ulimit")
@@ -45,49 +44,52 @@ pub fn runtime_arguments(command: Command) -> Command {
                 .value_name("NAME=SOFT[:HARD]")
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(Ulimit))
-                .help("A limit of every container's processes, such as nofile=1024:65536; without any, this process's own"),
+                .help("Default rlimit of containers, such as nofile=1024:65536 [default: the rlimits of this process]"),
         )
         .arg(Arg::new("network").long("network").value_parser(["auto", "built-in", "cni", "loopback"]).help(
-            "How sandboxes are connected; auto is cni if --cni-conf-dir has a configuration, else built-in. \
-             By --cni-conf-dir or --pod-cidr if they are given, else only to themselves",
+            "Network of sandboxes; auto is cni if --cni-conf-dir has a configuration, else built-in \
+             [default: cni with --cni-conf-dir, built-in with --pod-cidr, otherwise loopback]",
         ))
         .arg(
             Arg::new("pod-cidr")
                 .long("pod-cidr")
                 .value_name("CIDR[,CIDR]")
-                .help("Where the built-in network takes addresses from until the kubelet says otherwise"),
+                .help("CIDRs of the built-in network, until the kubelet sets the node's pod CIDRs"),
         )
         .arg(
             Arg::new("cluster-cidr")
                 .long("cluster-cidr")
                 .value_name("CIDR[,CIDR]")
                 .default_value("")
-                .help("What pods of the built-in network reach under their own addresses"),
+                .help("CIDRs that pods of the built-in network reach without masquerading"),
         )
-        .arg(path("cni-conf-dir", "Connect sandboxes by the CNI configuration found here"))
+        .arg(path("cni-conf-dir", "Directory with the CNI configuration of sandboxes"))
         .arg(
-            path("cni-bin-dir", "CNI plug-ins")
+            path("cni-bin-dir", "Directory with CNI plugins")
                 .action(ArgAction::Append)
                 .default_values(["/opt/cni/bin", "/usr/lib/cni"]),
         )
         .arg(registry_mirror())
 }
 
-/// Mirrors, also for `knarr image`.
+/// Returns the `--registry-mirror` flag, which `knarr image` has too.
 pub fn registry_mirror() -> Arg {
     Arg::new("registry-mirror")
         .long("registry-mirror")
         .value_name("REGISTRY=HOST")
         .action(ArgAction::Append)
-        .help("Ask this host (http://host for plain HTTP) before the registry; * is for every registry")
+        .help("Mirror to try before the registry (http://host for plain HTTP); * is for every registry")
 }
 
-/// Serves until SIGTERM or SIGINT; containers go on.
+/// Serves until SIGTERM or SIGINT. Containers keep running.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let socket = matches.get_one::<PathBuf>("listen").expect("it has a default").clone();
     let config = config(matches)?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    let executor = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the Tokio runtime")?;
     executor.block_on(async {
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let stop = async move {
@@ -102,13 +104,13 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     })
 }
 
-/// How the flags set up a runtime.
+/// Returns the runtime configuration of the flags.
 pub fn config(matches: &ArgMatches) -> anyhow::Result<Config> {
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     let root = path("data-dir").expect("it has a default").join("runtime");
     let network = network(matches, &root)?;
     Ok(Config {
-        // The very file that runs now, whatever becomes of its name.
+        // The link to the running executable stays valid when its file is replaced or renamed.
         shim: (PathBuf::from("/proc/self/exe"), vec!["shim".to_owned()]),
         cgroup_parent: matches.get_one::<String>("cgroup-parent").expect("it has a default").clone(),
         handlers: handlers(matches)?,
@@ -139,7 +141,7 @@ fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>
         Ok(Routed::new(net::routed::Config {
             pod_cidrs: Cidr::parse_list(pod_cidr.map_or("", String::as_str)).context("--pod-cidr")?,
             cluster_cidrs: Cidr::parse_list(cluster_cidr).context("--cluster-cidr")?,
-            // A node on another segment may join later, when pods have their size.
+            // Always reserved: a node on another segment may join later, when the MTU of running pods is fixed.
             overhead: net::mesh::OVERHEAD,
             ..net::routed::Config::new(&root.join("network"))
         }))
@@ -147,13 +149,13 @@ fn network(matches: &ArgMatches, root: &Path) -> anyhow::Result<Arc<dyn Network>
     Ok(match chosen.unwrap_or(usual) {
         "auto" => {
             let network = Auto::new(by_plugins(), built_in()?);
-            network.start().context("set up the pod network")?;
+            network.start().context("failed to set up the pod network")?;
             Arc::new(network)
         }
         "cni" => Arc::new(by_plugins()),
         "built-in" => {
             let network = built_in()?;
-            network.start().context("set up the pod network")?;
+            network.start().context("failed to set up the pod network")?;
             Arc::new(network)
         }
         _ => Arc::new(Loopback),
@@ -164,7 +166,7 @@ fn handlers(matches: &ArgMatches) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let given = matches.get_many::<String>("runtime-handler").into_iter().flatten();
     let pairs = given.map(|text| {
         let (name, path) = text.split_once('=').unwrap_or((text, ""));
-        anyhow::ensure!(!name.is_empty(), "--runtime-handler {text}: a handler has a name");
+        anyhow::ensure!(!name.is_empty(), "--runtime-handler {text}: the handler has no name");
         Ok((name.to_owned(), PathBuf::from(path)))
     });
     pairs.collect()

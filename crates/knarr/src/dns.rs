@@ -14,7 +14,6 @@ use dns::serve::{Knowledge, Listeners};
 use crate::component::{self, Inside, Reach};
 use crate::output::outln;
 
-/// Its flags.
 pub fn arguments(command: Command) -> Command {
     command
         .arg(
@@ -22,7 +21,7 @@ pub fn arguments(command: Command) -> Command {
                 .long("kubeconfig")
                 .value_name("PATH")
                 .value_parser(value_parser!(PathBuf))
-                .help("How to reach the API server and who to be; as a pod finds it if not given"),
+                .help("Path to a kubeconfig file [default: the in-cluster configuration]"),
         )
         .arg(
             Arg::new("listen")
@@ -31,27 +30,27 @@ pub fn arguments(command: Command) -> Command {
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(SocketAddr))
                 .default_value("127.0.0.1:53")
-                .help("An address of this machine; packets and connections"),
+                .help("Address on which to serve DNS over UDP and TCP"),
         )
         .arg(
             Arg::new("cluster-domain")
                 .long("cluster-domain")
                 .default_value("cluster.local")
-                .help("The cluster's domain"),
+                .help("Domain of the cluster"),
         )
         .arg(
             Arg::new("service-ip")
                 .long("service-ip")
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(IpAddr))
-                .help("The address under which pods know this server"),
+                .help("Cluster IP of the DNS Service"),
         )
         .arg(
             Arg::new("cluster-cidr")
                 .long("cluster-cidr")
                 .value_name("CIDR,...")
                 .value_parser(net::Cidr::parse_list)
-                .help("Answer only pods in these ranges, the cluster's nodes and this machine; everybody if not given"),
+                .help("Answer only pods in these CIDRs, the cluster's nodes and this host [default: all clients]"),
         )
         .arg(
             Arg::new("resolv-conf")
@@ -59,33 +58,33 @@ pub fn arguments(command: Command) -> Command {
                 .value_name("PATH")
                 .value_parser(value_parser!(PathBuf))
                 .default_value("/etc/resolv.conf")
-                .help("Names the resolvers that know the rest of the world"),
+                .help("File with the nameservers to which other queries are forwarded"),
         )
         .arg(
             Arg::new("metrics-listen")
                 .long("metrics-listen")
                 .value_name("ADDRESS:PORT")
                 .value_parser(value_parser!(SocketAddr))
-                .help("Where the server tells its numbers; nowhere if not given"),
+                .help("Address on which to serve metrics [default: none]"),
         )
 }
 
-/// Answers until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     component::run_stateless(start(matches, None))
 }
 
-/// Answers in a process that has a log and an executor.
+/// Serves in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Result<()> {
     let reach = Reach::new(matches.get_one::<PathBuf>("kubeconfig").map(PathBuf::as_path), None, inside)?;
     let domain = matches.get_one::<String>("cluster-domain").expect("it has a default");
-    let mut zone = Zone::of(domain).with_context(|| format!("--cluster-domain {domain}"))?;
+    let mut zone = Zone::of(domain).with_context(|| format!("invalid --cluster-domain {domain}"))?;
     zone.servers = matches.get_many::<IpAddr>("service-ip").into_iter().flatten().copied().collect();
     let addresses: Vec<SocketAddr> = matches.get_many("listen").expect("it has a default").copied().collect();
     let resolv_conf = matches.get_one::<PathBuf>("resolv-conf").expect("it has a default");
     let resolvers = resolvers(resolv_conf)?;
-    let listeners = Listeners::bind(&addresses).await.context("listen")?;
+    let listeners = Listeners::bind(&addresses).await.context("failed to listen")?;
     let ours = listeners.addresses()?;
     let clients = match matches.get_one::<Vec<net::Cidr>>("cluster-cidr") {
         Some(pods) => Clients::of_cluster(pods.clone(), &ours),
@@ -93,7 +92,8 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
     };
     let knowledge = Arc::new(Knowledge::new(zone, Forwarder::new(nameservers(&resolvers, &ours)), clients));
     if let Some(address) = matches.get_one::<SocketAddr>("metrics-listen") {
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
         let asked = Arc::clone(&knowledge);
         tokio::spawn(dns::metrics::serve(listener, move || asked.metrics.text()));
     }
@@ -103,22 +103,21 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> anyhow::Res
         outln!("ready: {}", ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
     }
     tokio::select! {
-        () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners have ended"),
+        () = listeners.serve(Arc::clone(&knowledge)) => anyhow::bail!("the listeners stopped"),
         followed = dns::feed::follow(client, knowledge) => Ok(followed?),
         signal = crate::etcd::signal() => signal,
     }
 }
 
-/// What a file says of resolvers. Where there is none nobody is asked about the rest of the world, and the cluster's names are known
-/// all the same.
+/// Reads a resolv.conf. Without the file nothing is forwarded, and cluster names are still served.
 fn resolvers(file: &Path) -> anyhow::Result<String> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            tracing::warn!(file = %file.display(), "there is no such file: only names of the cluster are known");
+            tracing::warn!(file = %file.display(), "the file does not exist: only cluster names are resolved");
             Ok(String::new())
         }
-        Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
+        Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
     }
 }
 
@@ -127,10 +126,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_resolvers_only_the_clusters_names_are_known() {
+    fn missing_resolv_conf_means_no_resolvers() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(resolvers(&folder.path().join("resolv.conf")).unwrap(), "");
         let unreadable = resolvers(folder.path()).unwrap_err();
-        assert!(unreadable.to_string().starts_with("read "), "{unreadable}");
+        assert!(unreadable.to_string().starts_with("failed to read "), "{unreadable}");
     }
 }

@@ -1,4 +1,4 @@
-//! `knarr doctor`: whether this machine can carry a cluster, and how the one on it is.
+//! `knarr doctor`: checks whether this host can run a cluster, and the health of the one that runs on it.
 
 mod cluster;
 mod features;
@@ -14,10 +14,10 @@ use operate::checkup;
 use crate::output::{out, outln};
 use crate::up::Instance;
 
-/// What to look at, and how to tell.
+/// Check this host and the cluster on it.
 #[derive(Args, Debug)]
 struct Doctor {
-    /// The cluster's folder, or where one is to be.
+    /// Data directory of the cluster, existing or planned.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
     /// Port of the API server.
@@ -26,13 +26,13 @@ struct Doctor {
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     kubelet_port: u16,
-    /// Port of the DNS server on this machine.
+    /// Port of the DNS server on this host.
     #[arg(long, default_value_t = 10053)]
     dns_port: u16,
-    /// Port of the metrics server on this machine.
+    /// Port of the metrics server on this host.
     #[arg(long, default_value_t = 4443)]
     metrics_port: u16,
-    /// A table for people, or JSON for programs.
+    /// Output format.
     #[arg(short, long, default_value = "table")]
     output: Output,
 }
@@ -47,7 +47,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Doctor::augment_args(command)
 }
 
-/// Looks, judges and tells. What would prevent a start is exit code 1.
+/// Runs all checks and prints the report. Exits with code 1 if a check fails that would prevent a start.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let doctor = Doctor::from_arg_matches(matches)?;
     let holder = if doctor.data_dir.is_dir() { Instance::holder(&doctor.data_dir)? } else { None };
@@ -65,8 +65,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         Output::Table => out!("{}", checkup::table(&rows)),
     }
     match cluster {
-        None => ensure!(!checkup::prevents(&rows), "a cluster would not start here: see what is marked FAIL"),
-        Some(_) => ensure!(!checkup::prevents(&rows), "the cluster is not well: see what is marked FAIL"),
+        None => ensure!(!checkup::prevents(&rows), "a cluster cannot start on this host; see the checks marked FAIL"),
+        Some(_) => ensure!(!checkup::prevents(&rows), "the cluster is not healthy; see the checks marked FAIL"),
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `knarr down`: stops the cluster of this machine, and with `--purge` leaves nothing of it.
+//! `knarr down`: stops the cluster of this host, and with `--purge` removes all of its data.
 
 mod leftovers;
 mod pods;
@@ -16,19 +16,19 @@ use crate::up::Instance;
 use crate::up::nodes::{self, Nodes};
 use pods::Manner;
 
-/// The end of a cluster.
+/// Stop the cluster of this host.
 #[derive(Args, Debug)]
 struct Down {
-    /// Directory that the cluster keeps everything in.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Kill containers at once, without preStop hooks, SIGTERM and grace periods.
+    /// Kill containers immediately, without preStop hooks, SIGTERM and grace periods.
     #[arg(long)]
     now: bool,
-    /// Remove everything that the cluster kept. Since that includes the data of its pods, this implies --now.
+    /// Delete all data of the cluster. This includes the data of its pods, so it implies --now.
     #[arg(long)]
     purge: bool,
-    /// This is a node of a cluster that is being stopped, with this name.
+    /// Name of the network-namespace node of a cluster that is being stopped.
     #[arg(long, hide = true)]
     node: Option<String>,
 }
@@ -37,22 +37,22 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Down::augment_args(command)
 }
 
-/// Stops the process, then the pods, and with `--purge` removes what they kept.
+/// Stops the process, then the pods, and with `--purge` deletes their data.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Down { data_dir, now, purge, node } = Down::from_arg_matches(matches)?;
-    ensure!(data_dir.is_dir(), "there is no cluster in {}", data_dir.display());
-    // Without symbolic links, as the kernel lists the mounts below it.
+    ensure!(data_dir.is_dir(), "no cluster in {}", data_dir.display());
+    // Without symbolic links, because the kernel lists mounts by their resolved paths.
     let data_dir = data_dir.canonicalize().with_context(|| format!("failed to resolve {}", data_dir.display()))?;
     let shown = data_dir.display();
     ensure!(
         data_dir.join("knarr.lock").is_file(),
-        "{shown} has never been the data directory of a cluster, so nothing in it is touched"
+        "{shown} has never been the data directory of a cluster; nothing was changed"
     );
     let prefix = node.as_ref().map(|name| format!("node {name}: ")).unwrap_or_default();
     match (stop_process(&data_dir)?, &node) {
         (Some(process), None) => outln!("stopped process {process}"),
         (None, None) => outln!("no process runs the cluster in {shown}"),
-        // The agent of a node ends with the cluster's process.
+        // The agent of a node exits with the cluster's process.
         (_, Some(_)) => {}
     }
     let manner = if now || purge { Manner::Now } else { Manner::Graceful };
@@ -60,7 +60,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let stopping = stop_nodes(&nodes, manner)?;
     let netns = data_dir.join("netns");
     if namespace::is_namespace(&netns) {
-        // A node of its own: its links and rules are inside.
+        // The links and rules of a network-namespace node are inside its namespace.
         namespace::enter(&netns)?;
     }
     if data_dir.join("runtime").is_dir() {
@@ -69,7 +69,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         outln!("{prefix}stopped {count} pods");
     }
     for (name, mut stopping) in stopping {
-        ensure!(stopping.wait()?.success(), "node {name} does not stop; see above, and try again with --now");
+        ensure!(stopping.wait()?.success(), "failed to stop node {name}; see above, or try again with --now");
     }
     if data_dir.join("runtime").is_dir() {
         clean_up(&data_dir)?;
@@ -84,16 +84,16 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-/// Stops the process of a cluster or of an agent, if there is one; gives its PID.
+/// Stops the process of a cluster or agent. Returns its PID, or `None` if none runs.
 fn stop_process(data_dir: &Path) -> Result<Option<u32>> {
     let Some(process) = Instance::holder(data_dir)? else { return Ok(None) };
-    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("a process has a PID")?;
-    kill_process(id, Signal::TERM).with_context(|| format!("process {process} cannot be stopped"))?;
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("the PID is invalid")?;
+    kill_process(id, Signal::TERM).with_context(|| format!("failed to stop process {process}"))?;
     Instance::wait_for_end(data_dir)?;
     Ok(Some(process))
 }
 
-/// Begins to stop the pods of all nodes that are namespaces: each is entered by a process of its own.
+/// Starts to stop the pods of all network-namespace nodes. Each namespace is entered by a separate process.
 fn stop_nodes(nodes: &Nodes, manner: Manner) -> Result<Vec<(String, Child)>> {
     let mut stopping = Vec::new();
     for name in nodes.names()? {
@@ -112,20 +112,20 @@ fn stop_node(name: &str, data_dir: &Path, manner: Manner) -> Result<Child> {
     Ok(command.spawn()?)
 }
 
-/// Stops the pods of one node at once, for its removal.
+/// Kills the pods of one node, so that the node can be removed.
 pub fn kill_node(name: &str, data_dir: &Path) -> Result<()> {
     let down = stop_node(name, data_dir, Manner::Now)?.wait()?;
-    ensure!(down.success(), "the pods of {name} do not end");
+    ensure!(down.success(), "failed to stop the pods of node {name}");
     Ok(())
 }
 
-/// Removes what pods and services had of the machine: links, rules, mounts and cgroups.
+/// Removes host resources of pods and Services: links, rules, mounts and cgroups.
 fn clean_up(data_dir: &Path) -> Result<()> {
     let network = net::Routed::new(net::routed::Config::new(&data_dir.join("runtime").join("network")));
     network.clean_up().context("failed to remove the pod network")?;
     net::mesh::apply(&[], &[], None).context("failed to remove the routes to other nodes")?;
-    proxy::follow::clean_up().context("failed to remove the rules of services")?;
-    proxy::policy::follow::clean_up().context("failed to remove the rules of policies")?;
+    proxy::follow::clean_up().context("failed to remove the rules of Services")?;
+    proxy::policy::follow::clean_up().context("failed to remove the rules of network policies")?;
     leftovers::unmount_inside(&data_dir.join("kubelet"))?;
     leftovers::unmount_inside(&data_dir.join("runtime"))?;
     leftovers::remove_cgroup_root(&nodes::group(data_dir));
@@ -135,10 +135,10 @@ fn clean_up(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the data directory, and the logs of its pods.
+/// Deletes the data directory and the logs of its pods.
 fn remove_everything(nodes: &Nodes, data_dir: &Path) -> Result<()> {
     let mut data_dirs: Vec<PathBuf> = nodes.names()?.iter().map(|name| nodes.folder_of(name)).collect();
     data_dirs.push(data_dir.to_owned());
     leftovers::remove_logs(&leftovers::pod_uids(&data_dirs));
-    leftovers::remove_data(data_dir).with_context(|| format!("{} cannot be removed", data_dir.display()))
+    leftovers::remove_data(data_dir).with_context(|| format!("failed to remove {}", data_dir.display()))
 }

@@ -1,4 +1,4 @@
-//! `knarr etcd`: the store alone, with etcd's own flags.
+//! `knarr etcd`: a store member as a separate process, with etcd's flags.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,28 +28,28 @@ pub(crate) mod identity;
 mod retention;
 mod security;
 
-/// How long members must have been connected before the membership changes: etcd's.
+/// Time that members must have been connected before a membership change, as in etcd.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The store, started alone, with etcd's own flags.
+/// Run a store member alone, with etcd's flags.
 #[derive(Args, Debug, Clone)]
 struct Etcd {
     /// Name of this member.
     #[arg(long, env = "ETCD_NAME", default_value = "default")]
     name: String,
-    /// Directory of log and checkpoints [default: NAME.etcd].
+    /// Directory of the write-ahead log and the checkpoints [default: NAME.etcd].
     #[arg(long, env = "ETCD_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// URLs to listen on for clients.
+    /// URLs to listen on for client traffic.
     #[arg(long, env = "ETCD_LISTEN_CLIENT_URLS", value_delimiter = ',', default_value = "http://localhost:2379")]
     listen_client_urls: Vec<String>,
-    /// URLs that clients are told.
+    /// Client URLs that this member advertises [default: --listen-client-urls].
     #[arg(long, env = "ETCD_ADVERTISE_CLIENT_URLS", value_delimiter = ',')]
     advertise_client_urls: Vec<String>,
-    /// URLs to listen on for other members.
+    /// URLs to listen on for peer traffic.
     #[arg(long, env = "ETCD_LISTEN_PEER_URLS", value_delimiter = ',', default_value = "http://localhost:2380")]
     listen_peer_urls: Vec<String>,
-    /// URLs that other members are told.
+    /// Peer URLs that this member advertises to the other members.
     #[arg(
         long,
         env = "ETCD_INITIAL_ADVERTISE_PEER_URLS",
@@ -57,22 +57,22 @@ struct Etcd {
         default_value = "http://localhost:2380"
     )]
     initial_advertise_peer_urls: Vec<String>,
-    /// URLs to listen on for requests that are no gRPC: metrics and health.
+    /// URLs to listen on for HTTP requests other than gRPC: metrics and health.
     #[arg(long, env = "ETCD_LISTEN_CLIENT_HTTP_URLS", value_delimiter = ',')]
     listen_client_http_urls: Vec<String>,
     /// URLs to listen on for metrics and health only.
     #[arg(long, env = "ETCD_LISTEN_METRICS_URLS", value_delimiter = ',')]
     listen_metrics_urls: Vec<String>,
-    /// The first members: name=url, several urls by repeating the name [default: this member alone].
+    /// Initial members as name=url; repeat the name for several URLs [default: this member alone].
     #[arg(long, env = "ETCD_INITIAL_CLUSTER", value_delimiter = ',')]
     initial_cluster: Vec<String>,
-    /// `new` to found a cluster, `existing` to join one.
+    /// `new` to bootstrap a cluster, `existing` to join one.
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_STATE", default_value = "new")]
     initial_cluster_state: String,
-    /// Tells clusters with the same members apart.
+    /// Token that distinguishes clusters with the same initial members.
     #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
     initial_cluster_token: String,
-    /// Reject changes of the membership unless a majority has been connected for five seconds.
+    /// Reject membership changes unless a majority has been connected for five seconds.
     // DEVIATION: without `--strict-reconfig-check`, changes that would leave fewer started members than a majority are still rejected.
     #[arg(long, env = "ETCD_STRICT_RECONFIG_CHECK", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = ArgAction::Set)]
     strict_reconfig_check: bool,
@@ -82,7 +82,7 @@ struct Etcd {
     authentication: Authentication,
     #[command(flatten)]
     limits: Limits,
-    /// A file with all settings: flags and the environment then do not count.
+    /// Path to a configuration file; other flags and environment variables are then ignored.
     #[arg(long, env = "ETCD_CONFIG_FILE")]
     config_file: Option<PathBuf>,
     /// Print the version and exit.
@@ -90,58 +90,59 @@ struct Etcd {
     version: bool,
 }
 
-/// Bounds and times.
+/// Limits and timeouts.
 #[derive(Args, Debug, Clone)]
 struct Limits {
-    /// Milliseconds between heartbeats.
+    /// Heartbeat interval in milliseconds.
     #[arg(long, env = "ETCD_HEARTBEAT_INTERVAL", default_value_t = 100)]
     heartbeat_interval: u64,
-    /// Milliseconds without a leader until an election.
+    /// Election timeout in milliseconds.
     #[arg(long, env = "ETCD_ELECTION_TIMEOUT", default_value_t = 1000)]
     election_timeout: u64,
-    /// Bytes the records may take; 0 is 2 GiB, less is no bound.
+    /// Storage quota in bytes; 0 means 2 GiB, a negative value disables the quota.
     #[arg(long, env = "ETCD_QUOTA_BACKEND_BYTES", default_value_t = 0, allow_negative_numbers = true)]
     quota_backend_bytes: i64,
-    /// Operations in a transaction.
+    /// Maximum number of operations in a transaction.
     #[arg(long, env = "ETCD_MAX_TXN_OPS", default_value_t = 128)]
     max_txn_ops: usize,
-    /// Bytes of a request.
+    /// Maximum size of a client request in bytes.
     #[arg(long, env = "ETCD_MAX_REQUEST_BYTES", default_value_t = 1_572_864)]
     max_request_bytes: usize,
-    /// `periodic` or `revision`.
+    /// Automatic compaction mode: `periodic` or `revision`.
     #[arg(long, env = "ETCD_AUTO_COMPACTION_MODE", default_value = "periodic")]
     auto_compaction_mode: String,
-    /// How much history automatic compaction keeps: a time (5m; hours without a unit), or revisions; 0 is all.
+    /// History kept by automatic compaction: a duration (5m; hours without a unit) or a number of revisions; 0 disables
+    /// it.
     #[arg(long, env = "ETCD_AUTO_COMPACTION_RETENTION", default_value = "0")]
     auto_compaction_retention: String,
-    /// How often a watcher hears that nothing happened [default: 10m].
+    /// Interval of watch progress notifications [default: 10m].
     #[arg(long, env = "ETCD_WATCH_PROGRESS_NOTIFY_INTERVAL")]
     watch_progress_notify_interval: Option<String>,
-    /// The same, as it was called before.
+    /// Deprecated name of --watch-progress-notify-interval.
     #[arg(long, env = "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL", hide = true)]
     experimental_watch_progress_notify_interval: Option<String>,
-    /// `debug`, `info`, `warn` or `error`.
+    /// Log level: `debug`, `info`, `warn` or `error`.
     #[arg(long, env = "ETCD_LOG_LEVEL", default_value = "info")]
     log_level: String,
 }
 
 pub fn arguments(command: clap::Command) -> clap::Command {
     let command = Etcd::augment_args(command).args(accepted::arguments());
-    // As Go's flags: of a flag that is given more than once the last counts, lists too.
+    // As with Go's flags, the last value of a repeated flag overrides the earlier ones, for lists too.
     command.args_override_self(true).mut_args(|flag| match flag.get_action() {
         ArgAction::Append => flag.action(ArgAction::Set),
         _ => flag,
     })
 }
 
-/// What `etcd --version` prints. Scripts read the first line.
+/// Returns the output of `etcd --version`. Scripts read its first line.
 fn version() -> String {
     let program = env!("CARGO_PKG_VERSION");
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     format!("etcd Version: {}\nKnarr Version: {program}\nOS/Arch: {os}/{arch}\n", etcd::VERSION)
 }
 
-/// Runs the member until it is told to stop.
+/// Runs the member until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let (flags, warnings) = &flags(matches)?;
     if flags.version {
@@ -149,20 +150,20 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     let level: tracing::Level =
-        flags.limits.log_level.parse().with_context(|| format!("--log-level {:?}", flags.limits.log_level))?;
+        flags.limits.log_level.parse().with_context(|| format!("invalid --log-level {:?}", flags.limits.log_level))?;
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     component::run(serve(flags))
 }
 
-/// Runs the member in a process that has a log and an executor.
+/// Runs the member in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches) -> Result<()> {
     let (flags, warnings) = flags(matches)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     serve(&flags).await
 }
 
-/// What is asked for, by flags or by a file, and what whoever asks should know.
+/// Returns the settings of the flags or of the configuration file, and warnings about ignored flags.
 fn flags(matches: &ArgMatches) -> Result<(Etcd, Vec<String>)> {
     let flags = Etcd::from_arg_matches(matches)?;
     let Some(path) = &flags.config_file else { return Ok((flags, accepted::judge(matches)?)) };
@@ -196,7 +197,7 @@ async fn serve(flags: &Etcd) -> Result<()> {
     if flags.strict_reconfig_check {
         backend = backend.with_connected_min(HEALTH_INTERVAL);
     }
-    // Whoever may look at metrics, often without a certificate, must not read or write keys.
+    // Clients of the metrics URLs often have no certificate, so they must not reach the key-value API.
     let Routers { clients, observers } = etcd::routers(backend.clone(), flags.server_config()?);
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let mut serving = tokio::task::JoinSet::new();
@@ -223,11 +224,11 @@ async fn serve(flags: &Etcd) -> Result<()> {
     match reason {
         StopReason::Asked => Ok(()),
         StopReason::Removed => bail!("this member was removed from the cluster; its data directory can be deleted"),
-        StopReason::Failed(error) => Err(anyhow::Error::from_boxed(Box::new(error)).context("the member cannot go on")),
+        StopReason::Failed(error) => Err(anyhow::Error::from_boxed(Box::new(error)).context("the member failed")),
     }
 }
 
-/// Publishes this member, and logs when clients can be served: there is a leader, and all that it has committed is applied here.
+/// Publishes this member and logs when it is ready: a leader exists, and all that it committed is applied here.
 async fn announce(node: Node, this: Peer) {
     publish(node.clone(), this).await;
     loop {
@@ -239,7 +240,7 @@ async fn announce(node: Node, this: Peer) {
     }
 }
 
-/// Tells the cluster this member's name and addresses, until it has heard.
+/// Proposes this member's name and client URLs until the cluster has them.
 async fn publish(node: Node, this: Peer) {
     let mut group = node.group_watch();
     loop {
@@ -250,7 +251,7 @@ async fn publish(node: Node, this: Peer) {
                 let change =
                     Change::Update(Peer { name: this.name.clone(), client_urls: this.client_urls.clone(), ..known });
                 if let Err(error) = node.change(change).await {
-                    tracing::debug!(%error, "name and client URLs are not published yet");
+                    tracing::debug!(%error, "failed to publish name and client URLs; retrying");
                     tokio::time::sleep(Duration::from_millis(500)).await;
                 }
             }
@@ -287,11 +288,11 @@ impl Etcd {
         self.data_dir.clone().unwrap_or_else(|| format!("{}.etcd", self.name).into())
     }
 
-    /// This member as it will be known, without its id.
+    /// Returns this member as it is advertised, without an ID.
     fn this_member(&self, endpoints: &[Endpoint]) -> Result<Peer> {
         let mut client_urls = self.advertise_client_urls.clone();
         if client_urls.is_empty() {
-            // Port 0 is known only now.
+            // The port of an address with port 0 is known only after binding.
             for (url, endpoint) in self.listen_client_urls.iter().zip(endpoints) {
                 let address = Address::parse(url)?;
                 let scheme = if address.secure { "https" } else { "http" };
@@ -303,9 +304,9 @@ impl Etcd {
         Ok(Peer { id: 0, name: self.name.clone(), peer_urls, client_urls, learner: false })
     }
 
-    /// The cluster's id, this member with its own, and how it starts when its directory is empty.
+    /// Returns the cluster ID, this member with its ID, and its bootstrap mode if the data directory is empty.
     async fn found_or_join(&self, this: Peer, tls: Option<&Tls>) -> Result<(u64, Peer, Start)> {
-        // A member that has run before is who it was: the other members need not be there to say so.
+        // A restarted member reads its ID from disk. The other members need not be reachable.
         let data_dir = self.data_dir();
         if data_dir.is_dir()
             && let Some((cluster_id, id)) = log::identity(&FileDisk::open(data_dir)?)?
@@ -318,17 +319,18 @@ impl Etcd {
         if self.initial_cluster_state == "existing" {
             let urls: Vec<String> =
                 listed.iter().filter(|peer| peer.name != self.name).flat_map(|peer| peer.peer_urls.clone()).collect();
-            let (cluster_id, peers) = peer::members_of(&urls, tls).await.context("no member of the cluster answers")?;
+            let (cluster_id, peers) =
+                peer::members_of(&urls, tls).await.context("no member of the cluster responds")?;
             let known = peers.iter().find(|peer| peer.peer_urls == this.peer_urls);
             let known =
-                known.context("the cluster has no member with these peer URLs: add it first with `member add`")?;
+                known.context("the cluster has no member with these peer URLs; add it first with `member add`")?;
             let this = Peer { id: known.id, learner: known.learner, ..this };
             return Ok((cluster_id, this, Start::Join(peers)));
         }
-        ensure!(self.initial_cluster_state == "new", "--initial-cluster-state is `new` or `existing`");
+        ensure!(self.initial_cluster_state == "new", "--initial-cluster-state must be `new` or `existing`");
         let (cluster_id, peers) = identity::found(listed, &self.initial_cluster_token);
         let found = peers.iter().find(|peer| peer.name == self.name);
-        let found = found.with_context(|| format!("--initial-cluster does not name {}", self.name))?;
+        let found = found.with_context(|| format!("--initial-cluster does not contain the member {}", self.name))?;
         ensure!(
             found.peer_urls == this.peer_urls,
             "--initial-cluster has {} for {}, --initial-advertise-peer-urls has {}",
@@ -390,7 +392,7 @@ impl Etcd {
                 0 => default.quota_bytes,
                 bytes => u64::try_from(bytes).ok(),
             },
-            // One and a half election timeouts, in whole seconds.
+            // etcd's minimum lease TTL: one and a half election timeouts, rounded up to seconds.
             lease_ttl_seconds_min: i64::try_from((limits.election_timeout * 3 / 2).div_ceil(1000))?,
             election_timeout: Duration::from_millis(limits.election_timeout),
             progress_interval: match limits.progress_interval() {
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_settings_counts_instead_of_flags() {
+    fn config_file_replaces_flags() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("etcd.yaml");
         let file = format!("--config-file={}", path.display());
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_repeated_flags_counts() {
+    fn last_value_of_a_repeated_flag_wins() {
         let (flags, _) = read(&["--name=a", "--client-cert-auth", "--name", "b", "--client-cert-auth=false"]).unwrap();
         assert_eq!((flags.name.as_str(), flags.security.client_cert_auth), ("b", false));
         let (flags, _) =
@@ -458,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_names_the_etcd_that_clients_may_expect_and_the_program() {
+    fn version_output_has_the_etcd_and_the_knarr_version() {
         let text = version();
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some(&*format!("etcd Version: {}", etcd::VERSION)));
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_both_names_and_versions_of_tls_are_read() {
+    fn experimental_flag_names_and_tls_versions_are_parsed() {
         let interval = |given: &[&str]| read(given).unwrap().0.server_config().unwrap().progress_interval.as_secs();
         assert_eq!(interval(&[]), 600);
         assert_eq!(interval(&["--watch-progress-notify-interval=5s"]), 5);

@@ -1,5 +1,6 @@
-//! The port of a component's health checks and metrics: `/healthz`, `/livez` and `/readyz` for anyone, `/metrics` and
-//! `/metrics/slis` for those who may.
+//! Secure port of a component: health checks and metrics.
+//!
+//! `/healthz`, `/livez` and `/readyz` need no authorization, `/metrics` and `/metrics/slis` do.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -31,36 +32,34 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::component::Reach;
 
-/// How long a client may take to say who it is.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections at once; whoever comes later waits.
+/// Maximum number of concurrent connections. Further clients wait.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How health is told.
+/// Options of the secure port.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The component.
     pub name: &'static str,
-    /// Certificate shown to those who ask; one is made if there is none.
+    /// Serving certificate. Without one a self-signed certificate is generated.
     pub certificate: Option<PathBuf>,
-    /// Its key.
     pub key: Option<PathBuf>,
-    /// Paths that anyone may ask for.
+    /// Paths served without authentication and authorization.
     pub open: Vec<String>,
-    /// As whom the API server is asked whose token somebody shows, if not as the component itself.
+    /// Kubeconfig for TokenReviews, if not the component's client.
     pub authentication: Option<PathBuf>,
-    /// As whom it is asked whether they may.
+    /// Kubeconfig for SubjectAccessReviews, if not the component's client.
     pub authorization: Option<PathBuf>,
 }
 
-/// What is told of the process.
+/// Health checks and metrics of the process.
 #[derive(Clone)]
 pub struct Health(Arc<Shared>);
 
 struct Shared {
     reviews: Reviews,
     options: Options,
-    /// What the component tells besides.
+    /// Returns the component's metrics in Prometheus text format.
     metrics: Box<dyn Fn() -> String + Send + Sync>,
     tls: Tls,
     leads: AtomicBool,
@@ -69,21 +68,20 @@ struct Shared {
     slis: Slis,
 }
 
-/// A part of the component that may fail.
+/// A named health check and the endpoints that run it.
 struct Check {
     name: &'static str,
     endpoints: &'static [Endpoint],
     run: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// Opens the port.
 pub async fn listen(address: IpAddr, port: u16) -> Result<TcpListener> {
     let address = SocketAddr::new(address, port);
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--secure-port)"))
+    TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address} (--secure-port)"))
 }
 
 impl Health {
-    /// Not the leader yet. `metrics` gives what the component tells besides.
+    /// Creates the state of a process that is not the leader. `metrics` returns the component's metrics.
     pub fn new(
         client: &Client,
         options: Options,
@@ -107,7 +105,7 @@ impl Health {
         })))
     }
 
-    /// Adds a check to some of the endpoints. One without any has `ping`.
+    /// Adds a check to some of the endpoints. An endpoint without checks has `ping`.
     pub fn add(
         &self,
         name: &'static str,
@@ -118,12 +116,12 @@ impl Health {
         self.0.checks.lock().unwrap_or_else(PoisonError::into_inner).push(check);
     }
 
-    /// This process leads now.
+    /// Records that this process is the leader.
     pub fn elected(&self) {
         self.0.leads.store(true, Ordering::Relaxed);
     }
 
-    /// Serves until it is dropped.
+    /// Serves until the future is dropped.
     pub async fn serve(self, listener: TcpListener) {
         serving::accept(listener, CONNECTIONS_MAX, std::future::pending(), |stream, _, slot| {
             let health = self.clone();
@@ -149,7 +147,7 @@ impl Health {
         });
         let server = auto::Builder::new(TokioExecutor::new());
         if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(error, "a connection to the health port broke");
+            tracing::debug!(error, "a connection to the secure port failed");
         }
     }
 
@@ -172,7 +170,7 @@ impl Health {
         }
     }
 
-    /// Runs the checks that a path selects.
+    /// Runs the checks selected by path and query. Returns `None` for other paths.
     fn check(&self, path: &str, query: &str) -> Option<(StatusCode, String)> {
         let request = HealthRequest::parse(path, query)?;
         let checks = self.0.checks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +192,7 @@ impl Health {
         })
     }
 
-    /// Asks the API server who this is and whether they may.
+    /// Authenticates and authorizes a request with a TokenReview and a SubjectAccessReview.
     async fn may(&self, request: &Request<Incoming>) -> Result<bool> {
         let header = request.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
         let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) else { return Ok(false) };
@@ -229,7 +227,7 @@ impl Health {
     }
 }
 
-/// The check `informer-sync`: fails while a watched kind was not listed.
+/// The check `informer-sync`: fails until every watched kind has been listed.
 pub fn synced(caches: &Caches) -> Result<(), String> {
     let unsynced = caches.unsynced();
     if unsynced.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", unsynced.join(", "))) }
@@ -248,11 +246,11 @@ fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// TLS as it is offered now.
+/// The TLS configuration in use.
 enum Tls {
-    /// A certificate that is given, read again when its files change.
+    /// A configured certificate, reloaded when its files change.
     Given(Reloaded<ServerConfig>),
-    /// A certificate made for this run.
+    /// A self-signed certificate generated for this run.
     Made(Arc<ServerConfig>),
 }
 
@@ -265,7 +263,7 @@ impl Tls {
                 Ok(Self::Given(Reloaded::new(files, move || given(&certificate, &key))?))
             }
             (None, None) => Ok(Self::Made(Arc::new(made()?))),
-            _ => bail!("--tls-cert-file and --tls-private-key-file go together"),
+            _ => bail!("--tls-cert-file and --tls-private-key-file must be given together"),
         }
     }
 
@@ -308,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_certificate_is_shown_without_a_restart() {
+    fn renewed_certificate_is_served_without_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
         let write = || {

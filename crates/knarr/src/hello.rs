@@ -1,4 +1,4 @@
-//! `knarr hello`: the program of the image `knarr.local/hello`, a web server that shows where it runs and obeys.
+//! `knarr hello`: the entry point of the image `knarr.local/hello`, a web server for testing pods and probes.
 
 mod ask;
 mod behaviour;
@@ -24,10 +24,10 @@ use tokio::sync::Semaphore;
 use crate::output::{out, outln};
 use behaviour::{Asked, Behaviour, Place};
 
-/// Connections at once; whoever comes later waits.
+/// Maximum number of concurrent connections. Further clients wait.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How it should behave; each can also be said by a variable, which is how a pod says it best.
+/// Adds the flags. Each has an environment variable, so that a pod spec can set it.
 pub fn arguments(command: Command) -> Command {
     let seconds = |name: &'static str, variable: &'static str, help: &'static str| {
         Arg::new(name).long(name).env(variable).value_name("SECONDS").value_parser(value_parser!(f64)).help(help)
@@ -43,29 +43,29 @@ pub fn arguments(command: Command) -> Command {
                 .env("PORT")
                 .default_value("8080")
                 .value_parser(value_parser!(u16))
-                .help("Where it listens"),
+                .help("Port on which to serve HTTP"),
         )
         .arg(
             Arg::new("ask")
                 .long("ask")
                 .value_name("URL")
-                .help("Serve nothing: ask another one instead, print what it says, and end"),
+                .help("Send a GET to this URL, print the response body, and exit"),
         )
-        .arg(flag("unready", "UNREADY", "Begin with a readiness probe that fails"))
-        .arg(flag("unhealthy", "UNHEALTHY", "Begin with a liveness probe that fails"))
-        .arg(seconds("slow", "SLOW", "How long each answer takes"))
-        .arg(seconds("exit-after", "EXIT_AFTER", "When to end by itself"))
+        .arg(flag("unready", "UNREADY", "Start with a failing readiness probe"))
+        .arg(flag("unhealthy", "UNHEALTHY", "Start with a failing liveness probe"))
+        .arg(seconds("slow", "SLOW", "Delay of every response"))
+        .arg(seconds("exit-after", "EXIT_AFTER", "Exit after this time"))
         .arg(
             Arg::new("exit-code")
                 .long("exit-code")
                 .env("EXIT_CODE")
                 .default_value("0")
                 .value_parser(value_parser!(u8))
-                .help("With which code it then ends"),
+                .help("Exit code of --exit-after"),
         )
 }
 
-/// Serves until it is told to end.
+/// Serves until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let seconds = |name: &str| matches.get_one::<f64>(name).copied().map(behaviour::duration);
     let behaviour = Behaviour {
@@ -81,7 +81,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
             out!("{}", ask::ask(url).await?);
             return Ok(());
         }
-        let listener = listen(port).await.with_context(|| format!("cannot listen on port {port}"))?;
+        let listener = listen(port).await.with_context(|| format!("failed to listen on port {port}"))?;
         outln!("listening on {}", listener.local_addr()?);
         let end = async {
             match seconds("exit-after") {
@@ -97,7 +97,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     })
 }
 
-/// On every address of both families, or of one where the other is missing.
+/// Listens on all addresses of both IP families, or of IPv4 if IPv6 is unavailable.
 async fn listen(port: u16) -> std::io::Result<TcpListener> {
     match TcpListener::bind((std::net::Ipv6Addr::UNSPECIFIED, port)).await {
         Ok(listener) => Ok(listener),
@@ -118,7 +118,7 @@ async fn serve(listener: TcpListener, behaviour: Behaviour) {
                     drop(permit);
                 });
             }
-            // Usually there are too many open files: others need time to close some.
+            // The usual reason is EMFILE, which needs time until other connections are closed.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
@@ -130,7 +130,7 @@ async fn connection(stream: TcpStream, behaviour: Arc<Mutex<Behaviour>>) {
         let behaviour = Arc::clone(&behaviour);
         async move { Ok::<_, Infallible>(answer(&request, local, &behaviour).await) }
     });
-    // A client that breaks off is no concern of the others.
+    // A client that disconnects does not affect other connections.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -163,7 +163,7 @@ async fn answer(
     response
 }
 
-/// Where it runs, by what a pod's specification may say and what the machine shows anyway.
+/// Returns pod, namespace, node and address from the environment variables of the pod spec and from the host.
 fn place(local: Option<SocketAddr>) -> Place {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let hostname = || rustix::system::uname().nodename().to_string_lossy().into_owned();

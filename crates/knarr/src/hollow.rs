@@ -11,25 +11,25 @@ use client::config::Kubeconfig;
 
 use crate::component;
 
-/// Simulated nodes for a cluster.
+/// Run simulated nodes of a cluster.
 #[derive(Args, Debug, Clone)]
 struct Hollow {
-    /// How to reach the API server and who to be.
+    /// Path to the kubeconfig file with credentials for the API server.
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// How many nodes there are.
+    /// Number of nodes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32_767))]
     nodes: u32,
-    /// What the names of nodes start with.
+    /// Prefix of the nodes' names.
     #[arg(long, default_value = "hollow-")]
     name_prefix: String,
-    /// Processors of a node.
+    /// CPU capacity of a node.
     #[arg(long, default_value = "32")]
     cpu: String,
-    /// Memory of a node.
+    /// Memory capacity of a node.
     #[arg(long, default_value = "256Gi")]
     memory: String,
-    /// Pods of a node.
+    /// Pod capacity of a node.
     #[arg(long, default_value_t = 110)]
     pods: u32,
 }
@@ -38,7 +38,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Hollow::augment_args(command)
 }
 
-/// Keeps the nodes alive until it is told to stop.
+/// Runs the nodes until SIGTERM or SIGINT.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Hollow::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
@@ -46,13 +46,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn serve(flags: Hollow) -> Result<()> {
-    ensure!(flags.kubeconfig.is_file(), "--kubeconfig: there is no file {}", flags.kubeconfig.display());
+    ensure!(flags.kubeconfig.is_file(), "--kubeconfig: no such file: {}", flags.kubeconfig.display());
     let config = Kubeconfig::load(std::slice::from_ref(&flags.kubeconfig))?.config(None)?;
     let settings = client::Settings { user_agent: "hollow".to_owned(), ..client::Settings::default() };
-    let client = Client::connect(&config, settings).with_context(|| format!("{} cannot be used", config.server))?;
+    let client =
+        Client::connect(&config, settings).with_context(|| format!("failed to connect to {}", config.server))?;
     let size = Size { cpu: flags.cpu, memory: flags.memory, pods: flags.pods };
     let nodes = Settings { nodes: flags.nodes, prefix: flags.name_prefix, size };
-    let nodes = Nodes::start(client, nodes).await.context("the nodes cannot be registered")?;
+    let nodes = Nodes::start(client, nodes).await.context("failed to register the nodes")?;
     tracing::info!(nodes = flags.nodes, "ready");
     crate::etcd::signal().await?;
     drop(nodes);

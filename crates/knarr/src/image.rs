@@ -1,4 +1,4 @@
-//! `knarr image`: the images of this machine's nodes.
+//! `knarr image`: the images of this host's nodes.
 
 mod meter;
 mod nodes;
@@ -15,7 +15,6 @@ use image::{Config, Credentials, Host, Name, Recipe, Registries, Store};
 use meter::Meter;
 use nodes::Node;
 
-/// Its commands.
 pub fn arguments(command: Command) -> Command {
     let names = |help: &'static str| Arg::new("name").required(true).action(ArgAction::Append).help(help);
     let path = |name: &'static str, help: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf)).help(help);
@@ -24,12 +23,12 @@ pub fn arguments(command: Command) -> Command {
         .default_value("/var/lib/knarr")
         .value_parser(value_parser!(PathBuf))
         .global(true)
-        .help("Directory of a cluster, or of a runtime alone");
+        .help("Data directory of a cluster, or of `knarr cri`");
     let node = Arg::new("node")
         .long("node")
         .value_name("NAME")
         .global(true)
-        .help("Only this node [default: all nodes of the cluster that are on this machine]");
+        .help("Only this node [default: all nodes of the cluster on this host]");
     command
         .subcommand_required(true)
         .arg(data_dir)
@@ -38,43 +37,45 @@ pub fn arguments(command: Command) -> Command {
         .subcommand(
             Command::new("pull")
                 .about("Pull images from their registries")
-                .arg(names("Images"))
+                .arg(names("Names of images"))
                 .arg(Arg::new("creds").long("creds").value_name("USER:PASSWORD"))
                 .arg(crate::cri::registry_mirror()),
         )
         .subcommand(
             Command::new("import")
-                .about("Import an OCI layout or docker archive: a directory, or a tar archive of any compression. Nodes keep it until it is removed")
-                .arg(path("path", "The directory or archive").required(true))
-                .arg(Arg::new("as").long("as").value_name("NAME").help("For an image that has no name in it")),
+                .about("Import an OCI layout or docker archive: a directory, or a tar archive of any compression. Nodes keep the image until it is removed")
+                .arg(path("path", "Directory or archive to import").required(true))
+                .arg(Arg::new("as").long("as").value_name("NAME").help("Name of an image without a name in the archive")),
         )
         .subcommand(
             Command::new("export")
-                .about("Write images as an OCI layout in a tar archive")
-                .arg(names("Images"))
-                .arg(path("output", "The archive").short('o').long("output").required(true)),
+                .about("Write images to a tar archive in OCI layout")
+                .arg(names("Names of images"))
+                .arg(path("output", "Archive to write").short('o').long("output").required(true)),
         )
         .subcommand(
             Command::new("build")
-                .about("Make an image of one layer from a directory or a single program, with modes, owners and capabilities")
+                .about("Build an image of one layer from a directory or a single executable, with modes, owners and capabilities")
                 .arg(Arg::new("name").required(true))
-                .arg(path("from", "A directory, which becomes the root, or a program").required(true))
-                .arg(Arg::new("entrypoint").long("entrypoint").action(ArgAction::Append).help("A word of the command"))
+                .arg(path("from", "Directory, which becomes the root file system, or executable").required(true))
+                .arg(Arg::new("entrypoint").long("entrypoint").action(ArgAction::Append).help("Element of the entrypoint (repeatable)"))
                 .arg(Arg::new("env").long("env").value_name("NAME=VALUE").action(ArgAction::Append))
                 .arg(Arg::new("user").long("user").default_value(""))
                 .arg(Arg::new("workdir").long("workdir").default_value("")),
         )
-        .subcommand(Command::new("rm").about("Forget images").arg(names("Images")))
+        .subcommand(Command::new("rm").about("Remove images").arg(names("Names of images")))
         .subcommand(
-            Command::new("prune").about("Free the disk of what no image refers to (while the runtime is stopped)"),
+            Command::new("prune").about("Delete unreferenced layers (while the runtime is stopped)"),
         )
 }
 
-/// Does one of them.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let data_dir = matches.get_one::<PathBuf>("data-dir").expect("it has a default");
     let nodes = nodes::open(data_dir, matches.get_one::<String>("node").map(String::as_str))?;
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the executor")?;
+    let executor = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the Tokio runtime")?;
     let (name, matches) = matches.subcommand().expect("clap requires a command");
     executor.block_on(async {
         match name {
@@ -85,18 +86,18 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<()> {
             "build" => build(&nodes, matches).await?,
             "rm" => remove(&nodes, matches)?,
             "prune" => prune(&nodes).await?,
-            other => bail!("no command {other}"),
+            other => bail!("unknown command {other}"),
         }
         Ok(())
     })
 }
 
-/// Mirrors as given on the command line.
+/// Returns the registry mirrors of the command line.
 pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     let mut registries = Registries::default();
     for text in matches.get_many::<String>("registry-mirror").into_iter().flatten() {
         let (registry, host) =
-            text.split_once('=').with_context(|| format!("--registry-mirror {text}: not REGISTRY=HOST"))?;
+            text.split_once('=').with_context(|| format!("--registry-mirror {text}: not of the form REGISTRY=HOST"))?;
         let host = match host.strip_prefix("http://") {
             Some(address) => Host { address: address.to_owned(), plain_http: true },
             None => Host::of(host.trim_start_matches("https://")),
@@ -106,7 +107,7 @@ pub fn registries(matches: &ArgMatches) -> anyhow::Result<Registries> {
     Ok(registries)
 }
 
-/// Lists images; where there are several nodes, with the nodes that have them.
+/// Lists images. With several nodes, a column names the nodes that have each image.
 fn list(nodes: &[Node]) -> anyhow::Result<()> {
     let mut rows: BTreeMap<(String, String, u64), Vec<&str>> = BTreeMap::new();
     for Node { name: node, store, .. } in nodes {
@@ -133,23 +134,23 @@ fn list(nodes: &[Node]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Frees the disk of each node.
+/// Deletes unreferenced layers on each node.
 async fn prune(nodes: &[Node]) -> anyhow::Result<()> {
     for node in nodes {
         ensure!(
             is_idle(&node.root),
-            "node {} has containers, whose layers must stay: stop the runtime and remove them",
+            "node {} has containers that use layers: stop the runtime and remove them first",
             node.name
         );
     }
     for Node { name, store, .. } in nodes {
         let freed = store.collect(&BTreeSet::new()).await?;
-        outln!("{} bytes freed on node {name}", freed.bytes);
+        outln!("freed {} bytes on node {name}", freed.bytes);
     }
     Ok(())
 }
 
-/// A built-in image, made if it was not yet.
+/// Returns a built-in image, and creates it on first use.
 async fn builtin(store: &Store, name: &str) -> anyhow::Result<Option<Arc<image::Image>>> {
     match crate::builtin::images()?.iter().find(|builtin| builtin.is_called(name)) {
         Some(builtin) => Ok(Some(store.provide(builtin).await?)),
@@ -162,7 +163,7 @@ async fn pull(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     let credentials = match matches.get_one::<String>("creds") {
         None => Credentials::Anonymous,
         Some(text) => {
-            let (user, password) = text.split_once(':').context("--creds: not USER:PASSWORD")?;
+            let (user, password) = text.split_once(':').context("--creds: not of the form USER:PASSWORD")?;
             Credentials::Basic { user: user.to_owned(), password: password.to_owned() }
         }
     };
@@ -211,7 +212,7 @@ async fn export(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
         found.push(image.with_context(|| format!("image {name} not found"))?);
     }
     let images: Vec<&image::Image> = found.iter().map(AsRef::as_ref).collect();
-    let file = File::create(path).with_context(|| format!("write {}", path.display()))?;
+    let file = File::create(path).with_context(|| format!("failed to write {}", path.display()))?;
     Ok(store.export(&images, file)?)
 }
 
@@ -223,7 +224,7 @@ async fn build(nodes: &[Node], matches: &ArgMatches) -> anyhow::Result<()> {
     let to = if from.is_dir() {
         PathBuf::from("/")
     } else {
-        let name = from.file_name().with_context(|| format!("{} is no program", from.display()))?;
+        let name = from.file_name().with_context(|| format!("{} is not an executable", from.display()))?;
         let to = PathBuf::from("/").join(name);
         if entrypoint.is_empty() {
             entrypoint.push(to.display().to_string());
@@ -259,7 +260,7 @@ fn names(matches: &ArgMatches) -> impl Iterator<Item = &String> {
     matches.get_many::<String>("name").into_iter().flatten()
 }
 
-/// No container stands on a layer.
+/// Whether the runtime has no containers, which may use layers.
 fn is_idle(root: &std::path::Path) -> bool {
     std::fs::read_dir(root.join("containers")).map_or(true, |mut entries| entries.next().is_none())
 }

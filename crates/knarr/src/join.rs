@@ -1,4 +1,4 @@
-//! What lets a machine join: a token that pins the cluster's authority, and what a cluster tells those who have one.
+//! Joining a cluster: tokens that pin the cluster's CA, and the cluster information for nodes and servers that join.
 
 pub mod bundle;
 pub mod token_args;
@@ -20,74 +20,72 @@ use machinery::{Resource, Value, json, yaml};
 
 use crate::up::Options;
 
-/// Whom the bearer of a token is one of.
+/// Group of users that authenticate with a join token.
 pub const GROUP: &str = "system:bootstrappers:knarr:agents";
-/// Whom the bearer of a token for servers is one of, besides.
+/// Additional group of users that authenticate with a join token for servers.
 pub const SERVERS: &str = "system:bootstrappers:knarr:servers";
-/// Where servers leave what they share, for each token under its name.
+/// Secret with the encrypted files that servers share. Its keys are token IDs.
 pub const SHARED: &str = "knarr-pki";
-/// Where a cluster says what those who join must know.
+/// ConfigMap with the network settings for nodes and servers that join.
 pub const SETTINGS: &str = "knarr-cluster";
 
 pub static SECRETS: Resource = Resource::namespaced("", "v1", "secrets", "Secret");
 pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", "ConfigMap");
 
-/// The file of a machine that joined which says what it was told.
+/// File in the data directory with the last known network settings.
 const KEPT: &str = "cluster.json";
-/// Nobody may wait for ever on a machine that does not answer.
+/// Timeout of each request to a server.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before asking again whether cluster-info is signed.
+/// Interval between checks for the signature of cluster-info.
 const SIGNATURE_RETRY: Duration = Duration::from_millis(200);
-/// A start waits for so long on what it can do without.
+/// Maximum time that a start waits for current network settings.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// `ID.SECRET.PIN`: a bootstrap token, and the hash of the authority that the cluster's servers must have. One for servers has
-/// a fourth part, the key to what servers share.
+/// `ID.SECRET.PIN`: a bootstrap token and the hash of the cluster's CA certificate. A token for servers has a fourth
+/// part, the key of the files that servers share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinToken {
-    /// What is shown to the server.
+    /// The bootstrap token, `ID.SECRET`.
     pub token: String,
-    /// SHA-256 of the authority's certificate, in hexadecimal.
+    /// SHA-256 of the CA certificate, in hexadecimal.
     pub pin: String,
-    /// The key to what servers share, in hexadecimal.
+    /// Key of the files that servers share, in hexadecimal.
     pub key: Option<String>,
 }
 
-/// What a cluster tells a machine that joins.
+/// Cluster information for a node or server that joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// The CA certificate as PEM, encoded anew from the DER that the token pins.
+    /// The CA certificate as PEM, re-encoded from the DER that the token pins.
     pub authority: String,
-    /// What its network is.
     pub network: Network,
 }
 
-/// What all machines of a cluster must know of its network. Whoever founded the cluster says it, in a config map; whoever
-/// joined keeps what was said last.
+/// Network settings that all hosts of a cluster share. The first server publishes them in a ConfigMap. A host that
+/// joined stores the last known ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Where pods get their addresses from.
+    /// CIDRs of pod IPs.
     pub pod_cidr: String,
-    /// Where services get theirs from.
+    /// CIDRs of Service cluster IPs.
     pub service_cidr: String,
-    /// What services of type LoadBalancer are given.
+    /// Addresses of Services of type LoadBalancer.
     pub load_balancer: String,
 }
 
 impl Network {
-    /// That of the options.
     pub fn of(options: &Options) -> Self {
         let Options { pod_cidr, service_cidr, load_balancer, .. } = options.clone();
         Self { pod_cidr, service_cidr, load_balancer }
     }
 
-    /// The options with this network.
+    /// Returns the options with these network settings.
     pub fn given(self, options: Options) -> Options {
         let Self { pod_cidr, service_cidr, load_balancer } = self;
         Options { pod_cidr, service_cidr, load_balancer, ..options }
     }
 
-    /// As a config map has it, and a file.
+    /// Returns the data of the ConfigMap, which is also the content of the file.
     pub fn data(&self) -> Value {
         machinery::value!({
             "podCIDR": (self.pod_cidr.as_str()),
@@ -98,32 +96,32 @@ impl Network {
 
     fn parse(data: &Value) -> Result<Self> {
         let field = |name: &str| data.str_at(&[name]).map(str::to_owned);
-        let needed = |name: &str| field(name).with_context(|| format!("the cluster does not say its {name}"));
+        let needed = |name: &str| field(name).with_context(|| format!("the cluster's settings have no {name}"));
         Ok(Self {
             pod_cidr: needed("podCIDR")?,
             service_cidr: needed("serviceCIDR")?,
-            // A server of before there were pools says nothing of them.
+            // Servers of older versions do not publish address pools.
             load_balancer: field("loadBalancer").unwrap_or_else(|| Options::default().load_balancer),
         })
     }
 
-    /// What a folder has kept.
+    /// Reads the settings stored in a data directory.
     pub fn kept(data_dir: &Path) -> Result<Option<Self>> {
         let file = data_dir.join(KEPT);
         let Ok(text) = std::fs::read(&file) else { return Ok(None) };
         let kept = json::parse(&text).map_err(anyhow::Error::from).and_then(|data| Self::parse(&data));
-        kept.map(Some).with_context(|| format!("{} is damaged; remove it and join again", file.display()))
+        kept.map(Some).with_context(|| format!("{} is damaged; delete it and join again", file.display()))
     }
 
-    /// Keeps it in a folder.
+    /// Stores the settings in a data directory.
     pub fn keep(&self, data_dir: &Path) -> Result<()> {
         Ok(pki::write(&data_dir.join(KEPT), &json::to_string(&self.data()), 0o644)?)
     }
 
-    /// As the cluster says it now, or as it was kept while no server answers.
+    /// Returns the cluster's current settings and stores them, or the stored ones if no server responds.
     pub async fn refreshed(self, client: Result<Client>, data_dir: &Path) -> Result<Self> {
         let asked = async { Self::asked(&client?).await };
-        match tokio::time::timeout(REFRESH_PATIENCE, asked).await.context("no answer").flatten() {
+        match tokio::time::timeout(REFRESH_PATIENCE, asked).await.context("no response").flatten() {
             Ok(now) if now != self => {
                 now.keep(data_dir)?;
                 Ok(now)
@@ -132,7 +130,7 @@ impl Network {
             Err(error) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "no server says how the network is; it is taken as it was"
+                    "failed to get the current network settings from a server; using the stored ones"
                 );
                 Ok(self)
             }
@@ -145,9 +143,10 @@ impl Network {
 }
 
 impl JoinToken {
-    /// Takes one apart.
+    /// Parses a token.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || "a token has the form ID.SECRET.PIN[.KEY]; `knarr token create` on a server makes one";
+        let wrong =
+            || "a join token has the form ID.SECRET.PIN[.KEY]; create one with `knarr token create` on a server";
         let is_hash = |part: &str| part.len() == 64 && part.bytes().all(|letter| letter.is_ascii_hexdigit());
         let parts: Vec<&str> = text.trim().split('.').collect();
         let (id, secret, pin, key) = match parts[..] {
@@ -160,7 +159,7 @@ impl JoinToken {
         Ok(Self { token, pin: pin.to_ascii_lowercase(), key: key.map(str::to_ascii_lowercase) })
     }
 
-    /// The part by which a cluster knows it.
+    /// Returns the ID of the bootstrap token, which is not secret.
     pub fn id(&self) -> &str {
         self.token.split('.').next().unwrap_or_default()
     }
@@ -173,35 +172,37 @@ impl fmt::Display for JoinToken {
     }
 }
 
-/// The pin of a CA, given as PEM: the SHA-256 of the DER of exactly one certificate.
+/// Returns the pin of a CA given as PEM: the SHA-256 of the DER of exactly one certificate.
 pub fn pin(authority: &str) -> Result<String> {
     let der = pem::single_certificate(authority.as_bytes());
-    Ok(pin_of(&der.context("the CA must be exactly one certificate in PEM, with nothing around it")?))
+    Ok(pin_of(&der.context("the CA must be exactly one PEM certificate without surrounding text")?))
 }
 
 fn pin_of(der: &[u8]) -> String {
     hex(digest(&SHA256, der).as_ref())
 }
 
-/// Bytes in hexadecimal.
+/// Encodes bytes in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Asks a server for the cluster's CA and network. The token is sent only after its pin and its signature have proved the CA.
+/// Requests the cluster's CA and network from a server. The token is sent only after its pin and its signature have
+/// proved the CA.
 pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
     let anybody = Tls { insecure_skip_verify: true, ..Tls::default() };
     let stranger = connect(server, anybody, Credential::None)?;
     let found = signed_info(&stranger, token.id()).await.with_context(|| {
-        format!("{server} does not say which cluster it is; is it a server of Knarr, and can it be reached from here?")
+        format!("failed to get cluster-info from {server}; is it a Knarr server, and reachable from this host?")
     })?;
-    let authority = trusted_authority(&found, token).with_context(|| format!("do not trust {server}"))?;
+    let authority = trusted_authority(&found, token).with_context(|| format!("refusing to trust {server}"))?;
     let bearer = bearer(server, &authority, token)?;
-    let network = Network::asked(&bearer).await.context("the server does not take the token")?;
+    let network = Network::asked(&bearer).await.context("the server rejected the token")?;
     Ok(Cluster { authority, network })
 }
 
-/// The config map cluster-info. The bootstrap signer needs a moment to sign it with a token that was just created.
+/// Returns the ConfigMap cluster-info. Waits until the bootstrap signer has signed it with a token that was just
+/// created.
 async fn signed_info(client: &Client, token_id: &str) -> Result<Value> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -214,9 +215,9 @@ async fn signed_info(client: &Client, token_id: &str) -> Result<Value> {
     }
 }
 
-/// The CA certificate of cluster-info as PEM, if the token signed the kubeconfig and pins the certificate.
+/// Returns the CA certificate of cluster-info as PEM, if the token signed the kubeconfig and pins the certificate.
 ///
-/// The PEM is encoded from the DER that was hashed: whoever reads it later finds that certificate and no other.
+/// The PEM is encoded from the DER that was hashed, so that every later reader finds that certificate and no other.
 fn trusted_authority(info: &Value, token: &JoinToken) -> Result<String> {
     let content = info.str_at(&["data", "kubeconfig"]).context("its cluster-info has no kubeconfig")?;
     let signature = info.str_at(&["data", &signature_key(token.id())]).with_context(|| {
@@ -235,18 +236,18 @@ fn signature_key(token_id: &str) -> String {
     format!("jws-kubeconfig-{token_id}")
 }
 
-/// A client that shows the token to servers of this authority.
+/// Returns a client that authenticates with the token and trusts only this CA.
 pub fn bearer(server: &str, authority: &str, token: &JoinToken) -> Result<Client> {
     let sure = Tls { certificate_authority: Some(Pem::Inline(authority.to_owned().into())), ..Tls::default() };
     connect(server, sure, Credential::Token(Secret::new(token.token.clone())))
 }
 
-/// A kubeconfig for the bearer of a token.
+/// Returns a kubeconfig that authenticates with the token.
 pub fn bootstrap_kubeconfig(server: &str, authority: &Path, token: &JoinToken) -> String {
     kubeconfig(server, authority, &format!("{{token: {}}}", token.token))
 }
 
-/// A kubeconfig that shows the certificate and key of a file.
+/// Returns a kubeconfig that authenticates with the certificate and key of a file.
 pub fn certificate_kubeconfig(server: &str, authority: &Path, pem: &Path) -> String {
     let pem = pem.display();
     kubeconfig(server, authority, &format!("{{client-certificate: {pem}, client-key: {pem}}}"))
@@ -266,34 +267,34 @@ current-context: knarr
 }
 
 fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
-    let address = server.parse().with_context(|| format!("--server {server:?} is no address"))?;
+    let address = server.parse().with_context(|| format!("--server {server:?} is not a URL"))?;
     let config = Config { tls, credential, ..Config::new(address) };
     Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
 
-/// What servers share, still locked.
+/// Returns the files that servers share, still encrypted.
 pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
     let client = bearer(server, &cluster.authority, token)?;
     let target = Target::named(&SECRETS, "kube-system", SHARED);
-    let secret = tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")?;
-    let secret = secret.context("the token is not one for servers; `knarr token create --server` makes one")?;
-    let locked = secret.str_at(&["data", token.id()]).context("nothing is shared for this token")?;
+    let secret = tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no response")?;
+    let secret = secret.context("the token is not a server token; create one with `knarr token create --server`")?;
+    let locked = secret.str_at(&["data", token.id()]).context("the cluster has no key bundle for this token")?;
     Ok(String::from_utf8(BASE64.decode(locked)?)?)
 }
 
 async fn get(client: &Client, namespace: &str, name: &str) -> Result<Value> {
     let target = Target::named(&CONFIG_MAPS, namespace, name);
-    Ok(tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no answer")??)
+    Ok(tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no response")??)
 }
 
-/// The CA of a kubeconfig.
+/// Returns the CA of a kubeconfig.
 fn authority(kubeconfig: &str) -> Option<String> {
     let config = yaml::parse(kubeconfig).ok()?;
     let data = config["clusters"][0]["cluster"]["certificate-authority-data"].as_str()?.to_owned();
     String::from_utf8(BASE64.decode(data).ok()?).ok()
 }
 
-/// The object that tells everybody which cluster this is.
+/// Returns the cluster-info ConfigMap.
 pub fn cluster_info(server: &str, authority: &[u8]) -> Value {
     let config = format!(
         "apiVersion: v1
@@ -322,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_as_it_was_written() {
+    fn join_token_round_trips() {
         let pin = "0123456789abcdef".repeat(4);
         let token = JoinToken { token: "abcdef.0123456789abcdef".to_owned(), pin: pin.clone(), key: None };
         assert_eq!(JoinToken::parse(&token.to_string()).unwrap(), token);
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_joined_keeps_the_clusters_network() {
+    fn joined_node_stores_the_network_settings() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Network::kept(folder.path()).unwrap(), None);
         let options = Options { load_balancer: "192.0.2.10-192.0.2.20".to_owned(), ..Options::default() };

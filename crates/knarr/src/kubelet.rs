@@ -1,4 +1,4 @@
-//! `knarr kubelet`: the node's agent, with upstream's flags.
+//! `knarr kubelet`: the kubelet as a separate process, with upstream's flags.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use machinery::{Key, Object, Value, json, value};
 use crate::component::{self, Inside, Reach, Shared};
 use crate::output::outln;
 
-/// How a flag's text becomes a field's value.
+/// Syntax of a flag that sets a configuration field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
@@ -88,25 +88,28 @@ const FIELDS: &[(&str, &str, Form)] = &[
     ("topology-manager-scope", "topologyManagerScope", Form::Text),
 ];
 
-/// Flags with a meaning of their own.
+/// Flags that are not fields of KubeletConfiguration, and their help.
 const OWN: &[(&str, &str)] = &[
-    ("anonymous-auth", "Whether those who prove nothing may ask the server"),
-    ("authentication-token-webhook", "Whether tokens are shown to the API server"),
-    ("authorization-mode", "AlwaysAllow or Webhook"),
-    ("bootstrap-kubeconfig", "How the API server is reached to ask for a certificate, if --kubeconfig does not exist"),
-    ("cert-dir", "Where certificates are kept"),
-    ("client-ca-file", "Authority of clients of the server"),
-    ("config", "A KubeletConfiguration; flags override it"),
-    ("container-runtime-endpoint", "The socket of a runtime; without it, the one inside is used"),
-    ("hostname-override", "The name of the node"),
-    ("kubeconfig", "How the API server is reached"),
-    ("node-ip", "Addresses of the node"),
-    ("node-labels", "Labels of the node when it registers"),
-    ("register-with-taints", "Taints of the node when it registers: key=value:effect"),
-    ("root-dir", "Where volumes and the like are kept"),
+    ("anonymous-auth", "Allow anonymous requests to the kubelet's server"),
+    ("authentication-token-webhook", "Authenticate bearer tokens with TokenReviews"),
+    ("authorization-mode", "Authorization mode of the kubelet's server: AlwaysAllow or Webhook"),
+    (
+        "bootstrap-kubeconfig",
+        "Kubeconfig file used to request a client certificate if the file of --kubeconfig does not exist",
+    ),
+    ("cert-dir", "Directory of TLS certificates"),
+    ("client-ca-file", "CA bundle for client certificates of the kubelet's server"),
+    ("config", "File with a KubeletConfiguration; flags override it"),
+    ("container-runtime-endpoint", "CRI socket of a container runtime [default: the built-in runtime]"),
+    ("hostname-override", "Name of the node [default: the host name]"),
+    ("kubeconfig", "Path to a kubeconfig file; without it the kubelet runs standalone"),
+    ("node-ip", "IP addresses of the node, at most one per IP family"),
+    ("node-labels", "Labels to add when registering the node"),
+    ("register-with-taints", "Taints to add when registering the node: key=value:effect"),
+    ("root-dir", "Directory of the kubelet's files, such as volumes"),
 ];
 
-/// Upstream's flags that change nothing here; said once when one is given.
+/// Upstream's flags without effect. A warning is logged if one is given.
 const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-token-webhook-cache-ttl \
     authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl boot-id-file \
     cloud-provider config-dir container-hints containerd containerd-namespace contention-profiling \
@@ -129,14 +132,14 @@ const WITHOUT_EFFECT: &str = "application-metrics-count-limit authentication-tok
     system-cgroups system-reserved-cgroup \
     topology-manager-policy-options v vmodule volume-plugin-dir volume-stats-agg-period";
 
-/// Its flags: upstream's, and those of the runtime inside.
+/// Adds upstream's flags and those of the built-in runtime.
 pub fn arguments(command: Command) -> Command {
-    // `--flag`, `--flag=value` and `--flag value` all mean something to Go's flags, depending on their type.
+    // Go's flags accept `--flag`, `--flag=value` and `--flag value`, depending on their type.
     let any = |name: &'static str| Arg::new(name).long(name).action(ArgAction::Append).num_args(1);
     let switch = |arg: Arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true");
     let mut command = crate::cri::runtime_arguments(command);
     for (name, field, form) in FIELDS {
-        let arg = any(name).help(format!("KubeletConfiguration's {field}"));
+        let arg = any(name).help(format!("Sets {field} of the KubeletConfiguration"));
         command = command.arg(match form {
             Form::Bool => switch(arg),
             Form::Number => arg.allow_negative_numbers(true),
@@ -154,12 +157,12 @@ pub fn arguments(command: Command) -> Command {
     command
 }
 
-/// Runs in a process that has a log and an executor.
+/// Runs the kubelet in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
     serve(matches, config(matches)?, shared).await
 }
 
-/// Runs the kubelet until it is told to stop; pods go on.
+/// Runs the kubelet until SIGTERM or SIGINT. Pods keep running.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::stderr).init();
     let config = config(matches)?;
@@ -196,14 +199,14 @@ async fn serve(matches: &ArgMatches, mut config: Config, shared: &Shared) -> Res
         signal = &mut stopping => return signal,
     }
     tokio::select! {
-        () = kubelet.run() => bail!("the kubelet ended by itself"),
+        () = kubelet.run() => bail!("the kubelet exited unexpectedly"),
         signal = &mut stopping => signal?,
     }
     kubelet.shut_down().await;
     Ok(())
 }
 
-/// What pods wait for: that whoever enforces policies in this process knows them.
+/// Returns the gate that delays pods until the network policies of this process are known.
 fn gate(shared: &Shared) -> Gate {
     let gate = Arc::clone(&shared.gate);
     Arc::new(move |pod, ips| {
@@ -212,7 +215,7 @@ fn gate(shared: &Shared) -> Gate {
     })
 }
 
-/// Starts the runtime inside this process and gives its socket, which other CRI clients may use as well.
+/// Starts the built-in runtime in this process. Returns its socket, which other CRI clients may use too.
 async fn embedded(matches: &ArgMatches) -> Result<String> {
     let config = crate::cri::config(matches)?;
     let socket = config.root.with_file_name("cri.sock");
@@ -221,23 +224,24 @@ async fn embedded(matches: &ArgMatches) -> Result<String> {
     let place = socket.clone();
     tokio::spawn(async move {
         let ready = || {
-            // Whoever waited has gone if it is not told.
+            // Sending fails only if the receiver was dropped.
             let _ = told.send(());
         };
         if let Err(error) = runtime::serve(runtime, &place, ready, std::future::pending()).await {
-            tracing::error!(%error, "the runtime is served no more");
+            tracing::error!(%error, "the built-in runtime stopped");
         }
     });
-    ready.await.context("the runtime inside does not start")?;
+    ready.await.context("failed to start the built-in runtime")?;
     Ok(socket.display().to_string())
 }
 
-/// Asks for a certificate if the kubelet has none yet and is told how.
+/// Requests a client certificate with `--bootstrap-kubeconfig` if `--kubeconfig` does not exist or the certificate has
+/// expired.
 async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     let (Some(from), Some(to)) = (text(matches, "bootstrap-kubeconfig"), text(matches, "kubeconfig")) else {
         return Ok(());
     };
-    // A kubelet that was away for too long has to join once more.
+    // A kubelet whose certificate expired while it was stopped must bootstrap again.
     let over = bootstrap::is_over(&bootstrap::current(&config.cert_dir), driver::clock::now());
     if from.is_empty() || Path::new(to).exists() && !over {
         return Ok(());
@@ -247,7 +251,8 @@ async fn bootstrap(matches: &ArgMatches, config: &Config) -> Result<()> {
     Ok(bootstrap::write_kubeconfig(Path::new(from), Path::new(to), &bootstrap::current(&config.cert_dir))?)
 }
 
-/// A client for a kubelet without `--kubeconfig`, which runs the pods of its manifests; nobody can be asked who may what.
+/// Returns the client of a standalone kubelet, which runs only static pods. Fails if webhook authentication or
+/// authorization is on.
 fn alone(config: &Config) -> Result<Client> {
     if config.token_webhook {
         bail!(
@@ -259,7 +264,7 @@ fn alone(config: &Config) -> Result<Client> {
             "no client provided, cannot use webhook authorization: give --kubeconfig, or run without an API server with --authorization-mode=AlwaysAllow"
         );
     }
-    tracing::warn!("there is no --kubeconfig: this kubelet runs the pods of its manifests and no others");
+    tracing::warn!("no --kubeconfig: the kubelet runs standalone, with static pods only");
     Ok(::kubelet::standalone::client(settings())?)
 }
 
@@ -268,9 +273,7 @@ fn settings() -> client::Settings {
 }
 
 fn client(matches: &ArgMatches, flag: &str, inside: Option<&Inside>) -> Result<Client> {
-    let Some(file) = text(matches, flag) else {
-        bail!("--{flag} says how the API server is reached, and is not given")
-    };
+    let Some(file) = text(matches, flag) else { bail!("--{flag} is required") };
     let settings = settings();
     Reach::new(Some(Path::new(file)), None, inside)?.client(settings)
 }
@@ -280,8 +283,8 @@ fn config(matches: &ArgMatches) -> Result<Config> {
     let mut config = Config::new(name);
     let mut vain = Vec::new();
     if let Some(file) = text(matches, "config") {
-        let content = std::fs::read_to_string(file).with_context(|| format!("--config {file} cannot be read"))?;
-        vain = config.apply(&content).with_context(|| format!("--config {file}"))?;
+        let content = std::fs::read_to_string(file).with_context(|| format!("failed to read --config {file}"))?;
+        vain = config.apply(&content).with_context(|| format!("invalid --config {file}"))?;
     }
     if let Some(dir) = text(matches, "root-dir") {
         config.root_dir = dir.into();
@@ -298,14 +301,14 @@ fn config(matches: &ArgMatches) -> Result<Config> {
         WITHOUT_EFFECT.split_whitespace().filter(|name| text(matches, name).is_some()).map(|name| format!("--{name}")),
     );
     if !vain.is_empty() {
-        tracing::warn!(settings = vain.join(", "), "these settings have no effect here");
+        tracing::warn!(settings = vain.join("these settings have no effect"), "these settings have no effect here");
     }
     Ok(config)
 }
 
 fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
     if let Some(ips) = text(matches, "node-ip").filter(|ips| !ips.is_empty()) {
-        let parse = |ip: &str| ip.parse().with_context(|| format!("--node-ip: {ip:?} is no address"));
+        let parse = |ip: &str| ip.parse().with_context(|| format!("--node-ip: {ip:?} is not an IP address"));
         config.node_ips = ips.split(',').map(parse).collect::<Result<_>>()?;
     }
     for pair in list(matches, "node-labels") {
@@ -314,7 +317,7 @@ fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
     }
     for taint in list(matches, "register-with-taints") {
         let Some((what, effect)) = taint.rsplit_once(':') else {
-            bail!("--register-with-taints: {taint:?} is not key=value:effect")
+            bail!("--register-with-taints: {taint:?} is not of the form key=value:effect")
         };
         let (key, value) = what.split_once('=').unwrap_or((what, ""));
         let mut one = value!({"key": key, "effect": effect});
@@ -336,7 +339,7 @@ fn own_flags(matches: &ArgMatches, config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// The flags that set fields, as the configuration that says the same.
+/// Returns the flags that set fields as a KubeletConfiguration.
 fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
     let mut fields: Object =
         [("apiVersion", "kubelet.config.k8s.io/v1beta1"), ("kind", "KubeletConfiguration")].into_iter().collect();
@@ -353,7 +356,9 @@ fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
         };
         let value = match form {
             Form::Text => given.into(),
-            Form::Number => given.parse::<i64>().with_context(|| format!("--{flag}: {given:?} is no number"))?.into(),
+            Form::Number => {
+                given.parse::<i64>().with_context(|| format!("--{flag}: {given:?} is not a number"))?.into()
+            }
             Form::Bool => switch(matches, flag)?.unwrap_or(true).into(),
             Form::List => Value::Array(list(matches, flag).into_iter().map(Value::from).collect()),
             Form::Map => pairs('=')?,
@@ -363,13 +368,13 @@ fn flags_as_configuration(matches: &ArgMatches) -> Result<String> {
         };
         fields.insert(*field, value);
     }
-    // JSON is YAML.
+    // Every JSON document is also YAML.
     Ok(json::to_string(&Value::Object(fields)))
 }
 
-/// `0:memory=1Gi,hugepages-2Mi=10Mi;1:memory=1Gi` as the list that a configuration has.
+/// Parses `0:memory=1Gi,hugepages-2Mi=10Mi;1:memory=1Gi` to the list of the configuration field.
 fn by_node(flag: &str, given: &str) -> Result<Value> {
-    let bad = || format!("--{flag}: {given:?} is not node:kind=amount,kind=amount;node:…");
+    let bad = || format!("--{flag}: {given:?} is not of the form node:kind=amount,kind=amount;node:…");
     let one = |part: &str| -> Result<Value> {
         let (node, limits) = part.split_once(':').with_context(bad)?;
         let node: i64 = node.trim().parse().ok().with_context(bad)?;
@@ -384,18 +389,19 @@ fn by_node(flag: &str, given: &str) -> Result<Value> {
     Ok(Value::Array(given.split(';').filter(|part| !part.is_empty()).map(one).collect::<Result<_>>()?))
 }
 
-/// `a:b` and `a:c` as values by name.
+/// Parses `a:b` and `a:c` to lists of values by header name.
 fn headers(flag: &str, given: Vec<String>) -> Result<Value> {
     let mut all = Object::new();
     for pair in given {
-        let (name, value) = pair.split_once(':').with_context(|| format!("--{flag}: {pair:?} is not name:value"))?;
+        let (name, value) =
+            pair.split_once(':').with_context(|| format!("--{flag}: {pair:?} is not of the form name:value"))?;
         let values = all.get_or_insert_with(name.trim(), || Value::Array(Vec::new()));
         values.as_array_mut().context("values are a list")?.push(value.trim().into());
     }
     Ok(Value::Object(all))
 }
 
-/// The last value of a flag.
+/// Returns the last value of a flag.
 fn text<'a>(matches: &'a ArgMatches, flag: &str) -> Option<&'a str> {
     matches.get_many::<String>(flag)?.next_back().map(String::as_str)
 }

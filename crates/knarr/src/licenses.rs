@@ -1,4 +1,4 @@
-//! `knarr licenses`: the licences of the third-party software in this binary.
+//! `knarr licenses`: prints the licences of the third-party software in this binary.
 
 use clap::{ArgMatches, Command};
 use flate2::read::DeflateDecoder;
@@ -8,12 +8,10 @@ use crate::output;
 /// `THIRD_PARTY_LICENSES`, compressed by the build script.
 static LICENSES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/licenses.deflate"));
 
-/// It takes none.
 pub fn arguments(command: Command) -> Command {
     command
 }
 
-/// Prints the text.
 pub fn run(_: &ArgMatches) -> anyhow::Result<()> {
     output::copy(&mut DeflateDecoder::new(LICENSES));
     Ok(())
@@ -24,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_licences_of_the_binary_are_those_of_the_file() {
+    fn embedded_licences_equal_the_file() {
         let mut text = String::new();
         std::io::Read::read_to_string(&mut DeflateDecoder::new(LICENSES), &mut text).unwrap();
         assert_eq!(text, include_str!("../../../THIRD_PARTY_LICENSES"));

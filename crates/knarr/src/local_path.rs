@@ -1,4 +1,4 @@
-//! `knarr local-path`: volumes that are folders of this node.
+//! `knarr local-path`: provisioner of PersistentVolumes that are directories of this node.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -16,25 +16,24 @@ use reconcile::{Configs, Controller, Errand, Errands};
 
 use crate::component::{self, Inside, Reach, host};
 
-/// How many claims and volumes are looked at at once.
+/// Number of claims and volumes that are reconciled concurrently.
 const WORKERS: usize = 4;
-/// What the names of all folders begin with, as those of their volumes do.
+/// Prefix of the names of volumes and their directories.
 const PREFIX: &str = "pvc-";
 
 #[derive(Args, Debug, Clone)]
 struct Flags {
-    /// How to reach the API server and who to be; as a pod finds it if not given.
+    /// Path to a kubeconfig file [default: the in-cluster configuration].
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
-    /// The name of this node.
+    /// Name of this node.
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
-    /// The folder that holds the volumes.
+    /// Directory in which the volumes are created.
     #[arg(long, value_name = "PATH", default_value = "/var/lib/knarr/storage")]
     root: PathBuf,
 }
 
-/// Its flags.
 pub fn arguments(command: clap::Command) -> clap::Command {
     Flags::augment_args(command)
 }
@@ -45,11 +44,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     component::run_stateless(start(matches, None))
 }
 
-/// Runs in a process that has a log and an executor.
+/// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
-    let folders = Folders::new(&flags.root).with_context(|| format!("--root {}", flags.root.display()))?;
+    let folders = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;
     let root = folders.0.to_str().context("--root must be UTF-8")?.to_owned();
     let node = flags.hostname_override.unwrap_or_else(host);
     let errands: Arc<dyn Errands> = Arc::new(folders);
@@ -61,28 +60,30 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let (events, sending) = Recorder::new(client.clone(), LocalPath::NAME);
     let driver = Driver { client, caches, events, manager: LocalPath::NAME.to_owned() };
     tokio::select! {
-        () = sending => anyhow::bail!("events are no longer sent"),
-        () = driver::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches have ended"),
+        () = sending => anyhow::bail!("failed to send events"),
+        () = driver::run::<LocalPath>(Arc::new(driver), WORKERS) => anyhow::bail!("the caches stopped"),
         signal = crate::etcd::signal() => signal,
     }
 }
 
-/// The folders of all volumes: the root, of which each is a child.
+/// The root directory. Each volume is a direct child.
 struct Folders(PathBuf);
 
 impl Folders {
-    /// Makes the root. Whoever may write to every volume's folder cannot get to it past this one.
+    /// Creates the root with mode 0700: volume directories are world-writable, and only root may reach them on the
+    /// host.
     fn new(root: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         Ok(Self(root.canonicalize()?))
     }
 
-    /// A path of a volume is a child of the root with a name of ours, or it is none: objects are written by others.
+    /// Returns the path of a volume if it is a direct child of the root with [`PREFIX`]. Rejects others: users can
+    /// write PersistentVolumes.
     fn child(&self, path: &str) -> Result<PathBuf, String> {
         let path = Path::new(path);
         let name = path.file_name().and_then(|name| name.to_str()).filter(|name| name.starts_with(PREFIX));
         let child = name.map(|name| self.0.join(name)).filter(|child| child.as_path() == path);
-        child.ok_or_else(|| format!("{} is no folder of a volume below {}", path.display(), self.0.display()))
+        child.ok_or_else(|| format!("{} is not a volume directory below {}", path.display(), self.0.display()))
     }
 }
 
@@ -97,7 +98,7 @@ impl Errands for Folders {
     }
 }
 
-/// Every user of a pod may write to it, as to a fresh disk of a cloud.
+/// Creates the directory with mode 0777, because the container may run as any user.
 fn make(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_made_and_removed_and_nothing_outside_is_touched() {
+    fn volume_directories_are_created_and_removed_only_below_the_root() {
         let dir = tempfile::tempdir().unwrap();
         let outside = dir.path().join("outside");
         fs::create_dir(&outside).unwrap();

@@ -1,6 +1,10 @@
-//! One small binary that is a whole Kubernetes cluster: a table of commands, and the choice of one.
+//! The `knarr` binary: parses the command line and runs one command of the table.
 
-#![warn(clippy::print_stdout, clippy::print_stderr, reason = "these panic when the reader has gone; see `output`")]
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these panic when standard output is closed; see `output`"
+)]
 
 mod agent;
 mod apiserver;
@@ -66,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line as a projection of the table.
+/// Builds the command line from the table.
 fn cli() -> clap::Command {
     let cli = clap::Command::new("knarr")
         .about("Kubernetes in one small binary")
@@ -81,7 +85,7 @@ fn cli() -> clap::Command {
     })
 }
 
-/// The help with the commands in groups, which clap itself does not have.
+/// Returns the help template with the commands in groups, which clap does not support.
 fn help_template() -> String {
     let width = COMMANDS.iter().map(|command| command.name.len()).max().unwrap_or_default();
     let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
@@ -91,10 +95,10 @@ fn help_template() -> String {
             text += &format!("  {:<width$}  {}\n", command.name, command.about);
         }
     }
-    text + "\nOptions:\n{options}\n\n`knarr COMMAND --help` shows the options of a command."
+    text + "\nOptions:\n{options}\n\nUse \"knarr COMMAND --help\" for more information about a command."
 }
 
-/// Lets the binary answer to the name it is called by: as `etcd` it is `knarr etcd`.
+/// Inserts the command name if the binary was started through a link: `etcd` runs `knarr etcd`.
 fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
     let called = args.first().map(Path::new).and_then(Path::file_stem).and_then(|name| name.to_str());
     if let Some(command) = COMMANDS.iter().find(|command| Some(command.name) == called) {
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_makes_a_sound_command_line() {
+    fn command_line_definition_is_valid() {
         cli().debug_assert();
     }
 
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_named_like_a_command_is_that_command() {
+    fn link_named_like_a_command_runs_it() {
         let check = |given: &[&str], expect: &[&str]| {
             assert_eq!(arguments(given.iter().map(OsString::from).collect()), expect);
         };

@@ -1,4 +1,4 @@
-//! `knarr members`: who keeps the cluster's state.
+//! `knarr members`: members of the replicated store.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use crate::output::outln;
 use crate::up::Options;
 use crate::up::plan::{Layout, Store};
 
-/// Members of the store of this machine's cluster.
+/// List and remove members of the replicated store.
 #[derive(Args, Debug)]
 struct Asked {
-    /// The cluster's folder.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
@@ -22,11 +22,11 @@ struct Asked {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// List them.
+    /// List members.
     Ls,
-    /// Remove one that does not come back. Its server must not run.
+    /// Remove a member that does not come back. Its server must not run.
     Rm {
-        /// Its name.
+        /// Name of the member.
         name: String,
     },
 }
@@ -35,14 +35,13 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Asked::augment_args(command)
 }
 
-/// Lists or removes.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Asked { data_dir, what } = Asked::from_arg_matches(matches)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     executor.block_on(async {
         let members = of(&data_dir)?.with_context(|| {
             let folder = data_dir.display();
-            format!("the cluster in {folder} has no replicated store: `knarr up` keeps its state alone, `knarr server` does not")
+            format!("the cluster in {folder} has no replicated store: only `knarr server` has one, not `knarr up`")
         })?;
         let known = rows(&members).await?;
         let Some(What::Rm { name }) = what else {
@@ -54,26 +53,27 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             return Ok(());
         };
         let row = known.iter().find(|row| row.member.name == name);
-        let row = row.with_context(|| format!("there is no member {name}"))?;
-        members.remove(row.member.id).await.with_context(|| format!("member {name} stays"))?;
-        outln!("member {name} is removed");
+        let row = row.with_context(|| format!("no member {name}"))?;
+        members.remove(row.member.id).await.with_context(|| format!("failed to remove member {name}"))?;
+        outln!("member {name} removed");
         Ok(())
     })
 }
 
-/// A member as people are told of it.
+/// A member, its role and its alarm, for output.
 pub struct Row {
     pub member: Member,
     pub role: &'static str,
     pub alarm: &'static str,
 }
 
-/// The members of a cluster's store, as that of this machine knows them; none if it keeps its state otherwise. Needs an executor.
+/// Returns a client of the local store member, or `None` if the store is not replicated here. Must be called in a Tokio
+/// runtime.
 pub fn of(data_dir: &Path) -> Result<Option<Members>> {
     Ok(config(data_dir)?.as_ref().map(Members::new).transpose()?)
 }
 
-/// How the member of this machine is reached, if there is one.
+/// Returns the connection to the local store member, or `None` if this host has none.
 pub fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
     if !data_dir.join("etcd").is_dir() {
         return Ok(None);
@@ -84,9 +84,8 @@ pub fn config(data_dir: &Path) -> Result<Option<RemoteConfig>> {
     Ok(Some(layout.store_at("127.0.0.1")))
 }
 
-/// Asks for all of them.
 pub async fn rows(members: &Members) -> Result<Vec<Row>> {
-    let known = members.list().await.context("the store of this machine does not answer")?;
+    let known = members.list().await.context("the store member of this host does not respond")?;
     let (leader, alarmed) = (members.leader().await?, members.alarmed().await?);
     let row = |member: Member| Row {
         role: match (member.id == leader, member.learner) {

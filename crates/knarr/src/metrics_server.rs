@@ -1,4 +1,4 @@
-//! `knarr metrics-server`: what nodes and pods use, as an API behind the API server, with upstream's flags.
+//! `knarr metrics-server`: the resource metrics API (metrics.k8s.io), with upstream's flags.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,54 +13,54 @@ use crate::component::{self, Inside, Reach, duration, level};
 use crate::health;
 use crate::output::outln;
 
-/// The finest resolution: kubelets have better things to do.
+/// Minimum resolution, to limit the load on kubelets.
 const RESOLUTION_MIN: Duration = Duration::from_secs(10);
 
-/// What the metrics server can be told.
+/// Run the metrics server alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
 struct Flags {
-    /// How to reach the API server and who to be; as a pod finds it if not given.
+    /// Path to a kubeconfig file [default: the in-cluster configuration].
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Address to serve on.
+    /// IP address on which to listen.
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
-    /// Port to serve on.
+    /// Port on which to serve HTTPS.
     #[arg(long, default_value_t = 443)]
     secure_port: u16,
-    /// Certificate shown to those who ask; one is made if there is none.
+    /// File containing the serving certificate; a self-signed one is generated if not given.
     #[arg(long)]
     tls_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// File containing the private key matching --tls-cert-file.
     #[arg(long)]
     tls_private_key_file: Option<PathBuf>,
-    /// How old what is told may be.
+    /// Maximum age of the metrics that are served.
     #[arg(long, default_value = "60s", value_parser = duration)]
     metric_resolution: Duration,
-    /// Take any kubelet for the right one.
+    /// Do not verify the serving certificates of kubelets.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     kubelet_insecure_tls: bool,
-    /// Who vouches for kubelets; those who vouch for the API server if not given.
+    /// CA file used to verify kubelets [default: the CA of the API server].
     #[arg(long)]
     kubelet_certificate_authority: Option<PathBuf>,
-    /// The port of kubelets.
+    /// Port of the kubelets.
     #[arg(long, default_value_t = 10250)]
     kubelet_port: u16,
-    /// Whether nodes say themselves which port it is.
+    /// Use the port in the node status instead of --kubelet-port.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     kubelet_use_node_status_port: bool,
-    /// Types of nodes' addresses, the best first.
+    /// Node address types to use for kubelet connections, in order of preference.
     #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
     kubelet_preferred_address_types: Vec<String>,
-    /// How long a kubelet may take.
+    /// Timeout of requests to kubelets.
     #[arg(long, default_value = "10s", value_parser = duration)]
     kubelet_request_timeout: Duration,
-    /// How much is logged: 0 to 10.
+    /// Log verbosity: 0 to 10.
     #[arg(short = 'v', long = "v", default_value_t = 0)]
     verbosity: u8,
 }
 
-/// Upstream's flags that change nothing here.
+/// Upstream's flags without effect.
 const WITHOUT_MEANING: &str = "audit-log-path authentication-kubeconfig authentication-skip-lookup \
     authentication-token-webhook-cache-ttl authentication-tolerate-lookup-failure authorization-always-allow-paths \
     authorization-kubeconfig authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl \
@@ -70,7 +70,6 @@ const WITHOUT_MEANING: &str = "audit-log-path authentication-kubeconfig authenti
     requestheader-extra-headers-prefix requestheader-group-headers requestheader-username-headers \
     shutdown-delay-duration tls-cipher-suites tls-min-version tls-sni-cert-key vmodule";
 
-/// Its flags.
 pub fn arguments(command: clap::Command) -> clap::Command {
     let vain = WITHOUT_MEANING
         .split_whitespace()
@@ -85,14 +84,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     component::run_stateless(start(matches, None))
 }
 
-/// Serves in a process that has a log and an executor.
+/// Serves in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
-    ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must not be shorter than 10s");
+    ensure!(flags.metric_resolution >= RESOLUTION_MIN, "--metric-resolution must be at least 10s");
     let vain = WITHOUT_MEANING.split_whitespace().filter(|name| matches.contains_id(name));
     let vain: Vec<String> = vain.map(|name| format!("--{name}")).collect();
     if !vain.is_empty() {
-        tracing::warn!(flags = vain.join(", "), "these flags have no effect here");
+        tracing::warn!(flags = vain.join("these flags have no effect"), "these flags have no effect here");
     }
     let reach = Reach::new(flags.kubeconfig.as_deref(), None, inside)?;
     let settings = client::Settings { user_agent: "metrics-server".to_owned(), ..client::Settings::default() };
@@ -105,9 +104,9 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
         outln!("ready: {address}");
     }
     tokio::select! {
-        () = server.serve(listener) => anyhow::bail!("the listener has ended"),
-        () = scraping => anyhow::bail!("nodes are no longer followed"),
-        () = following => anyhow::bail!("it is no longer followed whom to believe"),
+        () = server.serve(listener) => anyhow::bail!("the listener stopped"),
+        () = scraping => anyhow::bail!("the watch of nodes stopped"),
+        () = following => anyhow::bail!("the watch of the authentication configuration stopped"),
         signal = crate::etcd::signal() => signal,
     }
 }
@@ -116,11 +115,11 @@ fn certificate(flags: &Flags) -> Result<Certificate> {
     match (&flags.tls_cert_file, &flags.tls_private_key_file) {
         (Some(certificate), Some(key)) => Ok(Certificate::Files(certificate.clone(), key.clone())),
         (None, None) => Ok(Certificate::make()?),
-        _ => anyhow::bail!("--tls-cert-file and --tls-private-key-file go together"),
+        _ => anyhow::bail!("--tls-cert-file and --tls-private-key-file must be given together"),
     }
 }
 
-/// Kubelets know this server by what it shows to the API server.
+/// Returns the kubelet client. It authenticates with the same credentials as to the API server.
 fn kubelets(flags: &Flags, reach: &Reach) -> Kubelets {
     let mut config = reach.config.clone();
     let authority = flags.kubelet_certificate_authority.clone().map(Pem::File);

@@ -1,4 +1,4 @@
-//! `knarr network`: the ways to other nodes' pods, network policies on this node, and the addresses of load balancers.
+//! `knarr network`: routes between nodes, network policies on this node, and announced load balancer addresses.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,24 +9,23 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 
 use crate::component::{self, Reach, Shared};
 
-/// How long it may take to leave addresses to other nodes; after that they find out.
+/// Time limit for handing addresses over to other nodes at exit. After it, the other nodes detect the failure.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// Its flags.
 pub fn arguments(command: Command) -> Command {
     command
         .arg(
             Arg::new("kubeconfig")
                 .long("kubeconfig")
                 .value_name("PATH")
-                .help("How to reach the API server and who to be; as a pod finds it if not given"),
+                .help("Path to a kubeconfig file [default: the in-cluster configuration]"),
         )
-        .arg(Arg::new("hostname-override").long("hostname-override").required(true).help("The node's name"))
+        .arg(Arg::new("hostname-override").long("hostname-override").required(true).help("Name of the node"))
         .arg(
             Arg::new("mtu")
                 .long("mtu")
                 .value_parser(value_parser!(u32))
-                .help("The largest packet through a tunnel between nodes; by that of the way out if not given"),
+                .help("MTU of the tunnel between nodes [default: derived from the default route's interface]"),
         )
         .arg(
             Arg::new("dns-service")
@@ -35,24 +34,24 @@ pub fn arguments(command: Command) -> Command {
                 .value_delimiter(',')
                 .value_parser(value_parser!(IpAddr))
                 .help(
-                    "Addresses of the DNS service, if nodes answer for it themselves: to network policies it is a pod of kube-system \
+                    "Cluster IPs of the DNS Service if nodes run the DNS server; network policies treat them as a pod of kube-system \
                      with the label k8s-app=kube-dns",
                 ),
         )
         .arg(
             Arg::new("load-balancer-pool").long("load-balancer-pool").value_name("ADDRESSES").help(
-                "The addresses that load balancers are given, for which one node each answers: ranges and blocks",
+                "Pool of load balancer addresses that nodes announce: ranges and CIDRs",
             ),
         )
 }
 
-/// Keeps routes and policies until SIGTERM or SIGINT; they stay.
+/// Maintains routes and policies until SIGTERM or SIGINT. They stay in place at exit.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     component::run_stateless(async { start(matches, &Shared::default()).await })
 }
 
-/// Keeps them in a process that has a log and an executor.
+/// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
     let kubeconfig = matches.get_one::<String>("kubeconfig").map(Path::new);
     let reach = Reach::new(kubeconfig, None, shared.inside.as_ref())?;
@@ -66,7 +65,8 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
         None => None,
         Some(text) => {
             let parsed = controllers::service_lb::Config::parse(text);
-            let pool = parsed.with_context(|| format!("--load-balancer-pool: {text:?} is no list of addresses"))?.pool;
+            let pool =
+                parsed.with_context(|| format!("--load-balancer-pool: {text:?} is not a list of addresses"))?.pool;
             Some(proxy::announce::Config { node: node.clone(), pool })
         }
     };
@@ -83,7 +83,7 @@ pub async fn start(matches: &ArgMatches, shared: &Shared) -> Result<()> {
         signal = crate::etcd::signal() => signal,
     };
     if let Some(config) = &answering {
-        // A server in this process may be gone already.
+        // An API server in this process may have stopped already.
         let _ = tokio::time::timeout(LEAVING, proxy::announce::leave(&client, config)).await;
     }
     ended

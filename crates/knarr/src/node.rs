@@ -1,4 +1,4 @@
-//! `knarr node`: nodes that are network namespaces of this machine.
+//! `knarr node`: additional nodes of the cluster in network namespaces of this host.
 
 use std::path::PathBuf;
 
@@ -14,10 +14,10 @@ use crate::{down, token};
 
 static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
 
-/// Nodes of the cluster of this machine.
+/// Manage nodes in network namespaces of this host.
 #[derive(Args, Debug)]
 struct Node {
-    /// The cluster's folder.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
@@ -26,18 +26,18 @@ struct Node {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Add a node, and wait until pods can run on it.
+    /// Add a node, and wait until it is ready.
     Add {
-        /// Its name.
+        /// Name of the node.
         name: String,
         #[command(flatten)]
         offer: Offer,
     },
-    /// List those that are namespaces of this machine.
+    /// List the nodes in network namespaces of this host.
     Ls,
     /// Remove a node with all of its pods.
     Rm {
-        /// Its name.
+        /// Name of the node.
         name: String,
     },
 }
@@ -46,7 +46,6 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Node::augment_args(command)
 }
 
-/// Adds, lists or removes.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Node { data_dir, what } = Node::from_arg_matches(matches)?;
     let nodes = Nodes::open(&data_dir);
@@ -71,17 +70,17 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             nodes.remove(&name)?;
             let folder = nodes.folder_of(&name);
             if folder.join("knarr.lock").is_file() {
-                // Its agent ends now that it is not named any more.
+                // The agent of a node that is not listed any more exits.
                 Instance::wait_for_end(&folder)?;
                 down::kill_node(&name, &folder)?;
             }
             nodes.disconnect(&name)?;
-            sys::remove_tree(&folder).with_context(|| format!("{} cannot be removed", folder.display()))?;
+            sys::remove_tree(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
             executor.block_on(async {
                 let client = token::admin(&data_dir)?;
                 match client.delete(&Target::named(&NODES, "", &name), &DeleteOptions::default()).await {
                     Err(error) if !error.is_not_found() => {
-                        bail!(anyhow::Error::from(error).context("the node stays known"))
+                        bail!(anyhow::Error::from(error).context("failed to delete the Node object"))
                     }
                     _ => Ok(()),
                 }

@@ -1,9 +1,8 @@
-//! `knarr pause`: the program of the image `knarr.local/pause`, which waits to be ended and buries what is left to it.
+//! `knarr pause`: the entry point of `knarr.local/pause`, which waits for a signal and reaps orphaned processes.
 
 use clap::{ArgMatches, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// It takes none.
 pub fn arguments(command: Command) -> Command {
     command.hide(true)
 }
@@ -18,7 +17,7 @@ pub fn run(_matches: &ArgMatches) -> anyhow::Result<()> {
             tokio::select! {
                 _ = term.recv() => return Ok(()),
                 _ = int.recv() => return Ok(()),
-                // As the first process of a namespace it is the parent of all who lost theirs.
+                // PID 1 of a PID namespace is the parent of all orphaned processes.
                 _ = child.recv() => while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {},
             }
         }

@@ -1,4 +1,4 @@
-//! `knarr kube-proxy`: services on this node, with upstream's flags.
+//! `knarr kube-proxy`: Services on this node, with upstream's flags.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -12,34 +12,31 @@ use proxy::metrics::Metrics;
 
 use crate::component::{self, Inside, Reach};
 
-/// Flags with a value that mean something, and what.
+/// Supported flags with a value, and their help.
 const VALUES: &[(&str, &str)] = &[
-    ("kubeconfig", "How to reach the API server and who to be; as a pod finds it if not given"),
-    ("master", "Address of the API server, in place of the one in the kubeconfig"),
-    ("config", "A KubeProxyConfiguration; other flags are then ignored, but for --hostname-override"),
-    ("proxy-mode", "How packets get to endpoints: nftables, iptables or userspace"),
-    ("cluster-cidr", "Where pods are"),
-    ("hostname-override", "The node's name"),
-    ("nodeport-addresses", "Which addresses of the node have ports of services: blocks, or `primary`"),
-    ("healthz-bind-address", "Where the proxy tells whether it is well; port 0 for nowhere"),
-    ("metrics-bind-address", "Where the proxy tells its numbers; port 0 for nowhere"),
-    ("iptables-masquerade-bit", "The bit of a packet's mark that asks for masquerading"),
-    ("detect-local-mode", "How pods of this node are told from others"),
+    ("kubeconfig", "Path to a kubeconfig file [default: the in-cluster configuration]"),
+    ("master", "Address of the API server; overrides the one in the kubeconfig"),
+    ("config", "File with a KubeProxyConfiguration; all other flags except --hostname-override are ignored"),
+    ("proxy-mode", "Proxy mode: nftables, iptables or userspace"),
+    ("cluster-cidr", "CIDRs of pods in the cluster"),
+    ("hostname-override", "Name of the node"),
+    ("nodeport-addresses", "Node addresses that accept NodePort traffic: CIDRs, or `primary`"),
+    ("healthz-bind-address", "Address on which to serve health checks; port 0 disables them"),
+    ("metrics-bind-address", "Address on which to serve metrics; port 0 disables them"),
+    ("iptables-masquerade-bit", "Bit of the packet mark that requests masquerading"),
+    ("detect-local-mode", "Mode for detecting traffic of local pods"),
     ("oom-score-adj", "The oom_score_adj of this process, from -1000 to 1000 [default: -999]"),
 ];
 
-/// Switches that mean something, and what.
+/// Supported boolean flags, and their help.
 const SWITCHES: &[(&str, &str)] = &[
-    ("cleanup", "Take all rules away and end"),
-    ("init-only", "End at once: nothing here needs more rights than the proxy itself"),
-    (
-        "iptables-localhost-nodeports",
-        "In iptables mode, ports of services also on the loopback interface [default: true]",
-    ),
-    ("masquerade-all", "Hide the addresses of all clients of a service's own address"),
+    ("cleanup", "Remove all rules and exit"),
+    ("init-only", "Exit immediately: no separate privileged initialization is needed"),
+    ("iptables-localhost-nodeports", "In iptables mode, accept NodePort traffic on loopback addresses [default: true]"),
+    ("masquerade-all", "Masquerade all traffic to cluster IPs"),
 ];
 
-/// Upstream's flags that are accepted and change nothing here.
+/// Upstream's flags with a value that are accepted without effect.
 const WITHOUT_MEANING: &[&str] = &[
     "bind-address",
     "boot-id-file",
@@ -76,7 +73,7 @@ const WITHOUT_MEANING: &[&str] = &[
     "write-config-to",
 ];
 
-/// Upstream's switches that are accepted and change nothing here.
+/// Upstream's boolean flags that are accepted without effect.
 const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "bind-address-hard-fail",
     "conntrack-tcp-be-liberal",
@@ -86,7 +83,6 @@ const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "profiling",
 ];
 
-/// Its flags.
 pub fn arguments(mut command: Command) -> Command {
     for (name, help) in VALUES {
         command = command.arg(Arg::new(*name).long(*name).help(*help).allow_negative_numbers(true));
@@ -101,16 +97,16 @@ pub fn arguments(mut command: Command) -> Command {
     SWITCHES_WITHOUT_MEANING.iter().fold(command, |command, name| command.arg(switch(name).hide(true)))
 }
 
-/// Proxies until SIGTERM or SIGINT; the rules stay.
+/// Runs until SIGTERM or SIGINT. The rules stay in place.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     component::run_stateless(start(matches, None))
 }
 
-/// Proxies in a process that has a log and an executor.
+/// Runs in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     if is_on(matches, "cleanup") {
-        return proxy::follow::clean_up().context("take the rules away");
+        return proxy::follow::clean_up().context("failed to remove the rules");
     }
     if is_on(matches, "init-only") {
         return Ok(());
@@ -118,7 +114,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let flags: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
     if !flags.is_empty() {
-        tracing::warn!(?flags, "these flags are accepted and change nothing");
+        tracing::warn!(?flags, "these flags have no effect");
     }
     let config = config(matches)?;
     for said in &config.unheeded {
@@ -126,7 +122,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     }
     crate::oom::set_score(config.oom_score_adj);
     if config.mode == Mode::Iptables {
-        proxy::iptables::check().context("iptables mode")?;
+        proxy::iptables::check().context("failed to set up iptables mode")?;
     }
     let kubeconfig = text(matches, "kubeconfig").map(str::to_owned).or_else(|| config.kubeconfig.clone());
     let reach = Reach::new(kubeconfig.as_deref().map(Path::new), text(matches, "master"), inside)?;
@@ -134,12 +130,14 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let client = reach.client(settings)?;
     let well = Arc::new(RwLock::new(Told::default()));
     if let Some(address) = config.healthz {
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tokio::spawn(proxy::health::serve(listener, Arc::clone(&well)));
     }
     let metrics = Arc::new(Metrics::new(config.mode));
     if let Some(address) = config.metrics {
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+        let listener =
+            tokio::net::TcpListener::bind(address).await.with_context(|| format!("failed to listen on {address}"))?;
         tokio::spawn(proxy::health::serve_metrics(listener, Arc::clone(&metrics)));
     }
     tokio::select! {
@@ -152,9 +150,11 @@ fn config(matches: &ArgMatches) -> Result<Config> {
     let mut config = match text(matches, "config") {
         Some(file) => {
             let file = PathBuf::from(file);
-            let text = std::fs::read_to_string(&file).with_context(|| format!("--config: read {}", file.display()))?;
-            let object = machinery::yaml::parse(&text).with_context(|| format!("--config {}", file.display()))?;
-            Config::read(&object).with_context(|| format!("--config {}", file.display()))?
+            let text = std::fs::read_to_string(&file)
+                .with_context(|| format!("--config: failed to read {}", file.display()))?;
+            let object =
+                machinery::yaml::parse(&text).with_context(|| format!("invalid --config {}", file.display()))?;
+            Config::read(&object).with_context(|| format!("invalid --config {}", file.display()))?
         }
         None => from_flags(matches)?,
     };
@@ -162,7 +162,7 @@ fn config(matches: &ArgMatches) -> Result<Config> {
         config.node_name = name.to_owned();
     }
     if config.node_name.is_empty() {
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("find the node's name")?;
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("failed to find the node's name")?;
         config.node_name = name.trim().to_lowercase();
     }
     Ok(config)
@@ -187,7 +187,7 @@ fn from_flags(matches: &ArgMatches) -> Result<Config> {
         config.set_metrics(bind, "--metrics-bind-address")?;
     }
     if let Some(bit) = text(matches, "iptables-masquerade-bit") {
-        let bit = bit.parse().with_context(|| format!("--iptables-masquerade-bit {bit}"))?;
+        let bit = bit.parse().with_context(|| format!("invalid --iptables-masquerade-bit {bit}"))?;
         config.set_masquerade_bit(bit, "--iptables-masquerade-bit")?;
     }
     config.masquerade_all = is_on(matches, "masquerade-all");

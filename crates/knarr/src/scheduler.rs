@@ -1,4 +1,4 @@
-//! `knarr kube-scheduler`: the scheduler alone, with upstream's flags and configuration file.
+//! `knarr kube-scheduler`: the scheduler as a separate process, with upstream's flags and configuration file.
 
 mod flags;
 
@@ -20,21 +20,21 @@ use crate::component::{self, Inside, Reach};
 use crate::health::{self, Health};
 use flags::Flags;
 
-/// Requests that run at once for each unit of `parallelism`: 16 of them make 256.
+/// Concurrent requests per unit of `parallelism`. The default of 16 allows 256.
 const REQUESTS_PER_WORKER: usize = 16;
 
 pub fn arguments(command: clap::Command) -> clap::Command {
     flags::without_meaning(Flags::augment_args(command))
 }
 
-/// Runs in a process that has a log and an executor.
+/// Runs the scheduler in a process that already has a log and a Tokio runtime.
 pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     let configuration = flags.configuration(matches)?;
     serve(&flags, configuration, inside).await
 }
 
-/// Runs until it is told to stop, or is no longer the leader.
+/// Runs the scheduler until SIGTERM or SIGINT, or until the leader lease is lost.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = Flags::from_arg_matches(matches)?;
     tracing_subscriber::fmt().with_max_level(flags.level()).with_writer(std::io::stderr).init();
@@ -53,10 +53,10 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
         burst: configuration.client.burst,
         ..client::Settings::default()
     };
-    // Events and the lease have limits of their own: neither waits for the other, nor for pods.
+    // Events and the lease have separate rate limits, so that neither waits for the other or for pods.
     let connect = || reach.client(settings.clone());
     let (client, events, leases) = (connect()?, connect()?, connect()?);
-    // A watch is one request for minutes, and must not wait behind bindings.
+    // A watch is one request that lasts minutes, and must not wait behind bindings.
     let watches = reach.client(client::Settings { qps: 0.0, ..settings.clone() })?;
     let metrics = Arc::new(Metrics::default());
     let told = Arc::clone(&metrics);
@@ -65,7 +65,7 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
     if flags.secure_port != 0 {
         serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
     }
-    // Who waits to be elected watches already, so that it can act at once.
+    // A process that is not the leader watches already, so that it can schedule as soon as it is elected.
     let caches = Caches::start(&watches, &client::cache::Settings::default(), Shell::reads())?;
     let synced = Arc::clone(&caches);
     health.add("informer-sync", &[Endpoint::Readyz], move || health::synced(&synced));
@@ -92,7 +92,7 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
     }
 }
 
-/// Decides and binds. Ends only by being dropped, or when it cannot go on.
+/// Schedules and binds pods. Returns only on an error.
 async fn place(
     configuration: Configuration,
     client: Client,
@@ -110,8 +110,8 @@ async fn place(
         queue: configuration.queue,
         requests_max: workers.saturating_mul(REQUESTS_PER_WORKER),
     };
-    let shell = Shell::new(client, caches, recorder, config, metrics).context("a kind is not watched")?;
-    tracing::info!("placing pods");
+    let shell = Shell::new(client, caches, recorder, config, metrics).context("a required kind is not watched")?;
+    tracing::info!("the scheduler stopped");
     shell.run().await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! `knarr server`: one of several servers of a cluster, the first or one that joins.
+//! `knarr server`: a control plane server of a cluster, the first one or one that joins.
 //!
-//! Every server runs an API server, and a member of the replicated store unless the store is an etcd of somebody else's. All
-//! API servers answer; controllers and schedulers elect the one that acts.
+//! Every server runs an API server, and a member of the replicated store unless an external etcd is used. All API
+//! servers are active. Controllers and schedulers elect a leader.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,28 +19,28 @@ use crate::join::{self, Network, bundle};
 use crate::up::plan::{self, Layout, Store};
 use crate::up::{self, Options, preflight};
 
-/// How long a joining server waits for a healthy store, and how often it asks.
+/// Time limit for a healthy store when a server joins, and the retry interval.
 const HEALTHY_DEADLINE: Duration = Duration::from_secs(60);
 const HEALTHY_RETRY: Duration = Duration::from_millis(500);
 
-/// How a server comes to its cluster.
+/// Run a control plane server.
 #[derive(Args, Debug, Clone)]
 struct Server {
-    /// A server of the cluster to join; without it a cluster is founded.
+    /// URL of a server of the cluster to join; without it a new cluster is created.
     #[arg(long, value_name = "https://HOST:PORT")]
     join: Option<String>,
     #[command(flatten)]
     token: TokenArgs,
-    /// Members of an etcd that holds the cluster's state, in place of members of our own.
+    /// URLs of an external etcd cluster to use instead of the built-in replicated store.
     #[arg(long, value_delimiter = ',')]
     etcd_servers: Vec<String>,
-    /// Authority of the etcd's certificates.
+    /// CA file used to verify etcd.
     #[arg(long)]
     etcd_cafile: Option<PathBuf>,
-    /// Certificate to show to the etcd.
+    /// Client certificate file used to authenticate to etcd.
     #[arg(long)]
     etcd_certfile: Option<PathBuf>,
-    /// Its key.
+    /// Private key file matching --etcd-certfile.
     #[arg(long)]
     etcd_keyfile: Option<PathBuf>,
 }
@@ -49,7 +49,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     up::arguments(Server::augment_args(command))
 }
 
-/// Runs the server until it is told to stop; pods go on.
+/// Runs the server until SIGTERM or SIGINT. Pods keep running.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let server = Server::from_arg_matches(matches)?;
     let options = up::options(matches)?;
@@ -60,7 +60,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 impl Server {
-    /// Says where the state is; on the first start, after having come to know the cluster.
+    /// Adds the network and store settings to the options. The first start of a joining server fetches the shared
+    /// files.
     async fn complete(&self, mut options: Options) -> Result<Options> {
         let is_new = !options.data_dir.join("pki").join("ca.crt").is_file();
         let network = match (self.join.as_deref(), Network::kept(&options.data_dir)?) {
@@ -72,7 +73,7 @@ impl Server {
             options = Options { joined: true, ..network.given(options) };
         }
         options.store = if self.etcd_servers.is_empty() {
-            // Before the others take in a member that could not run.
+            // Checked before the other members add a member that could not run.
             preflight::member([plan::STORE_PORT, plan::STORE_PEER_PORT])?;
             self.member(&options).await?
         } else {
@@ -81,24 +82,24 @@ impl Server {
         Ok(options)
     }
 
-    /// Takes what the servers of the cluster share.
+    /// Fetches the cluster's network settings and the files that its servers share.
     async fn come_to_know(&self, server: &str, options: &Options) -> Result<Network> {
         let token = self.token.read()?;
-        let token = token
-            .context("a server joins by a token: give it with --token-file, `knarr token create --server` makes one")?;
+        let token = token.context(
+            "a server joins with a token: give it with --token-file; create one with `knarr token create --server`",
+        )?;
         let key = token.key.as_deref();
-        let key =
-            key.context("a server joins by a token that `knarr token create --server` makes; this one is for agents")?;
+        let key = key.context("this token is for agents; create one for servers with `knarr token create --server`")?;
         let cluster = join::ask(server, &token).await?;
         let shared = join::shared(server, &cluster, &token).await?;
-        // Before the authority, by which the next start knows that this machine has joined.
+        // Stored before the CA certificate, whose existence tells the next start that this server has joined.
         cluster.network.keep(&options.data_dir)?;
         bundle::unlock(&shared, key, &options.data_dir.join("pki"))?;
         token_args::forget(&options.data_dir)?;
         Ok(cluster.network)
     }
 
-    /// A member of the store: the one that ran before, the first, or one that the others take in.
+    /// Returns the store configuration: the existing member, the first member, or one that is added to the others.
     async fn member(&self, options: &Options) -> Result<Store> {
         let has_run = options.data_dir.join("etcd").is_dir();
         let unnamed = Options { store: Store::Member { initial: Vec::new(), via: None }, ..options.clone() };
@@ -113,7 +114,7 @@ impl Server {
         Pki::open(&layout.pki())?.certificate(&Layout::store_client(), std::time::SystemTime::now())?;
         let members = Members::new(&layout.store_at(&host))?;
         let taken = add_learner(&members, &layout.peer_url()).await;
-        taken.with_context(|| format!("the store at {host} does not take this member"))?;
+        taken.with_context(|| format!("the store at {host} rejected this member"))?;
         let named = members.list().await?.into_iter().filter(|member| !member.name.is_empty());
         let others = named
             .flat_map(|member| member.peer_urls.iter().map(|url| format!("{}={url}", member.name)).collect::<Vec<_>>());
@@ -131,15 +132,15 @@ impl Server {
     }
 }
 
-/// A client of another server, with what this machine shows to its own.
+/// Returns an admin client for another server, with this host's credentials.
 fn as_admin(server: &str, options: &Options) -> Result<Client> {
     let mut config = ask::config(&options.data_dir)?;
-    config.server = server.parse().with_context(|| format!("--join {server:?} is no address"))?;
+    config.server = server.parse().with_context(|| format!("--join {server:?} is not a URL"))?;
     ask::admin(&config)
 }
 
-/// Adds this server's member, and waits while the store refuses because its members have not been connected for long enough: the server
-/// before this one may have joined a moment ago.
+/// Adds this server's store member as a learner. Retries while the store rejects it because its members have not been
+/// connected long enough: another server may have joined a moment ago.
 async fn add_learner(members: &Members, peer_url: &str) -> Result<(), MembersError> {
     let deadline = tokio::time::Instant::now() + HEALTHY_DEADLINE;
     loop {
@@ -152,8 +153,8 @@ async fn add_learner(members: &Members, peer_url: &str) -> Result<(), MembersErr
     }
 }
 
-/// The host of a server's address.
+/// Returns the host of a server's URL.
 fn host_of(server: &str) -> Result<String> {
-    let uri: http::Uri = server.parse().with_context(|| format!("--join {server:?} is no address"))?;
-    Ok(uri.host().with_context(|| format!("--join {server:?} names no host"))?.to_owned())
+    let uri: http::Uri = server.parse().with_context(|| format!("--join {server:?} is not a URL"))?;
+    Ok(uri.host().with_context(|| format!("--join {server:?} has no host"))?.to_owned())
 }

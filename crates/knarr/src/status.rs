@@ -1,4 +1,4 @@
-//! `knarr status`: how the cluster of this machine is.
+//! `knarr status`: state of the cluster on this host.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -15,10 +15,10 @@ use crate::output::outln;
 use crate::up::{Disk, Instance};
 use crate::{ask, members};
 
-/// How a cluster is.
+/// Show the state of the cluster on this host.
 #[derive(Args, Debug)]
 struct Status {
-    /// The cluster's folder.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
 }
@@ -27,7 +27,7 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Status::augment_args(command)
 }
 
-/// Prints what is known, and fails if the cluster does not answer.
+/// Prints the state. Fails if the cluster does not respond.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Status { data_dir } = Status::from_arg_matches(matches)?;
     let Some(process) = Instance::holder(&data_dir)? else {
@@ -47,14 +47,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     executor.block_on(ask(&data_dir))
 }
 
-/// What a machine knows that has no server: what runs on it, and whom it asks.
+/// Prints the state of a host without a server: its components, and the servers that it uses.
 fn node(data_dir: &Path) {
     for name in Instance::components(data_dir) {
         say("component", &format!("{name} running"));
     }
     let servers = std::fs::read_to_string(data_dir.join("servers")).unwrap_or_default();
     let servers: Vec<&str> = servers.lines().collect();
-    say("servers", &format!("{}; ask one of them how the cluster is", servers.join(", ")));
+    say("servers", &format!("{}; run `knarr status` on one of them for the state of the cluster", servers.join(", ")));
 }
 
 async fn ask(data_dir: &Path) -> Result<()> {
@@ -70,7 +70,7 @@ async fn ask(data_dir: &Path) -> Result<()> {
         let readiness = match ask::is_ready(&node) {
             Some(true) => "ready",
             Some(false) => "not ready",
-            None => "not heard of",
+            None => "not responding",
         };
         let version = node.str_at(&["status", "nodeInfo", "kubeletVersion"]).unwrap_or_default();
         let runtime = node.str_at(&["status", "nodeInfo", "containerRuntimeVersion"]).unwrap_or_default();
@@ -84,7 +84,8 @@ async fn ask(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Parts of one process live and die together; the API server also says how it is, and a kubelet by its node, below.
+/// Prints the components. All parts of one process have the same state, except the API server, which has failed checks,
+/// and the kubelet, which has a node.
 async fn components(data_dir: &Path, client: &Client) -> Result<()> {
     let failed = ask::failed_checks(client).await?;
     for name in Instance::components(data_dir) {
@@ -99,17 +100,17 @@ async fn components(data_dir: &Path, client: &Client) -> Result<()> {
     let control_plane = ListOptions { label_selector: "tier=control-plane".to_owned(), ..ListOptions::default() };
     for pod in client.list_all(&Target::within(&pods, "kube-system"), &control_plane).await?.items {
         let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
-        say("component", &format!("{} {phase}, a pod", Meta::of(&pod).name()));
+        say("component", &format!("{} {phase} (pod)", Meta::of(&pod).name()));
     }
     Ok(())
 }
 
-/// The store in this process by what it has on disk, and all members of a replicated one.
+/// Prints the size of the embedded store, or all members of a replicated one.
 async fn store(data_dir: &Path) -> Result<()> {
     let folder = data_dir.join("store");
     if let Ok(files) = std::fs::read_dir(&folder) {
         let bytes: u64 = files.flatten().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
-        say("store", &format!("a member in this process, {} MiB in {}", bytes >> 20, folder.display()));
+        say("store", &format!("embedded, {} MiB in {}", bytes >> 20, folder.display()));
     }
     let Some(members) = members::of(data_dir)? else { return Ok(()) };
     for members::Row { member, role, alarm } in members::rows(&members).await? {
@@ -126,7 +127,7 @@ fn certificates(data_dir: &Path) -> Result<()> {
         .map(|(name, seen)| (name, days_left(seen.not_after, now)))
         .collect();
     all.sort_by_key(|(_, days)| *days);
-    // Most are of one day: those that end together are told together.
+    // Most certificates were issued on the same day, so those with the same expiry are printed in one line.
     for group in all.chunk_by(|one, other| one.1 == other.1) {
         let names: Vec<&str> = group.iter().map(|(name, _)| name.as_str()).collect();
         say("certificates", &format!("{} days left: {}", group[0].1, names.join(", ")));
@@ -144,7 +145,8 @@ fn leader(lease: &Value) -> String {
     }
 }
 
-/// What a process has, and what of it only it has: code on disk and shared memory can be given back.
+/// Returns resident, private and peak memory of a process. The kernel can reclaim file-backed pages, but not private
+/// data.
 fn memory(process: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let mib = |field: &str| {
@@ -152,7 +154,7 @@ fn memory(process: u32) -> String {
         line.trim_start_matches(':').trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib >> 10)
     };
     match (mib("VmRSS"), mib("RssAnon"), mib("VmHWM")) {
-        (Some(all), Some(own), Some(most)) => format!("{all} MiB resident, {own} MiB of it data, {most} MiB at most"),
+        (Some(all), Some(own), Some(most)) => format!("{all} MiB resident, {own} MiB of it private, {most} MiB peak"),
         _ => "unknown".to_owned(),
     }
 }

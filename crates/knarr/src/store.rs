@@ -1,4 +1,4 @@
-//! `knarr store`: snapshots of the store, and a check of its directory.
+//! `knarr store`: snapshots of the store, and a check of its data directory.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::etcd::identity;
 use crate::members;
 use crate::output::outln;
 
-/// Snapshots of the store, and a check of its directory.
+/// Manage snapshots of the store, and check its data directory.
 #[derive(Args, Debug, Clone)]
 struct Store {
     #[command(subcommand)]
@@ -24,12 +24,12 @@ struct Store {
 
 #[derive(Subcommand, Debug, Clone)]
 enum Command {
-    /// Saves, looks at and restores snapshots.
+    /// Save, inspect and restore snapshots.
     #[command(subcommand)]
     Snapshot(Snapshot),
-    /// Reads everything a member has on disk and says whether it is whole. The member must not run.
+    /// Verify the integrity of a member's data directory. The member must not run.
     Check {
-        /// The member's directory.
+        /// Data directory of the member.
         #[arg(long)]
         data_dir: PathBuf,
     },
@@ -37,58 +37,58 @@ enum Command {
 
 #[derive(Subcommand, Debug, Clone)]
 enum Snapshot {
-    /// Saves a snapshot of a running cluster, ours or etcd's kind of server that streams ours.
+    /// Save a snapshot of a running cluster or of store members.
     Save {
-        /// Where to.
+        /// File to write.
         file: PathBuf,
-        /// The folder of the cluster of this machine that is to be saved [default: /var/lib/knarr, if there is one].
+        /// Data directory of the cluster on this host to save [default: /var/lib/knarr, if it exists].
         #[arg(long, conflicts_with = "endpoints")]
         data_dir: Option<PathBuf>,
-        /// URLs of the members of a store of its own [default: http://127.0.0.1:2379, if there is no cluster here].
+        /// Client URLs of store members [default: http://127.0.0.1:2379, if this host has no cluster].
         #[arg(long, value_delimiter = ',')]
         endpoints: Vec<String>,
-        /// Authority of the servers' certificates.
+        /// CA file used to verify the members.
         #[arg(long)]
         cacert: Option<PathBuf>,
-        /// Certificate to show them.
+        /// Client certificate file.
         #[arg(long, requires = "key")]
         cert: Option<PathBuf>,
-        /// Its key.
+        /// Private key file matching --cert.
         #[arg(long, requires = "cert")]
         key: Option<PathBuf>,
     },
-    /// Says what is in a snapshot.
+    /// Show the content of a snapshot.
     Status {
-        /// The snapshot.
+        /// Snapshot file.
         file: PathBuf,
     },
-    /// Makes the directory of a member of a new cluster from a snapshot.
+    /// Create the data directory of a member of a new cluster from a snapshot.
     Restore {
-        /// The snapshot.
+        /// Snapshot file.
         file: PathBuf,
         /// Name of the member.
         #[arg(long, default_value = "default")]
         name: String,
-        /// Its directory, which must be empty.
+        /// Data directory of the member, which must be empty.
         #[arg(long)]
         data_dir: PathBuf,
-        /// Restore for `knarr up`, which has its store inside: the directory is `store` in its folder.
+        /// Restore for the embedded store of `knarr up`, which is `store` in its data directory.
         #[arg(long, conflicts_with_all = ["name", "initial_advertise_peer_urls", "initial_cluster", "initial_cluster_token"])]
         embedded: bool,
-        /// URLs of the member for the others.
+        /// Peer URLs that the member advertises.
         #[arg(long, value_delimiter = ',', default_value = "http://localhost:2380")]
         initial_advertise_peer_urls: Vec<String>,
-        /// The first members: name=url [default: this member alone].
+        /// Initial members as name=url [default: this member alone].
         #[arg(long, value_delimiter = ',')]
         initial_cluster: Vec<String>,
-        /// Tells clusters with the same members apart.
+        /// Token that distinguishes clusters with the same initial members.
         #[arg(long, default_value = "etcd-cluster")]
         initial_cluster_token: String,
-        /// Go on so many revisions later, so that clients that saw what came after the snapshot see no revision twice
-        /// [default: 1000000000 with --embedded, otherwise 0].
+        /// Number to add to the revision, so that clients that saw later revisions than the snapshot's see no revision
+        /// twice [default: 1000000000 with --embedded, otherwise 0].
         #[arg(long)]
         bump_revision: Option<u32>,
-        /// Marks everything before the new revision as compacted, so that watches begin anew; always with --embedded.
+        /// Mark all older revisions as compacted, so that watches are restarted; always on with --embedded.
         #[arg(long, requires = "bump_revision")]
         mark_compacted: bool,
     },
@@ -98,7 +98,6 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Store::augment_args(command)
 }
 
-/// Does what the command says and prints what came of it.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     match &Store::from_arg_matches(matches)?.command {
         Command::Check { data_dir } => check(data_dir),
@@ -145,7 +144,10 @@ impl Snapshot {
         let alone = initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}")).collect();
         let listed = if initial_cluster.is_empty() { alone } else { initial_cluster.clone() };
         let (_, members) = identity::found(identity::members(&listed)?, initial_cluster_token);
-        ensure!(members.iter().any(|member| member.name == *name), "--initial-cluster does not name {name}");
+        ensure!(
+            members.iter().any(|member| member.name == *name),
+            "--initial-cluster does not contain the member {name}"
+        );
         let members = if *embedded { vec![alone::member()] } else { members };
         let mut state = snapshot::read(file)?;
         state.skip_revisions(bump_revision.unwrap_or(if *embedded { snapshot::SKIPPED } else { 0 }));
@@ -162,7 +164,8 @@ impl Snapshot {
     }
 }
 
-/// Which store is meant: the one that is named, the one of a folder, or the usual one of this machine.
+/// Returns the connection to the store: the given endpoints, the store of the data directory, or the default one of
+/// this host.
 fn asked(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteConfig> {
     if !given.servers.is_empty() {
         return Ok(given);
@@ -170,18 +173,17 @@ fn asked(data_dir: Option<&Path>, given: RemoteConfig) -> Result<RemoteConfig> {
     let folder = data_dir.unwrap_or(Path::new("/var/lib/knarr"));
     match (of_folder(folder)?, data_dir) {
         (Some(found), _) => Ok(found),
-        (None, Some(folder)) => bail!(
-            "no store runs in {}; start its cluster, or name a store of its own with --endpoints",
-            folder.display()
-        ),
+        (None, Some(folder)) => {
+            bail!("no store runs in {}; start its cluster, or give store members with --endpoints", folder.display())
+        }
         (None, None) => Ok(RemoteConfig { servers: vec!["http://127.0.0.1:2379".to_owned()], ..given }),
     }
 }
 
-/// The store of a cluster of this machine: inside of its process, or a member beside it.
+/// Returns the connection to the store of a cluster on this host, embedded or replicated. `None` if it does not run.
 fn of_folder(folder: &Path) -> Result<Option<RemoteConfig>> {
     let socket = folder.join(STORE_SOCKET);
-    // One that a process left which was killed answers nobody.
+    // Connecting fails on a stale socket of a killed process.
     if UnixStream::connect(&socket).is_ok() {
         return Ok(Some(RemoteConfig {
             servers: vec![format!("unix://{}", socket.display())],
@@ -192,8 +194,8 @@ fn of_folder(folder: &Path) -> Result<Option<RemoteConfig>> {
 }
 
 fn check(data_dir: &Path) -> Result<()> {
-    ensure!(data_dir.is_dir(), "there is no directory {}", data_dir.display());
-    let lock = store::disk::lock_file(&data_dir.join("lock")).context("cannot lock the directory")?;
+    ensure!(data_dir.is_dir(), "no such directory: {}", data_dir.display());
+    let lock = store::disk::lock_file(&data_dir.join("lock")).context("failed to lock the directory")?;
     lock.try_lock().context("the directory is in use: stop the member first")?;
     let disk = FileDisk::open(data_dir)?;
     match checkpoint::read(&disk)? {
@@ -214,7 +216,7 @@ fn check(data_dir: &Path) -> Result<()> {
     outln!("log: of member {member:x} of cluster {cluster:x}, started {} times", contents.boot);
     for entry in &contents.entries {
         if let Payload::Command { data, .. } = &entry.payload {
-            mvcc::Command::decode(data).with_context(|| format!("log entry {} is no command", entry.index))?;
+            mvcc::Command::decode(data).with_context(|| format!("log entry {} is not a command", entry.index))?;
         }
     }
     match (contents.entries.first(), contents.entries.last()) {
@@ -223,7 +225,7 @@ fn check(data_dir: &Path) -> Result<()> {
     }
     if contents.torn_bytes > 0 {
         outln!(
-            "log: {} bytes at its end were torn by a crash; they were never acknowledged and are cut at the next start",
+            "log: {} bytes at the end are incomplete because of a crash; they were never acknowledged and are removed at the next start",
             contents.torn_bytes
         );
     }

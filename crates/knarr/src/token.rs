@@ -1,4 +1,4 @@
-//! `knarr token`: what machines join the cluster with.
+//! `knarr token`: join tokens of the cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::component;
 use crate::join::{GROUP, JoinToken, SECRETS, SERVERS, SHARED, bundle, pin};
 use crate::output::outln;
 
-/// Tokens of the cluster of this machine.
+/// Manage join tokens of the cluster on this host.
 #[derive(Args, Debug)]
 struct Tokens {
-    /// The cluster's folder.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr", global = true)]
     data_dir: PathBuf,
     #[command(subcommand)]
@@ -31,20 +31,20 @@ struct Tokens {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Make one, and print it.
+    /// Create a token and print it.
     Create {
-        /// How long it may be used.
+        /// Lifetime of the token.
         #[arg(long, default_value = "24h", value_parser = component::duration)]
         ttl: Duration,
-        /// For a server: it carries the key to what all servers share, and must be kept as such.
+        /// Create a token for servers. It contains the key of the files that all servers share, so keep it secret.
         #[arg(long)]
         server: bool,
     },
-    /// List them.
+    /// List tokens.
     Ls,
-    /// Take one back: nobody joins with it any more. Machines that did stay.
+    /// Revoke a token. Nodes that have joined with it stay.
     Rm {
-        /// The part of the token before the first point.
+        /// ID of the token: the part before the first dot.
         id: String,
     },
 }
@@ -53,7 +53,6 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     Tokens::augment_args(command)
 }
 
-/// Makes, lists or removes.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     let Tokens { data_dir, what } = Tokens::from_arg_matches(matches)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -66,23 +65,26 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             What::Rm { id } => {
                 let name = format!("bootstrap-token-{id}");
                 let target = Target::named(&SECRETS, NAMESPACE, &name);
-                client.delete(&target, &DeleteOptions::default()).await.with_context(|| format!("token {id}"))?;
-                outln!("token {id} is no longer good for anything");
+                client
+                    .delete(&target, &DeleteOptions::default())
+                    .await
+                    .with_context(|| format!("failed to delete token {id}"))?;
+                outln!("token {id} revoked");
             }
         }
         Ok(())
     })
 }
 
-/// A client that may do everything in the cluster of a folder.
+/// Returns an admin client for the cluster of a data directory.
 pub fn admin(data_dir: &Path) -> Result<Client> {
     let file = data_dir.join("admin.kubeconfig");
-    ensure!(file.is_file(), "there is no cluster in {}; start one with `knarr up`", data_dir.display());
+    ensure!(file.is_file(), "no cluster in {}; start one with `knarr up`", data_dir.display());
     let config = Kubeconfig::load(&[file])?.config(None)?;
     Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
 
-/// Makes a token that is good for so long.
+/// Creates a bootstrap token that expires after `ttl` and has the given groups.
 pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&str]) -> Result<JoinToken> {
     let authority = data_dir.join("pki").join("ca.crt");
     let authority = std::fs::read_to_string(&authority).with_context(|| format!("{}", authority.display()))?;
@@ -103,12 +105,12 @@ pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&
         },
     });
     let target = Target::within(&SECRETS, NAMESPACE);
-    client.create(&target, &object, &WriteOptions::default()).await.context("the token is not taken")?;
+    client.create(&target, &object, &WriteOptions::default()).await.context("failed to store the token")?;
     Ok(JoinToken { token: format!("{id}.{secret}"), pin: pin(&authority)?, key: None })
 }
 
-/// Makes a token for a server, and leaves what servers share where its bearer finds it. What was left for tokens that are no
-/// more is taken away.
+/// Creates a token for servers and stores the encrypted shared files for it. Removes those of tokens that no longer
+/// exist.
 async fn create_for_server(client: &Client, data_dir: &Path, ttl: Duration) -> Result<JoinToken> {
     let key = bundle::new_key()?;
     let locked = bundle::lock(&Pki::open(&data_dir.join("pki"))?, &key)?;
@@ -129,13 +131,13 @@ async fn create_for_server(client: &Client, data_dir: &Path, ttl: Duration) -> R
         data.insert(id.to_owned(), Value::Null);
     }
     let patch = Patch::Merge(value!({"data": (Value::Object(data))}));
-    client.patch(&target, &patch, &WriteOptions::default()).await.context("what servers share is not taken")?;
+    client.patch(&target, &patch, &WriteOptions::default()).await.context("failed to store the key bundle")?;
     Ok(JoinToken { key: Some(key), ..token })
 }
 
 async fn list(client: &Client) -> Result<()> {
     let options = ListOptions { field_selector: format!("type={SECRET_TYPE}"), ..ListOptions::default() };
-    outln!("{:<8} {:<22} GROUPS", "ID", "ENDS");
+    outln!("{:<8} {:<22} GROUPS", "ID", "EXPIRES");
     for secret in client.list_all(&Target::within(&SECRETS, NAMESPACE), &options).await?.items {
         let name = Meta::of(&secret).name().to_owned();
         let id = name.strip_prefix("bootstrap-token-").unwrap_or(&name);
@@ -150,11 +152,11 @@ fn field(secret: &Value, name: &str) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Lower-case letters and digits that nobody guesses.
+/// Returns random lower-case letters and digits from a secure source.
 fn random(length: usize) -> Result<String> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = vec![0; length];
-    aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("failed to read random bytes")?;
     Ok(bytes.into_iter().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect())
 }
 
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_has_the_form_of_a_token() {
+    fn random_parts_form_a_valid_token() {
         let drawn = format!("{}.{}", random(6).unwrap(), random(16).unwrap());
         assert!(auth::bootstrap_token::Token::parse(&drawn).is_some(), "{drawn}");
         assert_ne!(random(16).unwrap(), random(16).unwrap());

@@ -1,4 +1,4 @@
-//! `knarr trace`: what an object set in motion, step by step, as objects, events and the log tell it.
+//! `knarr trace`: the chain of actions that an object caused, from objects, events and the log.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -16,10 +16,10 @@ use crate::ask;
 use crate::output::out;
 use crate::up::nodes::Nodes;
 
-/// What is read of the log, from its end: lines of rules are short, and older ones tell of nothing that is asked for.
+/// Number of bytes read from the end of the log. Older lines are rarely relevant.
 const LOG_MAX: u64 = 16 << 20;
 
-/// What others' short names stand for; any kind is also known by its plural and by its own name.
+/// Short names of resources. Every resource is also found by its plural and its kind.
 const SHORT: &[(&str, &str)] = &[
     ("cj", "cronjobs"),
     ("cm", "configmaps"),
@@ -40,7 +40,7 @@ const SHORT: &[(&str, &str)] = &[
     ("svc", "services"),
 ];
 
-/// What comes of other objects, and the services that endpoints are of.
+/// Kinds that may be owned by other objects, and the Services of EndpointSlices.
 static FOLLOWERS: &[Resource] = &[
     Resource::namespaced("apps", "v1", "replicasets", "ReplicaSet"),
     Resource::namespaced("apps", "v1", "controllerrevisions", "ControllerRevision"),
@@ -52,19 +52,19 @@ static FOLLOWERS: &[Resource] = &[
 ];
 static EVENTS: Resource = Resource::namespaced("events.k8s.io", "v1", "events", "Event");
 
-/// What to follow.
+/// Show the chain of actions that an object caused.
 #[derive(Args, Debug)]
 struct Trace {
-    /// The object: deployment/web, pod/web-1, svc/web, …
+    /// Object to trace: deployment/web, pod/web-1, svc/web, …
     #[arg(value_name = "KIND/NAME")]
     object: String,
-    /// Its namespace.
+    /// Namespace of the object.
     #[arg(short, long, default_value = "default")]
     namespace: String,
-    /// The folder of the cluster of this machine, whose log and those of its further nodes tell when rules came into place.
+    /// Data directory of the cluster on this host; its logs contain when proxy rules were applied.
     #[arg(long, default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Another cluster.
+    /// Path to the kubeconfig file of another cluster.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
@@ -94,9 +94,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Result<Vec<chain::Step>> {
-    let (kind, name) = trace.object.split_once('/').context("say which object, as in deployment/web")?;
+    let (kind, name) =
+        trace.object.split_once('/').context("the object must be given as KIND/NAME, such as deployment/web")?;
     let resource = resource(client, kind).await?;
-    // What is told of objects in no namespace is told in the default one.
+    // Events of cluster-scoped objects are in the namespace `default`.
     let namespace = if resource.scope == Scope::Cluster { "default" } else { &trace.namespace };
     let own = if resource.scope == Scope::Cluster { "" } else { namespace };
     let root = client.get(&Target::named(&resource, own, name)).await?;
@@ -112,7 +113,7 @@ async fn follow(client: &Client, trace: &Trace, records: &[chain::Record]) -> Re
     Ok(chain::chain(&root, &objects, &events, records))
 }
 
-/// The kind that a word stands for: `deployments`, `deployment`, `deploy`, `deployments.apps`.
+/// Finds a resource by `deployments`, `deployment`, `deploy` or `deployments.apps`.
 async fn resource(client: &Client, word: &str) -> Result<Resource> {
     let word = word.to_ascii_lowercase();
     let plural = SHORT.iter().find(|(short, _)| *short == word).map_or(word.as_str(), |(_, plural)| plural);
@@ -123,11 +124,11 @@ async fn resource(client: &Client, word: &str) -> Result<Resource> {
     let mut found = served.into_iter().filter(|served| served.preferred && is_meant(&served.resource));
     match found.next() {
         Some(served) => Ok(served.resource),
-        None => bail!("the server has no kind {word:?}"),
+        None => bail!("the server does not have a resource type {word:?}"),
     }
 }
 
-/// Objects of a list do not say what they are.
+/// Adds the kind, which items of a list do not have.
 fn with_kind(mut object: Value, resource: &Resource) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.insert("kind", resource.kind.clone());
@@ -135,10 +136,10 @@ fn with_kind(mut object: Value, resource: &Resource) -> Value {
     object
 }
 
-/// What the machine wrote down, and the nodes that are namespaces of it: each has a proxy of its own.
+/// Returns the log records of this host and of its network-namespace nodes. Each has its own proxy.
 fn records(data_dir: &Path) -> Result<Vec<chain::Record>> {
     let nodes = Nodes::open(data_dir);
-    // One that has not started yet has written nothing.
+    // A node that has not started yet has no log.
     let of = |folder: &Path, by: &str| chain::records(&log(&folder.join("knarr.log")).unwrap_or_default(), by);
     let mut records = of(data_dir, "kube-proxy");
     for name in nodes.names()? {
@@ -147,7 +148,7 @@ fn records(data_dir: &Path) -> Result<Vec<chain::Record>> {
     Ok(records)
 }
 
-/// The end of a log, from the beginning of a line.
+/// Returns the last [`LOG_MAX`] bytes of a log. The first line may be incomplete.
 fn log(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

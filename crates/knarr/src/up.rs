@@ -34,77 +34,76 @@ pub use steps::Steps;
 
 use crate::component::{self, Inside, Shared};
 
-/// A cluster on this machine.
+/// Run a cluster on this host.
 #[derive(Args, Debug, Clone)]
 pub struct Options {
-    /// Everything is kept here.
+    /// Data directory of the cluster.
     #[arg(long, default_value = "/var/lib/knarr")]
     pub data_dir: PathBuf,
     /// Port of the API server.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// Address that the API server listens on.
+    /// IP address on which the API server listens.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Address of this machine, or one a family [default: those it reaches others from].
+    /// IP address of this node, or one per IP family [default: the source addresses of the default routes].
     #[arg(long, value_delimiter = ',')]
     pub node_ip: Vec<IpAddr>,
-    /// The name of the node [default: this machine's].
+    /// Name of the node [default: the host name].
     #[arg(long)]
     pub node_name: Option<String>,
-    /// Where pods get their addresses from.
+    /// CIDRs of pod IPs, at most one per IP family.
     #[arg(long, default_value = "10.244.0.0/16")]
     pub pod_cidr: String,
-    /// Where services get their addresses from.
+    /// CIDRs of Service cluster IPs, at most one per IP family.
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cidr: String,
-    /// How many nodes the cluster has: this machine, and the others network namespaces of it.
+    /// Number of nodes: this host, and the others in network namespaces of it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
-    /// Where nodes that are namespaces get their addresses from, a range a family [default: where they had them from, at first
+    /// CIDRs of the IPs of nodes in network namespaces, one per IP family [default: those of the last start, initially
     /// 172.30.0.0/24 and fd4b:6e61:7272::/64].
     #[arg(long, value_delimiter = ',')]
     pub node_cidr: Vec<net::Cidr>,
     #[command(flatten)]
     pub offer: Offer,
-    /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, `none`, or a pool of addresses of the nodes'
-    /// network that no machine has, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
+    /// Addresses of Services of type LoadBalancer: `nodes` for the nodes' addresses, `none`, or a pool of unused
+    /// addresses of the nodes' network, such as 192.0.2.10-192.0.2.20,2001:db8::/120.
     #[arg(long, default_value = "nodes")]
     pub load_balancer: String,
     /// Port of the kubelet.
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
-    /// Port of the DNS server on this machine; pods reach it by its service.
+    /// Port of the DNS server on this host; pods reach it through its Service.
     #[arg(long, default_value_t = 10053)]
     pub dns_port: u16,
-    /// Port of the metrics server on this machine; the API server reaches it by its service.
+    /// Port of the metrics server on this host; the API server reaches it through its Service.
     #[arg(long, default_value_t = 4443)]
     pub metrics_port: u16,
-    /// Parts that are not started.
+    /// Components that are not started.
     #[arg(long, value_delimiter = ',', value_parser = plan::parts().collect::<Vec<_>>())]
     pub disable: Vec<String>,
-    /// Flags of components, given by `--kubelet-arg NAME=VALUE` and its like: they win over those decided here.
+    /// Flags of components, given as `--kubelet-arg NAME=VALUE` and so on. They override the computed flags.
     #[arg(skip)]
     pub own_flags: BTreeMap<&'static str, Vec<String>>,
-    /// Run the store, the API server, the controllers and the scheduler in pods of this machine's kubelet.
+    /// Run the store, the API server, the controllers and the scheduler as static pods.
     #[arg(long)]
     pub static_pods: bool,
-    /// Where the cluster's state is.
     #[arg(skip)]
     pub store: plan::Store,
-    /// Whether others founded the cluster, who say what its network is.
+    /// Whether this server joined an existing cluster, which then defines the network settings.
     #[arg(skip)]
     pub joined: bool,
-    /// Run in the background, and return when the cluster can be used.
+    /// Run in the background, and return when the cluster is ready.
     #[arg(short = 'd', long)]
     pub background: bool,
-    /// Print a systemd unit that does this at every start of the machine, and do nothing else.
+    /// Print a systemd unit that runs this command at boot, and exit.
     #[arg(long)]
     pub systemd_unit: bool,
 }
 
 impl Default for Options {
-    /// As if nothing were given.
+    /// Returns the options of a command line without arguments.
     fn default() -> Self {
         let command = Self::augment_args(clap::Command::new("up").no_binary_name(true));
         let matches = command.get_matches_from(std::iter::empty::<&str>());
@@ -112,7 +111,7 @@ impl Default for Options {
     }
 }
 
-/// What runs, by name, until it fails.
+/// Running components by name.
 pub type Parts = JoinSet<(&'static str, Result<()>)>;
 
 pub fn arguments(command: clap::Command) -> clap::Command {
@@ -121,11 +120,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
             .long(row.own_flags)
             .value_name("NAME=VALUE")
             .action(ArgAction::Append)
-            .help(format!("A flag of {}, in place of what is decided for it.", row.name))
+            .help(format!("Flag of {}; overrides the computed one", row.name))
     }))
 }
 
-/// What was given.
+/// Returns the options with the flags of components.
 pub fn options(matches: &ArgMatches) -> Result<Options> {
     let mut options = Options::from_arg_matches(matches)?;
     for row in plan::ROWS {
@@ -135,17 +134,17 @@ pub fn options(matches: &ArgMatches) -> Result<Options> {
     Ok(options)
 }
 
-/// Runs the cluster until it is told to stop; pods go on.
+/// Runs the cluster until SIGTERM or SIGINT. Pods keep running.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     launch(options(matches)?, async |options| Ok(options))
 }
 
-/// Runs a server of a cluster as the options say once they are complete.
+/// Runs a server of a cluster. `complete` adds the settings of an existing cluster to the options.
 pub fn launch(mut options: Options, complete: impl AsyncFnOnce(Options) -> Result<Options>) -> Result<()> {
     if options.systemd_unit {
         return background::print_unit(&options.data_dir);
     }
-    // Before anything is written, also by whoever waits for this in the background.
+    // Checked before anything is written, and also in the foreground process of `--background`.
     preflight::room(&options.data_dir)?;
     if options.background {
         return background::start(&options.data_dir);
@@ -175,10 +174,10 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     let rows: Vec<_> = rows.filter(|(row, _)| !options.static_pods || !static_pods::has(row.name)).collect();
     let parts: Vec<&str> = rows.iter().map(|(row, _)| row.name).collect();
     component::expect_policies(&gate, &parts);
-    // Whoever brings the server up comes first, and everybody else needs it.
+    // The component that starts the API server comes first: all others need the API server.
     let bringer = if options.static_pods { "kubelet" } else { "kube-apiserver" };
     for (row, flags) in rows {
-        let asked_by = layout.user(row.kubeconfig).context("every component is somebody")?;
+        let asked_by = layout.user(row.kubeconfig).context("every component has a user")?;
         let inside = (!options.static_pods).then(|| inside.asked_by(asked_by));
         start(row, flags, Shared { inside, gate: Arc::clone(&gate) }, &mut running)?;
         if row.place == Place::Store {
@@ -200,7 +199,7 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     steps.finish(&layout);
     instance.ready(&parts)?;
     tokio::select! {
-        // Components hear of the signal too: that they end then is no failure.
+        // The components receive the signal too. Their exit is then not an error.
         biased;
         signal = crate::etcd::signal() => signal,
         ended = first_end(&mut running) => ended,
@@ -209,31 +208,34 @@ async fn serve(options: &Options, instance: &Instance) -> Result<()> {
     }
 }
 
-/// Makes every certificate and kubeconfig that is missing or ends soon.
+/// Creates every certificate and kubeconfig that is missing or about to expire.
 fn certificates(pki: &Pki, layout: &Layout) -> Result<()> {
     let now = SystemTime::now();
     pki::at_once(layout.certificates().into_iter(), |subject| {
-        pki.certificate(&subject, now).map(drop).with_context(|| format!("the certificate {}", subject.name))
+        pki.certificate(&subject, now)
+            .map(drop)
+            .with_context(|| format!("failed to create the certificate {}", subject.name))
     })?;
     pki::at_once(layout.kubeconfigs().into_iter(), |(file, user, group)| {
         let name = file.file_stem().and_then(|name| name.to_str()).context("a kubeconfig has a name")?;
         let pair = pki.certificate(&Subject::client(name, &user, &group), now)?;
-        // People copy theirs; components notice when the files that theirs names are renewed.
+        // The admin kubeconfig embeds its certificate, because users copy it. Components reload the files that theirs
+        // name.
         let write = if name == "admin" { pki::kubeconfig } else { pki::kubeconfig_of_files };
         Ok(write(pki, &file, &layout.server(), &user, &pair)?)
     })
 }
 
-/// Starts a component.
+/// Starts a component. It is restarted when it loses its leader lease.
 pub fn start(row: &'static Row, flags: Vec<String>, shared: Shared, running: &mut Parts) -> Result<()> {
     let command = (row.arguments)(clap::Command::new(row.name).no_binary_name(true));
-    let matches = command.try_get_matches_from(flags).with_context(|| format!("the flags of {}", row.name))?;
+    let matches = command.try_get_matches_from(flags).with_context(|| format!("invalid flags of {}", row.name))?;
     running.spawn(async move {
         loop {
             let ended = (row.run)(matches.clone(), shared.clone()).await;
             match &ended {
                 Err(error) if error.is::<component::LeadershipLost>() => {
-                    tracing::warn!(component = row.name, "begins anew as a candidate");
+                    tracing::warn!(component = row.name, "lost its leader lease; restarting as a candidate");
                 }
                 _ => return (row.name, ended),
             }
@@ -242,7 +244,7 @@ pub fn start(row: &'static Row, flags: Vec<String>, shared: Shared, running: &mu
     Ok(())
 }
 
-/// Waits for something while everything runs.
+/// Waits for `wait`. Fails if a component exits or a signal arrives first.
 pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         biased;
@@ -255,12 +257,12 @@ pub async fn until(running: &mut Parts, wait: impl Future<Output = Result<()>>) 
     }
 }
 
-/// The end of any component is the end of all: nobody is served by half a cluster.
+/// Waits for the first component that exits, and fails: a cluster without one of its components must not keep running.
 pub async fn first_end(running: &mut Parts) -> Result<()> {
     match running.join_next().await {
-        Some(Ok((name, Ok(())))) => bail!("{name} ended by itself"),
-        Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} ended"))),
-        Some(Err(panic)) => Err(anyhow::Error::new(panic).context("a component failed")),
+        Some(Ok((name, Ok(())))) => bail!("{name} exited unexpectedly"),
+        Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} failed"))),
+        Some(Err(panic)) => Err(anyhow::Error::new(panic).context("a component panicked")),
         None => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! Commands whose output nobody reads to its end, as in `knarr image ls | head -1`.
+//! Commands with a closed standard output, as in `knarr image ls | head -1`.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 const KNARR: &str = env!("CARGO_BIN_EXE_knarr");
 
-/// Runs a command whose standard output has no reader.
+/// Runs a command whose standard output is a pipe without a reader.
 fn unread(arguments: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -14,7 +14,7 @@ fn unread(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_command_whose_reader_has_gone_ends_well_and_finishes_its_work() {
+fn command_with_closed_stdout_finishes_and_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let data_dir = format!("--data-dir={}", dir.path().display());
     let program = dir.path().join("program");
@@ -48,9 +48,9 @@ fn a_command_whose_reader_has_gone_ends_well_and_finishes_its_work() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("docker.io/library/tool:1"), "{listed:?}");
 }
 
-/// Commands that find something wrong say so, with their own exit code.
+/// Commands that fail keep their exit code.
 #[test]
-fn a_command_that_fails_says_so_whoever_reads_its_output() {
+fn failing_command_with_closed_stdout_keeps_its_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = format!("--data-dir={}", dir.path().join("nowhere").display());
     for arguments in
@@ -64,7 +64,7 @@ fn a_command_that_fails_says_so_whoever_reads_its_output() {
 }
 
 #[test]
-fn output_that_cannot_be_written_fails_the_command() {
+fn write_error_on_stdout_fails_the_command() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let Output { status, stderr, .. } = Command::new(KNARR).arg("licenses").stdout(full).output().unwrap();
     let stderr = String::from_utf8_lossy(&stderr);

@@ -1,4 +1,4 @@
-//! The real binary converts what a user pipes through it, and says what is wrong with what it cannot.
+//! `knarr convert` as a user runs it: conversions and error messages.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -24,7 +24,7 @@ fn convert(encoding: &str, input: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_pod_travels_from_json_to_protobuf_to_yaml() {
+fn pod_is_converted_from_json_to_protobuf_to_yaml() {
     let protobuf = convert("protobuf", POD.as_bytes());
     assert!(protobuf.starts_with(b"k8s\0"));
     let yaml = String::from_utf8(convert("yaml", &protobuf)).expect("YAML is text");
@@ -33,7 +33,7 @@ fn a_pod_travels_from_json_to_protobuf_to_yaml() {
 }
 
 #[test]
-fn the_example_of_the_readme_is_read() {
+fn readme_example_is_converted() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pod.yaml");
     let output = knarr(&["convert", "-f", example, "-o", "json"], b"");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -41,7 +41,7 @@ fn the_example_of_the_readme_is_read() {
 }
 
 #[test]
-fn what_is_not_an_object_ends_with_a_clear_error() {
+fn invalid_input_fails_with_a_clear_error() {
     let check = |args: &[&str], input: &[u8], expect: &str| {
         let output = knarr(args, input);
         assert_eq!(output.status.code(), Some(1));
@@ -59,7 +59,7 @@ fn what_is_not_an_object_ends_with_a_clear_error() {
 }
 
 #[test]
-fn version_and_help_are_told() {
+fn version_and_help_are_printed() {
     assert!(String::from_utf8_lossy(&knarr(&["--version"], b"").stdout).starts_with("knarr "));
     assert!(String::from_utf8_lossy(&knarr(&["--help"], b"").stdout).contains("convert"));
 }

@@ -1,4 +1,4 @@
-//! A store and an API server in this process, and a client that may do anything.
+//! An in-process store and API server, and an admin client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-/// How long anything may take that is waited for.
+/// Time limit of every wait.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A store and an API server. Both end when this is dropped, and their files go.
+/// A store and an API server. Both are stopped and their files are deleted on drop.
 pub struct Cluster {
     server: Server,
     watched: Vec<(Resource, Reader<Value>)>,
@@ -25,15 +25,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster, and watches these kinds so that they can be waited for.
+    /// Starts a cluster, and watches these kinds for [`Cluster::until`].
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the cluster does not start.
     pub async fn start(watched: &[&Resource]) -> Self {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let (store, node) = store::alone::open(directory.path().join("store")).await.expect("the store starts");
         let mut config = apiserver::Config::local(directory.path().join("certs"));
-        // Nobody here makes the service accounts that pods would run as, or takes away the taint that a new node gets.
+        // No controller here creates service accounts for pods or removes the taint of a new node.
         config.admission.disable.extend(["ServiceAccount", "TaintNodesByCondition"].map(str::to_owned));
         let server = Server::start(config, store).await.expect("the API server starts");
         let mut cluster =
@@ -49,10 +49,10 @@ impl Cluster {
         cluster
     }
 
-    /// A client inside the process that may do anything.
+    /// Returns an in-process admin client.
     ///
     /// # Panics
-    /// Never: its settings are sound.
+    /// Never: its settings are valid.
     pub fn admin(&self) -> Client {
         inside::admin(Arc::clone(self.server.state()))
     }
@@ -60,36 +60,36 @@ impl Cluster {
     /// Creates an object in the namespace `default`.
     ///
     /// # Panics
-    /// If the server refuses it.
+    /// If the server rejects it.
     pub async fn create(&self, resource: &Resource, object: &Value) -> Value {
         let target = Target::within(resource, "default");
         let created = self.admin().create(&target, object, &WriteOptions::default()).await;
-        created.unwrap_or_else(|error| panic!("{object}\nis refused: {error}"))
+        created.unwrap_or_else(|error| panic!("{object}\nwas rejected: {error}"))
     }
 
-    /// Changes an object in the namespace `default` by a strategic merge patch.
+    /// Updates an object in the namespace `default` with a strategic merge patch.
     ///
     /// # Panics
-    /// If the server refuses it.
+    /// If the server rejects it.
     pub async fn patch(&self, resource: &Resource, name: &str, change: Value) -> Value {
         let target = Target::named(resource, "default", name);
         let patched = self.admin().patch(&target, &client::Patch::Strategic(change), &WriteOptions::default()).await;
-        patched.unwrap_or_else(|error| panic!("the change of {name} is refused: {error}"))
+        patched.unwrap_or_else(|error| panic!("the patch of {name} was rejected: {error}"))
     }
 
-    /// The cache of a kind that is watched.
+    /// Returns the cache of a watched kind.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the kind is not watched.
     pub fn reader(&self, resource: &Resource) -> &Reader<Value> {
         let found = self.watched.iter().find(|(watched, _)| watched == resource);
         &found.unwrap_or_else(|| panic!("{resource} is not watched")).1
     }
 
-    /// Waits for something to be true of a kind that is watched.
+    /// Waits until the objects of a watched kind satisfy the condition.
     ///
     /// # Panics
-    /// If it never is; the message shows all objects that are watched.
+    /// After the time limit; the message contains all watched objects.
     pub async fn until(&self, resource: &Resource, what: &str, condition: impl Fn(&Objects) -> bool) -> Objects {
         let mut reader = self.reader(resource).clone();
         let waiting = async {

@@ -1,4 +1,4 @@
-//! A cluster in a process: a store, an API server and controllers, each cluster its own, on a port of its own.
+//! In-process test clusters: a store, an API server on its own port, and controllers.
 
 mod cluster;
 mod manager;

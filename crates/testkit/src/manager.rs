@@ -1,4 +1,4 @@
-//! The controllers of the table in this process, and one that plays the scheduler where there is none.
+//! In-process controllers, and a minimal scheduler for tests without the real one.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use reconcile::everything::Sweeper;
 use reconcile::{Action, Cache, Configs, Controller, Plan, kinds};
 use tokio::task::JoinSet;
 
-/// Runs all controllers of the table, and the [`Binder`], until what it gives is dropped.
+/// Runs all controllers and the [`Binder`] until the returned value is dropped.
 ///
 /// # Panics
 /// If a controller reads a kind that does not exist, which its own tests rule out.
@@ -22,7 +22,7 @@ pub fn manage(client: &Client) -> JoinSet<()> {
     manage_with(client, Configs::default())
 }
 
-/// The same, with what controllers are told at start.
+/// Like [`manage`], with configurations of controllers.
 ///
 /// # Panics
 /// As [`manage`].
@@ -30,7 +30,7 @@ pub fn manage_with(client: &Client, configs: Configs) -> JoinSet<()> {
     run(client, configs, vec![(Member::of::<Binder>(), 8)])
 }
 
-/// Runs all controllers of the table, beside a scheduler that somebody else starts, until what it gives is dropped.
+/// Runs all controllers without a scheduler until the returned value is dropped. The caller starts a scheduler.
 ///
 /// # Panics
 /// As [`manage`].
@@ -64,10 +64,10 @@ fn run(client: &Client, configs: Configs, more: Vec<(Member, usize)>) -> JoinSet
     tasks
 }
 
-/// Places each pod on a node that it fits, the one with the fewest pods.
+/// Binds each pod to the feasible node with the fewest pods.
 pub struct Binder;
 
-/// A pod without a node, and the nodes with how many pods they have.
+/// An unscheduled pod, and the nodes with their pod counts.
 pub struct Observed<'a> {
     pod: &'a Value,
     nodes: Vec<(usize, &'a Value)>,

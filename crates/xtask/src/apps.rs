@@ -1,7 +1,7 @@
-//! `cargo xtask apps`: databases and web servers of Debian on a cluster of three nodes, under kills, drains, rollouts and load.
+//! `cargo xtask apps`: Debian's databases and web servers on a cluster of three nodes, under failures and load.
 //!
-//! The steps are shell scripts that run in the cluster's network namespace and exit with 0 if what they claim holds. The container image
-//! is made from Debian's packages; its root file system is cached below the target directory.
+//! The steps are shell scripts that run in the cluster's network namespace and exit with 0 if their claim holds. The
+//! container image is built from Debian's packages; its root file system is cached below the target directory.
 
 mod cluster;
 
@@ -26,10 +26,10 @@ const PACKAGES: &[Package] = &[
 const IMAGE_PACKAGES: &str =
     "mariadb-server,nginx-light,postgresql,procps,python3-psycopg2,python3-pymysql,python3-redis,redis-server";
 
-/// Functions that every script may use.
+/// Functions for all scripts.
 const PRELUDE: &str = include_str!("apps/prelude.sh");
 
-/// Files that scripts find in their working directory.
+/// Files in the working directory of the scripts.
 const FILES: &[(&str, &str)] = &[
     ("databases.yaml", include_str!("apps/databases.yaml")),
     ("ledger.py", include_str!("apps/ledger.py")),
@@ -44,7 +44,7 @@ struct Step {
     claim: &'static str,
     script: &'static str,
     limit_seconds: u64,
-    /// True if the steps after it need it.
+    /// Whether later steps depend on this one.
     is_required: bool,
 }
 
@@ -93,7 +93,8 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Runs every step on a new cluster, removes the cluster, and fails if a step failed or the cluster left something behind.
+/// Runs every step on a new cluster, removes the cluster, and fails if a step failed or the cluster left something
+/// behind.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let program = match args {
         [] => {
@@ -137,7 +138,7 @@ fn run_steps(cluster: &Cluster) -> anyhow::Result<usize> {
     Ok(failures)
 }
 
-/// Returns the root file system of the container image, made by mmdebstrap if the cache has none for these packages.
+/// Returns the root file system of the container image, built by mmdebstrap if the cache has none for these packages.
 fn image_root(cache: &Path) -> anyhow::Result<PathBuf> {
     let (path, stamp) = (cache.join("root"), cache.join("packages"));
     if fs::read_to_string(&stamp).is_ok_and(|packages| packages == IMAGE_PACKAGES) {
@@ -150,7 +151,7 @@ fn image_root(cache: &Path) -> anyhow::Result<PathBuf> {
     let target = path.to_str().context("the target directory is not UTF-8")?;
     let include = format!("--include={IMAGE_PACKAGES}");
     process::exec("mmdebstrap", &["--variant=essential", "--mode=root", "--quiet", &include, "bookworm", target], &[])?;
-    // Caches of the package manager are a third of the image.
+    // Documentation and package caches are a third of the image.
     for dir in ["usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists"] {
         fs::remove_dir_all(path.join(dir)).ok();
     }

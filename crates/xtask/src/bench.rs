@@ -1,4 +1,4 @@
-//! Measures a part of the project, against the program it takes the place of where there is one.
+//! `cargo xtask bench`: benchmarks of parts of the project, against the upstream component where one is installed.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use crate::root;
 
-/// What can be measured: examples, each of the package that it belongs to.
+/// Benchmarks that are examples, and their packages.
 const EXAMPLES: &[(&str, &str)] = &[
     ("api", "knarr"),
     ("controllers", "knarr"),
@@ -16,15 +16,15 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("store", "knarr"),
     ("up", "knarr"),
 ];
-/// Crates whose bench comes before the example of the same name.
+/// Crates whose `cargo bench` runs before the example of the same name.
 const BENCHES: &[&str] = &["scheduler"];
 
-/// Builds what is measured as it is released, and measures it.
+/// Builds a benchmark in release mode and runs it.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let known = || EXAMPLES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let [what] = args else { bail!("say what to measure: {}", known()) };
+    let [what] = args else { bail!("usage: cargo xtask bench {}", known()) };
     let Some((name, package)) = EXAMPLES.iter().find(|(name, _)| name == what) else {
-        bail!("{what:?} cannot be measured; say one of {}", known());
+        bail!("unknown benchmark {what:?}; choose one of {}", known());
     };
     if BENCHES.contains(name) {
         succeed(Command::new("cargo").args(["bench", "--package", what, "--bench", what]).current_dir(root()))?;
@@ -35,13 +35,13 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
 fn example(package: &str, name: &str) -> anyhow::Result<()> {
     let build = ["build", "--release", "--package", package, "--bins", "--example", name];
     succeed(Command::new("cargo").args(build).current_dir(root()))?;
-    let this = std::env::current_exe().context("this program has no path")?;
-    let target = this.ancestors().nth(2).context("this program is in no target folder")?;
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let target = this.ancestors().nth(2).context("this executable is not in a target directory")?;
     succeed(&mut Command::new(target.join("release/examples").join(name)))
 }
 
 fn succeed(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("{command:?} could not be started"))?;
+    let status = command.status().with_context(|| format!("failed to start {command:?}"))?;
     anyhow::ensure!(status.success(), "{command:?} failed");
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Writes what a fresh cluster holds into the tree: `cargo xtask bootstrap [folder]`.
+//! `cargo xtask bootstrap [folder]`: writes the objects of a fresh cluster into the source tree.
 //!
-//! The source is a folder of JSON files with what a fresh API server holds. The products are texts that read as a policy;
-//! their grammars stand at their tops. `auth::rbac::bootstrap` reads the roles and bindings, `flowcontrol::bootstrap` the flow
-//! schemas and priority levels.
+//! The source is a directory of JSON files with the objects of a fresh API server. The products are text files; their
+//! grammar is described at their top. `auth::rbac::bootstrap` reads the roles and bindings, `flowcontrol::bootstrap`
+//! the flow schemas and priority levels.
 
 mod flows;
 

@@ -1,7 +1,7 @@
-//! Writes the facts about Kubernetes' API types into the tree: `cargo xtask catalogue [types.json]`.
+//! `cargo xtask catalogue [types.json]`: writes the facts about Kubernetes' API types into the source tree.
 //!
-//! The source is a JSON file that lists what Kubernetes' Go types say in their tags. The product is a text that reads
-//! fast and diffs well; its grammar stands at its top, and `api::catalogue` reads it.
+//! The source is a JSON file with the tags of Kubernetes' Go types. The product is a text file that parses fast and
+//! diffs well; its grammar is described at its top, and `api::catalogue` reads it.
 
 mod supplement;
 
@@ -42,7 +42,7 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything the catalogue says, by Go package.
+/// The content of the catalogue by Go package.
 #[derive(Default)]
 struct Facts {
     packages: BTreeMap<String, Package>,
@@ -52,7 +52,7 @@ struct Facts {
 #[derive(Default)]
 struct Package {
     path: String,
-    /// Type name to its lines.
+    /// Lines of each type by its name.
     types: BTreeMap<String, String>,
 }
 
@@ -60,7 +60,7 @@ fn render(source: &Value) -> anyhow::Result<String> {
     let mut facts = Facts::default();
     let types = source["types"].as_object().context("`types` is missing")?;
     for (path, ty) in types {
-        // The envelope around every protobuf object is no part of an object: the codec knows it.
+        // The envelope of protobuf objects is not part of an object: the codec handles it.
         if path.starts_with("apimachinery/pkg/runtime.") && !path.ends_with(".RawExtension") {
             continue;
         }
@@ -102,13 +102,13 @@ impl Facts {
     }
 }
 
-/// The lines that declare one type.
+/// Returns the lines that declare one type.
 fn declaration(package: &str, name: &str, ty: &Value) -> anyhow::Result<String> {
     known_keys(ty, &["is", "fields", "mapType"])?;
     match ty["is"].as_str() {
         Some("string") => return Ok(format!("string {name}\n")),
         Some("special") => return Ok(format!("special {name}\n")),
-        // The discriminator of `IntOrString`, which has a form of its own.
+        // The discriminator of `IntOrString`, which is a special form.
         Some("int64") if name == "Type" => return Ok(String::new()),
         Some(other) => bail!("`is` has an unknown value {other}"),
         None => {}
@@ -151,7 +151,7 @@ fn field_line(out: &mut String, package: &str, owner: &str, field: &Value) -> an
         ],
     )?;
     let json = if is(field, "inline") { "+" } else { field["json"].as_str().context("no JSON name")? };
-    // Of the protobuf tag only the number counts: the wire type follows from the Go type, whatever the tag says.
+    // Only the field number of the protobuf tag is used: the wire type follows from the Go type.
     let number = field["proto"].as_str().map_or(Some("-"), |tag| tag.split(',').nth(1)).context("no number")?;
     let pointer = if is(field, "pointer") { "*" } else { "" };
     let ty = match supplement::named(&format!("{}.{owner}", alias(package)), json, field["type"].as_str()) {
@@ -179,7 +179,7 @@ fn field_line(out: &mut String, package: &str, owner: &str, field: &Value) -> an
     Ok(())
 }
 
-/// The type of a field, with what the field says about its merging.
+/// Returns the type of a field with its merge strategy.
 fn type_text(package: &str, field: &Value) -> anyhow::Result<String> {
     let source = field["type"].as_str().context("no type")?;
     let default = field.get("itemDefault").map(word).transpose()?.map_or(String::new(), |json| format!("={json}"));
@@ -226,12 +226,12 @@ fn scalar(package: &str, ty: &str) -> anyhow::Result<String> {
     }
 }
 
-/// `core/v1.Pod` is `Pod` inside of core/v1.
+/// Shortens `core/v1.Pod` to `Pod` inside of core/v1.
 fn local<'a>(package: &str, ty: &'a str) -> &'a str {
     ty.strip_prefix(alias(package)).and_then(|rest| rest.strip_prefix('.')).unwrap_or(ty)
 }
 
-/// `api/core/v1` is `core/v1`, `apimachinery/pkg/apis/meta/v1` is `meta/v1`.
+/// Shortens `api/core/v1` to `core/v1`, `apimachinery/pkg/apis/meta/v1` to `meta/v1`.
 fn alias(package: &str) -> &str {
     let prefixes =
         ["api/", "apimachinery/pkg/apis/", "apimachinery/pkg/api/", "apimachinery/pkg/util/", "apimachinery/pkg/"];
@@ -243,7 +243,7 @@ fn alias(package: &str) -> &str {
         .unwrap_or(package)
 }
 
-/// A Go type's package and name.
+/// Splits a Go type into package and name.
 fn split(path: &str) -> anyhow::Result<(&str, &str)> {
     let (package, name) = path.rsplit_once('.').with_context(|| format!("{path} has no package"))?;
     ensure!(package.contains('/'), "{path} has no package");
@@ -254,14 +254,14 @@ fn is(field: &Value, key: &str) -> bool {
     field[key].as_bool().unwrap_or(false)
 }
 
-/// A value as JSON in one word, which is all that the grammar has room for.
+/// Returns a value as JSON without spaces, as the grammar requires.
 fn word(value: &Value) -> anyhow::Result<String> {
     let json = value.to_string();
     ensure!(!json.contains([' ', ']', ':']) && (!json.contains('}') || json == "{}"), "{json} is not one word");
     Ok(json)
 }
 
-/// A fact that this command does not know would be lost without a word.
+/// Fails on an unknown key, so that no fact is dropped silently.
 fn known_keys(facts: &Value, known: &[&str]) -> anyhow::Result<()> {
     let keys = facts.as_object().context("not an object")?;
     match keys.keys().find(|key| !known.contains(&key.as_str())) {

@@ -1,4 +1,4 @@
-//! The gate: every step that a change must pass, in the order that tells soonest what is wrong.
+//! `cargo xtask ci`: the checks that every change must pass, fastest feedback first.
 
 use std::time::Instant;
 
@@ -9,10 +9,10 @@ use crate::{licenses, tidy};
 
 type Step = fn() -> anyhow::Result<()>;
 
-/// A whole run builds 13 GiB on an empty disk; tests and what an earlier clone left take the rest.
+/// Required free disk space. A full run builds 13 GiB; tests and leftovers of other clones need the rest.
 const ROOM_GIB: u64 = 24;
 
-/// Programs that tests run as peers, and the Debian packages that bring them.
+/// Programs that tests run as peers, and the Debian packages that contain them.
 const PACKAGES: &[Package] = &[
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
@@ -34,11 +34,11 @@ const PACKAGES: &[Package] = &[
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
 
-/// Runs every step and stops at the first that fails.
+/// Runs all steps and stops at the first failure.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     ensure!(args.is_empty(), "ci takes no arguments");
     let steps: &[(&str, Step)] = &[
-        // A disk that fills up makes a hundred tests fail, each in words of its own.
+        // A full disk makes a hundred tests fail with different messages.
         ("room", make_room),
         ("packages", || install_missing(PACKAGES)),
         ("format", || cargo(&["fmt", "--all", "--check"], &[])),
@@ -76,7 +76,7 @@ fn test() -> anyhow::Result<()> {
     }
 }
 
-/// The node's tests once more, with Debian's containerd and runc in place of the runtime inside.
+/// Runs the kubelet's tests again, with Debian's containerd and runc instead of the built-in runtime.
 fn test_over_containerd() -> anyhow::Result<()> {
     let containerd = [("KNARR_TEST_RUNTIME", "containerd")];
     if succeeds("cargo", &["nextest", "--version"]) {
@@ -87,12 +87,15 @@ fn test_over_containerd() -> anyhow::Result<()> {
     }
 }
 
-/// Tests of the runtime that need controllers for CPU and memory, which a machine that has them on cgroup v1 cannot offer on v2.
-const NEED_CONTROLLERS: [&str; 2] =
-    ["life::limits_hold_are_changed_and_statistics_tell", "peers::containerd_gives_the_same"];
+/// Tests of the runtime that need CPU and memory controllers, which a host with cgroup v1 controllers cannot provide on
+/// v2.
+const NEED_CONTROLLERS: [&str; 2] = [
+    "life::resource_limits_apply_and_are_updated_and_stats_report_usage",
+    "peers::containerd_behaves_like_the_built_in_runtime",
+];
 
-/// The runtime's tests once more, with nothing but cgroup v2 mounted, in a mount namespace of their own. The kubelet's tests are not among
-/// them: it sets the CPU weight of every pod, which needs the controller.
+/// Runs the runtime's tests again with only cgroup v2 mounted, in a separate mount namespace. The kubelet's tests are
+/// excluded: the kubelet sets the CPU weight of every pod, which needs the controller.
 fn test_on_cgroup_v2() -> anyhow::Result<()> {
     let alone = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
     let mut args = vec!["--mount", "--propagation", "private", "sh", "-c", alone, "sh", "cargo"];
@@ -120,23 +123,19 @@ fn test_on_cgroup_v2() -> anyhow::Result<()> {
     exec("unshare", &args, &[("KNARR_TEST_CGROUP", "v2")])
 }
 
-/// Sees to it that the disk has room for what is built. The folder for that outlives clones, each of which leaves its own programs
-/// there: when they have become too many, they all go.
+/// Makes sure that the disk has enough space for the build. The target directory outlives clones, each of which leaves
+/// its binaries there. When space runs low, the directory is deleted.
 fn make_room() -> anyhow::Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let target = this.ancestors().nth(2).context("this program is in no target folder")?;
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let target = this.ancestors().nth(2).context("this executable is not in a target directory")?;
     let free_gib = || rustix::fs::statvfs(target).map(|disk| (disk.f_bavail * disk.f_frsize) >> 30);
     if free_gib()? >= ROOM_GIB {
         return Ok(());
     }
-    println!(
-        "{} GiB are free for {}, {ROOM_GIB} are needed: removing what was built before",
-        free_gib()?,
-        target.display()
-    );
+    println!("{} GiB are free for {}, {ROOM_GIB} are needed: running cargo clean", free_gib()?, target.display());
     cargo(&["clean"], &[])?;
-    // The folder itself went with it, and is asked how much room it has.
-    std::fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
+    // The free space is queried on the target directory, which was deleted too.
+    std::fs::create_dir_all(target).with_context(|| format!("cannot create {}", target.display()))?;
     ensure!(free_gib()? >= ROOM_GIB, "{} GiB are free for {}, {ROOM_GIB} are needed", free_gib()?, target.display());
     Ok(())
 }

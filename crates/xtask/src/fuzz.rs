@@ -1,4 +1,4 @@
-//! Runs every fuzz target for a while; what one finds is kept in `fuzz/artifacts` by cargo-fuzz and said here.
+//! `cargo xtask fuzz`: runs the fuzz targets for a limited time. cargo-fuzz keeps findings in `fuzz/artifacts`.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use anyhow::{Context, bail, ensure};
 
 use crate::root;
 
-/// How long each target runs if nobody says.
+/// Default run time per target.
 const SECONDS: u32 = 60;
 
-/// Runs `[--seconds N] [target…]`; all targets if none is named.
+/// Runs `[--seconds N] [target…]`; all targets by default.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let Asked { seconds, targets } = Asked::of(args)?;
-    ensure!(has_cargo_fuzz(), "cargo-fuzz is not installed: `cargo install cargo-fuzz` puts it beside cargo");
+    ensure!(has_cargo_fuzz(), "cargo-fuzz is not installed; run `cargo install cargo-fuzz`");
     let targets = if targets.is_empty() { all()? } else { targets };
     let mut found = Vec::new();
     for target in &targets {
@@ -22,8 +22,8 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
             found.push(target.as_str());
         }
     }
-    ensure!(found.is_empty(), "something was found: {}", found.join(", "));
-    println!("nothing was found in {} targets", targets.len());
+    ensure!(found.is_empty(), "findings in: {}", found.join(", "));
+    println!("no findings in {} targets", targets.len());
     Ok(())
 }
 
@@ -41,9 +41,9 @@ impl Asked {
             match arg.as_str() {
                 "--seconds" => {
                     let value = args.next().context("--seconds needs a number")?;
-                    asked.seconds = value.parse().with_context(|| format!("--seconds: {value}"))?;
+                    asked.seconds = value.parse().with_context(|| format!("invalid --seconds {value}"))?;
                 }
-                flag if flag.starts_with('-') => bail!("there is no flag {flag}"),
+                flag if flag.starts_with('-') => bail!("unknown flag {flag}"),
                 target => asked.targets.push(target.to_owned()),
             }
         }
@@ -56,7 +56,7 @@ fn has_cargo_fuzz() -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
-/// The targets are the files of their folder.
+/// Returns the names of the files in `fuzz/fuzz_targets`.
 fn all() -> anyhow::Result<Vec<String>> {
     let folder = root().join("fuzz/fuzz_targets");
     let mut targets = Vec::new();
@@ -70,9 +70,9 @@ fn all() -> anyhow::Result<Vec<String>> {
     Ok(targets)
 }
 
-/// Whether a target came through.
+/// Runs a target. Returns whether it ran without a finding.
 fn fuzz(target: &str, seconds: u32) -> anyhow::Result<bool> {
-    // libFuzzer writes what it finds into the first directory; the committed corpus is only read.
+    // libFuzzer writes new inputs into the first directory; the committed corpus is only read.
     let (made, committed) = (format!("fuzz/target/corpus/{target}"), format!("fuzz/corpus/{target}"));
     fs::create_dir_all(root().join(&made)).with_context(|| made.clone())?;
     let mut command = Command::new("cargo");
@@ -81,9 +81,9 @@ fn fuzz(target: &str, seconds: u32) -> anyhow::Result<bool> {
         command.arg(&committed);
     }
     command.args(["--", &format!("-max_total_time={seconds}"), "-timeout=10"]);
-    // Instrumenting is an unstable flag of the compiler, whichever toolchain it is.
+    // Sanitizer instrumentation is an unstable compiler flag on any toolchain.
     command.env("RUSTC_BOOTSTRAP", "1").current_dir(root());
-    Ok(command.status().context("cargo could not be started")?.success())
+    Ok(command.status().context("failed to start cargo")?.success())
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_runs_a_minute_unless_somebody_says_otherwise() {
+    fn targets_run_a_minute_by_default() {
         let read = |words: &[&str]| Asked::of(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(read(&[]).unwrap(), Asked { seconds: 60, targets: vec![] });
         let expect = Asked { seconds: 5, targets: vec!["json".to_owned()] };
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_file_and_a_program() {
+    fn every_target_file_has_a_binary() {
         let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
         let targets = all().unwrap();
         assert!(!targets.is_empty());

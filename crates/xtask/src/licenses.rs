@@ -1,4 +1,4 @@
-//! `cargo xtask licenses`: the policy for dependencies in `deny.toml`, and the licences of what the binary contains.
+//! `cargo xtask licenses`: the dependency policy in `deny.toml`, and the licence texts of the binary's dependencies.
 
 mod graph;
 mod policy;
@@ -16,13 +16,13 @@ use policy::Policy;
 /// The file that `knarr licenses` prints.
 const FILE: &str = "THIRD_PARTY_LICENSES";
 
-/// Checks all dependencies against the policy, then writes the licences of those that the binary contains. With `--check`, compares them
-/// with the file instead.
+/// Checks all dependencies against the policy, then writes the licences of those in the binary. With `--check`,
+/// compares them with the file instead.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let only_check = match args {
         [] => false,
         [arg] if arg == "--check" => true,
-        _ => bail!("licenses takes --check or nothing"),
+        _ => bail!("usage: cargo xtask licenses [--check]"),
     };
     let root = root();
     let text = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
@@ -32,19 +32,19 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     for finding in &findings {
         eprintln!("{finding}");
     }
-    ensure!(findings.is_empty(), "{} dependencies break the policy of deny.toml", findings.len());
+    ensure!(findings.is_empty(), "{} dependencies violate deny.toml", findings.len());
     let shipped = graph.shipped();
     let texts = texts::collect(&root, &shipped, &policy)?;
     let path = root.join(FILE);
     if only_check {
         let found =
             fs::read_to_string(&path).with_context(|| format!("cannot read {FILE}; run `cargo xtask licenses`"))?;
-        ensure!(found == texts, "{FILE} does not list what the binary contains; run `cargo xtask licenses`");
+        ensure!(found == texts, "{FILE} is outdated; run `cargo xtask licenses`");
     } else {
         fs::write(&path, &texts).with_context(|| format!("cannot write {}", path.display()))?;
     }
     println!(
-        "{} dependencies follow the policy; {FILE} has the licences of the {} that the binary contains",
+        "{} dependencies comply with deny.toml; {FILE} has the licences of the {} in the binary",
         graph.third_party().count(),
         shipped.len()
     );

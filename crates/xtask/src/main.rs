@@ -1,4 +1,4 @@
-//! Automation of the project: `cargo xtask ci` is the gate.
+//! Automation of the project: `cargo xtask ci` runs all checks.
 
 mod apps;
 mod bench;
@@ -16,7 +16,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// One command of `cargo xtask`.
+/// A command of `cargo xtask`.
 struct Task {
     name: &'static str,
     about: &'static str,
@@ -26,12 +26,12 @@ struct Task {
 const TASKS: &[Task] = &[
     Task {
         name: "apps",
-        about: "run databases and web servers of Debian on a cluster of three nodes, under kills, drains and load",
+        about: "run Debian's databases and web servers on a cluster of three nodes, under kills, drains and load",
         run: apps::run,
     },
     Task {
         name: "bench",
-        about: "measure a part as it is released: api, controllers, net, node (beside containerd), scheduler, store (beside etcd), up",
+        about: "benchmark a release build: api, controllers, net, node (against containerd), scheduler, store (against etcd), up",
         run: bench::run,
     },
     Task {
@@ -46,7 +46,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "ci",
-        about: "format, lint, tidy, test and document: what must pass before anything lands",
+        about: "format, lint, tidy, test and document: the checks that every change must pass",
         run: ci::run,
     },
     Task { name: "fuzz", about: "run the fuzz targets, each for a minute: [--seconds N] [target…]", run: fuzz::run },
@@ -62,12 +62,12 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "tidy",
-        about: "check the rules no compiler knows; --fix rewrites the generated lists",
+        about: "check project rules that the compiler does not check; --fix rewrites generated files",
         run: tidy::run,
     },
     Task {
         name: "vm",
-        about: "boot Debian machines under qemu and check clusters on them: node, join, ha, reboot or all [--program FILE] [--fresh]",
+        about: "boot Debian VMs with qemu and test clusters on them: node, join, ha, reboot or all [--program FILE] [--fresh]",
         run: vm::run,
     },
 ];
@@ -92,11 +92,11 @@ fn dispatch(args: &[String]) -> anyhow::Result<()> {
     for task in TASKS {
         println!("  {:<10} {}", task.name, task.about);
     }
-    anyhow::ensure!(matches!(name, "help" | "--help" | "-h"), "there is no task {name:?}");
+    anyhow::ensure!(matches!(name, "help" | "--help" | "-h"), "unknown task {name:?}");
     Ok(())
 }
 
-/// The folder that holds the workspace.
+/// Returns the root directory of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace this was built in exists")
 }

@@ -1,4 +1,4 @@
-//! Runs other programs from the workspace root and installs the Debian packages that bring them.
+//! Child processes in the workspace root, and installation of the Debian packages that contain them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ pub fn install_missing(packages: &[Package]) -> anyhow::Result<()> {
     exec("apt-get", &install, &[("DEBIAN_FRONTEND", "noninteractive")])
 }
 
-/// True if the program can be found in `PATH`, or exists if it is an absolute path.
+/// Whether the program is in `PATH`, or exists if it is an absolute path.
 pub fn on_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// True if the program can be started and exits with 0; its output is dropped.
+/// Whether the program can be started and exits with 0. Its output is discarded.
 pub fn succeeds(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
@@ -58,6 +58,6 @@ pub fn exec(program: &str, args: &[&str], vars: &[(&str, &str)]) -> anyhow::Resu
 
 /// Returns cargo's target directory, found by the path of this program.
 pub fn target_dir() -> anyhow::Result<PathBuf> {
-    let this = std::env::current_exe().context("cannot find the path of this program")?;
+    let this = std::env::current_exe().context("cannot find the path of this executable")?;
     Ok(this.ancestors().nth(2).map_or_else(|| root().join("target"), Path::to_path_buf))
 }

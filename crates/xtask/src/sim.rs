@@ -1,4 +1,6 @@
-//! Runs the simulation of the replicated store; a failure prints its seed and the command that repeats it.
+//! `cargo xtask sim`: runs the simulation of the replicated store.
+//!
+//! A failure prints its seed and the command that reproduces it.
 
 use std::process::Command;
 
@@ -6,10 +8,10 @@ use anyhow::{Context, ensure};
 
 use crate::root;
 
-/// Passes everything on to the simulation's own program.
+/// Passes all arguments to the simulation binary.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let mut command = Command::new("cargo");
     command.args(["run", "--quiet", "--package", "sim", "--"]).args(args).current_dir(root());
-    ensure!(command.status().context("cargo could not be started")?.success(), "a seed failed");
+    ensure!(command.status().context("failed to start cargo")?.success(), "a seed failed");
     Ok(())
 }

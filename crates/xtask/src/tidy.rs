@@ -1,4 +1,4 @@
-//! The rules no compiler knows: layers, purity, module docs, file lengths, the list of deviations, true documents.
+//! `cargo xtask tidy`: project rules that the compiler does not check, such as layers, purity and file lengths.
 
 mod blocking;
 mod cves;
@@ -15,18 +15,18 @@ use anyhow::{Context, bail, ensure};
 
 use crate::root;
 
-/// The project as the checks see it: every text file git knows, by its path from the root.
+/// All text files tracked by git, by their path from the root.
 struct Tree {
     root: PathBuf,
     files: BTreeMap<String, String>,
 }
 
-/// Checks everything; with `--fix`, rewrites what is generated first.
+/// Runs all checks. With `--fix`, rewrites generated files first.
 pub fn run(args: &[String]) -> anyhow::Result<()> {
     let fix = match args {
         [] => false,
         [arg] if arg == "--fix" => true,
-        _ => bail!("tidy takes --fix or nothing"),
+        _ => bail!("usage: cargo xtask tidy [--fix]"),
     };
     let mut tree = Tree::read(root())?;
     if fix {

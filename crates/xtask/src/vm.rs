@@ -1,7 +1,7 @@
-//! `cargo xtask vm`: clusters on real Debian machines, emulated by qemu.
+//! `cargo xtask vm`: clusters on Debian virtual machines, emulated by qemu.
 //!
-//! A scenario is a list of steps on named machines. The steps are shell scripts that run inside a machine and exit with 0 if what they
-//! claim holds. Machines are made from Debian's packages at run time; nothing of them is kept but a cached disk image below `target`.
+//! A scenario is a list of steps on named VMs. The steps are shell scripts that run inside a VM and exit with 0 if
+//! their claim holds. VMs are built from Debian's packages at run time; only a disk image is cached below `target`.
 
 mod ha;
 mod image;
@@ -21,7 +21,7 @@ use crate::process::{self, Package};
 use image::Image;
 use scenario::Scenario;
 
-/// What it takes to make and run a machine.
+/// Packages needed to build and run a VM.
 const PACKAGES: &[Package] = &[
     ("mke2fs", "e2fsprogs"),
     ("mmdebstrap", "mmdebstrap"),
@@ -30,10 +30,10 @@ const PACKAGES: &[Package] = &[
     ("setpriv", "util-linux"),
 ];
 
-/// Every scenario, in the order in which `all` runs them.
+/// All scenarios, in the order in which `all` runs them.
 const SCENARIOS: &[&Scenario] = &[&node::SCENARIO, &reboot::SCENARIO, &join::SCENARIO, &ha::SCENARIO];
 
-/// What was typed.
+/// Parsed command line.
 struct Options {
     scenarios: Vec<&'static Scenario>,
     program: Option<PathBuf>,
@@ -81,11 +81,11 @@ fn parse(args: &[String]) -> anyhow::Result<Options> {
             }
             name => match SCENARIOS.iter().find(|scenario| scenario.name == name) {
                 Some(scenario) => options.scenarios.push(scenario),
-                None => bail!("there is no scenario {name:?}; choose node, join, ha, reboot or all"),
+                None => bail!("unknown scenario {name:?}; choose node, join, ha, reboot or all"),
             },
         }
     }
-    ensure!(!options.scenarios.is_empty(), "choose what to check: node, join, ha, reboot or all");
+    ensure!(!options.scenarios.is_empty(), "usage: cargo xtask vm node|join|ha|reboot|all");
     Ok(options)
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scenarios_are_chosen_by_name_and_unknown_ones_are_refused() {
+    fn scenarios_are_selected_by_name_and_unknown_ones_are_rejected() {
         let names = |args: &[&str]| {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
             parse(&args).map(|options| options.scenarios.iter().map(|scenario| scenario.name).collect::<Vec<_>>())
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_names_a_machine_of_its_scenario() {
+    fn steps_refer_to_machines_of_their_scenario() {
         for scenario in SCENARIOS {
             for step in scenario.steps {
                 assert!(

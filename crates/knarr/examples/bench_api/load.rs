@@ -1,4 +1,4 @@
-//! Requests, and how long they take.
+//! Request loads of the API server benchmark, and their latency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::server::Server;
 
-/// A pod is as large as a real one with its owners and status.
+/// Padding that makes a pod as large as a real one with owners and status.
 const FILLER_BYTES: usize = 3600;
 const COLLECTION: &str = "/api/v1/namespaces/default/pods";
 
-/// One kind of request.
+/// A type of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     Create,
@@ -26,7 +26,6 @@ pub enum Load {
     Patch,
 }
 
-/// What was measured.
 pub struct Measured {
     pub per_second: f64,
     pub p50: Duration,
@@ -42,7 +41,7 @@ impl Load {
         }
     }
 
-    /// The request number `number` of a client.
+    /// Returns request `number` of a client.
     fn request(self, client: usize, number: usize) -> Result<Request<Bytes>> {
         let object = format!("{COLLECTION}/load-{client}-0");
         Ok(match self {
@@ -60,10 +59,10 @@ impl Load {
     }
 }
 
-/// Clients with a connection each that send one request after the other.
+/// Runs clients with one connection each, which send requests sequentially.
 pub async fn run(server: &Server, load: Load, connections: usize, time: Duration) -> Result<Measured> {
     static FIRST: AtomicUsize = AtomicUsize::new(1);
-    // Objects of an earlier run are not created again; the object number 0 of every client is always there.
+    // Each run uses new object names. Object 0 of every client always exists.
     let first = FIRST.fetch_add(1_000_000, Ordering::Relaxed);
     let mut clients = JoinSet::new();
     for number in 0..connections {
@@ -88,7 +87,7 @@ pub async fn run(server: &Server, load: Load, connections: usize, time: Duration
     summary(times, time)
 }
 
-/// Creates pods until there are so many.
+/// Creates pods until `pods` exist.
 pub async fn fill(server: &Server, pods: usize) -> Result<()> {
     let client = server.connect()?;
     let delete = Request::builder().method(Method::DELETE).uri(format!("{COLLECTION}?gracePeriodSeconds=0"));
@@ -110,7 +109,7 @@ pub async fn fill(server: &Server, pods: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lists everything: the best of five.
+/// Lists all pods five times. Returns the best time.
 pub async fn list(server: &Server) -> Result<(usize, Duration)> {
     let client = server.connect()?;
     let mut best = (0, Duration::MAX);
@@ -123,13 +122,13 @@ pub async fn list(server: &Server) -> Result<(usize, Duration)> {
     Ok(best)
 }
 
-/// Changes one object again and again, each time when all watchers have seen the last change.
+/// Updates one object repeatedly. Each update waits until all watchers have received the previous one.
 pub async fn fan_out(server: &Server, watchers: usize, time: Duration) -> Result<Measured> {
     let (told, mut heard) = mpsc::channel(watchers);
     let mut tasks = JoinSet::new();
     let path = "/api/v1/namespaces/default/configmaps?watch=1";
     for number in 0..watchers {
-        // A hundred watches share a connection, as those of a large client do.
+        // A hundred watches share a connection, as in a large client.
         let client = if number % 100 == 0 { server.connect()? } else { continue };
         for _ in 0..100.min(watchers - number) {
             let mut answer = client.raw(Request::get(path).body(Bytes::new())?).await?.into_body();
@@ -148,7 +147,7 @@ pub async fn fan_out(server: &Server, watchers: usize, time: Duration) -> Result
     let create = Request::post("/api/v1/namespaces/default/configmaps").header("content-type", "application/json");
     let (code, _) = send(&client, create.body(Bytes::from_static(body.as_bytes()))?).await?;
     ensure!(matches!(code, 201 | 409), "the object got {code}");
-    // What was there before the watch came first.
+    // The initial events of the watches are skipped.
     let counted = Arc::new(AtomicUsize::new(0));
     while let Ok(Some(())) = tokio::time::timeout(Duration::from_millis(500), heard.recv()).await {
         counted.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +181,7 @@ fn create(name: &str) -> Result<Request<Bytes>> {
     Ok(Request::post(COLLECTION).header("content-type", "application/json").body(body.into())?)
 }
 
-/// The code of an answer, and how long it is.
+/// Returns the status code and the length of a response.
 async fn send(client: &Client, request: Request<Bytes>) -> Result<(u16, usize)> {
     let answer = client.raw(request).await?;
     let (code, mut body, mut bytes) = (answer.status().as_u16(), answer.into_body(), 0);

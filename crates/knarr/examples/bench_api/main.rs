@@ -1,4 +1,4 @@
-//! Measures `knarr kube-apiserver` over TLS: `cargo xtask bench api`.
+//! Benchmark of `knarr kube-apiserver` over TLS: `cargo xtask bench api`.
 
 mod load;
 mod server;
@@ -10,18 +10,18 @@ use anyhow::{Context, Result};
 use load::{Load, Measured};
 use server::Server;
 
-/// Pods in the list that is measured, as upstream's figure has it.
+/// Pods in the measured list, the number of upstream's figure.
 const PODS: usize = 7200;
-/// How long a cell is measured.
+/// Duration of one measurement.
 const CELL: Duration = Duration::from_secs(3);
-/// How long an idle server is watched.
+/// Duration for which an idle server is observed.
 const IDLE: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let examples = this.parent().context("it is in no folder")?;
-    let program = examples.parent().context("it is in no target folder")?.join("knarr");
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let examples = this.parent().context("this executable is not in a directory")?;
+    let program = examples.parent().context("this executable is not in a target directory")?.join("knarr");
     let folder = tempfile::tempdir_in(examples)?;
     let start = Instant::now();
     let server = Server::start(&program, folder.path())?;
@@ -38,10 +38,10 @@ async fn main() -> Result<()> {
     {
         let before = server.cpu_seconds()?;
         let measured = load::run(&server, load, connections, CELL).await?;
-        // The clients share the machine: this is what the server alone took, which is less of a matter of luck.
+        // The clients run on the same host: the server's CPU time varies less than its throughput.
         let each = (server.cpu_seconds()? - before) / (measured.per_second * CELL.as_secs_f64());
         row(load.name(), connections, &measured);
-        say(&format!("processor time of the server for each of {}, µs", load.name()), each * 1e6);
+        say(&format!("CPU time of the server for each of {}, µs", load.name()), each * 1e6);
     }
     load::fill(&server, PODS).await?;
     let (bytes, time) = load::list(&server).await?;

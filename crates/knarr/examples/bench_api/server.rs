@@ -1,4 +1,4 @@
-//! The server that is measured.
+//! The API server under test.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with an empty folder.
+    /// Starts a server with an empty data directory.
     pub fn start(program: &Path, folder: &Path) -> Result<Self> {
         std::fs::write(folder.join("tokens.csv"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
         let mut process = Command::new(program)
@@ -34,7 +34,7 @@ impl Server {
             .spawn()?;
         let mut lines = BufReader::new(process.stderr.take().context("its log is piped")?).lines();
         let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains("address="));
-        let line = line.context("the server ended")?;
+        let line = line.context("the server exited")?;
         let address: String = line
             .split_once("address=")
             .map_or("", |(_, rest)| rest)
@@ -49,12 +49,12 @@ impl Server {
         Ok(Self { process, config })
     }
 
-    /// A client with a connection of its own.
+    /// Returns a client with a separate connection.
     pub fn connect(&self) -> Result<Client> {
         Ok(Client::connect(&self.config, Settings { attempts_max: 1, ..Settings::default() })?)
     }
 
-    /// Waits until the server says that it is ready.
+    /// Waits until the server is ready.
     pub async fn ready(&self) -> Result<()> {
         let client = self.connect()?;
         loop {
@@ -66,26 +66,26 @@ impl Server {
         }
     }
 
-    /// Memory it holds.
+    /// Returns the resident memory of the server.
     pub fn rss_mib(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has exited")?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib / 1024.0)
     }
 
-    /// The processor time it took so far.
+    /// Returns the CPU time that the server has used.
     pub fn cpu_seconds(&self) -> Result<f64> {
         cpu_seconds(self.process.id())
     }
 }
 
-/// The processor time that a process took so far.
+/// Returns the CPU time that a process has used.
 pub fn cpu_seconds(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let fields: Vec<&str> = stat.rsplit_once(')').context("a stat")?.1.split_whitespace().collect();
     let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    // Linux counts in hundredths of a second on every machine this runs on.
+    // USER_HZ is 100 on all supported architectures.
     Ok(ticks / 100.0)
 }
 

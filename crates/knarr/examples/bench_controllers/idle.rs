@@ -1,4 +1,4 @@
-//! What a manager costs that has nothing to do: a process of its own beside a server, with many objects of each workload kind.
+//! Cost of an idle kube-controller-manager process with many objects of each workload kind.
 
 #[path = "../bench_api/server.rs"]
 mod server;
@@ -15,18 +15,18 @@ use tokio::task::JoinSet;
 
 use server::Server;
 
-/// Objects of each kind.
+/// Number of objects per kind.
 const OBJECTS: usize = 1000;
-/// How long it is watched.
+/// Duration of the measurement.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Requests at once while objects are made.
+/// Concurrent requests while the objects are created.
 const AT_ONCE: usize = 32;
 
-/// Makes the objects, waits until the manager is done with them, and measures.
+/// Creates the objects, waits until the controller manager has reconciled them, and measures.
 pub async fn measure() -> Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let examples = this.parent().context("it is in no folder")?;
-    let program = examples.parent().context("it is in no target folder")?.join("knarr");
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let examples = this.parent().context("this executable is not in a directory")?;
+    let program = examples.parent().context("this executable is not in a target directory")?.join("knarr");
     let folder = tempfile::tempdir_in(examples)?;
     let server = Server::start(&program, folder.path())?;
     server.ready().await?;
@@ -38,12 +38,8 @@ pub async fn measure() -> Result<()> {
     tokio::time::sleep(WINDOW).await;
     let share = |before: f64, after: f64| (after - before) / WINDOW.as_secs_f64() * 100.0;
     let of_manager = share(before.0, manager.cpu_seconds()?);
-    println!("{OBJECTS} idle objects of each workload kind: the manager takes {of_manager:.2} % of a core");
-    println!(
-        "  the server beside it {:.2} %, and {:.0} MiB",
-        share(before.1, server.cpu_seconds()?),
-        server.rss_mib()?
-    );
+    println!("{OBJECTS} idle objects of each workload kind: the controller manager uses {of_manager:.2} % of a core");
+    println!("  the API server uses {:.2} %, and {:.0} MiB", share(before.1, server.cpu_seconds()?), server.rss_mib()?);
     Ok(())
 }
 
@@ -99,7 +95,7 @@ async fn fill(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// One object of each workload kind that wants no pods.
+/// Returns one object of each workload kind, each with zero pods.
 fn objects(number: usize) -> Vec<(&'static Resource, Value)> {
     let name = format!("idle-{number}");
     let pod = value!({"containers": [{"name": "c", "image": "none"}]});
@@ -130,7 +126,7 @@ fn objects(number: usize) -> Vec<(&'static Resource, Value)> {
     ]
 }
 
-/// Waits until nothing but leases changes any more.
+/// Waits until no objects except leases change any more.
 async fn settle(client: &Client) -> Result<()> {
     let newest = || async {
         let mut newest = 0;

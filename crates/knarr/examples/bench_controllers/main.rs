@@ -1,4 +1,4 @@
-//! How fast controllers are: a Deployment of 3,000 replicas is made, rolled over and deleted, all in one process on hollow nodes.
+//! Benchmark of controllers: creates, rolls out and deletes a Deployment of 3,000 replicas on hollow nodes.
 
 mod idle;
 
@@ -19,7 +19,7 @@ static ALLOCATOR: sys::Allocator = sys::Allocator;
 
 const REPLICAS: i64 = 3000;
 const NODES: u32 = 30;
-/// As many keys as are never reached: who counts needs none.
+/// Limit of queued notifications. The counters of this benchmark read none.
 const NOTICES_MAX: usize = 1;
 
 #[tokio::main]
@@ -47,10 +47,10 @@ async fn main() {
     cluster.until(&kinds::PODS, "gone", reconcile::Objects::is_empty).await;
     told("all pods collected after the Deployment was deleted", start);
     drop((manager, nodes, cluster));
-    idle::measure().await.expect("an idle manager is measured");
+    idle::measure().await.expect("failed to measure an idle controller manager");
 }
 
-/// A rolling update, and whether it kept its bounds at every moment that the watch shows.
+/// Runs a rolling update and checks that the watch never shows a violation of maxSurge or maxUnavailable.
 async fn roll(cluster: &Cluster) {
     let start = Instant::now();
     let (fewest, most) = (REPLICAS - REPLICAS / 4, REPLICAS + (REPLICAS + 3) / 4);
@@ -61,18 +61,18 @@ async fn roll(cluster: &Cluster) {
     settled(cluster, generation, REPLICAS).await;
     let (low, high) = bounds.seen();
     told("rolled over", start);
-    println!("  between {low} available (at least {fewest} asked for) and {high} pods (at most {most})");
-    assert!(low >= fewest && high <= most, "the bounds were broken");
+    println!("  between {low} available (at least {fewest} required) and {high} pods (at most {most})");
+    assert!(low >= fewest && high <= most, "maxSurge or maxUnavailable was violated");
 }
 
-/// How many pods there were at every moment that the watch shows.
+/// Minimum and maximum pod counts seen by a watch.
 struct Bounds {
     counts: Arc<[AtomicI64; 4]>,
     _notices: Notices,
 }
 
 impl Bounds {
-    /// Counts from now on, when all pods are there and serve; the watch shows those first.
+    /// Starts to count when all pods are ready. The watch returns the existing pods first.
     fn watch(cluster: &Cluster) -> Self {
         let counts = Arc::new([0, 0, REPLICAS, 0].map(AtomicI64::new));
         let notices = Notices::new(NOTICES_MAX);
@@ -94,7 +94,7 @@ impl Bounds {
         Self { counts, _notices: notices }
     }
 
-    /// The fewest that served, and the most that there were.
+    /// Returns the minimum of ready pods and the maximum of all pods.
     fn seen(&self) -> (i64, i64) {
         let [_, _, low, high] = self.counts.as_ref();
         (low.load(Ordering::SeqCst), high.load(Ordering::SeqCst))

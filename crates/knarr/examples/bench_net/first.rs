@@ -1,4 +1,4 @@
-//! How soon a new service of a real cluster leads to its endpoint.
+//! Latency from the creation of a Service to the first connection through it, in a real cluster.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::spaces::Space;
 const NODE: &str = "198.51.100.2";
 const ROUNDS: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long one try may take: a connection on one machine needs a small part of it.
+/// Timeout of one connection attempt. A connection on the same host is much faster.
 const TRY: Duration = Duration::from_millis(2);
 
 pub fn measure() -> Result<()> {
@@ -35,7 +35,7 @@ pub fn measure() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let data = folder.path().join("data");
     let this = std::env::current_exe()?;
-    let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+    let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
     let command = |verb: &str| {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", space.path().display())).arg(&program).args(verb.split(' '));
@@ -88,9 +88,9 @@ async fn round(client: &Client, number: u32) -> Result<Duration> {
     let target = Target::within(&kinds::ENDPOINT_SLICES, "default");
     client.create(&target, &slice, &WriteOptions::default()).await?;
     let begun = Instant::now();
-    // Who comes before the rules is sent out of the machine and never answered.
+    // Without rules the packets leave the host and are never answered.
     while TcpStream::connect_timeout(&to, TRY).is_err() {
-        ensure!(begun.elapsed() < PATIENCE, "the service leads nowhere");
+        ensure!(begun.elapsed() < PATIENCE, "the Service does not respond");
     }
     Ok(begun.elapsed())
 }

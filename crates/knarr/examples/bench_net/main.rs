@@ -1,6 +1,6 @@
-//! How fast services follow their endpoints, what they cost on the way, and how many names are answered.
+//! Benchmark of Services and DNS: latency of endpoint changes, overhead of the data path, and DNS throughput.
 //!
-//! Everything happens in network namespaces that are gone afterwards; the machine's own network is not touched.
+//! Everything runs in temporary network namespaces. The host's network is not changed.
 
 mod first;
 mod names;
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     first::measure()
 }
 
-/// The value below which so many of a hundred are.
+/// Returns the given percentile of a sorted slice.
 fn percentile<T: Ord + Copy>(sorted: &[T], percent: usize) -> T {
     sorted[(sorted.len() - 1) * percent / 100]
 }

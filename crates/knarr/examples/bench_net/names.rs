@@ -1,4 +1,4 @@
-//! How many questions about names are answered, and how soon.
+//! DNS throughput and latency.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn measure() -> Result<()> {
         ))));
         anyhow::Ok(address)
     })?;
-    println!("\n| names of {SERVICES} services over UDP, questions at once | answers/s | p50 | p99 |");
+    println!("\n| names of {SERVICES} services over UDP, concurrent queries | responses/s | p50 | p99 |");
     println!("|---|---|---|---|");
     for at_once in CLIENTS {
         let mut times = ask(server, *at_once)?;
@@ -53,7 +53,7 @@ fn zone() -> Result<Zone> {
     Ok(zone)
 }
 
-/// Asks for so long with so many questions on the way, each of which has a number; gives how long each took.
+/// Sends queries with `at_once` of them in flight, identified by their IDs. Returns the latency of each.
 fn ask(server: SocketAddr, at_once: u32) -> Result<Vec<Duration>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(server)?;
@@ -74,8 +74,8 @@ fn ask(server: SocketAddr, at_once: u32) -> Result<Vec<Duration>> {
     let mut buffer = [0; 1500];
     while begun.elapsed() < SPAN {
         let length = socket.recv(&mut buffer)?;
-        // One address is in it: the answer is an answer.
-        ensure!(length > 12 && buffer[3] & 0xf == 0 && buffer[7] == 1, "a question was not answered");
+        // The response has no error and one address.
+        ensure!(length > 12 && buffer[3] & 0xf == 0 && buffer[7] == 1, "a query was not answered");
         let number = u16::from_be_bytes([buffer[0], buffer[1]]);
         times.push(sent[usize::from(number)].elapsed());
         send(&mut sent)?;

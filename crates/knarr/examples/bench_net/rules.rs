@@ -1,4 +1,4 @@
-//! How long it takes to write the rules of many services, and of one more.
+//! Time to write the rules of many Services, and of one more.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn run(mode: Mode, world: &mut World) -> Result<Ran> {
         let begun = Instant::now();
         engine.everything(settings.clone(), world.rules.everything()).await?;
         let first = begun.elapsed();
-        // A proxy that starts again finds its rules there.
+        // A restarted proxy finds its rules in the kernel.
         let mut engine = Engine::new(mode);
         let begun = Instant::now();
         engine.everything(settings, world.rules.everything()).await?;

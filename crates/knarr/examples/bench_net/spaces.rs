@@ -1,17 +1,17 @@
-//! Network namespaces by name.
+//! Named network namespaces.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// A network namespace, gone with the value.
+/// A network namespace that is deleted on drop.
 pub struct Space {
     name: String,
 }
 
 impl Space {
-    /// A new one with its loopback interface on.
+    /// Creates a namespace with its loopback interface up.
     pub fn new(name: &str) -> Result<Self> {
         let space = Self { name: format!("knarr-{}-{name}", std::process::id()) };
         run(&format!("ip netns add {}", space.name))?;
@@ -19,19 +19,18 @@ impl Space {
         Ok(space)
     }
 
-    /// Its file.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
-    /// Runs a command in it.
+    /// Runs a command in the namespace.
     pub fn run(&self, line: &str) -> Result<String> {
         run(&format!("ip netns exec {} {line}", self.name))
     }
 
-    /// Does something in it.
+    /// Calls a function in the namespace.
     pub fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
-        net::namespace::within(&self.path(), work).context("enter a network namespace")
+        net::namespace::within(&self.path(), work).context("failed to enter a network namespace")
     }
 }
 
@@ -44,7 +43,7 @@ impl Drop for Space {
 fn run(line: &str) -> Result<String> {
     let mut words = line.split(' ');
     let program = words.next().context("a command has a name")?;
-    let output = Command::new(program).args(words).output().with_context(|| format!("{program} cannot be started"))?;
+    let output = Command::new(program).args(words).output().with_context(|| format!("failed to start {program}"))?;
     ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

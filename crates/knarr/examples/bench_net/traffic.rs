@@ -1,4 +1,4 @@
-//! What a service costs on the way from pod to pod, against going there directly.
+//! Overhead of a Service between two pods, compared with a direct connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -59,7 +59,7 @@ fn one(mode: Option<Mode>) -> Result<(f64, f64)> {
             (scope.spawn(move || node.enter(|| proxy(mode, direct, stop, &tell))?), told)
         });
         if let Some((_, told)) = &proxying {
-            told.recv().context("the proxy does not start")?;
+            told.recv().context("the proxy did not start")?;
         }
         let done = client.enter(|| Ok((connections(target)?, throughput(target)?)))?;
         stop.store(true, Ordering::Relaxed);
@@ -70,7 +70,7 @@ fn one(mode: Option<Mode>) -> Result<(f64, f64)> {
     })
 }
 
-/// Proxies one service until it is told to stop.
+/// Proxies one Service until `stop` is set.
 fn proxy(mode: Mode, to: SocketAddr, stop: &AtomicBool, tell: &std::sync::mpsc::Sender<()>) -> Result<()> {
     let mut rules = Rules::new(Node { name: "a".into(), zone: String::new() }, false);
     let service = value!({"spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "p", "port": 80}]}});
@@ -93,7 +93,7 @@ fn proxy(mode: Mode, to: SocketAddr, stop: &AtomicBool, tell: &std::sync::mpsc::
     })
 }
 
-/// Answers a byte with a byte, and takes whatever follows.
+/// Echoes one byte, and discards whatever follows.
 fn serve(listener: &TcpListener) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { continue };
@@ -113,7 +113,7 @@ fn open(target: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Connections that were made, asked and ended, per second.
+/// Returns the number of connections per second, each with one request.
 fn connections(target: SocketAddr) -> Result<f64> {
     let count = AtomicU64::new(0);
     let begun = Instant::now();
@@ -121,20 +121,20 @@ fn connections(target: SocketAddr) -> Result<f64> {
         let work = || {
             while begun.elapsed() < SPAN {
                 let stream = open(target)?;
-                // Its port can be used again at once.
+                // The port can be reused immediately.
                 rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
                 count.fetch_add(1, Ordering::Relaxed);
             }
             anyhow::Ok(())
         };
-        // A thread is in the namespace of the one that makes it.
+        // Threads inherit the network namespace of the thread that starts them.
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(work)).collect();
         clients.into_iter().try_for_each(|client| client.join().ok().context("a client failed")?)
     })?;
     Ok(count.into_inner() as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Bytes per second through one connection.
+/// Returns bytes per second through one connection.
 fn throughput(target: SocketAddr) -> Result<f64> {
     let mut stream = open(target)?;
     let buffer = vec![7; 256 << 10];

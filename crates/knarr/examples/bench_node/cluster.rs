@@ -1,4 +1,4 @@
-//! The cluster that is measured: one command in a network of its own, and containerd where it is to be compared with.
+//! The cluster under test: `knarr up` in a separate network namespace, optionally with containerd for comparison.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,20 +9,20 @@ use anyhow::{Context, Result, ensure};
 use client::config::Kubeconfig;
 use client::{Client, Settings};
 
-/// Set in the process that measures.
+/// Environment variable of the process inside the namespace.
 const INSIDE: &str = "KNARR_BENCH_INSIDE";
 
-/// Where Debian keeps the plug-ins that give containerd's pods their network.
+/// Debian's directory of CNI plugins, for containerd's pods.
 const PLUGINS: &str = "/usr/lib/cni";
-/// A bridge, as the built-in network makes one.
+/// CNI configuration of a bridge network, comparable to the built-in network.
 const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bench", "plugins": [{"type": "bridge", "bridge": "bench0",
 "isGateway": true, "ipMasq": true, "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.99.0.0/16"}]],
 "dataDir": "DATA"}}]}"#;
 
-/// Who runs containers.
+/// Container runtime of the node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// The runtime inside.
+    /// The built-in runtime.
     Inside,
     /// Debian's containerd and runc.
     Containerd,
@@ -31,12 +31,12 @@ pub enum Engine {
 impl Engine {
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Inside => "built in",
+            Self::Inside => "built-in",
             Self::Containerd => "containerd and runc",
         }
     }
 
-    /// What the command line of the process that keeps a pod has in it.
+    /// Returns a part of the command line of the runtime's shim.
     pub const fn shim(self) -> &'static str {
         match self {
             Self::Inside => "shim\0",
@@ -45,7 +45,7 @@ impl Engine {
     }
 }
 
-/// A cluster of one node; gone with the value.
+/// A cluster of one node that is stopped on drop.
 pub struct Cluster {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -56,11 +56,11 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this program again in a network of its own: the cluster's rules and links are nobody else's.
+/// Runs this binary again in a new network namespace, so that the cluster's rules and links do not affect the host.
 pub fn run_inside() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
-        let status = Command::new("ip").args(line.split(' ')).status().context("ip cannot be started")?;
+        let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
         ensure!(status.success(), "ip {line} failed");
         Ok(())
     };
@@ -85,10 +85,10 @@ pub fn run_inside() -> Result<()> {
 }
 
 impl Cluster {
-    /// Starts it; nothing if its runtime is not installed.
+    /// Starts the cluster. Returns `None` if the runtime is not installed.
     pub fn start(engine: Engine) -> Result<Option<Self>> {
         let this = std::env::current_exe()?;
-        let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+        let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
         let folder = tempfile::tempdir()?;
         let mut cluster = Self { folder, program, daemon: None };
         let data = cluster.data();
@@ -111,7 +111,7 @@ impl Cluster {
             let endpoint = format!("container-runtime-endpoint=unix://{}", cluster.at("containerd.sock").display());
             up.args(["--kubelet-arg", &endpoint]);
         }
-        let output = up.output().context("knarr cannot be started")?;
+        let output = up.output().context("failed to start knarr")?;
         ensure!(output.status.success(), "knarr up: {}", String::from_utf8_lossy(&output.stderr));
         Ok(Some(cluster))
     }
@@ -121,7 +121,7 @@ impl Cluster {
         Ok(Client::connect(&config, Settings::default())?)
     }
 
-    /// What the command lines of all processes of the cluster have one of in them.
+    /// Returns substrings, one of which is in the command line of every process of the cluster.
     pub fn parts(&self) -> Vec<String> {
         vec![self.folder.path().display().to_string()]
     }
@@ -155,15 +155,15 @@ impl Cluster {
         let booted = lines.by_ref().map_while(Result::ok).any(|line| line.contains("containerd successfully booted"));
         std::thread::spawn(move || lines.for_each(drop));
         self.daemon = Some(daemon);
-        ensure!(booted, "containerd does not start here");
+        ensure!(booted, "containerd did not start");
         let archive = self.at("pause.tar");
         let store = self.at("store");
         let mut export = Command::new(&self.program);
         export.args(["image", "export", "knarr.local/pause", "--data-dir"]).arg(store).arg("-o").arg(&archive);
-        ensure!(export.status()?.success(), "the image cannot be exported");
+        ensure!(export.status()?.success(), "failed to export the image");
         let mut import = Command::new("ctr");
         import.arg("--address").arg(self.at("containerd.sock")).args(["--namespace", "k8s.io", "images", "import"]);
-        ensure!(import.arg(archive).stdout(Stdio::null()).status()?.success(), "containerd does not take the image");
+        ensure!(import.arg(archive).stdout(Stdio::null()).status()?.success(), "containerd rejected the image");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! How soon pods run on a node, and what they cost while they do: with the runtime inside, and with containerd beside where it is installed.
+//! Benchmark of a node: pod start latency and cost of idle pods, with the built-in runtime and with containerd.
 
 mod cluster;
 mod processes;
@@ -14,18 +14,18 @@ use processes::Sample;
 
 static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 
-/// How often one pod is started alone.
+/// Number of single pod starts.
 const ROUNDS: usize = 20;
-/// How many are started at once.
+/// Number of pods started concurrently.
 const CROWD: usize = 100;
-/// How many are there while nothing happens.
+/// Number of idle pods.
 const IDLE: usize = 30;
-/// How long nothing happens.
+/// Duration of the idle measurement.
 const IDLE_SPAN: Duration = Duration::from_secs(30);
-/// Whatever takes longer has failed.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What was measured of one runtime.
+/// Measurements of one runtime.
 struct Figures {
     alone_p50: Duration,
     alone_p95: Duration,
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     println!("|---|---|---|---|---|---|");
     for engine in [Engine::Inside, Engine::Containerd] {
         let Some(cluster) = Cluster::start(engine)? else {
-            println!("containerd or its network plug-ins are not installed: nothing to compare with");
+            println!("containerd or its CNI plugins are not installed: skipping the comparison");
             continue;
         };
         let one = executor.block_on(measure(&cluster, engine))?;
@@ -83,7 +83,7 @@ async fn measure(cluster: &Cluster, engine: Engine) -> Result<Figures> {
     Ok(Figures { alone_p50: at(50), alone_p95: at(95), crowd, shim_kib, idle_percent })
 }
 
-/// Makes pods and waits until all of them run.
+/// Creates pods and waits until all of them run.
 async fn start(client: &Client, names: &[String]) -> Result<Duration> {
     let target = Target::within(&PODS, "default");
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
@@ -107,10 +107,10 @@ async fn start(client: &Client, names: &[String]) -> Result<Duration> {
         }
         Ok::<_, anyhow::Error>(begun.elapsed())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not run in time")?
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not start in time")?
 }
 
-/// Deletes all pods and waits until they are gone.
+/// Deletes all pods and waits until none exists.
 async fn clear(client: &Client) -> Result<()> {
     let target = Target::within(&PODS, "default");
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
@@ -129,5 +129,5 @@ async fn clear(client: &Client) -> Result<()> {
         }
         Ok::<_, anyhow::Error>(())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not go in time")?
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not terminate in time")?
 }

@@ -1,4 +1,4 @@
-//! What processes take, as the kernel counts it.
+//! CPU time and memory of processes, from /proc.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-/// The processor time that processes have had.
+/// CPU time that a set of processes has used.
 #[derive(Clone, Copy)]
 pub struct Sample(Duration);
 
 impl Sample {
-    /// Of all processes whose command line has one of these parts.
+    /// Sums the processes whose command line contains one of `parts`.
     pub fn of(parts: &[String]) -> Self {
         let ticks: u64 = matching(|line| parts.iter().any(|part| line.contains(part.as_str())))
             .iter()
@@ -21,7 +21,7 @@ impl Sample {
                 Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
             })
             .sum();
-        // Linux counts in hundredths of a second on every machine this runs on.
+        // USER_HZ is 100 on all supported architectures.
         Self(Duration::from_millis(ticks * 10))
     }
 
@@ -30,7 +30,7 @@ impl Sample {
     }
 }
 
-/// The memory that each process of a kind has for itself, on average.
+/// Returns the average private memory of the processes whose command line contains `part`.
 pub fn private_kib(part: &str) -> Result<u64> {
     let found: Vec<u64> = matching(|line| line.contains(part))
         .iter()
@@ -40,7 +40,7 @@ pub fn private_kib(part: &str) -> Result<u64> {
             Some(rollup.lines().filter(|line| line.starts_with("Private_")).filter_map(of).sum())
         })
         .collect();
-    ensure!(!found.is_empty(), "no process keeps a pod");
+    ensure!(!found.is_empty(), "no shim process found");
     Ok(found.iter().sum::<u64>() / found.len() as u64)
 }
 

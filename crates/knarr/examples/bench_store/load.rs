@@ -1,4 +1,4 @@
-//! Loads: what clients ask, how often, and how long each answer takes.
+//! Loads of the store benchmark, and their throughput and latency.
 
 use std::time::{Duration, Instant};
 
@@ -14,32 +14,31 @@ use tonic::transport::{Channel, Endpoint};
 use crate::wire::Wire;
 use crate::{KEYS, VALUE_BYTES};
 
-/// Connections that clients share when there are more of them.
+/// Maximum number of connections. More clients share them.
 const CONNECTIONS: usize = 16;
-/// Ten thousand of the keys that [`fill`] writes.
+/// Prefix of ten thousand of the keys that [`fill`] writes.
 const RANGE_PREFIX: &str = "k/01";
 const START: Duration = Duration::from_secs(30);
 
-/// What a client does over and over.
+/// The operation that a client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Overwrites one of the keys.
     Put,
-    /// Overwrites its own key if it is as it was left: the API server's way to write.
+    /// Overwrites its own key if the revision is unchanged, as the API server writes.
     TxnPut,
     /// Reads one of the keys, linearizable.
     Get,
-    /// Reads ten thousand of them.
+    /// Reads ten thousand of the keys.
     Range,
 }
 
-/// How a load went.
 pub struct Measured {
-    /// Answers.
+    /// Responses per second.
     pub per_second: f64,
-    /// Time of an answer, the middle one.
+    /// Median latency.
     pub p50: Duration,
-    /// Time that one in a hundred exceeds.
+    /// 99th percentile of the latency.
     pub p99: Duration,
 }
 
@@ -52,7 +51,7 @@ struct Client {
 }
 
 impl Load {
-    /// As the table names it.
+    /// Returns the name for the table.
     pub fn name(self) -> &'static str {
         match self {
             Load::Put => "put",
@@ -63,13 +62,13 @@ impl Load {
     }
 }
 
-/// Runs a load with that many clients.
+/// Runs a load with `clients` clients.
 pub async fn run(url: &str, load: Load, clients: usize, time: Duration) -> Result<Measured> {
     let clients = connect(url, clients).await?;
     measure(clients.into_iter().map(|client| (client, load)).collect(), time).await.map(|[measured, _]| measured)
 }
 
-/// Sixteen clients read while 64 write: the reads, and the writes.
+/// Runs 16 readers and 64 writers. Returns the results of the reads and of the writes.
 pub async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measured, Measured)> {
     let readers = connect(url, 16).await?.into_iter().map(|client| (client, Load::Get));
     let writers = connect(url, 64).await?.into_iter().map(|client| (client, Load::Put));
@@ -77,7 +76,7 @@ pub async fn reads_under_writes(url: &str, time: Duration) -> Result<(Measured, 
     Ok((reads, writes))
 }
 
-/// Puts until every watcher has heard, over and over.
+/// Puts repeatedly. Each put waits until every watcher has received the previous one.
 pub async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measured> {
     let (heard, mut hearing) = mpsc::channel(watchers);
     let mut tasks = JoinSet::new();
@@ -102,7 +101,7 @@ pub async fn fan_out(url: &str, watchers: usize, time: Duration) -> Result<Measu
     Ok(measured(times, began.elapsed()))
 }
 
-/// Writes the keys; how long that took.
+/// Writes the keys. Returns the duration.
 pub async fn fill(url: &str, keys: usize) -> Result<Duration> {
     answers(url).await?;
     let clients = connect(url, 64).await?;
@@ -123,12 +122,12 @@ pub async fn fill(url: &str, keys: usize) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// Waits until a linearizable read is answered.
+/// Waits until a linearizable read succeeds.
 pub async fn answers(url: &str) -> Result<()> {
     let began = Instant::now();
     while let Err(error) = answer(url).await {
         if began.elapsed() > START {
-            return Err(error.context("the server does not answer"));
+            return Err(error.context("the server does not respond"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -139,7 +138,7 @@ async fn answer(url: &str) -> Result<()> {
     Client::new(Wire::connect(url).await?, 0).get("k/000000".into(), Bytes::new()).await.map(drop)
 }
 
-/// Runs every client until the time is over; reads and writes apart.
+/// Runs every client until the time is over. Returns reads and writes separately.
 async fn measure(clients: Vec<(Client, Load)>, time: Duration) -> Result<[Measured; 2]> {
     let first = clients.first().context("no clients")?.1;
     let began = Instant::now();
@@ -252,14 +251,14 @@ impl Client {
         let answer: pb::TxnResponse = self.kv.call(|methods| &methods.txn, &txn).await?;
         self.own_revision = match answer.responses.into_iter().next().and_then(|response| response.response) {
             Some(Response::ResponsePut(_)) => answer.header.map_or(0, |header| header.revision),
-            // Left by an earlier cell.
+            // The key exists from an earlier measurement.
             Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
-            other => bail!("a transaction was answered with {other:?}"),
+            other => bail!("unexpected response of a transaction: {other:?}"),
         };
         Ok(())
     }
 
-    /// A random one of the keys, by xorshift: the same for both servers.
+    /// Returns a random key. The xorshift sequence is the same for both servers.
     fn any_key(&mut self) -> String {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -268,7 +267,7 @@ impl Client {
     }
 }
 
-/// Watches on one stream; says once for each that it has started, and once for each event.
+/// Opens watches on one stream. Sends a value for each started watch and for each event.
 async fn listen(channel: Channel, watches: usize, heard: mpsc::Sender<()>) -> Result<()> {
     use pb::watch_request::RequestUnion;
     let (requests, receiver) = mpsc::channel(watches);

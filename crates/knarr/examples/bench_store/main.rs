@@ -1,4 +1,4 @@
-//! Measures `knarr etcd` and a real etcd side by side, on the same disk, in one run: `cargo xtask bench store`.
+//! Benchmark of `knarr etcd` against a real etcd on the same disk, in one run: `cargo xtask bench store`.
 
 mod load;
 mod server;
@@ -14,29 +14,28 @@ use load::Load;
 use server::Server;
 use table::Table;
 
-/// The length of every value.
 const VALUE_BYTES: usize = 1024;
-/// Keys that are there before anything is measured.
+/// Number of keys that exist before the measurement.
 const KEYS: usize = 100_000;
-/// How long a cell is measured.
+/// Duration of one measurement.
 const CELL: Duration = Duration::from_millis(2500);
 const WATCHERS: usize = 1000;
 const ETCD: &str = "/usr/bin/etcd";
 
-/// What is measured, and at how many clients.
+/// Loads, and their numbers of clients.
 const CELLS: &[(Load, &[usize])] = &[
     (Load::Put, &[1, 64, 1000]),
     (Load::TxnPut, &[1, 64, 1000]),
     (Load::Get, &[1, 64, 1000]),
-    // A thousand at once would be 10 GiB of answers under way.
+    // A thousand concurrent ranges would be 10 GiB of responses in flight.
     (Load::Range, &[1, 64]),
 ];
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let this = std::env::current_exe().context("this program has no path")?;
-    let examples = this.parent().context("it is in no folder")?;
-    let knarr = examples.parent().context("it is in no target folder")?.join("knarr");
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
+    let examples = this.parent().context("this executable is not in a directory")?;
+    let knarr = examples.parent().context("this executable is not in a target directory")?.join("knarr");
     let folder = tempfile::tempdir_in(examples)?;
     let mut servers = [
         Server::start("knarr", &[knarr.to_str().context("a path that is text")?, "etcd"], folder.path())?,
@@ -66,7 +65,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Loads both and measures what that costs.
+/// Fills both servers and measures memory, disk and restart time.
 async fn footprint(servers: &mut [Server; 2]) -> Result<()> {
     let mut table = Table::new(&format!("{KEYS} keys of {VALUE_BYTES} bytes"), &["knarr", "etcd", "ratio"]);
     let [ours, theirs] = both(servers, async |server| load::fill(server.url(), KEYS).await).await?;
@@ -81,7 +80,7 @@ async fn footprint(servers: &mut [Server; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Measures one after the other, so that neither has the machine against it.
+/// Measures both servers sequentially, so that neither competes with the other.
 async fn both<T>(servers: &[Server; 2], measure: impl AsyncFn(&Server) -> Result<T>) -> Result<[T; 2]> {
     let [ours, theirs] = servers;
     Ok([measure(ours).await.context("knarr")?, measure(theirs).await.context("etcd")?])

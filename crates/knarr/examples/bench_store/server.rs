@@ -1,4 +1,4 @@
-//! A server as a process that ends with this one.
+//! A server process that is killed with this one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use crate::load;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// A single member, fresh.
+/// A new single-member cluster.
 pub struct Server {
     url: String,
     command: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `command` with etcd's flags and a directory of its own.
+    /// Starts `command` with etcd's flags and its own directory.
     pub fn start(name: &str, command: &[&str], folder: &Path) -> Result<Self> {
         let held = [std::net::TcpListener::bind("127.0.0.2:0")?, std::net::TcpListener::bind("127.0.0.2:0")?];
         let urls = [&held[0], &held[1]].map(|held| held.local_addr().map(|address| format!("http://{address}")));
@@ -44,12 +44,11 @@ impl Server {
         Ok(Self { url, command, data, process })
     }
 
-    /// Where it serves.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Kills it and starts it again; how long until it answers a linearizable read.
+    /// Kills the server and starts it again. Returns the time until it answers a linearizable read.
     pub async fn reopen(&mut self) -> Result<Duration> {
         self.process.kill()?;
         self.process.wait()?;
@@ -59,15 +58,15 @@ impl Server {
         Ok(began.elapsed())
     }
 
-    /// Memory it holds.
+    /// Returns the resident memory.
     pub fn rss_mib(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has ended")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process has exited")?;
         let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib / 1024.0)
     }
 
-    /// Length of its files.
+    /// Returns the total length of its files.
     pub fn disk_mib(&self) -> Result<f64> {
         let bytes = crate::disk_bytes(&self.data)?;
         ensure!(bytes > 0, "nothing was written to {}", self.data.display());
@@ -91,5 +90,5 @@ fn spawn(command: &[String]) -> Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("{program} cannot be started"))
+        .with_context(|| format!("failed to start {program}"))
 }

@@ -1,4 +1,4 @@
-//! Figures side by side, as Markdown.
+//! Markdown tables of results.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub fn new(what: &str, columns: &[&str]) -> Self {
         let header = std::iter::once(what).chain(columns.iter().copied()).map(str::to_owned).collect();
         Self { header, rows: Vec::new() }
     }
 
-    /// Two figures and how they compare.
+    /// Adds two values and their ratio.
     pub fn pair(&mut self, what: &str, ours: f64, theirs: f64) {
         self.push(vec![what.to_owned(), format!("{ours:.2}"), format!("{theirs:.2}"), ratio(ours, theirs)]);
     }
 
-    /// Rates and times of both.
+    /// Adds throughput and latency of both servers.
     pub fn row(&mut self, what: &str, clients: usize, ours: &Measured, theirs: &Measured) {
         self.push(vec![
             what.to_owned(),

@@ -1,4 +1,6 @@
-//! Calls on HTTP/2 streams, as bare as gRPC allows: the clients share the processors with the server that they measure, so they are to need little of them.
+//! Minimal gRPC client on HTTP/2 streams.
+//!
+//! The clients share the CPUs with the server under test, so they must use little of them.
 
 use anyhow::{Context, Result, ensure};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -9,10 +11,10 @@ use http::{HeaderMap, HeaderValue, Request, Uri};
 use prost::Message;
 use tokio::net::TcpStream;
 
-/// Large windows, so that a range is not measured by round trips.
+/// Large flow-control windows, so that a range is not limited by round trips.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// A message on the wire begins with whether it is compressed, and its length.
+/// Length of the gRPC message prefix: compressed flag and message length.
 const PREFIX: usize = 5;
 
 /// A connection to a server; clones share it.
@@ -22,7 +24,7 @@ pub struct Wire {
     methods: Methods,
 }
 
-/// The methods that are measured, parsed once.
+/// Request paths of the measured methods, parsed once.
 #[derive(Clone)]
 pub struct Methods {
     pub put: Uri,
@@ -46,7 +48,7 @@ impl Wire {
         Ok(Self { sender, methods })
     }
 
-    /// Calls a method and reads its answer.
+    /// Calls a unary method and reads its response.
     pub async fn call<Answer: Message + Default>(
         &mut self,
         method: impl Fn(&Methods) -> &Uri,
@@ -61,7 +63,7 @@ impl Wire {
         let response = response.await?;
         ensure_well(response.headers())?;
         let answer = read(response.into_body()).await?;
-        Ok(Answer::decode(answer.get(PREFIX..).context("an answer has a message")?)?)
+        Ok(Answer::decode(answer.get(PREFIX..).context("the response has no message")?)?)
     }
 }
 
@@ -74,7 +76,7 @@ fn framed(message: &impl Message) -> Result<Bytes> {
     Ok(frame.freeze())
 }
 
-/// All of a body; most are one piece.
+/// Reads a complete body. Most bodies are one chunk.
 async fn read(mut body: RecvStream) -> Result<Bytes> {
     let mut pieces = Vec::with_capacity(1);
     while let Some(piece) = body.data().await {
@@ -88,9 +90,9 @@ async fn read(mut body: RecvStream) -> Result<Bytes> {
     Ok(if pieces.len() == 1 { pieces.remove(0) } else { pieces.concat().into() })
 }
 
-/// Whether a call succeeded, as far as these headers say.
+/// Fails if the headers have a gRPC error status.
 fn ensure_well(headers: &HeaderMap) -> Result<()> {
     let status = headers.get("grpc-status").map_or("0", |status| status.to_str().unwrap_or("no text"));
-    ensure!(status == "0", "the server answers with status {status}: {:?}", headers.get("grpc-message"));
+    ensure!(status == "0", "the server returned status {status}: {:?}", headers.get("grpc-message"));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The cluster that is measured: one command in a network of its own.
+//! The cluster under test: `knarr up` in a separate network namespace.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use tokio::net::UdpSocket;
 
 use crate::process::Process;
 
-/// Set in the process that measures.
+/// Environment variable of the process inside the namespace.
 const INSIDE: &str = "KNARR_BENCH_INSIDE";
-/// The machine's own address in its network.
+/// Address of the host in the namespace.
 const ADDRESS: &str = "198.51.100.2";
 const DNS_PORT: u16 = 10053;
-/// How long an answer of the name server may take before it is asked again.
+/// Timeout of a DNS query before it is repeated.
 const DNS_PATIENCE: Duration = Duration::from_millis(50);
-/// A question for the address of kubernetes.default.svc.cluster.local.
+/// DNS query for the address of kubernetes.default.svc.cluster.local.
 const QUESTION: &[u8] =
     b"\x4b\x4e\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01";
 
@@ -27,11 +27,11 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this program again in a network of its own: the cluster's rules and links are nobody else's.
+/// Runs this binary again in a new network namespace, so that the cluster's rules and links do not affect the host.
 pub fn run_inside() -> Result<()> {
     let name = format!("knarr-bench-{}", std::process::id());
     let run = |line: &str| {
-        let status = Command::new("ip").args(line.split(' ')).status().context("ip cannot be started")?;
+        let status = Command::new("ip").args(line.split(' ')).status().context("failed to start ip")?;
         ensure!(status.success(), "ip {line} failed");
         Ok(())
     };
@@ -55,7 +55,7 @@ pub fn run_inside() -> Result<()> {
     outcome
 }
 
-/// A cluster of one node, from its command on; gone with the value.
+/// A cluster of one node and the time of its start command. It is stopped on drop.
 pub struct Cluster {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -64,17 +64,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Gives the command, and waits for nothing.
+    /// Starts the command without waiting.
     pub fn start() -> Result<Self> {
         let this = std::env::current_exe()?;
-        let program = this.ancestors().nth(2).context("this program is in no target folder")?.join("knarr");
+        let program = this.ancestors().nth(2).context("this executable is not in a target directory")?.join("knarr");
         let folder = tempfile::tempdir()?;
         let mut up = Command::new(&program);
-        // The machine's disk may be nearly full: that is no matter of this measurement.
+        // Disk pressure is disabled: the host's disk may be nearly full.
         up.args(["up", "--node-name", "bench", "--kubelet-arg", "eviction-hard=nodefs.available<1Mi", "--data-dir"]);
         up.arg(folder.path().join("data")).stdout(Stdio::null());
         let begun = Instant::now();
-        let child = up.spawn().context("knarr cannot be started")?;
+        let child = up.spawn().context("failed to start knarr")?;
         Ok(Self { folder, program, child, begun })
     }
 
@@ -90,13 +90,13 @@ impl Cluster {
         Process(self.child.id())
     }
 
-    /// A client, once there is a kubeconfig.
+    /// Returns a client. Fails until the kubeconfig exists.
     pub fn client(&self) -> Result<Client> {
         let config = Kubeconfig::load(&[self.folder.path().join("data/admin.kubeconfig")])?.config(None)?;
         Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
     }
 
-    /// Whether the name server knows the API server's service.
+    /// Whether the DNS server resolves the API server's Service.
     pub async fn dns_answers(&self) -> bool {
         tokio::time::timeout(DNS_PATIENCE, ask()).await.is_ok_and(|answer| answer.unwrap_or(false))
     }

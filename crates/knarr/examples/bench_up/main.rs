@@ -1,4 +1,4 @@
-//! How soon one command gives a cluster that can be used, and what the cluster costs while nothing happens.
+//! Benchmark of `knarr up`: time until the cluster is usable, and its cost while idle.
 
 mod cluster;
 mod process;
@@ -16,23 +16,23 @@ use process::Process;
 static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
 
-/// How often a cluster is started; the median counts.
+/// Number of starts; the median is reported.
 const STARTS: usize = 5;
-/// Pods that run while memory is looked at.
+/// Number of running pods while memory is measured.
 const CROWD: usize = 30;
-/// Pods that nobody schedules: objects and nothing else.
+/// Number of pods that are never scheduled, which exist as objects only.
 const OBJECTS: usize = 7_200;
-/// Requests at once that make them.
+/// Concurrent requests that create them.
 const WRITERS: usize = 32;
-/// How long nothing happens while the processor is looked at, and before memory is.
+/// Duration of the idle CPU measurement, and the delay before memory is measured.
 const IDLE: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(10);
-/// Whatever takes longer has failed.
+/// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two looks at what cannot be watched yet.
+/// Polling interval before the API can be watched.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// When a cluster could be used, counted from its command.
+/// Times of a start, measured from the start of the command.
 struct Start {
     api: Duration,
     node: Duration,
@@ -86,11 +86,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Follows a start from outside, as its user would.
+/// Observes a start as a client would.
 async fn started(cluster: &Cluster) -> Result<Start> {
     let begun = cluster.begun();
     let client =
-        tokio::time::timeout(PATIENCE, api(cluster)).await.context("the API server is not ready in time")??;
+        tokio::time::timeout(PATIENCE, api(cluster)).await.context("the API server did not become ready in time")??;
     let api = begun.elapsed();
     let node = async {
         seen(&client, &Target::all(&NODES), is_node_ready).await?;
@@ -108,7 +108,8 @@ async fn started(cluster: &Cluster) -> Result<Start> {
         anyhow::Ok(begun.elapsed())
     };
     let all = async { tokio::try_join!(node, dns, pod) };
-    let (node, dns, pod) = tokio::time::timeout(PATIENCE, all).await.context("the cluster is not usable in time")??;
+    let (node, dns, pod) =
+        tokio::time::timeout(PATIENCE, all).await.context("the cluster did not become usable in time")??;
     Ok(Start { api, node, dns, pod })
 }
 
@@ -124,7 +125,7 @@ async fn api(cluster: &Cluster) -> Result<Client> {
     }
 }
 
-/// Makes an object; its namespace's service account may be a moment late.
+/// Creates an object. Retries while the namespace's service account does not exist yet.
 async fn create(client: &Client, object: &Value) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -155,7 +156,7 @@ async fn run_pods(client: &Client, count: usize) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods do not run in time")?
+    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not start in time")?
 }
 
 async fn make_objects(client: &Client) -> Result<()> {
@@ -185,7 +186,7 @@ fn pod(name: &str) -> Value {
             "terminationGracePeriodSeconds": 1}})
 }
 
-/// Watches until an object is as it should be.
+/// Watches until the object satisfies the condition.
 async fn seen(client: &Client, target: &Target<'_>, is_good: impl Fn(&Value) -> bool) -> Result<()> {
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let mut watch = client.watch(target, &options).await?;

@@ -1,25 +1,25 @@
-//! What a process takes, as the kernel counts it.
+//! CPU time and memory of a process, from /proc.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// A process, by its number.
+/// A process by its PID.
 #[derive(Clone, Copy)]
 pub struct Process(pub u32);
 
 impl Process {
-    /// The processor time that it has had.
+    /// Returns the CPU time that the process has used.
     pub fn processor_time(self) -> Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0))?;
         let fields: Vec<&str> = stat.rsplit_once(')').context("a process has a name")?.1.split_whitespace().collect();
         let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok());
-        let ticks = ticks(11).zip(ticks(12)).context("a process has processor time")?;
-        // Linux counts in hundredths of a second on every machine this runs on.
+        let ticks = ticks(11).zip(ticks(12)).context("a process has CPU time")?;
+        // USER_HZ is 100 on all supported architectures.
         Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
     }
 
-    /// All that it has in memory, and what of it is no copy of a file.
+    /// Returns the resident memory, and the part of it that is not file-backed.
     pub fn memory_kib(self) -> Result<(u64, u64)> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0))?;
         let of = |name: &str| {

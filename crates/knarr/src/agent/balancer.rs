@@ -1,7 +1,7 @@
-//! One address for all servers of a cluster: who connects to it is passed on to a server that answers.
+//! Local load balancer for the API servers: forwards TCP connections to a server that accepts them.
 //!
-//! Components know one server. This is it, on the loopback interface; when a server dies, their connections end and the next
-//! ones go elsewhere. What passes is encrypted from end to end.
+//! Components on the node connect to this address on the loopback interface only. When a server fails, its connections
+//! are closed and new ones go to another server. TLS is end to end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,24 +13,25 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// A server that does not answer within this time is passed over.
+/// Connect timeout per server.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Connections at once: a node has a few dozen.
+/// Maximum number of concurrent connections. A node needs a few dozen.
 const CONNECTIONS_MAX: usize = 1024;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The servers that are known, as `host:port`, kept in a file so that a start needs none in particular.
+/// The known servers as `host:port`. The list is stored in a file, so that a restart does not depend on one particular
+/// server.
 pub struct Servers {
     file: PathBuf,
-    /// The one that was given: a name that leads elsewhere by now, or the only one, which has another address.
+    /// The server of `--server`, tried last: its name may resolve to another address by now.
     given: String,
     known: watch::Sender<Vec<String>>,
-    /// The one that answered last.
+    /// Index of the server that accepted the last connection.
     good: AtomicUsize,
 }
 
 impl Servers {
-    /// Those of the file; without it, this one.
+    /// Reads the servers from the file. Without a file the list contains only `first`.
     pub fn open(file: &Path, first: &str) -> Self {
         let mut known: Vec<String> =
             std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect();
@@ -45,32 +46,32 @@ impl Servers {
         }
     }
 
-    /// These are all servers now. Nothing is known of a cluster that has none: then the old ones are kept.
+    /// Replaces the list of servers. An empty list is ignored and the previous one is kept.
     pub fn set(&self, servers: Vec<String>) {
         if servers.is_empty() || *self.known.borrow() == servers {
             return;
         }
         if let Err(error) = std::fs::write(&self.file, servers.join("\n")) {
-            tracing::warn!(%error, file = %self.file.display(), "the list of servers is not kept");
+            tracing::warn!(%error, file = %self.file.display(), "failed to save the list of servers");
         }
-        tracing::info!(servers = servers.join(","), "the servers of the cluster");
+        tracing::info!(servers = servers.join(","), "the list of servers changed");
         self.known.send_replace(servers);
     }
 
-    /// Passes on whoever connects, so many at once; whoever comes later waits.
+    /// Forwards connections. At [`CONNECTIONS_MAX`] connections, accepting pauses until one is closed.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<()> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let place = Arc::clone(&places).acquire_owned().await?;
             let Ok((incoming, _)) = listener.accept().await else {
-                // Usually there are too many open files: others need time to close some.
+                // The usual reason is EMFILE, which needs time until other connections are closed.
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             };
             let servers = Arc::clone(&self);
             tokio::spawn(async move {
                 if let Err(error) = servers.pass(incoming).await {
-                    tracing::debug!(%error, "a connection to the servers ended");
+                    tracing::debug!(%error, "a connection to a server was closed");
                 }
                 drop(place);
             });
@@ -80,11 +81,11 @@ impl Servers {
     async fn pass(&self, mut incoming: TcpStream) -> Result<()> {
         let mut known = self.known.subscribe();
         let then = known.borrow().clone();
-        let (server, mut outgoing) = self.reach().await.context("no server answers")?;
+        let (server, mut outgoing) = self.reach().await.context("no server is reachable")?;
         incoming.set_nodelay(true)?;
         outgoing.set_nodelay(true)?;
         let left = async {
-            // The sender lives as long as the process.
+            // An error cannot happen: the sender lives as long as the process.
             let _ = known.wait_for(|servers| !servers.contains(&server) && *servers != then).await;
         };
         tokio::select! {
@@ -94,7 +95,8 @@ impl Servers {
         Ok(())
     }
 
-    /// A server that answers, the one that did so last first. If none does that is known, the one that was given may know better.
+    /// Connects to a known server, starting with the last one that accepted. If all fail, tries the server of
+    /// `--server`.
     async fn reach(&self) -> Option<(String, TcpStream)> {
         let known = self.known.borrow().clone();
         let first = self.good.load(Ordering::Relaxed);
@@ -116,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that says its name to everyone and then waits.
+    /// A server that sends its name on every connection and keeps the connection open.
     async fn server(name: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_connects_gets_a_server_that_answers_and_is_sent_away_when_it_leaves() {
+    async fn connections_go_to_a_reachable_server_and_close_when_it_leaves() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("servers");
         let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! The flags of the audit log, and what they make.
+//! The audit flags of kube-apiserver, and the audit configuration made from them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,35 +15,35 @@ use clap::{ArgAction, Args};
 
 use super::flags::duration;
 
-/// What is written down about requests, and where.
+/// Audit policy, log file and webhook.
 #[derive(Args, Debug, Clone)]
 #[group(id = "Audit")]
 pub struct Flags {
-    /// File of the policy that says what is written down.
+    /// Path to the file that defines the audit policy.
     #[arg(long)]
     audit_policy_file: Option<PathBuf>,
-    /// File of the audit log; `-` is standard output.
+    /// Path of the audit log file; `-` is standard output.
     #[arg(long)]
     audit_log_path: Option<PathBuf>,
-    /// Form of its lines: json or legacy.
+    /// Format of the audit log: json or legacy.
     #[arg(long, default_value = "json")]
     audit_log_format: String,
-    /// Version of its events.
+    /// API group and version of the events in the audit log.
     #[arg(long, default_value = "audit.k8s.io/v1")]
     audit_log_version: String,
-    /// Days that old files are kept; 0 for ever.
+    /// Maximum number of days to retain old audit log files; 0 keeps them forever.
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     audit_log_maxage: i64,
-    /// Old files that are kept; 0 for all.
+    /// Maximum number of old audit log files to retain; 0 keeps all.
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     audit_log_maxbackup: i64,
-    /// Megabytes at which a file is renamed; 0 for 100.
+    /// Maximum size of the audit log file in megabytes before it is rotated; 0 means 100.
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     audit_log_maxsize: i64,
-    /// Whether old files are compressed.
+    /// Compress rotated log files with gzip.
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     audit_log_compress: bool,
-    /// Whether requests wait for their events: batch, blocking or blocking-strict.
+    /// Strategy for sending audit events to the log: batch, blocking or blocking-strict.
     #[arg(long, default_value = "blocking")]
     audit_log_mode: String,
     #[arg(long, default_value_t = 10_000, hide = true)]
@@ -64,13 +64,13 @@ pub struct Flags {
     audit_log_truncate_max_batch_size: usize,
     #[arg(long, default_value_t = 102_400, hide = true)]
     audit_log_truncate_max_event_size: usize,
-    /// File, in the form of a kubeconfig, of a server that is told of events.
+    /// Path to a kubeconfig file that defines the audit webhook.
     #[arg(long)]
     audit_webhook_config_file: Option<PathBuf>,
-    /// Version of the events it is told.
+    /// API group and version of the events sent to the audit webhook.
     #[arg(long, default_value = "audit.k8s.io/v1")]
     audit_webhook_version: String,
-    /// Whether requests wait for their events: batch, blocking or blocking-strict.
+    /// Strategy for sending audit events to the webhook: batch, blocking or blocking-strict.
     #[arg(long, default_value = "batch")]
     audit_webhook_mode: String,
     #[arg(long, default_value = "10s", value_parser = duration, hide = true)]
@@ -96,14 +96,15 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// What the flags ask for.
+    /// Returns the audit configuration. Fails on unsupported versions, modes and formats.
     pub fn config(&self) -> Result<Config> {
         for version in [&self.audit_log_version, &self.audit_webhook_version] {
             ensure!(version == "audit.k8s.io/v1", "invalid audit version {version}, allowed is audit.k8s.io/v1");
         }
         let policy = self.audit_policy_file.as_ref().map(|file| {
-            let text = std::fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
-            let parsed = Policy::parse(&text).with_context(|| format!("{} is no audit policy", file.display()))?;
+            let text = std::fs::read(file).with_context(|| format!("failed to read {}", file.display()))?;
+            let parsed =
+                Policy::parse(&text).with_context(|| format!("{} is not a valid audit policy", file.display()))?;
             if let Some(warning) = parsed.warning {
                 tracing::warn!("{warning}");
             }

@@ -1,4 +1,4 @@
-//! Who may ask, from flags and the files they name.
+//! Authenticators of kube-apiserver, configured from flags and the files that they name.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ use machinery::Str;
 
 use super::flags::Flags;
 
-/// A file with what is wrong with it.
+/// A configuration file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{} cannot be used: {why}", .file.display())]
+#[error("invalid file {}: {why}", .file.display())]
 struct Unusable {
     file: PathBuf,
     why: String,
 }
 
-/// Everybody who can prove who they are.
+/// Returns all configured authenticators.
 pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
     let service_accounts = service_accounts(flags)?;
     let mut authenticators = Authenticators {
@@ -46,13 +46,13 @@ pub fn authenticators(flags: &Flags) -> Result<Authenticators> {
     Ok(authenticators)
 }
 
-/// Issuers outside the cluster, by a file or by flags.
+/// Adds the OIDC issuers from `--authentication-config` or the `--oidc-*` flags.
 fn issuers(flags: &Flags, own: &[Str], authenticators: &mut Authenticators) -> Result<()> {
     let by_flags = oidc_flags(flags)?;
     let Some(file) = &flags.authentication_config else {
         if by_flags.authenticator()?.is_some() {
             let given = flags.clone();
-            let unusable = |why: String| Unusable { file: "the issuer of --oidc-issuer-url".into(), why };
+            let unusable = |why: String| Unusable { file: "invalid OIDC issuer of --oidc-issuer-url".into(), why };
             let made = move || {
                 let issuer = oidc_flags(&given).map_err(|error| unusable(format!("{error:#}")))?;
                 let issuer = issuer.authenticator().map_err(|error| unusable(error.to_string()))?;
@@ -85,8 +85,9 @@ fn parse_config(file: &Path, own: &[Str]) -> Result<oidc::Config, Unusable> {
 fn oidc_flags(flags: &Flags) -> Result<oidc::Flags> {
     let given = &flags.oidc;
     let required = given.oidc_required_claim.iter().map(|claim| {
-        let (key, value) =
-            claim.split_once('=').with_context(|| format!("--oidc-required-claim {claim:?} has no ="))?;
+        let (key, value) = claim
+            .split_once('=')
+            .with_context(|| format!("--oidc-required-claim {claim:?} is not of the form key=value"))?;
         Ok((key.into(), value.into()))
     });
     let is_default = given.oidc_issuer_url.is_empty() && given.oidc_client_id.is_empty();
@@ -117,10 +118,10 @@ fn request_header(flags: &Flags) -> Result<Option<request_header::Config>> {
     Ok(Some(config.normalize()?))
 }
 
-/// What makes and checks service account tokens.
+/// Returns the issuer and verifier of service account tokens.
 fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
     let given = &flags.service_accounts;
-    // DEVIATION: tokens of service accounts are signed with a key in a file, not by another program.
+    // DEVIATION: service account tokens are signed with a key file, not by an external signer.
     ensure!(
         given.service_account_signing_endpoint.is_none(),
         "--service-account-signing-endpoint is not supported; give a key with --service-account-signing-key-file"
@@ -129,10 +130,12 @@ fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
         Some(file) => file.clone(),
         None => own_key(&flags.cert_dir)?,
     };
-    let key = PrivateKey::from_pem(&read(&file)?).with_context(|| format!("{} holds no key", file.display()))?;
+    let key = PrivateKey::from_pem(&read(&file)?).with_context(|| format!("{} contains no key", file.display()))?;
     let mut keys = vec![key.public().clone()];
     for file in &given.service_account_key_file {
-        keys.extend(PublicKey::all_from_pem(&read(file)?).with_context(|| format!("{} holds no key", file.display()))?);
+        keys.extend(
+            PublicKey::all_from_pem(&read(file)?).with_context(|| format!("{} contains no key", file.display()))?,
+        );
     }
     let issuers = match given.service_account_issuer.as_slice() {
         [] => vec![Str::from("https://kubernetes.default.svc")],
@@ -155,11 +158,11 @@ fn service_accounts(flags: &Flags) -> Result<ServiceAccounts> {
     Ok(ServiceAccounts { key, config, checker, keys_uri: given.service_account_jwks_uri.as_str().into() })
 }
 
-/// The key that the server made for itself, made now if it is the first time.
+/// Returns the server's generated service account key, and generates it on first use.
 fn own_key(folder: &Path) -> Result<PathBuf> {
     let file = folder.join("service-account.key");
     if !file.is_file() {
-        std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
         tls::write_new_key(&file)?;
     }
     Ok(file)

@@ -1,4 +1,4 @@
-//! The flags of the API server that mean something here, by upstream's names.
+//! The supported flags of kube-apiserver, with upstream's names.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,145 +8,145 @@ use clap::{ArgAction, Args};
 
 use super::webhooks::Webhooks;
 
-/// The API server, started alone, with upstream's flags.
+/// Run the API server alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
 pub struct Flags {
-    /// Port to serve HTTPS on; 0 chooses one.
+    /// Port on which to serve HTTPS; 0 picks a free port.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// Address to serve on.
+    /// IP address on which to listen.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Address that others reach this server at.
+    /// IP address on which to advertise the API server to members of the cluster.
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
-    /// Name that others reach this server by, in URLs it gives out.
+    /// Host name to use in URLs generated for this server.
     #[arg(long)]
     pub external_hostname: Option<String>,
     /// Directory of the embedded store, used when --etcd-servers is not given.
     #[arg(long, default_value = "/var/lib/knarr")]
     pub data_dir: PathBuf,
-    /// Where certificates are made when none are given.
+    /// Directory in which serving certificates are generated if none are given.
     #[arg(long, default_value = "/var/run/kubernetes")]
     pub cert_dir: PathBuf,
-    /// Certificate shown to clients.
+    /// File containing the serving certificate.
     #[arg(long)]
     pub tls_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// File containing the private key matching --tls-cert-file.
     #[arg(long)]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Certificate and key for clients that ask for certain names: cert,key or cert,key:name,*.name.
+    /// Certificate and key for the given SNI names: cert,key or cert,key:name,*.name.
     #[arg(long)]
     pub tls_sni_cert_key: Vec<String>,
-    /// Oldest version of TLS that clients may speak: VersionTLS12 or VersionTLS13.
+    /// Minimum TLS version: VersionTLS12 or VersionTLS13.
     #[arg(long, default_value = "VersionTLS12")]
     pub tls_min_version: String,
-    /// Cipher suites of TLS 1.2 that are offered [default: all sound ones].
+    /// Cipher suites offered for TLS 1.2 [default: all secure ones].
     #[arg(long, value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
-    /// Authority of clients' certificates.
+    /// CA bundle for client certificates; a client with a valid one is authenticated as its CommonName.
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
     /// File of static tokens: token,user,uid,"group1,group2".
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
-    /// Whether those who prove nothing are let through to authorization.
+    /// Allow anonymous requests to reach the authorizers.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub anonymous_auth: bool,
-    /// File of an AuthenticationConfiguration: issuers of tokens, and what may be asked by nobody.
+    /// File with an AuthenticationConfiguration: JWT issuers, and the paths open to anonymous requests.
     #[arg(long)]
     pub authentication_config: Option<PathBuf>,
-    /// Other servers that are asked.
+    /// Authentication and authorization webhooks, and admission configuration.
     #[command(flatten)]
     pub webhooks: Webhooks,
-    /// Authorizers in their order: AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook [default: AlwaysAllow].
+    /// Ordered list of authorizers: AlwaysAllow, AlwaysDeny, ABAC, RBAC, Node, Webhook [default: AlwaysAllow].
     #[arg(long, value_delimiter = ',')]
     pub authorization_mode: Vec<String>,
-    /// File of an AuthorizationConfiguration: authorizers in their order.
+    /// File with an AuthorizationConfiguration: an ordered list of authorizers.
     #[arg(long)]
     pub authorization_config: Option<PathBuf>,
-    /// File of ABAC policies.
+    /// File with ABAC policies, for the authorization mode ABAC.
     #[arg(long)]
     pub authorization_policy_file: Option<PathBuf>,
-    /// Admission plug-ins that are on besides those that are on by default.
+    /// Admission plugins to enable in addition to the default ones.
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plug-ins that are off, also if on by default.
+    /// Admission plugins to disable, although they are enabled by default.
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
-    /// Outdated: the only admission plug-ins that are on.
+    /// Deprecated: the only admission plugins to enable; use --enable-admission-plugins instead.
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["enable_admission_plugins", "disable_admission_plugins"])]
     pub admission_control: Vec<String>,
-    /// How long pods stay on a node that is not ready, unless they say otherwise.
+    /// tolerationSeconds for notReady:NoExecute that is added to pods without such a toleration.
     #[arg(long, default_value_t = 300)]
     pub default_not_ready_toleration_seconds: i64,
-    /// How long pods stay on a node that is not heard of, unless they say otherwise.
+    /// tolerationSeconds for unreachable:NoExecute that is added to pods without such a toleration.
     #[arg(long, default_value_t = 300)]
     pub default_unreachable_toleration_seconds: i64,
-    /// How the endpoints of the kubernetes service are kept: lease (all servers that live) or none.
+    /// Endpoint reconciler of the kubernetes Service: lease (all live servers) or none.
     #[arg(long, default_value = "lease", value_parser = ["lease", "none"])]
     pub endpoint_reconciler_type: String,
-    /// Whether containers may be privileged.
+    /// Allow privileged containers.
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub allow_privileged: bool,
-    /// URLs of an etcd to use instead of the embedded store.
+    /// URLs of an etcd cluster to use instead of the embedded store.
     #[arg(long, value_delimiter = ',')]
     pub etcd_servers: Vec<String>,
-    /// Authority of etcd's certificate.
+    /// CA file used to verify etcd.
     #[arg(long)]
     pub etcd_cafile: Option<PathBuf>,
-    /// Certificate shown to etcd.
+    /// Client certificate file used to authenticate to etcd.
     #[arg(long)]
     pub etcd_certfile: Option<PathBuf>,
-    /// Its key.
+    /// Private key file matching --etcd-certfile.
     #[arg(long)]
     pub etcd_keyfile: Option<PathBuf>,
-    /// What all keys start with.
+    /// Prefix of all keys in etcd.
     #[arg(long, default_value = "/registry")]
     pub etcd_prefix: String,
-    /// Ranges of service addresses.
+    /// CIDRs from which to assign Service cluster IPs, at most one per IP family.
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
     pub service_cluster_ip_range: Vec<String>,
-    /// Ports that services open on every node.
+    /// Port range reserved for Services of type NodePort.
     #[arg(long, default_value = "30000-32767")]
     pub service_node_port_range: String,
-    /// File that says which resources are encrypted at rest, and how.
+    /// File with an EncryptionConfiguration for resources stored in etcd.
     #[arg(long)]
     pub encryption_provider_config: Option<PathBuf>,
-    /// Whether that file is read again when it changes.
+    /// Reload the file of --encryption-provider-config when it changes.
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub encryption_provider_config_automatic_reload: bool,
-    /// How long events are kept.
+    /// Amount of time to retain events.
     #[arg(long, default_value = "1h0m0s", value_parser = duration)]
     pub event_ttl: Duration,
-    /// How much history the store keeps; 0 if somebody else compacts it.
+    /// Interval of compaction requests; 0 disables compaction by the API server.
     #[arg(long, default_value = "5m0s", value_parser = duration)]
     pub etcd_compaction_interval: Duration,
-    /// Whether services are reached at their endpoints instead of their own address.
+    /// Route aggregator requests to endpoint IPs instead of the cluster IP.
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub enable_aggregator_routing: bool,
-    /// How long a request may take that does not stay open.
+    /// Timeout of requests that are not long-running.
     #[arg(long, default_value = "1m0s", value_parser = duration)]
     pub request_timeout: Duration,
-    /// Seconds that a watch goes on at least, and at most twice as long, if its client does not say.
+    /// Minimum timeout in seconds of a watch without timeoutSeconds; the timeout is a random value up to twice as long.
     #[arg(long, default_value_t = 1800)]
     pub min_request_timeout: u64,
-    /// Requests that change nothing and are served at a time; 0 for any number.
+    /// Maximum number of concurrent non-mutating requests; 0 is no limit.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
-    /// Requests that change something and are served at a time; 0 for any number.
+    /// Maximum number of concurrent mutating requests; 0 is no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
-    /// Whether the two limits are one, divided by FlowSchemas and PriorityLevelConfigurations.
+    /// Replace the two limits by API Priority and Fairness (FlowSchemas and PriorityLevelConfigurations).
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub enable_priority_and_fairness: bool,
-    /// Versions and resources that are served or not: api/beta=true, apps/v1=false, apps/v1/deployments=false.
+    /// Enable or disable API versions and resources: api/beta=true, apps/v1=false, apps/v1/deployments=false.
     #[arg(long, value_delimiter = ',')]
     pub runtime_config: Vec<String>,
-    /// Features that are on or off: Name=true. What is here is on, and no name changes it.
+    /// Feature gates as Name=true; accepted for compatibility, implemented features are always on.
     #[arg(long, value_delimiter = ',')]
     pub feature_gates: Vec<String>,
-    /// How much is logged: 0 to 3 what matters, 4 and 5 more, 6 and above everything.
+    /// Log verbosity: 0 to 3 is info, 4 and 5 debug, 6 and above trace.
     #[arg(long, short, default_value_t = 0)]
     pub v: u8,
     #[command(flatten)]
@@ -161,114 +161,114 @@ pub struct Flags {
     pub audit: super::audit::Flags,
 }
 
-/// Kubelets and servers behind this one.
+/// Connections to kubelets and aggregated API servers.
 #[derive(Args, Debug, Clone)]
 pub struct Behind {
-    /// Sorts of node addresses to reach kubelets at, the most wanted first.
+    /// Node address types to use for kubelet connections, in order of preference.
     #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
     pub kubelet_preferred_address_types: Vec<String>,
-    /// Certificate shown to kubelets.
+    /// Client certificate file for connections to kubelets.
     #[arg(long)]
     pub kubelet_client_certificate: Option<PathBuf>,
-    /// Its key.
+    /// Private key file matching --kubelet-client-certificate.
     #[arg(long)]
     pub kubelet_client_key: Option<PathBuf>,
-    /// Authority of kubelets' certificates; any certificate is taken without it.
+    /// CA file used to verify kubelets; without it any certificate is accepted.
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
-    /// Certificate shown to aggregated API servers.
+    /// Client certificate file for connections to aggregated API servers.
     #[arg(long)]
     pub proxy_client_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key file matching --proxy-client-cert-file.
     #[arg(long)]
     pub proxy_client_key_file: Option<PathBuf>,
 }
 
-/// One issuer of tokens outside the cluster.
+/// One OpenID Connect issuer.
 #[derive(Args, Debug, Clone)]
 pub struct Oidc {
-    /// URL of the issuer.
+    /// URL of the OpenID issuer.
     #[arg(long, default_value = "")]
     pub oidc_issuer_url: String,
-    /// Whom its tokens must be for.
+    /// Client ID that ID tokens must be issued for.
     #[arg(long, default_value = "")]
     pub oidc_client_id: String,
-    /// Authority of its server's certificate [default: the system's].
+    /// CA file used to verify the issuer's server [default: the host's root CAs].
     #[arg(long)]
     pub oidc_ca_file: Option<PathBuf>,
-    /// Claim that is the name of the user.
+    /// Claim to use as the user name.
     #[arg(long, default_value = "sub")]
     pub oidc_username_claim: String,
-    /// What names start with; `-` for nothing.
+    /// Prefix of user names from this issuer; `-` for none.
     #[arg(long, default_value = "")]
     pub oidc_username_prefix: String,
-    /// Claim that has the groups of the user.
+    /// Claim to use as the user's groups.
     #[arg(long, default_value = "")]
     pub oidc_groups_claim: String,
-    /// What groups start with.
+    /// Prefix of group names from this issuer.
     #[arg(long, default_value = "")]
     pub oidc_groups_prefix: String,
-    /// Claims that tokens must have: key=value.
+    /// Claims that ID tokens must contain: key=value.
     #[arg(long, value_delimiter = ',')]
     pub oidc_required_claim: Vec<String>,
 }
 
-/// Proxies in front of the server that say whom they speak for.
+/// Authenticating front proxies.
 #[derive(Args, Debug, Clone)]
 pub struct RequestHeader {
-    /// Authority of proxies' certificates.
+    /// CA file used to verify client certificates of front proxies.
     #[arg(long)]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names that a proxy's certificate may have [default: any].
+    /// Allowed common names of front proxies' certificates [default: any].
     #[arg(long, value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
-    /// Headers that hold the name of the user.
+    /// Request headers to inspect for user names.
     #[arg(long, value_delimiter = ',')]
     pub requestheader_username_headers: Vec<String>,
-    /// Headers that hold the uid of the user.
+    /// Request headers to inspect for UIDs.
     #[arg(long, value_delimiter = ',')]
     pub requestheader_uid_headers: Vec<String>,
-    /// Headers that hold the groups of the user.
+    /// Request headers to inspect for groups.
     #[arg(long, value_delimiter = ',')]
     pub requestheader_group_headers: Vec<String>,
-    /// What headers start with that hold more about the user.
+    /// Prefixes of request headers to inspect for extra user information.
     #[arg(long, value_delimiter = ',')]
     pub requestheader_extra_headers_prefix: Vec<String>,
 }
 
-/// Tokens of service accounts and of bootstrapping nodes.
+/// Service account tokens and bootstrap tokens.
 #[derive(Args, Debug, Clone)]
 pub struct ServiceAccounts {
-    /// Issuers of service account tokens; the first one issues new ones.
+    /// Issuers of service account tokens; the first one issues new tokens.
     #[arg(long)]
     pub service_account_issuer: Vec<String>,
-    /// Socket of a program that signs tokens; there is no such way here.
+    /// Socket of an external token signer; not supported.
     #[arg(long, hide = true)]
     pub service_account_signing_endpoint: Option<String>,
-    /// Key that signs service account tokens; made in --cert-dir if there is none.
+    /// File with the private key that signs service account tokens; generated in --cert-dir if not given.
     #[arg(long)]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Keys that service account tokens may be signed with.
+    /// Files with keys that verify service account tokens.
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
-    /// Where others find the keys, if not here.
+    /// URI of the JSON web key set in the discovery document, if it is not served here.
     #[arg(long, default_value = "")]
     pub service_account_jwks_uri: String,
-    /// The longest that a token may be asked to count [default: no limit].
+    /// Maximum lifetime of a requested service account token [default: no limit].
     #[arg(long, value_parser = duration)]
     pub service_account_max_token_expiration: Option<Duration>,
-    /// Whether tokens of pods count longer than they say, for clients that do not read them again.
+    /// Extend the lifetime of pods' tokens, for clients that do not reload them.
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub service_account_extend_token_expiration: bool,
-    /// Whom tokens may be for [default: the issuers].
+    /// Audiences of the API, one of which a token must have [default: the issuers].
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// Whether secrets of the bootstrap kind are tokens.
+    /// Allow Secrets of type bootstrap.kubernetes.io/token to be used for TLS bootstrap authentication.
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub enable_bootstrap_token_auth: bool,
 }
 
-/// Adds the arguments. A switch is `--name` or `--name=false`, as Go has it.
+/// Adds the arguments. Boolean flags accept `--name` and `--name=false`, as in Go.
 pub fn arguments(command: clap::Command) -> clap::Command {
     Flags::augment_args(command).mut_args(|arg| {
         if arg.get_value_parser().type_id() == std::any::TypeId::of::<bool>() {
@@ -279,8 +279,8 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     })
 }
 
-/// Reads a duration as Go writes one.
+/// Parses a Go duration. Rejects negative values.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let parsed: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    u64::try_from(parsed.nanos()).map(Duration::from_nanos).map_err(|_| "it must not be negative".to_owned())
+    u64::try_from(parsed.nanos()).map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }

@@ -1,9 +1,9 @@
-//! Flags of upstream that have no meaning here: they are accepted, so that a command line of upstream's works, and it is said once that
-//! nothing follows from them.
+//! Flags of upstream's kube-apiserver that have no effect here.
+//!
+//! They are accepted so that upstream's command lines work, and a warning is logged for each one given.
 
 use clap::{Arg, ArgAction, ArgMatches};
 
-/// What a flag takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     /// `--flag` or `--flag=false`
@@ -14,69 +14,69 @@ enum Takes {
 
 use Takes::{Switch, Value};
 
-/// Each flag, what it takes, and why it means nothing.
+/// Flag, its arity, and the reason why it has no effect.
 const IGNORED: &[(&str, Takes, &str)] = &[
     ("aggregator-reject-forwarding-redirect", Switch, "redirects of aggregated servers are never followed"),
-    ("allow-metric-labels", Value, "labels are bounded already"),
-    ("allow-metric-labels-manifest", Value, "labels are bounded already"),
+    ("allow-metric-labels", Value, "metric labels are bounded already"),
+    ("allow-metric-labels-manifest", Value, "metric labels are bounded already"),
     ("contention-profiling", Switch, "there is no Go runtime to profile"),
-    ("coordinated-leadership-lease-duration", Value, "coordinated leader election is not there"),
-    ("coordinated-leadership-renew-deadline", Value, "coordinated leader election is not there"),
-    ("coordinated-leadership-retry-period", Value, "coordinated leader election is not there"),
-    ("cors-allowed-origins", Value, "no answer allows other origins"),
+    ("coordinated-leadership-lease-duration", Value, "coordinated leader election is not implemented"),
+    ("coordinated-leadership-renew-deadline", Value, "coordinated leader election is not implemented"),
+    ("coordinated-leadership-retry-period", Value, "coordinated leader election is not implemented"),
+    ("cors-allowed-origins", Value, "CORS is not supported"),
     ("debug-socket-path", Value, "there is no Go runtime to profile"),
-    ("delete-collection-workers", Value, "collections are deleted one object after the other"),
-    ("disable-http2-serving", Switch, "HTTP/2 is always offered"),
-    ("disabled-metrics", Value, "all metrics are shown"),
-    ("egress-selector-config-file", Value, "other servers are reached directly"),
-    ("emulated-version", Value, "only one version is emulated"),
-    ("emulation-forward-compatible", Switch, "only one version is emulated"),
-    ("enable-garbage-collector", Switch, "finalizers of the garbage collector always count"),
-    ("enable-logs-handler", Switch, "logs of the machine are not served"),
-    ("etcd-count-metric-poll-period", Value, "objects are counted as they come and go"),
-    ("etcd-db-metric-poll-interval", Value, "nothing is polled"),
-    ("etcd-healthcheck-timeout", Value, "the watch of the store says how it is"),
-    ("etcd-readycheck-timeout", Value, "the watch of the store says how it is"),
+    ("delete-collection-workers", Value, "collections are deleted sequentially"),
+    ("disable-http2-serving", Switch, "HTTP/2 is always enabled"),
+    ("disabled-metrics", Value, "all metrics are exposed"),
+    ("egress-selector-config-file", Value, "the egress selector is not supported"),
+    ("emulated-version", Value, "only one version is supported"),
+    ("emulation-forward-compatible", Switch, "only one version is supported"),
+    ("enable-garbage-collector", Switch, "the garbage collector's finalizers are always respected"),
+    ("enable-logs-handler", Switch, "node logs are not served"),
+    ("etcd-count-metric-poll-period", Value, "the size of the store is not polled"),
+    ("etcd-db-metric-poll-interval", Value, "object counts are not polled"),
+    ("etcd-healthcheck-timeout", Value, "the health of the store is known from its watch"),
+    ("etcd-readycheck-timeout", Value, "the health of the store is known from its watch"),
     ("etcd-servers-overrides", Value, "all objects are in one store"),
-    ("goaway-chance", Value, "connections are not moved between servers"),
+    ("goaway-chance", Value, "connections are not closed to rebalance them"),
     ("http2-max-streams-per-connection", Value, "the limit is 250"),
-    ("kubelet-timeout", Value, "a request to a kubelet may take as long as any other"),
-    ("kubernetes-service-node-port", Value, "the service of the API server has a cluster address only"),
-    ("lease-reuse-duration-seconds", Value, "leases are the store's own"),
-    ("livez-grace-period", Value, "the server lives as soon as it listens"),
-    ("log-flush-frequency", Value, "logs are not held back"),
-    ("log-json-info-buffer-size", Value, "logs are not held back"),
+    ("kubelet-timeout", Value, "requests to kubelets have the same timeout as others"),
+    ("kubernetes-service-node-port", Value, "the kubernetes Service has a cluster IP only"),
+    ("lease-reuse-duration-seconds", Value, "leases are managed by the store"),
+    ("livez-grace-period", Value, "the server is live as soon as it listens"),
+    ("log-flush-frequency", Value, "logs are not buffered"),
+    ("log-json-info-buffer-size", Value, "logs are not buffered"),
     ("log-json-split-stream", Switch, "logs go to standard error"),
-    ("log-text-info-buffer-size", Value, "logs are not held back"),
+    ("log-text-info-buffer-size", Value, "logs are not buffered"),
     ("log-text-split-stream", Switch, "logs go to standard error"),
-    ("logging-format", Value, "logs are text"),
+    ("logging-format", Value, "logs are in text format"),
     ("max-connection-bytes-per-sec", Value, "connections are not throttled"),
-    ("min-compatibility-version", Value, "only one version is emulated"),
-    ("oidc-signing-algs", Value, "all sound algorithms count"),
-    ("peer-advertise-ip", Value, "servers serve the same versions"),
-    ("peer-advertise-port", Value, "servers serve the same versions"),
-    ("peer-ca-file", Value, "servers serve the same versions"),
-    ("permit-address-sharing", Switch, "the port is free as soon as the server has stopped"),
-    ("permit-port-sharing", Switch, "one process listens on a port"),
+    ("min-compatibility-version", Value, "only one version is supported"),
+    ("oidc-signing-algs", Value, "all secure algorithms are accepted"),
+    ("peer-advertise-ip", Value, "all servers must serve the same versions"),
+    ("peer-advertise-port", Value, "all servers must serve the same versions"),
+    ("peer-ca-file", Value, "all servers must serve the same versions"),
+    ("permit-address-sharing", Switch, "the port is reusable as soon as the server has stopped"),
+    ("permit-port-sharing", Switch, "only one process can listen on a port"),
     ("profiling", Switch, "there is no Go runtime to profile"),
-    ("runtime-config-emulation-forward-compatible", Switch, "only one version is emulated"),
-    ("service-account-lookup", Switch, "tokens always end with what they are bound to"),
-    ("show-hidden-metrics-for-version", Value, "all metrics are shown"),
-    ("shutdown-delay-duration", Value, "the server stops when it is told to"),
-    ("shutdown-send-retry-after", Switch, "connections are closed at once"),
-    ("shutdown-watch-termination-grace-period", Value, "the server stops when it is told to"),
-    ("storage-backend", Value, "the store speaks etcd's protocol, version 3"),
+    ("runtime-config-emulation-forward-compatible", Switch, "only one version is supported"),
+    ("service-account-lookup", Switch, "tokens always become invalid with their bound object"),
+    ("show-hidden-metrics-for-version", Value, "all metrics are exposed"),
+    ("shutdown-delay-duration", Value, "the server stops immediately on SIGTERM"),
+    ("shutdown-send-retry-after", Switch, "connections are closed immediately"),
+    ("shutdown-watch-termination-grace-period", Value, "the server stops immediately on SIGTERM"),
+    ("storage-backend", Value, "only the etcd v3 protocol is supported"),
     ("storage-initialization-timeout", Value, "the server waits for its store"),
     ("storage-media-type", Value, "objects are stored as JSON"),
-    ("strict-transport-security-directives", Value, "no answer is meant for browsers"),
-    ("tls-curve-preferences", Value, "all sound curves are offered"),
+    ("strict-transport-security-directives", Value, "no responses are for browsers"),
+    ("tls-curve-preferences", Value, "all secure curves are offered"),
     ("tracing-config-file", Value, "traces are not collected"),
-    ("vmodule", Value, "one level counts for all modules"),
+    ("vmodule", Value, "one log level applies to all modules"),
     ("watch-cache", Switch, "the watch cache is always on"),
     ("watch-cache-sizes", Value, "the watch cache is bounded by bytes"),
 ];
 
-/// Adds the flags, hidden.
+/// Adds the flags as hidden arguments.
 pub fn arguments(command: clap::Command) -> clap::Command {
     IGNORED.iter().fold(command, |command, (name, takes, _)| {
         let arg = Arg::new(*name).long(*name).hide(true).action(ArgAction::Append).allow_hyphen_values(true);
@@ -87,11 +87,11 @@ pub fn arguments(command: clap::Command) -> clap::Command {
     })
 }
 
-/// Says of each flag that was given that nothing follows from it.
+/// Logs a warning for every flag given that has no effect.
 pub fn say(matches: &ArgMatches) {
     for (name, _, why) in IGNORED {
         if matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine) {
-            tracing::warn!("--{name} has no meaning here: {why}");
+            tracing::warn!("--{name} has no effect: {why}");
         }
     }
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_without_meaning_are_sorted_and_accepted() {
+    fn ignored_flags_are_sorted_and_accepted() {
         assert!(IGNORED.is_sorted_by(|a, b| a.0 < b.0));
         let given =
             ["kube-apiserver", "--profiling=false", "--watch-cache", "--vmodule", "a=1", "--logging-format=text"];
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_flag_is_an_error_that_names_the_nearest() {
+    fn unknown_flag_error_suggests_the_nearest_flag() {
         let error = command().try_get_matches_from(["kube-apiserver", "--secure-prot=1"]).unwrap_err();
         assert!(error.to_string().contains("--secure-port"), "{error}");
     }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(missing, [""; 0]);
     }
 
-    /// What would be unsafe to accept without doing it.
+    /// Flags that would be unsafe to accept without implementing them.
     const MISSING: &[&str] = &[
         "admission-control",
         "default-not-ready-toleration-seconds",

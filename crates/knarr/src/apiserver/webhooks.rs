@@ -1,4 +1,4 @@
-//! Other servers that are asked: whose a token is, who may do what; and what admission plug-ins are told.
+//! Authentication and authorization webhooks of kube-apiserver, and the configuration of admission plugins.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,56 +13,56 @@ use clap::Args;
 use machinery::Value;
 use machinery::time::Duration;
 
-/// The flags of webhooks.
+/// Authentication and authorization webhooks, and admission configuration.
 #[derive(Args, Debug, Clone)]
 pub struct Webhooks {
-    /// Kubeconfig of a server that knows whose a token is.
+    /// Kubeconfig file of the webhook for token authentication.
     #[arg(long)]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// Version of the TokenReview that is sent to it.
+    /// API version of the TokenReview sent to the webhook.
     #[arg(long, default_value = "v1beta1")]
     authentication_token_webhook_version: String,
-    /// How long its answers are remembered.
+    /// Duration to cache responses of the token webhook.
     #[arg(long, default_value = "2m0s")]
     authentication_token_webhook_cache_ttl: Duration,
-    /// Kubeconfig of a server that decides who may do what, for the authorization mode Webhook.
+    /// Kubeconfig file of the webhook for the authorization mode Webhook.
     #[arg(long)]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// Version of the SubjectAccessReview that is sent to it.
+    /// API version of the SubjectAccessReview sent to the webhook.
     #[arg(long, default_value = "v1beta1")]
     authorization_webhook_version: String,
-    /// How long its permissions are remembered.
+    /// Duration to cache allowed responses of the authorization webhook.
     #[arg(long, default_value = "5m0s")]
     authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long its refusals are remembered.
+    /// Duration to cache denied responses of the authorization webhook.
     #[arg(long, default_value = "30s")]
     authorization_webhook_cache_unauthorized_ttl: Duration,
-    /// File with the configurations of admission plug-ins.
+    /// File with an AdmissionConfiguration.
     #[arg(long)]
     admission_control_config_file: Option<PathBuf>,
 }
 
 impl Webhooks {
-    /// The server that knows whose a token is.
+    /// Returns the token webhook, if one is configured.
     pub fn tokens(&self) -> Result<Option<authentication::Webhook>> {
         let Some(file) = &self.authentication_token_webhook_config_file else { return Ok(None) };
         let version = self.authentication_token_webhook_version.as_str();
         let webhook =
             authentication::Webhook::new(Remote::of_file(file)?, version, self.authentication_token_webhook_cache_ttl);
         let webhook = webhook.with_context(|| {
-            format!("--authentication-token-webhook-version has {version:?}, which is neither v1 nor v1beta1")
+            format!("--authentication-token-webhook-version: unknown version {version:?}, must be v1 or v1beta1")
         })?;
         Ok(Some(webhook))
     }
 
-    /// The server that decides, for the mode Webhook.
+    /// Returns the authorization webhook of the flags.
     pub fn authorizer(&self) -> Result<Mode> {
         let file = self.authorization_webhook_config_file.as_ref();
         let file = file.context("the authorization mode Webhook needs --authorization-webhook-config-file")?;
         let version = match self.authorization_webhook_version.as_str() {
             "v1" => Version::V1,
             "v1beta1" => Version::V1beta1,
-            other => bail!("--authorization-webhook-version has {other:?}, which is neither v1 nor v1beta1"),
+            other => bail!("--authorization-webhook-version: unknown version {other:?}, must be v1 or v1beta1"),
         };
         let remembered = |ttl: Duration| (ttl > Duration::default()).then_some(ttl);
         let mut rules = Webhook::unconditional(&file.to_string_lossy(), version);
@@ -71,19 +71,21 @@ impl Webhooks {
         authorizer(rules)
     }
 
-    /// What admission plug-ins are told, by name.
+    /// Returns the configurations of admission plugins by plugin name.
     pub fn admission(&self) -> Result<BTreeMap<String, Value>> {
         let Some(file) = &self.admission_control_config_file else { return Ok(BTreeMap::new()) };
-        admission_config::read(file).context("--admission-control-config-file cannot be used")
+        admission_config::read(file).context("invalid file of --admission-control-config-file")
     }
 }
 
-/// The server that decides as a file describes it.
+/// Returns the authorization webhook of an AuthorizationConfiguration.
 pub fn authorizer(rules: Webhook) -> Result<Mode> {
     let remote = match &rules.connection {
         Connection::KubeConfigFile(file) => Remote::of_file(Path::new(file.as_str()))?,
         Connection::InCluster => {
-            bail!("an API server cannot ask itself: connectionInfo must be of the type KubeConfigFile")
+            bail!(
+                "connectionInfo must be of type KubeConfigFile: an API server cannot be its own authorization webhook"
+            )
         }
     };
     Ok(Mode::Webhook(Box::new(authorization::Webhook::new(rules, remote))))

@@ -1,4 +1,4 @@
-//! Signs certificates for controllers, with the authorities that flags name.
+//! CSR signing: signs certificates for controllers with the CAs of the `--cluster-signing-*` flags.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,17 @@ use pki::Pair;
 use pki::sign::{Wanted, sign};
 use reconcile::{Errand, Errands, Order};
 
-/// The authority of each signer. Their files are read whenever something is signed, so that they can be replaced.
+/// The CA of each signer. Its files are read for every signature, so that they can be replaced.
 pub struct Authorities(BTreeMap<&'static str, Pair>);
 
 impl Authorities {
-    /// Looks whether the files are there, so that a mistake is told at start and not by a kubelet that waits.
+    /// Fails if a file is missing, so that an error is reported at start and not when a kubelet waits for a
+    /// certificate.
     pub fn new(pairs: Vec<(&'static str, Pair)>) -> Result<Self> {
         for (signer, pair) in &pairs {
             for file in [&pair.certificate, &pair.key] {
                 let read = std::fs::read(file);
-                read.with_context(|| format!("the authority of {signer}: {} cannot be read", file.display()))?;
+                read.with_context(|| format!("the CA of {signer}: failed to read {}", file.display()))?;
             }
         }
         Ok(Self(pairs.into_iter().collect()))

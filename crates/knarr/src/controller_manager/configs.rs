@@ -1,4 +1,4 @@
-//! What controllers are told at start, from the flags.
+//! Configurations of the controllers, made from the flags.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use reconcile::{Configs, Errands};
 use super::authorities::Authorities;
 use super::flags::Flags;
 
-/// One line for each controller that has something to be told.
+/// Returns the configurations of all controllers that have one.
 pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
     let configs = Configs::default()
         .with(endpointslice::Config { slice_max: usize::try_from(flags.max_endpoints_per_slice)? })
@@ -48,7 +48,7 @@ pub fn of(flags: &Flags, config: &Config) -> Result<Configs> {
     })
 }
 
-/// Where the addresses of load balancers come from, if from here.
+/// Returns the address pool of LoadBalancer Services, or `None` if another controller assigns addresses.
 fn load_balancers(flags: &Flags) -> Result<Option<service_lb::Config>> {
     let pool = match flags.load_balancer_addresses.as_deref() {
         None => return Ok(None),
@@ -61,7 +61,8 @@ fn load_balancers(flags: &Flags) -> Result<Option<service_lb::Config>> {
     Ok(Some(service_lb::Config { reserved, ..config }))
 }
 
-/// Who signs certificates, and for how long. A signer without an authority of its own has the common one, if there is one.
+/// Adds the signers and the maximum certificate lifetime. A signer without its own CA uses that of
+/// `--cluster-signing-cert-file`.
 fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     let common = (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file);
     let own = [
@@ -88,7 +89,9 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     ];
     let any_own = own.iter().any(|(_, certificate, key)| certificate.is_some() || key.is_some());
     if any_own && (common.0.is_some() || common.1.is_some()) {
-        bail!("--cluster-signing-cert-file and -key-file cannot be given together with those of single signers");
+        bail!(
+            "--cluster-signing-cert-file and --cluster-signing-key-file cannot be combined with those of single signers"
+        );
     }
     let mut pairs = Vec::new();
     for (signer, certificate, key) in own {
@@ -97,7 +100,9 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
                 pairs.push((signer, Pair { certificate: certificate.clone(), key: key.clone() }));
             }
             (None, None) => {}
-            _ => bail!("{signer}: --cluster-signing-*-cert-file and -key-file need each other"),
+            _ => {
+                bail!("{signer}: --cluster-signing-*-cert-file and --cluster-signing-*-key-file must be given together")
+            }
         }
     }
     let signers = pairs.iter().map(|(signer, _)| *signer).collect();
@@ -106,11 +111,11 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     Ok(configs.with(csr_signer::Config { signers, life }).with(errands))
 }
 
-/// How the secrets of service accounts are filled, if there is a key to sign their tokens with.
+/// Returns how Secrets of type service-account-token are filled, or `None` without a signing key.
 fn serviceaccount_token(flags: &Flags, config: &Config) -> Result<Option<serviceaccount_token::Config>> {
     let Some(file) = &flags.service_account_private_key_file else { return Ok(None) };
     let flag = "--service-account-private-key-file";
-    let key = PrivateKey::from_pem(&read(file, flag)?).with_context(|| format!("{flag}: no key is in it"))?;
+    let key = PrivateKey::from_pem(&read(file, flag)?).with_context(|| format!("{flag}: the file contains no key"))?;
     let sign = move |namespace: &str, name: &str, uid: &str, secret: &str| {
         let account = ObjectRef { name: name.into(), uid: uid.into() };
         legacy::issue(&key, namespace, &account, secret).ok()
@@ -134,18 +139,17 @@ fn node_lifecycle(flags: &Flags) -> Result<node_lifecycle::Config> {
 }
 
 fn read_duration(time: std::time::Duration) -> Result<Duration> {
-    Ok(Duration::from_nanos(i64::try_from(time.as_nanos()).context("a time is too long")?))
+    Ok(Duration::from_nanos(i64::try_from(time.as_nanos()).context("a duration is too long")?))
 }
 
-/// The ranges that nodes are given, with upstream's sizes where none is given.
+/// Returns the CIDRs from which nodes get their pod CIDRs. The default mask sizes are upstream's.
 fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
     if !flags.allocate_node_cidrs {
         return Ok(None);
     }
     let read = |flag: &str, texts: &[String]| -> Result<Vec<node_ipam::Range>> {
-        let range = |text: &String| {
-            node_ipam::Range::parse(text).with_context(|| format!("{flag}: {text:?} is not a range of addresses"))
-        };
+        let range =
+            |text: &String| node_ipam::Range::parse(text).with_context(|| format!("{flag}: {text:?} is not a CIDR"));
         texts.iter().map(range).collect()
     };
     let or = |given: u8, otherwise: u8| if given == 0 { otherwise } else { given };
@@ -157,7 +161,7 @@ fn node_ipam(flags: &Flags) -> Result<Option<node_ipam::Config>> {
             or(flags.node_cidr_mask_size_ipv6, or(flags.node_cidr_mask_size, 64))
         };
         if bits < range.bits || bits - range.bits > 16 {
-            bail!("--cluster-cidr: {range} cannot be dealt out in shares of {bits} bits");
+            bail!("--cluster-cidr: {range} cannot be divided into node CIDRs of mask size {bits}");
         }
         ranges.push((range, bits));
     }
@@ -180,7 +184,7 @@ fn autoscaler(flags: &Flags) -> horizontal_pod_autoscaler::Config {
     }
 }
 
-/// What pods check the API server with: the file that a flag names, or what this process itself checks it with.
+/// Returns the CA bundle published to pods: the file of `--root-ca-file`, or the CA that this process uses.
 fn root_certificates(flags: &Flags, config: &Config) -> Result<String> {
     if let Some(file) = &flags.root_ca_file {
         return read(file, "--root-ca-file");
@@ -193,5 +197,5 @@ fn root_certificates(flags: &Flags, config: &Config) -> Result<String> {
 }
 
 fn read(file: &Path, named_by: &str) -> Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{named_by}: {} cannot be read", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("{named_by}: failed to read {}", file.display()))
 }

@@ -1,4 +1,4 @@
-//! The flags of the controller manager: upstream's, all of them; those that mean nothing here are accepted and named once.
+//! The flags of kube-controller-manager. All of upstream's are accepted; a warning names those without effect.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,184 +14,184 @@ use machinery::Key;
 use crate::component::{self, duration};
 use crate::health;
 
-/// What the manager can be told.
+/// Run the controllers alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
 pub struct Flags {
-    /// How to reach the API server and who to be.
+    /// Path to the kubeconfig file with credentials for the API server.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// As whom to ask whose token somebody shows on the secure port, if not as itself.
+    /// Kubeconfig file for TokenReviews of requests to the secure port [default: --kubeconfig].
     #[arg(long)]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// As whom to ask whether they may.
+    /// Kubeconfig file for SubjectAccessReviews of requests to the secure port [default: --kubeconfig].
     #[arg(long)]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Address of the API server, in place of the one in the kubeconfig.
+    /// Address of the API server; overrides the one in the kubeconfig.
     #[arg(long)]
     pub master: Option<String>,
-    /// Which controllers run: `*` for those that run by default, `name` for one, `-name` for all but one.
+    /// Controllers to run: `*` for all that are on by default, `name` enables one, `-name` disables one.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     pub controllers: Vec<String>,
-    /// Whether each controller acts as a service account of its own.
+    /// Use a separate service account for each controller.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub use_service_account_credentials: bool,
-    /// Requests a second.
+    /// Maximum number of requests per second to the API server.
     #[arg(long, default_value_t = 20.0)]
     pub kube_api_qps: f32,
-    /// Requests at once before the rate counts.
+    /// Number of requests above the rate that may be sent in a burst.
     #[arg(long, default_value_t = 30)]
     pub kube_api_burst: u32,
-    /// Whether only one of several managers acts.
+    /// Use leader election, so that only one of several replicas is active.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
-    /// How long others wait before they take over from a leader that is silent.
+    /// Duration that other replicas wait before they take over the lease of a leader that does not renew it.
     #[arg(long, default_value = "15s", value_parser = duration)]
     pub leader_elect_lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up.
+    /// Duration after which a leader that cannot renew its lease stops leading.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub leader_elect_renew_deadline: Duration,
-    /// Between attempts.
+    /// Interval between attempts to acquire or renew the lease.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub leader_elect_retry_period: Duration,
-    /// The kind of the lock; there is only one.
+    /// Resource type of the lock; only leases is supported.
     #[arg(long, default_value = "leases")]
     pub leader_elect_resource_lock: String,
-    /// The name of the lock.
+    /// Name of the lock object.
     #[arg(long, default_value = "kube-controller-manager")]
     pub leader_elect_resource_name: String,
-    /// The namespace of the lock.
+    /// Namespace of the lock object.
     #[arg(long, default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
-    /// Address to serve health and metrics on.
+    /// IP address on which to serve health and metrics.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Port to serve health and metrics on; 0 for none.
+    /// Port on which to serve health and metrics over HTTPS; 0 disables it.
     #[arg(long, default_value_t = 10257)]
     pub secure_port: u16,
-    /// Certificate shown to those who ask; one is made if there is none.
+    /// File containing the serving certificate; a self-signed one is generated if not given.
     #[arg(long)]
     pub tls_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// File containing the private key matching --tls-cert-file.
     #[arg(long)]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Paths that anyone may ask for.
+    /// Paths that are served without authentication and authorization.
     #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
     pub authorization_always_allow_paths: Vec<String>,
-    /// Authority that is published to pods.
+    /// CA bundle published to pods in kube-root-ca.crt.
     #[arg(long)]
     pub root_ca_file: Option<PathBuf>,
-    /// Key that signs service account tokens.
+    /// File with the private key that signs service account tokens.
     #[arg(long)]
     pub service_account_private_key_file: Option<PathBuf>,
-    /// For how long a token in a secret may be unused before it is refused, and then once more before it goes.
+    /// Period of disuse after which a token Secret is invalidated, and after which an invalidated one is deleted.
     #[arg(long, default_value = "8760h", value_parser = duration)]
     pub legacy_service_account_token_clean_up_period: Duration,
-    /// Ranges of pod addresses.
+    /// CIDRs for pods in the cluster; needs --allocate-node-cidrs.
     #[arg(long, value_delimiter = ',')]
     pub cluster_cidr: Vec<String>,
-    /// Whether nodes are given ranges of pod addresses.
+    /// Allocate pod CIDRs and assign them to nodes.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub allocate_node_cidrs: bool,
-    /// Size of a node's range, as the length of its prefix.
+    /// Mask size of a node's pod CIDR.
     #[arg(long, default_value_t = 0)]
     pub node_cidr_mask_size: u8,
-    /// The same for IPv4.
+    /// Mask size of a node's IPv4 pod CIDR.
     #[arg(long, default_value_t = 0)]
     pub node_cidr_mask_size_ipv4: u8,
-    /// The same for IPv6.
+    /// Mask size of a node's IPv6 pod CIDR.
     #[arg(long, default_value_t = 0)]
     pub node_cidr_mask_size_ipv6: u8,
-    /// Ranges of service addresses.
+    /// CIDRs of Service cluster IPs; node CIDRs do not overlap them.
     #[arg(long, value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<String>,
-    /// What services of type LoadBalancer are given: `nodes` for the nodes' addresses, or a pool such as
-    /// 192.0.2.10-192.0.2.20,2001:db8::/120; nothing if not given, for then a cloud's own controller gives it.
+    /// Addresses of Services of type LoadBalancer: `nodes` for the nodes' addresses, or a pool such as
+    /// 192.0.2.10-192.0.2.20,2001:db8::/120; if not given, addresses are left to a cloud controller manager.
     #[arg(long)]
     pub load_balancer_addresses: Option<String>,
-    /// Ports of the nodes that no service gets which is given the nodes' addresses: shells, the store, the API server, the kubelet.
+    /// Node ports that are never given to LoadBalancer Services that use the nodes' addresses.
     #[arg(long, value_delimiter = ',', default_value = "22,2379,2380,6443,10250")]
     pub load_balancer_reserved_ports: Vec<u16>,
-    /// Authority that signs requests for certificates.
+    /// CA certificate file that signs CertificateSigningRequests.
     #[arg(long)]
     pub cluster_signing_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key file matching --cluster-signing-cert-file.
     #[arg(long)]
     pub cluster_signing_key_file: Option<PathBuf>,
-    /// Authority that signs what clients show to the API server, in place of the common one.
+    /// CA certificate file of the signer kubernetes.io/kube-apiserver-client.
     #[arg(long)]
     pub cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key file of the signer kubernetes.io/kube-apiserver-client.
     #[arg(long)]
     pub cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
-    /// Authority that signs what kubelets show to the API server, in place of the common one.
+    /// CA certificate file of the signer kubernetes.io/kube-apiserver-client-kubelet.
     #[arg(long)]
     pub cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key file of the signer kubernetes.io/kube-apiserver-client-kubelet.
     #[arg(long)]
     pub cluster_signing_kubelet_client_key_file: Option<PathBuf>,
-    /// Authority that signs what kubelets show to those who ask them, in place of the common one.
+    /// CA certificate file of the signer kubernetes.io/kubelet-serving.
     #[arg(long)]
     pub cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key file of the signer kubernetes.io/kubelet-serving.
     #[arg(long)]
     pub cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
-    /// Authority that signs what is for the oldest signer, in place of the common one.
+    /// CA certificate file of the signer kubernetes.io/legacy-unknown.
     #[arg(long)]
     pub cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key file of the signer kubernetes.io/legacy-unknown.
     #[arg(long)]
     pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
-    /// For how long certificates are signed at most.
+    /// Maximum lifetime of signed certificates.
     #[arg(long, default_value = "8760h", value_parser = duration)]
     pub cluster_signing_duration: Duration,
-    /// How long a node may be silent before it counts as unhealthy.
+    /// Duration that a running node may be unresponsive before it is marked unhealthy.
     #[arg(long, default_value = "50s", value_parser = duration)]
     pub node_monitor_grace_period: Duration,
-    /// The same for a node that has just started.
+    /// Duration that a starting node may be unresponsive before it is marked unhealthy.
     #[arg(long, default_value = "1m0s", value_parser = duration)]
     pub node_startup_grace_period: Duration,
-    /// How often nodes are looked at.
+    /// Interval at which node status is checked.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub node_monitor_period: Duration,
-    /// Nodes a second that may be emptied in a zone that is healthy.
+    /// Nodes per second whose pods are evicted in a healthy zone.
     #[arg(long, default_value_t = 0.1)]
     pub node_eviction_rate: f32,
-    /// The same in a zone that is not.
+    /// Nodes per second whose pods are evicted in an unhealthy zone.
     #[arg(long, default_value_t = 0.01)]
     pub secondary_node_eviction_rate: f32,
-    /// The share of nodes that must be unhealthy for a zone to be so.
+    /// Fraction of nodes that must be not ready for a zone to be unhealthy.
     #[arg(long, default_value_t = 0.55)]
     pub unhealthy_zone_threshold: f32,
-    /// Zones of up to so many nodes are left alone when they are unhealthy.
+    /// Zones of at most this many nodes get no evictions while they are unhealthy.
     #[arg(long, default_value_t = 50)]
     pub large_cluster_size_threshold: u32,
-    /// How many pods that ended are kept.
+    /// Number of terminated pods that may exist before the garbage collector deletes some; 0 or less disables it.
     #[arg(long, default_value_t = 12500, allow_hyphen_values = true)]
     pub terminated_pod_gc_threshold: i64,
-    /// How often autoscalers look.
+    /// Interval at which horizontal pod autoscalers are reconciled.
     #[arg(long, default_value = "15s", value_parser = duration)]
     pub horizontal_pod_autoscaler_sync_period: Duration,
-    /// For how long autoscalers remember larger sizes.
+    /// Period for which the autoscaler does not scale below its highest recommendation.
     #[arg(long, default_value = "5m0s", value_parser = duration)]
     pub horizontal_pod_autoscaler_downscale_stabilization: Duration,
-    /// What difference autoscalers do not care about.
+    /// Minimum change of the desired-to-actual metrics ratio for the autoscaler to scale.
     #[arg(long, default_value_t = 0.1)]
     pub horizontal_pod_autoscaler_tolerance: f64,
-    /// For how long after their start the load of pods may mislead.
+    /// Period after pod start during which CPU samples may be skipped.
     #[arg(long, default_value = "5m0s", value_parser = duration)]
     pub horizontal_pod_autoscaler_cpu_initialization_period: Duration,
-    /// For how long after their start pods may still become ready for the first time.
+    /// Period after pod start during which readiness changes count as initial readiness.
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub horizontal_pod_autoscaler_initial_readiness_delay: Duration,
-    /// Endpoints in one slice.
+    /// Maximum number of endpoints in an EndpointSlice.
     #[arg(long, default_value_t = 100)]
     pub max_endpoints_per_slice: u32,
-    /// How much is logged: 0 to 10.
+    /// Log verbosity: 0 to 10.
     #[arg(short = 'v', long = "v", default_value_t = 0)]
     pub verbosity: u8,
 }
 
-/// Flags that take a value and change nothing here.
+/// Flags with a value that have no effect.
 const WITHOUT_MEANING: &[&str] = &[
     "allow-metric-labels",
     "allow-metric-labels-manifest",
@@ -249,7 +249,7 @@ const WITHOUT_MEANING: &[&str] = &[
     "vmodule",
 ];
 
-/// Flags that are on or off and change nothing here.
+/// Boolean flags that have no effect.
 const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "authentication-skip-lookup",
     "authentication-tolerate-lookup-failure",
@@ -269,7 +269,7 @@ const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "profiling",
 ];
 
-/// Flags of upstream's controllers that say how many keys are looked at at once.
+/// Upstream's flags for the number of workers of a controller.
 const WORKERS: &[&str] = &[
     "concurrent-cron-job-syncs",
     "concurrent-daemonset-syncs",
@@ -294,11 +294,11 @@ const WORKERS: &[&str] = &[
     "mirroring-concurrent-service-endpoint-syncs",
 ];
 
-/// Adds the flags that are accepted for upstream's sake, and those that only count workers.
+/// Adds the flags without effect and the worker flags.
 pub fn without_meaning(mut command: clap::Command) -> clap::Command {
     for name in WORKERS {
         let workers = Arg::new(*name).long(*name).value_parser(clap::value_parser!(u32).range(1..));
-        command = command.arg(workers.help("How many objects are looked at at once"));
+        command = command.arg(workers.help("Number of objects that are synced concurrently"));
     }
     for name in WITHOUT_MEANING {
         let ignored = Arg::new(*name).long(*name).action(ArgAction::Append).allow_hyphen_values(true);
@@ -311,7 +311,7 @@ pub fn without_meaning(mut command: clap::Command) -> clap::Command {
     command
 }
 
-/// Says once which of the given flags change nothing.
+/// Logs one warning that lists the given flags without effect.
 pub fn say_without_meaning(matches: &ArgMatches) {
     let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let used: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
@@ -323,20 +323,23 @@ pub fn say_without_meaning(matches: &ArgMatches) {
         .collect();
     if !used.is_empty() || !unused.is_empty() {
         let flags = [used, unused].concat();
-        tracing::warn!(?flags, "these flags are accepted and change nothing");
+        tracing::warn!(?flags, "these flags have no effect");
     }
 }
 
-/// How many keys a controller looks at at once.
+/// Returns the number of workers of a controller.
 pub fn workers(matches: &ArgMatches, row: &Row) -> usize {
     let given = WORKERS.contains(&row.workers_flag).then(|| matches.get_one::<u32>(row.workers_flag)).flatten();
     given.map_or(row.workers, |workers| usize::try_from(*workers).unwrap_or(row.workers))
 }
 
 impl Flags {
-    /// How the leader is found.
+    /// Returns the leader election settings. Fails on durations that upstream rejects.
     pub fn election(&self) -> Result<Settings> {
-        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: there is only \"leases\"");
+        ensure!(
+            self.leader_elect_resource_lock == "leases",
+            "--leader-elect-resource-lock: only \"leases\" is supported"
+        );
         let (lease, renew, retry) =
             (self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period);
         if lease <= renew || renew <= retry.mul_f64(1.2) || retry.is_zero() {
@@ -350,7 +353,6 @@ impl Flags {
         Ok(Settings { lease_duration: lease, renew_deadline: renew, retry_period: retry, ..settings })
     }
 
-    /// How health is told.
     pub fn health(&self) -> health::Options {
         health::Options {
             name: "kube-controller-manager",
@@ -362,7 +364,6 @@ impl Flags {
         }
     }
 
-    /// What is logged.
     pub const fn level(&self) -> tracing::Level {
         component::level(self.verbosity)
     }
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_kubeadm_are_understood() {
+    fn kubeadm_flags_are_accepted() {
         let (flags, matches) = parse(&[
             "--allocate-node-cidrs=true",
             "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_flags_are_rejected() {
         assert!(parse(&["--leader-elect-lease-duration=-1s"]).is_err());
         assert!(parse(&["--concurrent-job-syncs=0"]).is_err());
         assert!(parse(&["--no-such-flag=1"]).is_err());

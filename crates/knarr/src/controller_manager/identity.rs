@@ -1,4 +1,4 @@
-//! Who a controller is: the identity of the kubeconfig, or a service account of its own with a token that is renewed.
+//! Identities of controllers: the kubeconfig's user, or one service account per controller whose token is renewed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,13 @@ use super::flags::Flags;
 use super::settings;
 use crate::component::Reach;
 
-/// Where the accounts of controllers are.
 const NAMESPACE: &str = "kube-system";
-/// How long a token lasts; a new one is asked for when four fifths of it are over.
+/// Requested lifetime of a token. A new one is requested after four fifths of it.
 const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
-/// Makes the clients of all controllers.
+/// Creates the clients of all controllers.
 pub struct Clients {
-    /// The identity of the kubeconfig.
+    /// Client with the identity of the kubeconfig.
     pub root: Client,
     reach: Reach,
     flags: Flags,
@@ -37,7 +36,7 @@ impl Clients {
         Ok(Self { root, reach: reach.clone(), flags: flags.clone() })
     }
 
-    /// The client of a controller, with limits of its own.
+    /// Returns the client of a controller, with its own rate limit.
     pub fn of(&self, account: &'static str, name: &str) -> Result<Client> {
         let settings = settings(&self.flags, name);
         if !self.flags.use_service_account_credentials {
@@ -49,12 +48,12 @@ impl Clients {
     }
 }
 
-/// Carries requests as a service account.
+/// A transport that authenticates requests with a service account token.
 struct AsAccount {
     inner: Arc<dyn Transport>,
     root: Client,
     account: &'static str,
-    /// The token, and when to ask for another.
+    /// The token and the time of its renewal.
     token: Mutex<Option<(HeaderValue, Instant)>>,
 }
 
@@ -66,7 +65,7 @@ impl AsAccount {
         {
             return Ok(header.clone());
         }
-        // Nothing was sent yet, so that the client may try again.
+        // No request was sent yet, so the client may retry.
         let failed = |error: BoxError| TransportError::Connect {
             server: format!("the token of {}", self.account),
             source: error,
@@ -78,7 +77,7 @@ impl AsAccount {
         Ok(header)
     }
 
-    /// Asks for a token, and makes the account if there is none.
+    /// Requests a token, and creates the service account if it does not exist.
     async fn request_token(&self) -> Result<String, Error> {
         let target = Target::named(&kinds::SERVICE_ACCOUNTS, NAMESPACE, self.account).subresource("token");
         let request = value!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -113,7 +112,7 @@ impl Transport for AsAccount {
             request.headers_mut().insert(AUTHORIZATION, self.header().await?);
             let answer = self.inner.send(request).await?;
             if answer.status() == StatusCode::UNAUTHORIZED {
-                // The account may have been made anew: the next request asks for another token.
+                // The service account may have been re-created: the next request gets a new token.
                 *self.token.lock().await = None;
             }
             Ok(answer)

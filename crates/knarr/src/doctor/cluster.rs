@@ -1,4 +1,4 @@
-//! What is to be seen of a cluster that runs here.
+//! Doctor checks of the cluster that runs on this host.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -14,28 +14,28 @@ use tokio::net::UdpSocket;
 
 use crate::ask;
 
-/// How long any part of a cluster may take to answer.
+/// Timeout of each request to a part of the cluster.
 const PATIENCE: Duration = Duration::from_secs(5);
 const NAME: &[&str] = &["kubernetes", "default", "svc", "cluster", "local"];
-/// Where an answer's code and its number of records are, and where its question begins.
+/// Offsets in a DNS response: response code, answer count, start of the question section.
 const CODE: usize = 3;
 const ANSWERS: usize = 7;
 const HEADER: usize = 12;
 
-/// The types of records that have an address, and its length.
+/// DNS record types A and AAAA, and the length of their data.
 const KINDS: [(u8, usize); 2] = [(1, 4), (28, 16)];
 
-/// Asks everything that can be asked; what does not answer is told as such.
+/// Queries all parts of the cluster. A part that does not respond is reported as such.
 pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
     let now = SystemTime::now();
     let certificates = Pki::at(&data_dir.join("pki")).list().unwrap_or_default();
     let mut cluster = Cluster {
         process,
-        failed_checks: Err("it was not asked".to_owned()),
+        failed_checks: Err("not checked".to_owned()),
         nodes: Vec::new(),
         dns: None,
         certificates: certificates.into_iter().map(|(name, seen)| (name, days_left(seen.not_after, now))).collect(),
-        store: Err("it was not asked".to_owned()),
+        store: Err("not checked".to_owned()),
     };
     let client = match ask::config(data_dir).and_then(|config| ask::admin(&config)) {
         Ok(client) => client,
@@ -58,11 +58,11 @@ pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
 async fn within<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done.map_err(|error| format!("{error:#}")),
-        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
     }
 }
 
-/// Reads an object without naming a version: then the store's members must agree.
+/// Reads an object without a resourceVersion, which needs a quorum of the store.
 async fn read(client: &Client) -> Result<u64> {
     let namespaces = Resource::cluster("", "v1", "namespaces", "Namespace");
     let begun = Instant::now();
@@ -76,7 +76,7 @@ async fn nodes(client: &Client) -> Result<Vec<(String, bool)>> {
     Ok(all.iter().map(|node| (Meta::of(node).name().to_owned(), ask::is_ready(node) == Some(true))).collect())
 }
 
-/// Where the cluster's name server is, by the endpoints of its service.
+/// Returns the address of the cluster's DNS server from the EndpointSlices of its Service.
 async fn server(client: &Client) -> Result<Option<SocketAddr>> {
     let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
     let options =
@@ -96,21 +96,21 @@ async fn resolve(server: SocketAddr) -> Result<String> {
     let here: IpAddr = if server.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((here, 0)).await?;
     socket.connect(server).await?;
-    let mut last = Err(anyhow::anyhow!("nothing was asked"));
+    let mut last = Err(anyhow::anyhow!("no query was sent"));
     for (kind, length) in KINDS {
         let question = question(kind);
-        socket.send(&question).await.with_context(|| format!("{server} cannot be asked"))?;
+        socket.send(&question).await.with_context(|| format!("failed to send a query to {server}"))?;
         let mut answer = [0; 512];
-        let read = socket.recv(&mut answer).await.with_context(|| format!("{server} does not answer"))?;
+        let read = socket.recv(&mut answer).await.with_context(|| format!("no response from {server}"))?;
         last = address(answer.get(..read).unwrap_or_default(), question.len(), length);
         if last.is_ok() {
             break;
         }
     }
-    Ok(format!("{}, says {server}", last?))
+    Ok(format!("{}, resolved by {server}", last?))
 }
 
-/// Asks for the address of the API server's service.
+/// Builds the query for the address of the `kubernetes` Service.
 fn question(kind: u8) -> Vec<u8> {
     let mut bytes = vec![0x4b, 0x4e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in NAME {
@@ -121,17 +121,17 @@ fn question(kind: u8) -> Vec<u8> {
     bytes
 }
 
-/// The first address of an answer; the records come right after the question.
+/// Returns the first address of a response. The answer section follows the question directly.
 fn address(answer: &[u8], question: usize, length: usize) -> Result<IpAddr> {
-    ensure!(answer.len() >= HEADER, "the answer is too short");
+    ensure!(answer.len() >= HEADER, "the response is too short");
     let code = answer[CODE] & 0xf;
     if code != 0 || answer[ANSWERS] == 0 {
-        bail!("the name is not known (code {code})");
+        bail!("the name does not resolve (response code {code})");
     }
-    // A name that points back into the question is two bytes; type, class, life and length are ten more.
+    // A compressed name that points into the question has two bytes; type, class, TTL and length have ten more.
     let record = answer.get(question..).unwrap_or_default();
     let name = if record.first().is_some_and(|byte| byte & 0xc0 == 0xc0) { 2 } else { question - HEADER - 4 };
-    let data = record.get(name + 10..name + 10 + length).context("the answer has no address")?;
+    let data = record.get(name + 10..name + 10 + length).context("the response has no address")?;
     Ok(match <[u8; 4]>::try_from(data) {
         Ok(four) => four.into(),
         Err(_) => <[u8; 16]>::try_from(data)?.into(),
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_found_in_an_answer_and_nonsense_is_refused() {
+    fn dns_response_address_is_parsed_and_malformed_response_is_rejected() {
         for (kind, bytes) in KINDS {
             let question = question(kind);
             let mut answer = question.clone();

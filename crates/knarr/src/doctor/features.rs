@@ -1,4 +1,4 @@
-//! What the kernel can do, by asking it to: in a network and with mounts that nobody else sees.
+//! Doctor checks of kernel features: tries each one in a private network and mount namespace.
 
 use std::path::Path;
 
@@ -7,31 +7,31 @@ use net::nft::{Batch, Family};
 use operate::checkup::{Feature, Need, Tried};
 use rustix::mount::{MountFlags, mount};
 
-/// The namespaces that a pod needs, as the kernel lists them.
+/// Namespaces that a pod needs, by their names in /proc/self/ns.
 const NAMESPACES: &[&str] = &["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
-/// Tries everything; `folder` is where layers of images will be.
+/// Tries all features; `folder` is the directory of image layers.
 pub fn observe(folder: &Path) -> Vec<Feature> {
     let feature = |name, purpose, need, tried| Feature { name, purpose, need, tried };
     let root = rustix::process::geteuid().is_root();
     let apart = |try_it: &(dyn Fn() -> Result<(), String> + Sync)| {
         if !root {
-            return Tried::Unknown("not tried: this is not root".to_owned());
+            return Tried::Unknown("not checked: needs root".to_owned());
         }
         match sys::apart(try_it) {
             Ok(Ok(())) => Tried::Works,
             Ok(Err(why)) => Tried::Fails(why),
-            Err(error) => Tried::Unknown(format!("not tried: no namespace can be made: {error}")),
+            Err(error) => Tried::Unknown(format!("not checked: failed to create a namespace: {error}")),
         }
     };
     let link = |kind: &'static str| move || plain(kind);
     vec![
-        feature("namespaces", "pods that do not see each other", Need::Always, namespaces()),
-        feature("overlay", "images without copies", Need::Always, apart(&|| overlay(folder))),
-        feature("veth", "links of pods", Need::Always, apart(&link("veth"))),
-        feature("nf_tables", "services and policies", Need::Always, apart(&packet_rules)),
-        feature("vxlan", "pods on several machines", Need::Sometimes, apart(&tunnel)),
-        feature("bridge", "CNI plug-ins that want one", Need::Sometimes, apart(&link("bridge"))),
+        feature("namespaces", "isolation of pods", Need::Always, namespaces()),
+        feature("overlay", "image layers", Need::Always, apart(&|| overlay(folder))),
+        feature("veth", "pod network interfaces", Need::Always, apart(&link("veth"))),
+        feature("nf_tables", "Services and network policies", Need::Always, apart(&packet_rules)),
+        feature("vxlan", "pod network between hosts", Need::Sometimes, apart(&tunnel)),
+        feature("bridge", "CNI plugins that need a bridge", Need::Sometimes, apart(&link("bridge"))),
     ]
 }
 
@@ -41,7 +41,7 @@ fn namespaces() -> Tried {
     if missing.is_empty() {
         Tried::Works
     } else {
-        Tried::Fails(format!("the kernel has none for {}", missing.join(", ")))
+        Tried::Fails(format!("the kernel does not support {}", missing.join(", ")))
     }
 }
 
@@ -61,11 +61,11 @@ fn packet_rules() -> Result<(), String> {
     batch.commit().map_err(|error| chain(&error))
 }
 
-/// Lays one folder over another where the layers of images will be: on some file systems that does not work.
+/// Mounts an overlay in the directory of image layers: some file systems do not support it.
 fn overlay(folder: &Path) -> Result<(), String> {
     let place = folder.join(format!(".doctor-{}", std::process::id()));
     let result = lay_over(&place).map_err(|error| format!("in {}: {error}", folder.display()));
-    // The mount goes with the thread's namespace; the folders are seen by all.
+    // The mount disappears with the thread's namespace; the directories are visible to the host.
     let _ = std::fs::remove_dir_all(&place);
     result
 }

@@ -1,4 +1,4 @@
-//! What is to be seen of this machine, without changing it.
+//! Doctor checks of this host. They do not change it.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -11,15 +11,15 @@ use operate::checkup::{Cgroups, Clock, Disk, Hierarchy, Holder, Limits, Machine,
 
 use super::{Doctor, features};
 
-/// Writes that are timed: all but one in a hundred of them is the second slowest.
+/// Number of timed writes. The 99th percentile is the second slowest of them.
 const SYNCS: usize = 100;
 const SYNC_BYTES: usize = 4096;
-/// A disk on which all of them would take longer is judged by as many as fit.
+/// Time limit of the test. On a slow disk fewer writes are timed.
 const SYNC_SECONDS_MAX: u64 = 5;
-/// How often it is looked whether time goes forward.
+/// Number of clock readings that must not go backwards.
 const CLOCK_LOOKS: usize = 1000;
 
-/// Looks at everything. `holder` is the process of the cluster that runs in the folder.
+/// Runs all checks. `holder` is the PID of the cluster that runs in the data directory.
 pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
     let folder = existing(&doctor.data_dir);
     let ours = holder.map_or_else(Vec::new, |holder| processes(holder, &doctor.data_dir));
@@ -33,8 +33,8 @@ pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
             port(doctor.kubelet_port, "the kubelet", "--kubelet-port", Need::Always),
             port(doctor.dns_port, "the DNS server", "--dns-port", Need::Always),
             port(doctor.metrics_port, "the metrics server", "--metrics-port", Need::Always),
-            port(2379, "clients of a store of its own", "", Need::Sometimes),
-            port(2380, "members of a store of its own", "", Need::Sometimes),
+            port(2379, "clients of a replicated store", "", Need::Sometimes),
+            port(2380, "members of a replicated store", "", Need::Sometimes),
         ],
         disk: disk(&folder),
         clock: clock(),
@@ -45,7 +45,7 @@ pub(super) fn observe(doctor: &Doctor, holder: Option<u32>) -> Machine {
     }
 }
 
-/// The folder, or the nearest above it that is there.
+/// Returns the directory or its nearest existing ancestor.
 fn existing(folder: &Path) -> PathBuf {
     folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned()
 }
@@ -73,7 +73,7 @@ fn cgroups() -> Cgroups {
     }
     for line in mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup")) {
         let options = line.split(' ').nth(3).unwrap_or_default().split(',');
-        // What is no controller among the options of a mount is known to nobody who asks for one.
+        // Mount options that are not controllers are dropped by the filter below.
         controllers.extend(
             options.filter(|option| !matches!(*option, "rw" | "ro") && !option.contains('=')).map(str::to_owned),
         );
@@ -82,7 +82,7 @@ fn cgroups() -> Cgroups {
     Cgroups { hierarchy, controllers }
 }
 
-/// Controllers of either version that are told of.
+/// Reported controllers of cgroup v1 and v2.
 const CONTROLLERS: &[&str] = &[
     "blkio",
     "cpu",
@@ -99,7 +99,7 @@ const CONTROLLERS: &[&str] = &[
     "rdma",
 ];
 
-/// The process of a cluster, and those of components in pods, whose flags name the cluster's folder.
+/// Returns the PIDs of the cluster's process and of components in pods, which have the data directory in their flags.
 fn processes(holder: u32, data_dir: &Path) -> Vec<u32> {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -116,12 +116,12 @@ fn port_holder(port: u16, cluster: &[u32]) -> Holder {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             if cluster.iter().any(|process| listens(*process, port)) { Holder::Ours } else { Holder::Other }
         }
-        // One that only root may take is nobody's either.
+        // A port that only root may bind is free too.
         _ => Holder::Nobody,
     }
 }
 
-/// Whether a process has a socket that listens on a port.
+/// Whether a process has a socket that listens on the port.
 fn listens(process: u32, port: u16) -> bool {
     const LISTENS: &str = "0A";
     let mut sockets = BTreeSet::new();
@@ -151,7 +151,7 @@ fn disk(folder: &Path) -> Disk {
     }
 }
 
-/// Times writes as the store makes them: some bytes more in a file, and the wait until they are safe.
+/// Times appends with fsync, as the store does them.
 fn sync_speed(folder: &Path) -> std::io::Result<Sync> {
     let path = folder.join(format!(".doctor-sync-{}", std::process::id()));
     let mut file = OpenOptions::new().create_new(true).write(true).open(&path)?;
@@ -193,7 +193,7 @@ fn clock() -> Clock {
     }
 }
 
-/// The capabilities of this process, a bit each.
+/// Returns the effective capabilities of this process as a bit mask.
 pub fn capabilities() -> u64 {
     let status = read("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap_or_default();
@@ -201,7 +201,7 @@ pub fn capabilities() -> u64 {
 }
 
 fn limits() -> Limits {
-    // The hard limit is what counts: a cluster raises its own up to it.
+    // The hard limit counts: a cluster raises its soft limit to it.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     Limits {
         files,
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_servers_are_read_as_the_resolver_reads_them() {
+    fn resolv_conf_nameservers_are_parsed_like_libc() {
         assert_eq!(
             resolvers("# nameserver 1\nnameserver 192.0.2.1 x\nsearch a\n nameserver\t::1\n"),
             ["192.0.2.1", "::1"]
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_ours_if_our_process_listens() {
+    fn port_held_by_the_cluster_process_is_reported_as_ours() {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(port_holder(port, &[std::process::id()]), Holder::Ours);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_the_disk_leaves_nothing_behind() {
+    fn disk_check_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let seen = disk(folder.path());
         assert!(seen.sync.is_ok_and(|sync| sync.p50_micros <= sync.p99_micros));

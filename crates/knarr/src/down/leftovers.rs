@@ -1,4 +1,4 @@
-//! What a cluster that has stopped leaves on the machine: mounts, cgroups, logs, its data directory.
+//! Removal of the mounts, cgroups, logs and data directory of a stopped cluster.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,51 +11,51 @@ use container::systemd;
 
 use crate::output::outln;
 
-/// The uids of the pods of these nodes: the kubelet has a directory for each.
+/// Returns the UIDs of the pods of these nodes, from the kubelet's pod directories.
 pub fn pod_uids(data_dirs: &[PathBuf]) -> BTreeSet<String> {
     let pods = data_dirs.iter().flat_map(|dir| std::fs::read_dir(dir.join("kubelet/pods"))).flatten().flatten();
     pods.filter_map(|pod| pod.file_name().into_string().ok()).collect()
 }
 
-/// Removes the logs of pods, and the directories of logs if no other pod has any.
+/// Removes the logs of pods, and the log directories if they are empty then.
 pub fn remove_logs(uids: &BTreeSet<String>) {
     let pods = ::kubelet::Config::new("").pod_logs_dir;
     let logs = Logs::new(&pods);
     logs.remove_strangers(uids);
     for dir in [logs.links_dir(), &pods] {
-        // Another node's logs may be there.
+        // Fails if another node's logs are in the directory.
         let _ = std::fs::remove_dir(dir);
     }
 }
 
-/// Unmounts what is mounted inside a directory, but not the directory itself: that it is a mount is somebody else's doing.
+/// Unmounts everything below a directory. The directory itself may be a mount of the operator and stays.
 pub fn unmount_inside(folder: &Path) -> Result<()> {
     for place in sys::mounts_below(folder)?.iter().rev().filter(|place| *place != folder) {
         rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::NOFOLLOW)
-            .with_context(|| format!("{} cannot be unmounted", place.display()))?;
+            .with_context(|| format!("failed to unmount {}", place.display()))?;
     }
     Ok(())
 }
 
-/// Removes the data directory. What is mounted in it still is not entered, and fails the removal.
+/// Deletes the data directory. Remaining mounts below it are not entered and make the removal fail.
 pub fn remove_data(data_dir: &Path) -> std::io::Result<()> {
     sys::remove_contents(data_dir)?;
     match std::fs::remove_dir(data_dir) {
-        // A disk of its own stays mounted, and empty.
+        // A data directory that is a mount point stays, empty.
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(()),
         removed => removed,
     }
 }
 
-/// Removes the cgroups of a node whose kubelet has a cgroup root of its own. A cgroup that still has a process stays.
+/// Removes the cgroups of a node whose kubelet has a separate cgroup root. A cgroup with a process in it stays.
 pub fn remove_cgroup_root(name: &str) {
     for hierarchy in hierarchies() {
         remove_cgroups(&hierarchy.join(name.trim_start_matches('/')));
     }
 }
 
-/// Removes the cgroups of pods below the default cgroup root, and those of all pods and of QoS classes if they are empty then: another
-/// kubelet may use them.
+/// Removes the cgroups of pods below the default cgroup root, and those of all pods and of QoS classes if they are
+/// empty then. Another kubelet may use them.
 pub fn remove_pod_cgroups(uids: &BTreeSet<String>) {
     let classes = ["", resources::BURSTABLE, resources::BEST_EFFORT];
     for hierarchy in hierarchies() {
@@ -67,8 +67,8 @@ pub fn remove_pod_cgroups(uids: &BTreeSet<String>) {
     }
 }
 
-/// Removes the slices that the `systemd` cgroup driver has in place of the cgroups of pods, and those of all pods and of QoS classes if
-/// no other kubelet has pods in them.
+/// Removes the pods' slices of the `systemd` cgroup driver, and those of all pods and of QoS classes if no other
+/// kubelet has pods in them.
 pub fn remove_pod_slices(uids: &BTreeSet<String>) {
     let slice = |path: &str| systemd::path_of(&systemd::slice_of(path)).map(|path| Cgroup::at(&path));
     let pods = uids.iter().flat_map(|uid| resources::cgroups_of("/", uid)).filter_map(|path| slice(&path));
@@ -81,7 +81,7 @@ pub fn remove_pod_slices(uids: &BTreeSet<String>) {
     }
 }
 
-/// The roots of all cgroup hierarchies: one for each controller in version 1, one for all in version 2.
+/// Returns the roots of all cgroup hierarchies: one per controller in v1, a single one in v2.
 fn hierarchies() -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let below = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -94,7 +94,7 @@ fn remove_cgroups(group: &Path) {
             remove_cgroups(&entry.path());
         }
     }
-    // It is not there in most hierarchies.
+    // The cgroup does not exist in most hierarchies.
     let _ = std::fs::remove_dir(group);
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_purge_keeps_the_content_of_what_is_mounted() {
+    fn purge_keeps_the_content_of_mounts() {
         let top = tempfile::tempdir().unwrap();
         let (data, precious) = (top.path().join("data"), top.path().join("precious"));
         let volume = data.join("kubelet/pods/uid/volumes/kubernetes.io~nfs/v");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_that_is_a_disk_of_its_own_is_emptied() {
+    fn data_directory_that_is_a_mount_point_is_emptied() {
         let top = tempfile::tempdir().unwrap();
         let purged = sys::apart(|| {
             rustix::mount::mount("tmpfs", top.path(), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();

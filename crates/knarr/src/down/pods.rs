@@ -1,4 +1,4 @@
-//! The end of a node's pods, by the runtime itself: its shims outlive the process that started them.
+//! Termination of a node's pods through the runtime: its shims outlive the process that started them.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -14,20 +14,20 @@ use tokio::task::JoinSet;
 use crate::cri;
 use crate::output::{self, outln};
 
-/// How long a sandbox may take to end after its containers have.
+/// Time limit for stopping a sandbox after its containers have exited.
 const SANDBOX_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How pods end.
+/// Termination mode of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// By their preStop hooks and SIGTERM, and by SIGKILL when their grace periods are over.
+    /// PreStop hooks and SIGTERM, then SIGKILL after the grace period.
     Graceful,
-    /// By SIGKILL.
+    /// Immediate SIGKILL.
     Now,
 }
 
-/// Ends every pod of a node; gives how many there were. Their records stay, so that a kubelet that starts again knows how often containers
-/// were started and where their logs are.
+/// Stops every pod of a node and returns their count. Their records stay, so that a restarted kubelet knows restart
+/// counts and log paths.
 pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize> {
     let command = cri::arguments(clap::Command::new("cri").no_binary_name(true));
     let matches =
@@ -46,7 +46,7 @@ pub async fn stop(data_dir: &Path, manner: Manner, prefix: &str) -> Result<usize
         };
         runtime::serve(runtime, &listen_on, tell_ready, stop).await
     });
-    ready.await.context("the runtime does not start")?;
+    ready.await.context("failed to start the runtime")?;
     let runtime = Runtime::new(&::cri::connect(&socket.display().to_string()).await?);
     if manner == Manner::Graceful {
         stop_containers(&runtime, prefix).await?;
@@ -81,12 +81,12 @@ async fn stop_sandboxes(runtime: &Runtime) -> Result<usize> {
         });
     }
     while let Some(ended) = ends.join_next().await {
-        ended?.context("a pod does not end")?;
+        ended?.context("failed to stop a pod")?;
     }
     Ok(count)
 }
 
-/// Tells how many containers have ended: by a line that changes on a terminal.
+/// Reports the number of exited containers, on a terminal as a line that is updated.
 struct Progress<'a> {
     prefix: &'a str,
     count: usize,
@@ -98,9 +98,12 @@ impl<'a> Progress<'a> {
     fn begin(running: &[Running], prefix: &'a str) -> Self {
         let seconds = running.iter().map(|container| container.grace_seconds).max().unwrap_or_default();
         if !running.is_empty() {
-            outln!("{prefix}stopping {} containers, for up to {seconds} s (--now kills them at once)", running.len());
+            outln!(
+                "{prefix}stopping {} containers, for up to {seconds} s (use --now to kill them immediately)",
+                running.len()
+            );
         }
-        // Nodes stop at the same time; their lines would overwrite each other.
+        // Nodes stop concurrently and would overwrite each other's lines.
         let live = std::io::stderr().is_terminal() && prefix.is_empty();
         Self { prefix, count: running.len(), ended: 0, live }
     }
@@ -112,7 +115,7 @@ impl<'a> Progress<'a> {
             output::error_line(format_args!("{}container {}: {problem}", self.prefix, ended.name));
         }
         if self.live {
-            let _ = write!(std::io::stderr(), "\r{} of {} containers have ended\x1b[K", self.ended, self.count);
+            let _ = write!(std::io::stderr(), "\r{} of {} containers have exited\x1b[K", self.ended, self.count);
         }
     }
 

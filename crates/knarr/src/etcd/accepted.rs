@@ -1,23 +1,22 @@
-//! etcd's flags that set nothing here: those that tune what does not exist are taken, those that ask for something are
-//! answered in words.
+//! etcd's flags without effect here: tuning flags are accepted, unsupported ones are warned about or rejected.
 
 use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, parser::ValueSource};
 
-/// What becomes of a flag that is given with a value other than what is so anyway.
+/// Reaction to a flag whose value differs from the actual behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// It tunes something that is not here.
+    /// Accepted silently: the flag tunes something that does not exist here.
     Taken,
-    /// Nothing is lost without it, and whoever asks for it should know.
+    /// Accepted with a warning: the flag has no effect, which does no harm.
     Warned(&'static str),
-    /// To go on would be less safe than, or other than, what was asked for.
+    /// Rejected: ignoring the flag would be less safe than, or different from, the request.
     Refused(&'static str),
 }
 
 use Answer::{Refused, Taken, Warned};
 
-/// A flag, whether it may stand without a value, the values that ask for nothing, and the answer to others.
+/// Flag name, form, values that request the actual behaviour, and the reaction to other values.
 type Flag = (&'static str, Form, &'static [&'static str], Answer);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +27,12 @@ enum Form {
 
 use Form::{Switch, Value};
 
-const NO_FILE_BEHIND: &str = "the log is in --data-dir";
-const NO_LIST: &str = "clients are told apart by their authority alone";
+const NO_FILE_BEHIND: &str = "the write-ahead log is in --data-dir";
+const NO_LIST: &str = "clients are verified by their CA only";
 const NO_DISCOVERY: &str = "name the members with --initial-cluster";
-const TO_STDERR: &str = "the log goes to the standard error";
+const TO_STDERR: &str = "logs go to standard error";
 const RESTORE: &str = "restore a snapshot with `knarr store snapshot restore` instead";
-const NO_TRACES: &str = "no traces are sent";
+const NO_TRACES: &str = "traces are not sent";
 
 const FLAGS: &[Flag] = &[
     ("wal-dir", Value, &[""], Warned(NO_FILE_BEHIND)),
@@ -52,15 +51,15 @@ const FLAGS: &[Flag] = &[
     ("grpc-keepalive-min-time", Value, &[], Taken),
     ("grpc-keepalive-interval", Value, &[], Taken),
     ("grpc-keepalive-timeout", Value, &[], Taken),
-    ("socket-reuse-port", Switch, &["false"], Warned("a port has one owner")),
+    ("socket-reuse-port", Switch, &["false"], Warned("only one process can listen on a port")),
     ("socket-reuse-address", Switch, &["false"], Taken),
     ("initial-election-tick-advance", Switch, &[], Taken),
-    ("enable-v2", Switch, &["false"], Warned("there is no v2 API")),
+    ("enable-v2", Switch, &["false"], Warned("the v2 API is not implemented")),
     ("v2-deprecation", Value, &[], Taken),
-    ("enable-grpc-gateway", Switch, &["false"], Warned("there is gRPC alone")),
+    ("enable-grpc-gateway", Switch, &["false"], Warned("only gRPC is served")),
     ("pre-vote", Switch, &["true"], Warned("it is always on")),
-    ("max-learners", Value, &["1"], Refused("one member at a time is taken in")),
-    ("experimental-max-learners", Value, &["1"], Refused("one member at a time is taken in")),
+    ("max-learners", Value, &["1"], Refused("only one learner can be added at a time")),
+    ("experimental-max-learners", Value, &["1"], Refused("only one learner can be added at a time")),
     ("discovery", Value, &[""], Refused(NO_DISCOVERY)),
     ("discovery-endpoints", Value, &[""], Refused(NO_DISCOVERY)),
     ("discovery-token", Value, &[""], Refused(NO_DISCOVERY)),
@@ -68,7 +67,7 @@ const FLAGS: &[Flag] = &[
     ("discovery-srv-name", Value, &[""], Taken),
     ("discovery-fallback", Value, &[], Taken),
     ("discovery-proxy", Value, &[""], Refused(NO_DISCOVERY)),
-    ("proxy", Value, &["off"], Refused("this is always a member")),
+    ("proxy", Value, &["off"], Refused("the proxy mode is not implemented")),
     ("proxy-failure-wait", Value, &[], Taken),
     ("proxy-refresh-interval", Value, &[], Taken),
     ("proxy-dial-timeout", Value, &[], Taken),
@@ -76,10 +75,10 @@ const FLAGS: &[Flag] = &[
     ("proxy-read-timeout", Value, &[], Taken),
     ("force-new-cluster", Switch, &["false"], Refused(RESTORE)),
     ("unsafe-no-fsync", Switch, &["false"], Warned("every write is synced")),
-    ("client-cert-file", Value, &[""], Warned("this server is nobody's client")),
-    ("client-key-file", Value, &[""], Warned("this server is nobody's client")),
-    ("peer-client-cert-file", Value, &[""], Refused("a member shows others its --peer-cert-file")),
-    ("peer-client-key-file", Value, &[""], Refused("a member shows others its --peer-cert-file")),
+    ("client-cert-file", Value, &[""], Warned("this server opens no client connections")),
+    ("client-key-file", Value, &[""], Warned("this server opens no client connections")),
+    ("peer-client-cert-file", Value, &[""], Refused("--peer-cert-file is used as client certificate")),
+    ("peer-client-key-file", Value, &[""], Refused("--peer-cert-file is used as client certificate")),
     ("client-crl-file", Value, &[""], Refused(NO_LIST)),
     ("peer-crl-file", Value, &[""], Refused(NO_LIST)),
     ("client-cert-allowed-hostname", Value, &[""], Refused(NO_LIST)),
@@ -87,10 +86,10 @@ const FLAGS: &[Flag] = &[
     ("peer-cert-allowed-hostname", Value, &[""], Refused(NO_LIST)),
     ("peer-skip-client-san-verification", Switch, &[], Taken),
     ("experimental-peer-skip-client-san-verification", Switch, &[], Taken),
-    ("host-whitelist", Value, &["", "*"], Refused("every name is answered")),
-    ("cors", Value, &["", "*"], Warned("no page of another site is let in or kept out")),
-    ("cipher-suites", Value, &[""], Warned("the safe ones of TLS 1.2 and 1.3 are offered")),
-    ("enable-pprof", Switch, &["false"], Warned("there is no profile to be had")),
+    ("host-whitelist", Value, &["", "*"], Refused("all host names are accepted")),
+    ("cors", Value, &["", "*"], Warned("CORS is not supported")),
+    ("cipher-suites", Value, &[""], Warned("all secure suites of TLS 1.2 and 1.3 are offered")),
+    ("enable-pprof", Switch, &["false"], Warned("there is no Go runtime to profile")),
     ("metrics", Value, &[], Taken),
     ("logger", Value, &["zap"], Taken),
     ("log-format", Value, &[], Taken),
@@ -134,7 +133,7 @@ const FLAGS: &[Flag] = &[
     ("experimental-distributed-tracing-sampling-rate", Value, &[], Taken),
 ];
 
-/// The flags, which help does not show.
+/// Returns the flags as hidden arguments.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     FLAGS.iter().map(|(name, form, ..)| {
         let flag = Arg::new(*name).long(*name).hide(true).action(ArgAction::Set);
@@ -145,7 +144,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// What whoever gave flags should know; an error for those that cannot be followed.
+/// Returns warnings about the given flags. Fails on a rejected flag.
 pub(super) fn judge(matches: &ArgMatches) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     for (name, _, idle, answer) in FLAGS {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_taken_warned_of_or_refused() {
+    fn flags_are_accepted_warned_about_or_rejected() {
         let check = |flag: &str, expect: &str| assert_eq!(answer(flag), expect, "{flag}");
         check("--initial-corrupt-check", "");
         check("--initial-corrupt-check=true", "");
@@ -196,19 +195,22 @@ mod tests {
         check("--pre-vote=true", "");
         check("--pre-vote=false", "--pre-vote has no effect: it is always on");
         check("--max-learners=1", "");
-        check("--max-learners=3", "refused: --max-learners=3 is not supported: one member at a time is taken in");
+        check(
+            "--max-learners=3",
+            "refused: --max-learners=3 is not supported: only one learner can be added at a time",
+        );
         check("--force-new-cluster=false", "");
         check("--force-new-cluster", &format!("refused: --force-new-cluster=true is not supported: {RESTORE}"));
         check("--peer-cert-allowed-cn=", "");
         check("--peer-cert-allowed-cn=m", &format!("refused: --peer-cert-allowed-cn=m is not supported: {NO_LIST}"));
         check("--client-crl-file=/x", &format!("refused: --client-crl-file=/x is not supported: {NO_LIST}"));
         check("--logger=zap", "");
-        check("--log-outputs=/var/log/etcd", "--log-outputs has no effect: the log goes to the standard error");
+        check("--log-outputs=/var/log/etcd", "--log-outputs has no effect: logs go to standard error");
         assert!(answer("--no-such-flag").contains("unexpected argument"));
     }
 
     #[test]
-    fn no_flag_stands_twice() {
+    fn flags_are_unique() {
         let mut names: Vec<_> = FLAGS.iter().map(|(name, ..)| *name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));

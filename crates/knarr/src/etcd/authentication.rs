@@ -1,4 +1,4 @@
-//! How users prove who they are while authentication is enabled: etcd's flags for tokens and password hashes.
+//! Authentication of etcd users: etcd's flags for auth tokens and password hashes.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -15,25 +15,25 @@ use machinery::value;
 
 use super::retention::duration;
 
-/// Tokens and passwords.
+/// Auth tokens and passwords.
 #[derive(Args, Debug, Clone)]
 pub(super) struct Authentication {
-    /// Tokens of authenticated users: `simple`, or `jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=TIME`.
+    /// Type of auth tokens: `simple`, or `jwt,pub-key=FILE,priv-key=FILE,sign-method=METHOD,ttl=TIME`.
     #[arg(long, env = "ETCD_AUTH_TOKEN", default_value = "simple")]
     auth_token: String,
-    /// Seconds a simple token is valid without being used.
+    /// Seconds after which an unused simple token expires.
     #[arg(long, env = "ETCD_AUTH_TOKEN_TTL", default_value_t = TOKEN_TTL_SECONDS)]
     auth_token_ttl: u32,
-    /// Cost of hashing passwords, from 4 to 20: each step doubles it.
+    /// Cost of password hashing, from 4 to 20: each step doubles it.
     // DEVIATION: passwords are hashed with PBKDF2-HMAC-SHA-256, not with bcrypt; `--bcrypt-cost` scales its iterations.
     #[arg(long, env = "ETCD_BCRYPT_COST", default_value_t = COST)]
     bcrypt_cost: u32,
 }
 
-/// The default cost, which stands for the default number of iterations.
+/// Default cost, equal to the default number of PBKDF2 iterations.
 const COST: u32 = 10;
 const TOKEN_TTL_SECONDS: u32 = 300;
-/// What a signed token is valid for, unless `ttl` says otherwise.
+/// Default lifetime of a JWT, if the `ttl` option is not given.
 const JWT_TTL: Duration = Duration::from_secs(300);
 
 impl Authentication {
@@ -47,7 +47,7 @@ impl Authentication {
         Ok(AuthConfig { tokens, client_cert_auth, hash_iterations: self.hash_iterations()? })
     }
 
-    /// As in etcd, 0 is the default.
+    /// Returns the TTL of simple tokens. As in etcd, 0 means the default.
     fn simple_ttl(&self) -> Duration {
         let seconds = if self.auth_token_ttl == 0 { TOKEN_TTL_SECONDS } else { self.auth_token_ttl };
         Duration::from_secs(seconds.into())
@@ -65,18 +65,18 @@ impl Authentication {
     }
 }
 
-/// JSON Web Tokens that carry a user and the revision of users and roles, as etcd's do.
+/// Issuer and verifier of JWTs with the user and the auth revision, as in etcd.
 #[derive(Debug)]
 struct Jwt {
     algorithm: Algorithm,
-    /// Without it tokens are only verified.
+    /// Without a private key, tokens are verified but not issued.
     private: Option<PrivateKey>,
     public: PublicKey,
     ttl: Duration,
 }
 
 impl Jwt {
-    // DEVIATION: JWTs are signed with RS256, ES256, ES384 or ES512; HMAC and Ed25519, and other hashes for RSA, are refused.
+    // DEVIATION: JWTs are signed with RS256, ES256, ES384 or ES512; HMAC, Ed25519 and other RSA hashes are rejected.
     fn read<'a>(options: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut given = BTreeMap::new();
         for option in options {
@@ -102,7 +102,7 @@ impl Jwt {
         if private.is_some() {
             ensure!(
                 algorithm == public.algorithm(),
-                "a key for {} cannot sign with {method}",
+                "a key of type {} cannot sign with {method}",
                 public.algorithm().name()
             );
         }
@@ -146,7 +146,7 @@ fn read(path: &str) -> Result<String> {
 }
 
 fn public_key(path: &str) -> Result<PublicKey> {
-    PublicKey::all_from_pem(&read(path)?)?.into_iter().next().context("there is no public key")
+    PublicKey::all_from_pem(&read(path)?)?.into_iter().next().context("the file contains no public key")
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jwt_is_valid_until_it_expires_and_only_for_its_key() {
+    fn jwt_is_valid_until_expiry_and_only_for_its_key() {
         let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (private, public) = keys(folder.path());
         let signer = jwt(&format!("sign-method=ES256,priv-key={private},pub-key={public},ttl=10s")).unwrap();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_jwt_that_cannot_be_followed_are_refused() {
+    fn invalid_jwt_options_are_rejected() {
         let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let ((private, public), (_, stranger)) = (keys(folder.path()), keys(other.path()));
         let check = |options: &str, expect: &str| {
@@ -195,7 +195,7 @@ mod tests {
         check(&format!("sign-method=HS256,priv-key={private}"), "HS256 is not supported");
         check(&format!("sign-method=RS256,priv-key={private}"), "cannot sign with RS256");
         check(&format!("sign-method=ES256,priv-key={private},pub-key={stranger}"), "do not belong together");
-        check(&format!("sign-method=ES256,pub-key={public},ttl=x"), "is not a time");
+        check(&format!("sign-method=ES256,pub-key={public},ttl=x"), "is not a duration");
         check(&format!("sign-method=ES256,pub-key={public},pub-key={public}"), "given twice");
         check(&format!("sign-method=ES256,pub-key={public},ttls=1s"), "unknown options: ttls");
         check("sign-method=ES256,pub-key=/nonexistent", "cannot read /nonexistent");

@@ -1,32 +1,32 @@
-//! etcd's configuration file: the same settings as the flags, which then do not count.
+//! etcd's configuration file. It has the same settings as the flags and replaces them.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use machinery::{Value, yaml};
 
-/// Groups of settings, and what the flags of each begin with.
+/// Sections of the file, and the prefix of their flags.
 const SECURITY: &[(&str, &str)] = &[("client-transport-security", ""), ("peer-transport-security", "peer-")];
-/// Settings of such a group whose flags are called otherwise.
+/// Settings of these sections whose flags have another name.
 const RENAMED: &[(&str, &str)] = &[("ca-file", "trusted-ca-file")];
 
-/// The flags that a file stands for.
+/// Returns the flags that are equivalent to the file.
 pub(super) fn flags(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    of(&text).with_context(|| format!("{} is no configuration of etcd", path.display()))
+    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+    of(&text).with_context(|| format!("{} is not a valid etcd configuration", path.display()))
 }
 
 fn of(text: &str) -> Result<Vec<String>> {
     let tree = yaml::parse(text)?;
-    let Some(fields) = tree.as_object() else { bail!("it is no map") };
+    let Some(fields) = tree.as_object() else { bail!("the document is not a map") };
     let mut flags = Vec::new();
     for (key, value) in fields.iter() {
         match SECURITY.iter().find(|(group, _)| *group == key) {
             None => push(&mut flags, key, value)?,
             Some((_, prefix)) => {
-                for (key, value) in value.as_object().with_context(|| format!("{key} is no map"))?.iter() {
+                for (key, value) in value.as_object().with_context(|| format!("{key} is not a map"))?.iter() {
                     let name = RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| *new);
-                    // One flag is called by the group's name in a file, too.
+                    // One setting of the peer section already has the prefix.
                     let name = if prefix.is_empty() || name.starts_with(prefix) {
                         name.to_owned()
                     } else {
@@ -51,7 +51,7 @@ fn push(flags: &mut Vec<String>, name: &str, value: &Value) -> Result<()> {
         Value::Array(items) => items.iter().map(scalar).collect::<Option<Vec<_>>>().map(|items| items.join(",")),
         other => scalar(other),
     };
-    let text = text.with_context(|| format!("{name} is neither a value nor a list of such"))?;
+    let text = text.with_context(|| format!("{name} is neither a scalar nor a list of scalars"))?;
     flags.push(format!("--{name}={text}"));
     Ok(())
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_stands_for_flags() {
+    fn config_file_is_converted_to_flags() {
         let text = "
 name: m1
 data-dir: /var/lib/etcd
@@ -96,10 +96,10 @@ peer-transport-security:
     }
 
     #[test]
-    fn what_is_no_file_of_settings_is_refused() {
+    fn invalid_config_file_is_rejected() {
         let check = |text: &str, expect: &str| assert!(of(text).unwrap_err().to_string().contains(expect), "{text}");
-        check("- a", "it is no map");
-        check("name: {a: b}", "name is neither a value nor a list of such");
+        check("- a", "the document is not a map");
+        check("name: {a: b}", "name is neither a scalar nor a list of scalars");
         check("client-transport-security: x", "client-transport-security is no map");
     }
 }

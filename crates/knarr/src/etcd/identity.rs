@@ -1,15 +1,16 @@
-//! Who the first members of a cluster are: all of them compute the same ids from the same list.
+//! Member and cluster IDs: every initial member computes the same IDs from the same list.
 
 use anyhow::{Context, Result, ensure};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use consensus::Peer;
 
-/// The members of a list of `name=url`; a name may come more than once.
+/// Parses a list of `name=url`. A name with several URLs occurs several times.
 pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
     let mut members: Vec<Peer> = Vec::new();
     for entry in list {
-        let (name, url) =
-            entry.split_once('=').with_context(|| format!("--initial-cluster: {entry:?} is not name=url"))?;
+        let (name, url) = entry
+            .split_once('=')
+            .with_context(|| format!("--initial-cluster: {entry:?} is not of the form name=url"))?;
         ::store::peer::Address::parse(url).context("--initial-cluster")?;
         match members.iter_mut().find(|member| member.name == name) {
             Some(member) => member.peer_urls.push(url.to_owned()),
@@ -22,12 +23,13 @@ pub(crate) fn members(list: &[String]) -> Result<Vec<Peer>> {
             }),
         }
     }
-    ensure!(!members.is_empty(), "--initial-cluster names no member");
+    ensure!(!members.is_empty(), "--initial-cluster has no members");
     members.iter_mut().for_each(|member| member.peer_urls.sort());
     Ok(members)
 }
 
-/// The id of a new cluster and its members with theirs, as etcd computes them: from the URLs of members and the token, and from the ids of all members.
+/// Returns the cluster ID and the members with their IDs, computed as in etcd: a member ID from peer URLs and token,
+/// the cluster ID from all member IDs.
 pub(crate) fn found(members: Vec<Peer>, token: &str) -> (u64, Vec<Peer>) {
     let mut members: Vec<Peer> = members
         .into_iter()
@@ -38,7 +40,7 @@ pub(crate) fn found(members: Vec<Peer>, token: &str) -> (u64, Vec<Peer>) {
     (hash(&[&ids]), members)
 }
 
-/// Nothing is secured by this hash; it only has to be etcd's.
+/// Returns etcd's ID hash (truncated SHA-1). It has no security purpose.
 fn hash<T: AsRef<[u8]>>(parts: &[T]) -> u64 {
     let bytes: Vec<u8> = parts.iter().flat_map(|part| part.as_ref().iter().copied()).collect();
     let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, &bytes);
@@ -56,13 +58,13 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_those_that_etcd_computes() {
+    fn ids_equal_those_of_etcd() {
         let (cluster, members) = found(list(&["default=http://localhost:2380"]), "etcd-cluster");
         assert_eq!((cluster, members[0].id), (0xcdf8_1819_4e3a_8c32, 0x8e9e_05c5_2164_694d));
     }
 
     #[test]
-    fn the_same_list_in_any_order_is_the_same_cluster() {
+    fn cluster_id_does_not_depend_on_member_order() {
         let (a, b) =
             (found(list(&["a=http://h:1", "b=http://h:2"]), "t"), found(list(&["b=http://h:2", "a=http://h:1"]), "t"));
         assert_eq!(a, b);
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_makes_no_sense_is_refused() {
+    fn invalid_member_list_is_rejected() {
         assert!(members(&[]).is_err());
         assert!(members(&["http://h:1".to_owned()]).is_err());
         assert!(members(&["a=h:1".to_owned()]).is_err());

@@ -1,16 +1,16 @@
-//! How much history automatic compaction keeps, as its flags say it.
+//! Retention of automatic compaction, parsed from etcd's flags.
 
 use std::time::Duration;
 
 use ::store::etcd::compactor::Retention;
 use anyhow::{Context, Result, bail};
 
-/// Reads mode and retention; none is no automatic compaction.
+/// Parses mode and retention. `None` disables automatic compaction.
 pub(super) fn parse(mode: &str, retention: &str) -> Result<Option<Retention>> {
-    let wrong = || format!("--auto-compaction-retention: {retention:?} does not fit --auto-compaction-mode {mode}");
+    let wrong = || format!("--auto-compaction-retention: {retention:?} is invalid with --auto-compaction-mode {mode}");
     match mode {
         "periodic" => {
-            // Without a unit it is hours.
+            // A number without a unit is in hours.
             let period = match retention.parse::<u64>() {
                 Ok(hours) => Duration::from_secs(hours.checked_mul(3600).with_context(wrong)?),
                 Err(_) => duration(retention).with_context(wrong)?,
@@ -21,13 +21,13 @@ pub(super) fn parse(mode: &str, retention: &str) -> Result<Option<Retention>> {
             let revisions = retention.parse::<i64>().with_context(wrong)?;
             Ok((revisions > 0).then_some(Retention::Revisions(revisions)))
         }
-        _ => bail!("--auto-compaction-mode is `periodic` or `revision`, not {mode:?}"),
+        _ => bail!("--auto-compaction-mode must be `periodic` or `revision`, not {mode:?}"),
     }
 }
 
-/// Reads a time as Go writes it: `1h30m`, `500ms`.
+/// Parses a Go duration such as `1h30m` or `500ms`.
 pub(super) fn duration(text: &str) -> Result<Duration> {
-    let wrong = || format!("{text:?} is not a time such as 1h30m or 500ms");
+    let wrong = || format!("{text:?} is not a duration such as 1h30m or 500ms");
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn retention_is_a_time_or_a_number_of_revisions() {
+    fn retention_is_a_duration_or_a_revision_count() {
         let seconds = |seconds| Some(Some(Retention::Period(Duration::from_secs(seconds))));
         check("periodic", "0", Some(None));
         check("periodic", "5m", seconds(300));

@@ -1,4 +1,4 @@
-//! TLS of clients and members: etcd's flags, and the certificates that a member makes for itself.
+//! TLS of client and peer traffic: etcd's flags and self-signed certificates.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,59 +9,59 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgAction, Args};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
-/// Certificates.
+/// TLS of client and peer traffic.
 #[derive(Args, Debug, Clone)]
 pub(super) struct Security {
-    /// Certificate shown to clients.
+    /// File containing the serving certificate for clients.
     #[arg(long, env = "ETCD_CERT_FILE")]
     cert_file: Option<PathBuf>,
-    /// Its key.
+    /// File containing the private key matching --cert-file.
     #[arg(long, env = "ETCD_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// CA of clients' certificates; with it they must have one.
+    /// CA file used to verify client certificates; clients must then have one.
     #[arg(long, env = "ETCD_TRUSTED_CA_FILE")]
     trusted_ca_file: Option<PathBuf>,
-    /// Require certificates of clients; the common name is the user of requests without a token.
+    /// Require client certificates; the common name is the user of requests without a token.
     #[arg(long, env = "ETCD_CLIENT_CERT_AUTH", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(super) client_cert_auth: bool,
-    /// Show clients a self-signed certificate that this member makes for itself.
+    /// Serve clients with a generated self-signed certificate.
     #[arg(long, env = "ETCD_AUTO_TLS", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     auto_tls: bool,
-    /// The oldest version of TLS that clients may speak: `TLS1.2` or `TLS1.3`.
+    /// Minimum TLS version of clients: `TLS1.2` or `TLS1.3`.
     #[arg(long, env = "ETCD_TLS_MIN_VERSION", default_value = "TLS1.2")]
     tls_min_version: String,
-    /// The newest [default: TLS1.3].
+    /// Maximum TLS version of clients [default: TLS1.3].
     #[arg(long, env = "ETCD_TLS_MAX_VERSION", default_value = "")]
     tls_max_version: String,
-    /// Certificate shown to other members.
+    /// File containing the certificate for peer traffic.
     #[arg(long, env = "ETCD_PEER_CERT_FILE")]
     peer_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// File containing the private key matching --peer-cert-file.
     #[arg(long, env = "ETCD_PEER_KEY_FILE")]
     peer_key_file: Option<PathBuf>,
-    /// CA of members' certificates.
+    /// CA file used to verify the certificates of peers.
     #[arg(long, env = "ETCD_PEER_TRUSTED_CA_FILE")]
     peer_trusted_ca_file: Option<PathBuf>,
-    /// Require certificates of members; with `--peer-cert-file` they always are.
+    /// Require certificates of peers; always on with `--peer-cert-file`.
     #[arg(long, env = "ETCD_PEER_CLIENT_CERT_AUTH", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     peer_client_cert_auth: bool,
-    /// Encrypt traffic between members with self-signed certificates that nobody verifies.
+    /// Encrypt peer traffic with generated self-signed certificates that are not verified.
     #[arg(long, env = "ETCD_PEER_AUTO_TLS", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     peer_auto_tls: bool,
-    /// Years that self-signed certificates are valid.
+    /// Validity of self-signed certificates in years.
     #[arg(long, env = "ETCD_SELF_SIGNED_CERT_VALIDITY", default_value_t = 1)]
     self_signed_cert_validity: u32,
 }
 
-/// Where self-signed certificates are, beneath the data directory.
+/// Directories of self-signed certificates below the data directory.
 const CLIENT_FIXTURES: &str = "fixtures/client";
 const PEER_FIXTURES: &str = "fixtures/peer";
 const YEAR_SECONDS: u64 = 365 * 24 * 3600;
-/// Certificates write years with four digits.
+/// Maximum validity: years in certificates have four digits.
 const YEARS_MAX: u32 = 1000;
 
 impl Security {
-    /// TLS for the URLs that clients use.
+    /// Returns the TLS configuration of the client URLs.
     pub(super) fn client_tls(&self, data_dir: &Path, urls: &[String]) -> Result<Option<ServerTls>> {
         let pair = match (&self.cert_file, &self.key_file) {
             (Some(cert), Some(key)) => {
@@ -72,7 +72,7 @@ impl Security {
             }
             (None, None) if self.auto_tls => self.self_signed(&data_dir.join(CLIENT_FIXTURES), urls)?,
             (None, None) => None,
-            _ => bail!("--cert-file and --key-file go together"),
+            _ => bail!("--cert-file and --key-file must be given together"),
         };
         let Some((cert, key)) = pair else { return Ok(None) };
         ensure!(!self.client_cert_auth || self.trusted_ca_file.is_some(), "--client-cert-auth needs --trusted-ca-file");
@@ -80,7 +80,7 @@ impl Security {
         Ok(Some(ServerTls::new(TlsFiles { cert, key, client_ca, versions: self.versions()? })?))
     }
 
-    /// TLS for the URLs that other members use.
+    /// Returns the TLS configuration of the peer URLs.
     pub(super) fn peer_tls(&self, data_dir: &Path, urls: &[String]) -> Result<Option<Tls>> {
         match (&self.peer_cert_file, &self.peer_key_file, &self.peer_trusted_ca_file) {
             (Some(cert), Some(key), Some(ca)) => {
@@ -92,11 +92,11 @@ impl Security {
             (None, None, None) if self.peer_auto_tls => {
                 ensure!(!self.peer_client_cert_auth, "--peer-client-cert-auth needs --peer-trusted-ca-file");
                 let Some((cert, key)) = self.self_signed(&data_dir.join(PEER_FIXTURES), urls)? else { return Ok(None) };
-                tracing::warn!("--peer-auto-tls encrypts the traffic between members but does not authenticate them");
+                tracing::warn!("--peer-auto-tls encrypts traffic between members but does not authenticate them");
                 Ok(Some(Tls::unverified(&cert, &key)?))
             }
             (None, None, None) => Ok(None),
-            _ => bail!("--peer-cert-file, --peer-key-file and --peer-trusted-ca-file go together"),
+            _ => bail!("--peer-cert-file, --peer-key-file and --peer-trusted-ca-file must be given together"),
         }
     }
 
@@ -106,11 +106,12 @@ impl Security {
             ("" | "TLS1.2", "TLS1.2") => Versions::Only12,
             ("TLS1.3", "" | "TLS1.3") => Versions::Only13,
             ("TLS1.3", "TLS1.2") => bail!("--tls-min-version is above --tls-max-version"),
-            (min, max) => bail!("--tls-min-version {min:?} and --tls-max-version {max:?} are TLS1.2 or TLS1.3"),
+            (min, max) => bail!("--tls-min-version {min:?} and --tls-max-version {max:?} must be TLS1.2 or TLS1.3"),
         })
     }
 
-    /// The certificate of an earlier start or a new one, for the hosts of the URLs; none if none of them is secure.
+    /// Returns the self-signed certificate for the hosts of the URLs, and generates it on first use. Returns `None` if
+    /// no URL is https.
     fn self_signed(&self, directory: &Path, urls: &[String]) -> Result<Option<(PathBuf, PathBuf)>> {
         let addresses: Vec<Address> = urls.iter().map(|url| Address::parse(url)).collect::<Result<_, _>>()?;
         let hosts: Vec<String> =
@@ -122,13 +123,14 @@ impl Security {
         if !cert.exists() || !key.exists() {
             ensure!(self.self_signed_cert_validity > 0, "--self-signed-cert-validity must be more than 0");
             let made = certificate(hosts, self.self_signed_cert_validity, SystemTime::now())?;
-            write_pair(directory, (&cert, &key), &made).with_context(|| format!("cannot write {}", cert.display()))?;
+            write_pair(directory, (&cert, &key), &made)
+                .with_context(|| format!("failed to write {}", cert.display()))?;
         }
         Ok(Some((cert, key)))
     }
 }
 
-/// A self-signed certificate and its key, in PEM.
+/// Generates a self-signed certificate and its key as PEM.
 fn certificate(hosts: Vec<String>, years: u32, now: SystemTime) -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(hosts)?;
@@ -141,7 +143,7 @@ fn certificate(hosts: Vec<String>, years: u32, now: SystemTime) -> Result<(Strin
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// Writes the certificate last: a crash in between leaves no certificate without its key.
+/// Writes the key first, so that a crash never leaves a certificate without its key.
 fn write_pair(directory: &Path, (cert, key): (&Path, &Path), made: &(String, String)) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_makes_certificates_for_itself_once_if_it_is_told_to() {
+    fn auto_tls_generates_certificates_once() {
         let folder = tempfile::tempdir().unwrap();
         let (secure, plain) = (["https://localhost:2379".to_owned()], ["http://localhost:2379".to_owned()]);
         let auto = security(&["--auto-tls", "--peer-auto-tls"]);

@@ -1,4 +1,4 @@
-//! The other end of a conversation: what another one says, seen from inside a pod.
+//! HTTP client of `knarr hello --ask`, for tests from inside a pod.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use http::Uri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long the whole conversation may take.
+/// Timeout of the entire request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than this is not shown.
+/// Maximum size of a response in bytes. The rest is not read.
 const ANSWER_MAX: u64 = 1 << 20;
 
-/// What a server says of a URL.
+/// Returns the body of a GET. Fails unless the status is 200.
 pub async fn ask(url: &str) -> Result<String> {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
-    ensure!(uri.scheme_str().unwrap_or("http") == "http", "only http:// can be asked");
-    let host = uri.host().with_context(|| format!("{url:?} names no host"))?.to_owned();
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
+    ensure!(uri.scheme_str().unwrap_or("http") == "http", "only http:// URLs are supported");
+    let host = uri.host().with_context(|| format!("{url:?} has no host"))?.to_owned();
     let port = uri.port_u16().unwrap_or(80);
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
@@ -27,14 +27,14 @@ pub async fn ask(url: &str) -> Result<String> {
         stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answer = tokio::time::timeout(PATIENCE, talk).await.with_context(|| format!("{host} does not answer"))?;
-    let answer = answer.with_context(|| format!("{host} cannot be asked"))?;
-    body(&String::from_utf8_lossy(&answer)).with_context(|| format!("{host} answers something else"))
+    let answer = tokio::time::timeout(PATIENCE, talk).await.with_context(|| format!("{host} does not respond"))?;
+    let answer = answer.with_context(|| format!("the request to {host} failed"))?;
+    body(&String::from_utf8_lossy(&answer)).with_context(|| format!("unexpected response from {host}"))
 }
 
-/// The body of an answer that is good.
+/// Returns the body of a response with status 200.
 fn body(answer: &str) -> Result<String> {
-    let (head, body) = answer.split_once("\r\n\r\n").context("it is no answer of HTTP")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("not an HTTP response")?;
     let status = head.split(' ').nth(1).unwrap_or_default();
     ensure!(status == "200", "its status is {status}");
     Ok(body.to_owned())
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_good_answer_is_one() {
+    fn response_must_have_status_200() {
         assert_eq!(body("HTTP/1.0 200 OK\r\nx: y\r\n\r\nhello\n").unwrap(), "hello\n");
         assert_eq!(body("HTTP/1.0 503 No\r\n\r\nhello\n").unwrap_err().to_string(), "its status is 503");
         assert!(body("nonsense").is_err());

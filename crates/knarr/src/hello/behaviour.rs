@@ -1,33 +1,31 @@
-//! What the server answers, and how it changes when it is told to.
+//! Responses of `knarr hello`, and the requests that change its behaviour.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The longest that it may be slow.
+/// Maximum response delay in seconds.
 const SLOW_MAX: f64 = 3600.0;
 
-/// What it says to those who ask for something else.
+/// Body of the 404 response.
 const HELP: &str = "\
-GET  /                  this pod, and the request as it arrived
-GET  /readyz, /healthz  for probes of readiness and of liveness
-POST /ready?ok=false    let the readiness probe fail, or pass again with ok=true
-POST /live?ok=false     let the liveness probe fail, or pass again with ok=true
-POST /slow?seconds=1.5  take so long for every answer from now on
-POST /exit?code=1       end
+GET  /                  show this pod and the request
+GET  /readyz, /healthz  readiness and liveness probes
+POST /ready?ok=false    make the readiness probe fail, or pass again with ok=true
+POST /live?ok=false     make the liveness probe fail, or pass again with ok=true
+POST /slow?seconds=1.5  delay all later responses by this time
+POST /exit?code=1       exit with this code
 ";
 
-/// How it behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Behaviour {
     /// Whether the readiness probe passes.
     pub ready: bool,
     /// Whether the liveness probe passes.
     pub live: bool,
-    /// How long an answer takes.
+    /// Delay of every response.
     pub slow: Duration,
 }
 
-/// A request.
 pub struct Asked<'a> {
     pub method: &'a str,
     pub path: &'a str,
@@ -35,7 +33,7 @@ pub struct Asked<'a> {
     pub headers: &'a [(String, String)],
 }
 
-/// Where it runs.
+/// The pod as shown by `GET /`.
 pub struct Place {
     pub pod: String,
     pub namespace: Option<String>,
@@ -43,7 +41,7 @@ pub struct Place {
     pub ip: Option<String>,
 }
 
-/// What is answered, how long after, and whether that is the end.
+/// A response, its delay, and the exit code if the process exits after it.
 #[derive(Debug, PartialEq)]
 pub struct Answer {
     pub status: u16,
@@ -53,11 +51,11 @@ pub struct Answer {
 }
 
 impl Behaviour {
-    /// Answers, and does what it is told.
+    /// Answers a request. A POST changes the behaviour of later requests.
     pub fn answer(&mut self, asked: &Asked<'_>, place: &Place) -> Answer {
         let after = self.slow;
         let reply = |status: u16, body: String| Answer { status, body, after, exit: None };
-        let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "told to fail\n".to_owned()) };
+        let probe = |ok: bool| if ok { reply(200, "ok\n".to_owned()) } else { reply(503, "set to fail\n".to_owned()) };
         let bad = |why: &str| reply(400, format!("{why}\n"));
         match (asked.method, asked.path) {
             ("GET" | "HEAD", "/") => reply(200, shown(asked, place)),
@@ -96,7 +94,7 @@ impl Asked<'_> {
     }
 }
 
-/// Seconds as people write them; what is no time is none.
+/// Converts seconds to a duration between 0 and [`SLOW_MAX`]. NaN is 0.
 pub fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.clamp(0.0, SLOW_MAX)).unwrap_or_default()
 }
@@ -131,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn it_shows_where_it_runs_and_what_arrived() {
+    fn root_path_shows_pod_and_request() {
         let mut behaviour = Behaviour { ready: true, live: true, slow: Duration::ZERO };
         let expect = "Hello from web-1\n\nnode: n\nip: 10.0.0.7\n\nGET /\nhost: web\n";
         assert_eq!(ask(&mut behaviour, "GET /").body, expect);
     }
 
     #[test]
-    fn it_does_what_it_is_told() {
+    fn post_requests_change_probes_delay_and_exit() {
         let mut behaviour = Behaviour { ready: true, live: true, slow: Duration::ZERO };
         let mut check = |line: &str, status: u16| assert_eq!(ask(&mut behaviour, line).status, status, "{line}");
         check("GET /readyz", 200);

@@ -1,4 +1,4 @@
-//! How far a pull is, for whoever watches.
+//! Progress of an image pull on standard error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use image::{Digest, Step};
 
-/// A line that changes faster cannot be read.
+/// Minimum interval between updates of the progress line.
 const LINE_EVERY: Duration = Duration::from_millis(100);
 
-/// Tells on the standard error: a line that changes on a terminal, a line a part elsewhere.
+/// Reports progress on standard error: an updated line on a terminal, otherwise one line per completed blob.
 pub struct Meter {
     name: String,
     live: bool,
@@ -20,7 +20,7 @@ pub struct Meter {
 
 #[derive(Default)]
 struct State {
-    /// What has arrived of each part, and how much it will be.
+    /// Received bytes and size of each blob.
     parts: BTreeMap<Digest, (u64, u64)>,
     shown: Option<Instant>,
 }
@@ -36,18 +36,18 @@ impl Meter {
         if !self.live {
             let is_new = before.is_none_or(|(arrived, _)| arrived < step.size);
             if step.arrived == step.size && is_new {
-                say(&format!("{}: {} is here, {}\n", self.name, step.digest, bytes(step.size)));
+                say(&format!("{}: pulled {}, {}\n", self.name, step.digest, bytes(step.size)));
             }
             return;
         }
         if state.shown.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
             state.shown = Some(Instant::now());
-            // The rest of a longer line before it is cleared.
+            // The escape sequence clears the rest of a longer previous line.
             say(&format!("\r{}: {}\x1b[K", self.name, line(&state.parts)));
         }
     }
 
-    /// Leaves the place of the line for what comes next.
+    /// Clears the progress line.
     pub fn finish(&self) {
         if self.live && self.state.lock().expect("no holder panics").shown.is_some() {
             say("\r\x1b[K");
@@ -55,7 +55,7 @@ impl Meter {
     }
 }
 
-/// Whoever reads it may have gone.
+/// Writes to standard error. Errors are ignored: the reader may have closed it.
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
@@ -63,7 +63,7 @@ fn say(text: &str) {
 fn line(parts: &BTreeMap<Digest, (u64, u64)>) -> String {
     let whole = parts.values().filter(|(arrived, size)| arrived == size).count();
     let (arrived, size) = parts.values().fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
-    let mut line = format!("{whole} of {} parts", parts.len());
+    let mut line = format!("{whole} of {} blobs", parts.len());
     let _ = write!(line, ", {} of {}", bytes(arrived), bytes(size));
     line
 }
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_sums_up_all_parts() {
+    fn progress_line_sums_all_blobs() {
         let parts = BTreeMap::from([(Digest::of(b"a"), (1 << 20, 3 << 20)), (Digest::of(b"b"), (500, 500))]);
-        assert_eq!(line(&parts), "1 of 2 parts, 1.0 MiB of 3.0 MiB");
+        assert_eq!(line(&parts), "1 of 2 blobs, 1.0 MiB of 3.0 MiB");
         assert_eq!(bytes(500), "1 KiB");
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes of a cluster that are on this machine, each of which has images of its own.
+//! The cluster's nodes on this host. Each has its own image store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,17 +11,14 @@ use tokio::task::JoinSet;
 use crate::up::nodes::Nodes;
 use crate::up::preflight;
 
-/// A node and its images.
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// Where its runtime keeps everything.
+    /// Directory of the node's container runtime.
     pub root: PathBuf,
-    /// Its images.
     pub store: Arc<Store>,
 }
 
-/// Opens the images of all nodes of a data directory, or of the one that is asked for. There is at least one.
+/// Opens the image stores of all nodes of a data directory, or only of the node `only`. Returns at least one.
 pub fn open(data_dir: &Path, only: Option<&str>) -> Result<Vec<Node>> {
     let further = Nodes::open(data_dir);
     let mut all = vec![(machine(data_dir), data_dir.to_owned())];
@@ -30,7 +27,7 @@ pub fn open(data_dir: &Path, only: Option<&str>) -> Result<Vec<Node>> {
         let known: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
         all.retain(|(name, _)| name == only);
         if all.is_empty() {
-            bail!("there is no node {only} on this machine; there are {}", known.join(", "));
+            bail!("no node {only} on this host; it has {}", known.join(", "));
         }
     }
     let open = |(name, data_dir): (String, PathBuf)| {
@@ -42,7 +39,7 @@ pub fn open(data_dir: &Path, only: Option<&str>) -> Result<Vec<Node>> {
     all.into_iter().map(open).collect()
 }
 
-/// The name of the node that is the machine itself, as its kubelet's certificate has it.
+/// Returns the name of the host's own node, from its kubelet's certificate.
 fn machine(data_dir: &Path) -> String {
     let of_server = data_dir.join("pki").join("kubelet.crt");
     let of_agent = Purpose::Client.file(&data_dir.join("kubelet").join("pki"));
@@ -51,7 +48,8 @@ fn machine(data_dir: &Path) -> String {
     name.unwrap_or_else(preflight::host_name)
 }
 
-/// Has every node have an image that the first one has, and keeps all of them from collecting it: nobody could pull what came by hand.
+/// Copies an image from the first node to all others and pins it on each, because an imported image cannot be pulled
+/// again.
 pub async fn spread(nodes: &[Node], image: &Image) -> Result<()> {
     let (first, others) = nodes.split_first().context("there is a node")?;
     first.store.pin(image)?;
@@ -70,7 +68,7 @@ pub async fn spread(nodes: &[Node], image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// The names of nodes, for people.
+/// Returns the names of nodes for messages.
 pub fn names(nodes: &[Node]) -> String {
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     format!("{} {}", if names.len() == 1 { "node" } else { "nodes" }, names.join(", "))
@@ -83,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn an_image_reaches_every_node_of_the_machine_and_is_kept_there() {
+    async fn imported_image_is_copied_to_every_node_and_pinned() {
         let dir = tempfile::tempdir().unwrap();
         let further = Nodes::open(dir.path());
         further.add("second").unwrap();

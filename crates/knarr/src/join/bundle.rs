@@ -1,4 +1,4 @@
-//! What all servers of a cluster share, locked by a key that only the bearer of a token has.
+//! Key bundle: the files that all servers share, encrypted with a key that is part of a join token for servers.
 
 use std::path::Path;
 
@@ -11,44 +11,44 @@ use pki::Pki;
 
 use super::hex;
 
-/// The length of a nonce, which stands before what it locks.
+/// Length of the nonce, which precedes the ciphertext.
 const NONCE_LEN: usize = 12;
 
-/// A fresh key, in hexadecimal.
+/// Generates a key, in hexadecimal.
 pub fn new_key() -> Result<String> {
     let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).ok().context("this machine has no randomness")?;
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("failed to read random bytes")?;
     Ok(hex(&bytes))
 }
 
-/// Locks the files that servers share; the result is text.
+/// Encrypts the files that servers share. The result is base64 text.
 pub fn lock(pki: &Pki, key: &str) -> Result<String> {
     let mut files = Object::new();
     for path in pki.shared() {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
         let name = path.file_name().and_then(|name| name.to_str()).context("a file has a name")?.to_owned();
         files.insert(name, text);
     }
     let mut bytes = json::to_string(&Value::Object(files)).into_bytes();
     let sealed = cipher(key)?.seal_in_place_append_tag(Aad::empty(), &mut bytes);
-    let nonce = sealed.ok().context("what servers share cannot be locked")?;
+    let nonce = sealed.ok().context("failed to encrypt the key bundle")?;
     Ok(BASE64.encode([nonce.as_ref().as_slice(), &bytes].concat()))
 }
 
-/// Unlocks the files into a folder. What is there already is another cluster's, and is not touched.
+/// Decrypts the files into a directory. Fails if a file exists: it belongs to another cluster.
 pub fn unlock(locked: &str, key: &str, folder: &Path) -> Result<()> {
-    let bytes = BASE64.decode(locked).context("what servers share is damaged")?;
-    ensure!(bytes.len() > NONCE_LEN, "what servers share is damaged");
+    let bytes = BASE64.decode(locked).context("the key bundle is damaged")?;
+    ensure!(bytes.len() > NONCE_LEN, "the key bundle is damaged");
     let (nonce, sealed) = bytes.split_at(NONCE_LEN);
-    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("what servers share is damaged")?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("the key bundle is damaged")?;
     let mut sealed = sealed.to_vec();
     let open = cipher(key)?.open_in_place(nonce, Aad::empty(), &mut sealed).map(|open| open.to_vec());
-    let files = json::parse(&open.ok().context("the token's key does not fit")?)?;
+    let files = json::parse(&open.ok().context("the token's key does not decrypt the key bundle")?)?;
     std::fs::create_dir_all(folder)?;
-    for (name, text) in files.as_object().context("what servers share is damaged")?.iter() {
+    for (name, text) in files.as_object().context("the key bundle is damaged")?.iter() {
         let path = folder.join(name);
-        let text = text.as_str().context("what servers share is damaged")?;
-        ensure!(!name.contains('/'), "what servers share is damaged");
+        let text = text.as_str().context("the key bundle is damaged")?;
+        ensure!(!name.contains('/'), "the key bundle is damaged");
         pki::write(&path, text, 0o600)?;
     }
     Ok(())
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_locked_is_unlocked_by_its_key_alone() {
+    fn bundle_is_decrypted_only_with_its_key() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let pki = Pki::open(from.path()).unwrap();
         let key = new_key().unwrap();

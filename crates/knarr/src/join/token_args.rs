@@ -1,4 +1,4 @@
-//! How a join token is given: in a file, in the environment, or as an argument, which is then kept from other users' eyes.
+//! Join token arguments: a file, an environment variable, or a command line argument that is hidden from other users.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,29 +15,30 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::JoinToken;
 
-/// A token has four parts of at most 64 characters.
+/// Maximum size of a token: four parts of at most 64 characters, with a margin.
 const BYTES_MAX: u64 = 1024;
-/// The file of the data directory in which a token waits for the first start.
+/// File in the data directory with a token for the first start.
 const WAITING: &str = "join-token";
 
-/// Where the join token is.
+/// Source of the join token.
 #[derive(Args, Debug, Clone, Default)]
 pub struct TokenArgs {
-    /// What `knarr token create` printed; needed once. Prefer --token-file: arguments are visible to all users.
+    /// Join token from `knarr token create`; needed only to join. Prefer --token-file: arguments are visible to all
+    /// users.
     #[arg(long, env = "KNARR_TOKEN", hide_env_values = true, conflicts_with = "token_file")]
     pub token: Option<String>,
-    /// File with what `knarr token create` printed; only its owner may read it. Not needed once the machine has joined.
+    /// File with the join token, readable only by its owner. Not needed after the node has joined.
     #[arg(long, value_name = "PATH")]
     pub token_file: Option<PathBuf>,
 }
 
 impl TokenArgs {
-    /// The token, if one was given.
+    /// Returns the token, or `None` if none was given.
     pub fn read(&self) -> Result<Option<JoinToken>> {
         let text = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(token.clone()),
             (None, Some(file)) => {
-                Some(read_secret(file).with_context(|| format!("read the token file {}", file.display()))?)
+                Some(read_secret(file).with_context(|| format!("failed to read the token file {}", file.display()))?)
             }
             (None, None) => None,
         };
@@ -45,40 +46,42 @@ impl TokenArgs {
     }
 }
 
-/// The content of a small file that only its owner may read.
+/// Reads a small file. Fails if other users than its owner may read it.
 fn read_secret(path: &Path) -> Result<String> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let by_systemd = std::env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|directory| path.starts_with(directory));
-    ensure!(by_systemd || metadata.mode() & 0o077 == 0, "other users may read it; run `chmod 600` on it");
+    ensure!(by_systemd || metadata.mode() & 0o077 == 0, "other users can read the file; run `chmod 600` on it");
     let mut text = String::new();
     file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-    ensure!(text.len() as u64 <= BYTES_MAX, "it is too long for a token");
+    ensure!(text.len() as u64 <= BYTES_MAX, "the content is too long for a token");
     Ok(text)
 }
 
-/// The file in which a token waits until the machine has joined.
+/// Returns the path of the file with a token for the first start.
 pub fn waiting(data_dir: &Path) -> PathBuf {
     data_dir.join(WAITING)
 }
 
-/// Leaves a token for the first start; only root may read it.
+/// Writes a token for the first start. Only root may read the file.
 pub fn leave(data_dir: &Path, token: &str) -> Result<PathBuf> {
     let file = waiting(data_dir);
-    std::fs::create_dir_all(data_dir).with_context(|| format!("create {}", data_dir.display()))?;
+    std::fs::create_dir_all(data_dir).with_context(|| format!("failed to create {}", data_dir.display()))?;
     pki::write(&file, token.trim(), 0o600)?;
     Ok(file)
 }
 
-/// Drops a token that was left for the first start: the machine has joined.
+/// Deletes the token for the first start after the node has joined.
 pub fn forget(data_dir: &Path) -> Result<()> {
     match std::fs::remove_file(waiting(data_dir)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove the join token"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).context("failed to remove the join token")
+        }
         _ => Ok(()),
     }
 }
 
-/// Arguments without `--token`, and the token.
+/// Returns the arguments without `--token`, and the token.
 pub fn split(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<String>) {
     let (mut rest, mut token, mut is_next) = (Vec::new(), None, false);
     for argument in arguments {
@@ -97,17 +100,17 @@ pub fn split(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>, Optio
     (rest, token)
 }
 
-/// Starts this program again in its own place without the token among its arguments, which `ps` shows to everybody. Does
-/// nothing if the token was given in another way.
+/// Re-executes this binary without the token in its arguments, which `ps` shows to all users. Does nothing if the token
+/// was given otherwise.
 ///
-/// The token goes through a pipe that is read once: it is neither in the arguments nor in the environment.
+/// The token is passed through a pipe that is read once. It is neither in the arguments nor in the environment.
 pub fn conceal() -> Result<()> {
     let (mut arguments, Some(token)) = split(std::env::args_os().skip(1)) else { return Ok(()) };
     let pipe = filled_pipe(&token)?;
     arguments.push(format!("--token-file=/proc/self/fd/{}", pipe.as_raw_fd()).into());
-    let program = std::env::current_exe().context("find the path of this program")?;
+    let program = std::env::current_exe().context("failed to find the path of this executable")?;
     let failed = Command::new(program).args(arguments).exec();
-    Err(failed).context("start this program again without the token among its arguments; use --token-file")
+    Err(failed).context("failed to re-execute this process without the token in its arguments; use --token-file")
 }
 
 fn filled_pipe(token: &str) -> Result<PipeReader> {
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_is_read_if_only_its_owner_may_read_it() {
+    fn token_file_must_be_readable_only_by_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let file = leave(directory.path(), &format!("{TOKEN}\n")).unwrap();
         assert_eq!(of_file(&file).read().unwrap().unwrap().to_string(), TOKEN);
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_among_the_arguments_is_found_and_goes_through_a_pipe() {
+    fn token_argument_is_replaced_by_a_pipe() {
         let check = |typed: &[&str], rest: &[&str], token: Option<&str>| {
             let (found, found_token) = split(typed.iter().map(OsString::from));
             assert_eq!((found, found_token.as_deref()), (rest.iter().map(OsString::from).collect(), token));

@@ -1,4 +1,4 @@
-//! Whom a machine that joins trusts: the CA that its token pins, and nobody beside it.
+//! Tests of the trust of a joining node: only the CA that its token pins is trusted.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::*;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// A CA: its certificate as PEM, and its key.
+/// Creates a CA. Returns its certificate as PEM, and its key.
 fn new_ca() -> (String, KeyPair) {
     let key = KeyPair::generate().unwrap();
     let certificate = ca_params().self_signed(&key).unwrap();
@@ -28,7 +28,7 @@ fn ca_params() -> CertificateParams {
     params
 }
 
-/// cluster-info as a server publishes it, signed with a token's secret.
+/// Returns cluster-info as a server publishes it, signed with a token's secret.
 fn info(authority: &str, secret: &str) -> Value {
     let mut info = cluster_info("https://here:6443", authority.as_bytes());
     let content = info.str_at(&["data", "kubeconfig"]).unwrap().to_owned();
@@ -41,9 +41,9 @@ fn token_for(authority: &str) -> JoinToken {
     JoinToken { token: TOKEN.to_owned(), pin: pin(authority).unwrap(), key: None }
 }
 
-/// A PEM that some parsers read as the genuine CA, and others as both.
+/// Returns a PEM that some parsers read as the genuine CA only, and others as both CAs.
 fn with_hidden_ca(genuine: &str, hidden: &str) -> String {
-    // A lone carriage return ends a line for rustls, but not for others.
+    // A lone carriage return is a line break for rustls, but not for other parsers.
     format!("{genuine}{}\n", hidden.trim().replace('\n', "\r"))
 }
 
@@ -63,8 +63,8 @@ fn only_the_pinned_ca_of_signed_cluster_info_is_trusted() {
     assert!(pin("").is_err());
 }
 
-/// A server in the middle: it shows a certificate of its own CA, answers every request with `info`, and reports each
-/// request's head.
+/// A man-in-the-middle server: presents a certificate of its own CA, answers every request with `info`, and reports
+/// each request's head.
 async fn man_in_the_middle(ca: (&str, KeyPair), info: Value) -> (String, mpsc::UnboundedReceiver<String>) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();

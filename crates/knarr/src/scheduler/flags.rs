@@ -1,4 +1,4 @@
-//! The flags of the scheduler: upstream's, all of them; those that mean nothing here are accepted and named once.
+//! The flags of kube-scheduler. All of upstream's are accepted; a warning names those without effect.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,75 +14,75 @@ use machinery::Key;
 use crate::component::{self, duration};
 use crate::health;
 
-/// What the scheduler can be told.
+/// Run the scheduler alone, with upstream's flags.
 #[derive(Args, Debug, Clone)]
 pub struct Flags {
-    /// Configuration file; of the flags for what it holds only those for leader election still count.
+    /// Path to a KubeSchedulerConfiguration; it overrides the flags for its fields, except those for leader election.
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// How to reach the API server and who to be.
+    /// Path to the kubeconfig file with credentials for the API server.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// As whom to ask whose token somebody shows on the secure port, if not as itself.
+    /// Kubeconfig file for TokenReviews of requests to the secure port [default: --kubeconfig].
     #[arg(long)]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// As whom to ask whether they may.
+    /// Kubeconfig file for SubjectAccessReviews of requests to the secure port [default: --kubeconfig].
     #[arg(long)]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Address of the API server, in place of the one in the kubeconfig.
+    /// Address of the API server; overrides the one in the kubeconfig.
     #[arg(long)]
     pub master: Option<String>,
-    /// Requests a second.
+    /// Maximum number of requests per second to the API server.
     #[arg(long, default_value_t = 50.0)]
     pub kube_api_qps: f32,
-    /// Requests at once before the rate counts.
+    /// Number of requests above the rate that may be sent in a burst.
     #[arg(long, default_value_t = 100)]
     pub kube_api_burst: u32,
-    /// Whether only one of several schedulers acts.
+    /// Use leader election, so that only one of several replicas is active.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", action = ArgAction::Set)]
     pub leader_elect: bool,
-    /// How long others wait before they take over from a leader that is silent.
+    /// Duration that other replicas wait before they take over the lease of a leader that does not renew it.
     #[arg(long, default_value = "15s", value_parser = duration)]
     pub leader_elect_lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up.
+    /// Duration after which a leader that cannot renew its lease stops leading.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub leader_elect_renew_deadline: Duration,
-    /// Between attempts.
+    /// Interval between attempts to acquire or renew the lease.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub leader_elect_retry_period: Duration,
-    /// The kind of the lock; there is only one.
+    /// Resource type of the lock; only leases is supported.
     #[arg(long, default_value = "leases")]
     pub leader_elect_resource_lock: String,
-    /// The name of the lock.
+    /// Name of the lock object.
     #[arg(long, default_value = "kube-scheduler")]
     pub leader_elect_resource_name: String,
-    /// The namespace of the lock.
+    /// Namespace of the lock object.
     #[arg(long, default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
-    /// How long a pod waits for a change that helps before it is tried all the same.
+    /// Maximum time that a pod stays unschedulable before it is retried without a relevant event.
     #[arg(long, default_value = "5m0s", value_parser = duration)]
     pub pod_max_in_unschedulable_pods_duration: Duration,
-    /// Address to serve health and metrics on.
+    /// IP address on which to serve health and metrics.
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// Port to serve health and metrics on; 0 for none.
+    /// Port on which to serve health and metrics over HTTPS; 0 disables it.
     #[arg(long, default_value_t = 10259)]
     pub secure_port: u16,
-    /// Certificate shown to those who ask; one is made if there is none.
+    /// File containing the serving certificate; a self-signed one is generated if not given.
     #[arg(long)]
     pub tls_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// File containing the private key matching --tls-cert-file.
     #[arg(long)]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Paths that anyone may ask for.
+    /// Paths that are served without authentication and authorization.
     #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
     pub authorization_always_allow_paths: Vec<String>,
-    /// How much is logged: 0 to 10.
+    /// Log verbosity: 0 to 10.
     #[arg(short = 'v', long = "v", default_value_t = 0)]
     pub verbosity: u8,
 }
 
-/// Flags that take a value and change nothing here.
+/// Flags with a value that have no effect.
 const WITHOUT_MEANING: &[&str] = &[
     "allow-metric-labels",
     "allow-metric-labels-manifest",
@@ -116,7 +116,7 @@ const WITHOUT_MEANING: &[&str] = &[
     "write-config-to",
 ];
 
-/// Flags that are on or off and change nothing here.
+/// Boolean flags that have no effect.
 const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "authentication-skip-lookup",
     "authentication-tolerate-lookup-failure",
@@ -129,7 +129,7 @@ const SWITCHES_WITHOUT_MEANING: &[&str] = &[
     "profiling",
 ];
 
-/// Adds the flags that are accepted for upstream's sake.
+/// Adds the flags without effect as hidden arguments.
 pub fn without_meaning(mut command: clap::Command) -> clap::Command {
     for name in WITHOUT_MEANING {
         let ignored = Arg::new(*name).long(*name).action(ArgAction::Append).allow_hyphen_values(true);
@@ -142,24 +142,28 @@ pub fn without_meaning(mut command: clap::Command) -> clap::Command {
     command
 }
 
-/// Says once which of the given flags change nothing.
+/// Logs one warning that lists the given flags without effect.
 pub fn say_without_meaning(matches: &ArgMatches) {
     let given = |name: &&&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     let flags: Vec<&str> = WITHOUT_MEANING.iter().chain(SWITCHES_WITHOUT_MEANING).filter(given).copied().collect();
     if !flags.is_empty() {
-        tracing::warn!(?flags, "these flags are accepted and change nothing");
+        tracing::warn!(?flags, "these flags have no effect");
     }
 }
 
 impl Flags {
-    /// What the file says, or what the flags say if there is none. Flags for leader election that are given count in
-    /// either case.
+    /// Returns the configuration of the file, or of the flags if no file is given. Leader election flags override the
+    /// file.
     pub fn configuration(&self, matches: &ArgMatches) -> Result<Configuration> {
-        ensure!(self.leader_elect_resource_lock == "leases", "--leader-elect-resource-lock: there is only \"leases\"");
+        ensure!(
+            self.leader_elect_resource_lock == "leases",
+            "--leader-elect-resource-lock: only \"leases\" is supported"
+        );
         let mut made = match &self.config {
             Some(file) => {
-                let text = std::fs::read_to_string(file).with_context(|| format!("--config {}", file.display()))?;
-                Configuration::read(&text).with_context(|| format!("--config {}", file.display()))?
+                let text = std::fs::read_to_string(file)
+                    .with_context(|| format!("failed to read --config {}", file.display()))?;
+                Configuration::read(&text).with_context(|| format!("invalid --config {}", file.display()))?
             }
             None => self.alone(),
         };
@@ -186,14 +190,14 @@ impl Flags {
         let (lease, renew, retry) = (election.lease_duration, election.renew_deadline, election.retry_period);
         ensure!(
             !election.enabled || lease > renew && renew > retry.mul_f64(1.2) && !retry.is_zero(),
-            "the lease must last longer than the deadline to renew it, and that longer than 1.2 times the retry period"
+            "the lease duration must be longer than the renew deadline, and that longer than 1.2 times the retry period"
         );
         let wait = self.pod_max_in_unschedulable_pods_duration.as_millis();
         made.queue.unschedulable_max = wait.try_into().unwrap_or(u64::MAX);
         Ok(made)
     }
 
-    /// The configuration without a file.
+    /// Returns the configuration without a file.
     fn alone(&self) -> Configuration {
         let mut made = Configuration::default();
         made.client.kubeconfig = self.kubeconfig.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
@@ -202,7 +206,6 @@ impl Flags {
         made
     }
 
-    /// How health is told.
     pub fn health(&self) -> health::Options {
         health::Options {
             name: "kube-scheduler",
@@ -214,13 +217,11 @@ impl Flags {
         }
     }
 
-    /// What is logged.
     pub const fn level(&self) -> tracing::Level {
         component::level(self.verbosity)
     }
 }
 
-/// How the leader is found.
 pub fn election(election: &LeaderElection) -> Settings {
     let lease = Key::new(election.namespace.as_str(), election.name.as_str());
     Settings {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_kubeadm_are_understood() {
+    fn kubeadm_flags_are_accepted() {
         let (flags, matches) = parse(&[
             "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
             "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_and_flags_the_file_counts_except_for_leader_election() {
+    fn config_file_overrides_flags_except_leader_election() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
                     clientConnection: {kubeconfig: /k, qps: 5}\nleaderElection: {leaderElect: true}\n";

@@ -1,4 +1,4 @@
-//! Objects that a cluster of ours has besides those of every cluster.
+//! Addon objects that every Knarr cluster has in addition to upstream's bootstrap objects.
 
 mod metrics;
 
@@ -14,10 +14,10 @@ use super::plan::{KUBELET_CLIENT_USER, Layout};
 use super::ready::admin;
 use crate::join::{self, CONFIG_MAPS, GROUP, Network, SERVERS, SETTINGS, SHARED};
 
-/// Who set the fields of these objects.
+/// Field manager of these objects.
 const MANAGER: &str = "knarr";
 
-/// Applies all of them: whoever changed one of our fields gets it back, other fields are theirs.
+/// Applies all objects. Server-side apply restores our fields and keeps other managers' fields.
 pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     metrics::forget_if_disabled(&client, options).await?;
@@ -27,33 +27,35 @@ pub async fn apply(options: &Options, layout: &Layout) -> Result<()> {
     for (resource, object) in initial(options) {
         let made = client.create(&Target::all(&resource), &object, &WriteOptions::default()).await;
         match made {
-            Err(error) if !error.is_already_exists() => return Err(error).context("make the default StorageClass"),
+            Err(error) if !error.is_already_exists() => {
+                return Err(error).context("failed to create the default StorageClass");
+            }
             _ => {}
         }
     }
     Ok(())
 }
 
-/// Objects that are made once: whether they are the default, and whether they are at all, is the user's to change.
+/// Returns objects that are created once. Users may change or delete them.
 fn initial(options: &Options) -> Vec<(Resource, Value)> {
     if options.disable.iter().any(|part| part == "local-path") { Vec::new() } else { vec![local_path_class()] }
 }
 
 fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {
     let mut objects = grants();
-    // Who joined has it from there, and may have it from before it changed.
+    // A server that joined got the settings from the cluster, and may have outdated ones.
     if !options.joined {
         objects.push((CONFIG_MAPS.clone(), settings(options)));
     }
     let authority = layout.pki().join("ca.crt");
-    let authority = std::fs::read(&authority).with_context(|| format!("{} cannot be read", authority.display()))?;
+    let authority = std::fs::read(&authority).with_context(|| format!("failed to read {}", authority.display()))?;
     let server = format!("https://{}", SocketAddr::new(layout.address, layout.port));
     objects.push((CONFIG_MAPS.clone(), join::cluster_info(&server, &authority)));
     objects.push((Resource::namespaced("", "v1", "services", "Service"), dns_service(layout)));
     Ok(objects)
 }
 
-/// What agents must know of the cluster.
+/// Returns the ConfigMap with the network settings for agents.
 fn settings(options: &Options) -> Value {
     value!({
         "apiVersion": "v1",
@@ -86,30 +88,32 @@ fn dns_service(layout: &Layout) -> Value {
     })
 }
 
-/// Says that a node answers questions of DNS: first of all those of its own pods, and it does so as long as there is the node.
+/// Publishes the EndpointSlices of a node's DNS server. The Node owns them, and its pods prefer their own node's
+/// server.
 pub async fn publish_dns(client: &Client, layout: &Layout) -> Result<()> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
-    let node = client.get(&Target::named(&nodes, "", &layout.node_name)).await.context("the node is not known")?;
+    let node = client.get(&Target::named(&nodes, "", &layout.node_name)).await.context("the node is not registered")?;
     let slices = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
     for family in [Family::Four, Family::Six] {
         let name = family.slice_of("kube-dns", &layout.node_name);
         match layout.addresses.iter().find(|address| Family::of(address) == family) {
             Some(address) => put(client, &slices, dns_slice(layout, &node, &name, address)).await?,
-            // The node may have had one before.
+            // The node may have had an address of this family before.
             None => forget(client, &Target::named(&slices, "kube-system", &name)).await?,
         }
     }
     Ok(())
 }
 
-/// Removes what may be there; who may only look at it learns that there is nothing.
+/// Deletes an object if it exists. The get before it is for clients that may read but not delete, if the object does
+/// not exist.
 async fn forget(client: &Client, target: &Target<'_>) -> Result<()> {
     let removed = match client.get(target).await {
         Ok(_) => client.delete(target, &DeleteOptions::default()).await.map(drop),
         Err(error) => Err(error),
     };
     match removed {
-        Err(error) if !error.is_not_found() => Err(error).context("remove what the node does not have any more"),
+        Err(error) if !error.is_not_found() => Err(error).context("failed to delete an outdated EndpointSlice"),
         _ => Ok(()),
     }
 }
@@ -144,7 +148,7 @@ fn dns_slice(layout: &Layout, node: &Value, slice: &str, address: &IpAddr) -> Va
     })
 }
 
-/// A family of addresses, as slices of endpoints are of one.
+/// IP family of an EndpointSlice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     Four,
@@ -163,7 +167,8 @@ impl Family {
         }
     }
 
-    /// What the slice of a service is called that a node has; a slice never changes its family.
+    /// Returns the name of a node's EndpointSlice. Each family has its own name, because a slice never changes its
+    /// family.
     fn slice_of(self, service: &str, node: &str) -> String {
         match self {
             Self::Four => format!("{service}-{node}"),
@@ -172,16 +177,16 @@ impl Family {
     }
 }
 
-/// Applies one: whoever changed one of our fields gets it back.
+/// Applies one object with server-side apply, overriding conflicts.
 async fn put(client: &Client, resource: &Resource, object: Value) -> Result<()> {
     let meta = machinery::meta::Meta::of(&object);
     let (namespace, name) = (meta.namespace().to_owned(), meta.name().to_owned());
     let options = WriteOptions { field_manager: MANAGER.to_owned(), force: true, ..WriteOptions::default() };
     let applied = client.patch(&Target::named(resource, &namespace, &name), &Patch::Apply(object), &options).await;
-    applied.map(drop).with_context(|| format!("apply {name}"))
+    applied.map(drop).with_context(|| format!("failed to apply {name}"))
 }
 
-/// The class of claims that name none: a folder of the node that the first pod goes to.
+/// Returns the default StorageClass: directories of the node of the first pod.
 fn local_path_class() -> (Resource, Value) {
     let class = value!({
         "apiVersion": "storage.k8s.io/v1",
@@ -194,7 +199,7 @@ fn local_path_class() -> (Resource, Value) {
     (Resource::cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass"), class)
 }
 
-/// Who may do what, besides what every cluster grants.
+/// Returns RBAC objects in addition to upstream's bootstrap policy.
 fn grants() -> Vec<(Resource, Value)> {
     let user = |name: &str| value!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
     let group = |name: &str| value!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name});
@@ -202,7 +207,7 @@ fn grants() -> Vec<(Resource, Value)> {
     let nodes = || value!([(group("system:nodes"))]);
     let joining_and_nodes = || value!([(group(GROUP)), (group("system:nodes"))]);
     let mut grants = Vec::new();
-    // A group has the rights of a component; NodeRestriction keeps each user of it to the objects of its node.
+    // A group has the permissions of a component. NodeRestriction limits each user of it to the objects of its node.
     for (name, rules) in [
         (component::DNS, rules_of_dns()),
         (component::NETWORK, rules_of_network()),
@@ -224,7 +229,7 @@ fn grants() -> Vec<(Resource, Value)> {
     grants.extend(granted("", "knarr:node-components", rules_of_requests(), nodes()));
     let approver = value!({"kind": "ServiceAccount", "name": "certificate-controller", "namespace": "kube-system"});
     grants.extend(granted("", "knarr:approve-node-components", rules_of_approval(), value!([approver])));
-    // What is granted to nobody where machines join by other means.
+    // Upstream does not bind these roles by default: kubeadm or other installers do.
     for (role, subjects) in [
         ("system:node-bootstrapper", joining()),
         ("system:certificates.k8s.io:certificatesigningrequests:nodeclient", joining()),
@@ -237,7 +242,7 @@ fn grants() -> Vec<(Resource, Value)> {
     grants
 }
 
-/// A role and who has it; in a namespace, or everywhere.
+/// Returns a role and its binding, in a namespace or cluster-wide if `namespace` is empty.
 fn granted(namespace: &str, name: &str, rules: Value, subjects: Value) -> [(Resource, Value); 2] {
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     let role = value!({

@@ -1,7 +1,7 @@
-//! The machine's own address, followed: when it is another, everything begins anew with it.
+//! Changes of the host's IP address: the process re-executes itself with the new address.
 //!
-//! Certificates, listeners, flags and objects all have the address. A cluster may be killed at any time and is back within a
-//! second, so to begin anew is the one way of following that leaves nothing out.
+//! Certificates, listeners, flags and objects all contain the address. A cluster restarts within a second, so a restart
+//! is the simplest way to update all of them.
 
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use super::Options;
 use super::preflight::addresses_or;
 
-/// An address that comes is followed by its routes, and one that goes may come back: only what stays counts.
+/// Delay before a new address is used. Its routes may follow later, and a lost address may come back.
 const SETTLES: Duration = Duration::from_secs(1);
 
-/// Waits until the machine has other addresses than these. One that was told which it has is not asked.
+/// Waits until the host has addresses other than `now`. Never returns if `--node-ip` is given.
 pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
     if !options.node_ip.is_empty() {
         return std::future::pending().await;
@@ -34,29 +34,29 @@ pub async fn changed(options: &Options, now: &[IpAddr]) -> Result<()> {
             Some(other) => {
                 tokio::time::sleep(SETTLES).await;
                 if found().as_ref() == Some(&other) {
-                    tracing::warn!(before = ?now, seen = ?other, "this machine has another address; everything begins anew with it");
+                    tracing::warn!(before = ?now, seen = ?other, "the address of this host changed; restarting");
                     return Ok(());
                 }
             }
-            // The way out is missing, and nobody tells when a route comes.
+            // No default route exists, and new routes are not reported.
             None => tokio::time::sleep(SETTLES).await,
         }
     }
 }
 
-/// Starts this program again in its own place, as it was started. Returns only if it cannot.
+/// Re-executes this process with the same arguments. Returns only on an error.
 pub fn begin_anew() -> Result<()> {
-    let program = std::env::current_exe().context("this program has no path")?;
+    let program = std::env::current_exe().context("failed to find the path of this executable")?;
     let failed = Command::new(program).args(std::env::args_os().skip(1)).exec();
-    Err(failed).context("this program cannot be started again")
+    Err(failed).context("failed to re-execute this process")
 }
 
-/// Something comes out whenever links or addresses change.
+/// Returns a channel that receives a value whenever links or addresses change.
 fn heard() -> Result<mpsc::Receiver<()>> {
-    let mut changes = net::link::Changes::open().context("watch the addresses of this machine")?;
+    let mut changes = net::link::Changes::open().context("failed to watch the addresses of this host")?;
     let (tell, heard) = mpsc::channel(1);
     std::thread::Builder::new().name("addresses".to_owned()).spawn(move || {
-        // One that waits to be heard stands for all that came meanwhile.
+        // The channel holds one value, which stands for all changes since the last read.
         while changes.wait().is_ok() && !matches!(tell.try_send(()), Err(mpsc::error::TrySendError::Closed(()))) {}
     })?;
     Ok(heard)

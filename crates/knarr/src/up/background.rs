@@ -1,4 +1,4 @@
-//! A cluster that goes on when whoever started it has gone.
+//! `--background` and `--systemd-unit`: clusters that outlive the shell that started them.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -14,10 +14,10 @@ use super::{Instance, instance};
 use crate::join::{JoinToken, token_args};
 use crate::output::out;
 
-/// How often it is looked whether the cluster is ready: a file of another process has nothing to wait on.
+/// Interval at which readiness is polled. Another process's file cannot be waited for otherwise.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Starts this program again, apart from the terminal, and waits until its cluster can be used.
+/// Starts this binary again, detached from the terminal, and waits until its cluster is ready.
 pub fn start(data_dir: &Path) -> Result<()> {
     if let Some(holder) = Instance::holder(data_dir)? {
         bail!("a cluster already runs as process {holder}; stop it with `knarr down`");
@@ -25,7 +25,7 @@ pub fn start(data_dir: &Path) -> Result<()> {
     instance::prepare(data_dir)?;
     let output = data_dir.join("up.out");
     let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&output)?;
-    let this = std::env::current_exe().context("this program has no path")?;
+    let this = std::env::current_exe().context("failed to find the path of this executable")?;
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "-d" && argument != "--background");
     let mut child = Command::new(this)
         .args(arguments)
@@ -44,8 +44,8 @@ pub fn start(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints a unit for systemd that does what was typed. A token that was typed is left in a file that only root may read, since
-/// units are readable by everybody; it is removed when the machine has joined.
+/// Prints a systemd unit for this command line. Units are world-readable, so a token in the arguments is moved to a
+/// file that only root may read. The file is deleted when the node has joined.
 pub fn print_unit(data_dir: &Path) -> Result<()> {
     let (arguments, token) = token_args::split(std::env::args_os().skip(1));
     let file = match token {
@@ -59,7 +59,7 @@ pub fn print_unit(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A unit for systemd that does what was typed.
+/// Returns a systemd unit for this command line.
 fn unit(program: &Path, arguments: Vec<OsString>, token_file: Option<&Path>) -> String {
     let (program, of_now) = (program.display(), ["--systemd-unit", "-d", "--background"]);
     let arguments = arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
@@ -77,7 +77,7 @@ Wants=network-online.target
 ExecStart={program} {arguments}
 Restart=always
 RestartSec=1
-# Pods are kept by processes of their own and go on while this one is started anew.
+# Pods are supervised by separate processes and keep running while this one restarts.
 KillMode=process
 Delegate=yes
 LimitNOFILE=1048576
@@ -89,7 +89,7 @@ WantedBy=multi-user.target
     )
 }
 
-/// A word as systemd reads it.
+/// Quotes an argument for ExecStart.
 fn quoted(word: String) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=@+".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_does_what_was_typed() {
+    fn systemd_unit_runs_the_same_command_line() {
         let typed = ["server", "--join", "https://192.0.2.1:6443", "--systemd-unit", "--kubelet-arg", "a<5%"];
         let unit = unit(Path::new("/bin/knarr"), typed.map(OsString::from).to_vec(), None);
         let start = "ExecStart=/bin/knarr server --join https://192.0.2.1:6443 --kubelet-arg \"a<5%%\"\n";
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_names_the_file_of_the_token() {
+    fn systemd_unit_has_the_token_file() {
         let file = Path::new("/var/lib/knarr/join-token");
         let unit = unit(Path::new("/bin/knarr"), vec!["agent".into()], Some(file));
         assert!(unit.contains("ExecStart=/bin/knarr agent --token-file=/var/lib/knarr/join-token\n"), "{unit}");

@@ -1,10 +1,10 @@
-//! How full the disk of a cluster is, for people.
+//! Disk usage of a cluster, for messages.
 
 use std::path::Path;
 
 use operate::checkup::{DiskPressure, disk_pressure};
 
-/// The disk of a directory.
+/// The file system of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     free_bytes: u64,
@@ -12,19 +12,19 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Looks; none if the kernel does not say.
+    /// Returns `None` if statvfs fails.
     pub fn of(folder: &Path) -> Option<Self> {
         let disk = rustix::fs::statvfs(folder).ok()?;
         Some(Self { free_bytes: disk.f_bavail * disk.f_frsize, total_bytes: disk.f_blocks * disk.f_frsize })
     }
 
-    /// What is free.
+    /// Returns the free space in bytes and percent.
     pub fn describe(self) -> String {
         let percent = self.free_bytes.saturating_mul(100) / self.total_bytes.max(1);
         format!("{} GiB free, {percent} % of the disk", self.free_bytes >> 30)
     }
 
-    /// What to do, if it is nearly full.
+    /// Returns advice if the disk is nearly full.
     pub fn warning(self) -> Option<&'static str> {
         disk_pressure(self.free_bytes, self.total_bytes).map(DiskPressure::advice)
     }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_nearly_full_is_warned_of() {
+    fn nearly_full_disk_has_a_warning() {
         let check = |free: u64, expect: Option<&str>| {
             let disk = Disk { free_bytes: free << 30, total_bytes: 100 << 30 };
             let warning = disk.warning();

@@ -1,4 +1,4 @@
-//! One running cluster a folder: a lock that ends with its process, and who holds it.
+//! Lock of a data directory: at most one running cluster per directory, and the PID of its process.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
@@ -12,20 +12,20 @@ use audit::log::rotation::Rotation;
 use rustix::fs::{FlockOperation, flock};
 use serving::LogFile;
 
-/// How long a process may take to die, and how often it is looked: a lock cannot be waited for with a deadline.
+/// Time limit for a killed process to release its lock, and the polling interval. flock has no timeout.
 const DYING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The mode of a data directory. Others may pass through it and not look into it: the root user of a pod with a user namespace is
-/// another user to the node and must reach the pod's root file system. What is below and must be private has modes of its own.
+/// Mode of a data directory. Other users may traverse but not list it: the root user of a pod with a user namespace is
+/// another user on the node and must reach the pod's root file system. Private files below have their own modes.
 pub const DATA_DIR_MODE: u32 = 0o711;
-/// The bit of directories that all users of a machine share, like /tmp.
+/// The sticky bit of shared directories such as /tmp.
 const STICKY: u32 = 0o1000;
 
-/// How much of the log is kept.
+/// Rotation of `knarr.log`.
 const LOG_ROTATION: Rotation = Rotation { megabytes_max: 64, days_max: 0, backups_max: 3, compress: false };
 
-/// The claim of this process on a folder.
+/// The lock of this process on a data directory.
 #[derive(Debug)]
 pub struct Instance {
     folder: PathBuf,
@@ -33,24 +33,24 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Claims a directory, which is created if there is none, and which only its owner can list from now on.
+    /// Locks a directory. Creates it if it does not exist, and removes list permission for other users.
     pub fn claim(folder: &Path) -> Result<Self> {
         prepare(folder)?;
-        // The kernel lists mounts by paths without symbolic links, and whoever looks for them must use the same.
+        // The kernel lists mounts by their resolved paths, so all paths are made from the resolved directory.
         let folder = &folder.canonicalize().with_context(|| format!("failed to resolve {}", folder.display()))?;
         if let Some(holder) = Self::holder(folder)? {
             bail!("{} belongs to a cluster that runs as process {holder}; stop it with `knarr down`", folder.display());
         }
         let lock = open(folder)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .with_context(|| format!("another cluster is just being started in {}", folder.display()))?;
+            .with_context(|| format!("another cluster is starting in {}", folder.display()))?;
         let instance = Self { folder: folder.to_owned(), lock };
         instance.say(&format!("{}\n", std::process::id()))?;
         Ok(instance)
     }
 
-    /// The process that holds a folder, if any. One that is dying holds it for a moment more, and one that has just come has not said yet
-    /// who it is; both are waited for.
+    /// Returns the PID of the process that holds the lock. Waits up to [`DYING`] for a killed process to release it,
+    /// and for a new process to write its PID.
     pub fn holder(folder: &Path) -> Result<Option<u32>> {
         if !folder.join("knarr.lock").is_file() {
             return Ok(None);
@@ -69,7 +69,7 @@ impl Instance {
                 Ok(number) if late || is_alive(number) => return Ok(Some(number)),
                 Err(error) if late => {
                     let lock = folder.join("knarr.lock");
-                    return Err(error).with_context(|| format!("{} names no process", lock.display()));
+                    return Err(error).with_context(|| format!("{} contains no PID", lock.display()));
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -77,37 +77,37 @@ impl Instance {
         }
     }
 
-    /// Waits until nobody holds a folder.
+    /// Waits until the lock is released.
     pub fn wait_for_end(folder: &Path) -> Result<()> {
         Ok(flock(open(folder)?, FlockOperation::LockShared)?)
     }
 
-    /// Whether the cluster of a folder can be used.
+    /// Whether the cluster of a data directory is ready.
     pub fn is_ready(folder: &Path) -> bool {
         std::fs::read_to_string(folder.join("knarr.lock")).is_ok_and(|text| text.lines().nth(1) == Some("ready"))
     }
 
-    /// Says that the cluster can be used, and what runs.
+    /// Records that the cluster is ready, and its components.
     pub fn ready(&self, components: &[&str]) -> Result<()> {
         self.say(&format!("{}\nready\n{}\n", std::process::id(), components.join(" ")))
     }
 
-    /// The components that the cluster of a folder runs in its process: the end of one is the end of all.
+    /// Returns the components in the process of a cluster. They start and exit together.
     pub fn components(folder: &Path) -> Vec<String> {
         let text = std::fs::read_to_string(folder.join("knarr.lock")).unwrap_or_default();
         text.lines().nth(2).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
     }
 
-    /// The directory, without symbolic links in its path.
+    /// Returns the data directory without symbolic links in its path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where components write their log: a file that is renamed when it is full, of which few are kept.
+    /// Opens the components' log file, which is rotated by size.
     pub fn log(&self) -> Result<Mutex<LogFile>> {
         let path = self.folder.join("knarr.log");
         let mut log = LogFile::new(&path, LOG_ROTATION);
-        log.open().with_context(|| format!("{} cannot be written", path.display()))?;
+        log.open().with_context(|| format!("failed to write {}", path.display()))?;
         Ok(Mutex::new(log))
     }
 
@@ -119,16 +119,20 @@ impl Instance {
     }
 }
 
-/// A process that was killed loses its program first, and its locks a little later.
+/// Whether a process is alive. A killed process loses its executable before its locks.
 fn is_alive(process: u32) -> bool {
     std::fs::read_link(format!("/proc/{process}/exe")).is_ok()
 }
 
-/// Creates a data directory that only its owner can list, or closes one that others could list until now. A directory that is not a
-/// cluster's keeps its mode.
+/// Creates a data directory that only its owner can list, or changes the mode of an existing one. A directory with
+/// other files keeps its mode.
 pub fn prepare(folder: &Path) -> Result<()> {
-    let failed =
-        || format!("{} cannot be made; run this as root, or choose another folder with --data-dir", folder.display());
+    let failed = || {
+        format!(
+            "failed to create {}; run this command as root, or choose another directory with --data-dir",
+            folder.display()
+        )
+    };
     sys::create_dirs(folder, DATA_DIR_MODE).with_context(failed)?;
     let mode = std::fs::metadata(folder).with_context(failed)?.permissions().mode();
     let is_ours =
@@ -144,7 +148,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
 fn open(folder: &Path) -> Result<File> {
     let path = folder.join("knarr.lock");
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
-    file.with_context(|| format!("{} cannot be written; run this as root", path.display()))
+    file.with_context(|| format!("failed to write {}; run this command as root", path.display()))
 }
 
 #[cfg(test)]
@@ -152,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_has_one_holder() {
+    fn data_directory_is_locked_by_one_process() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Instance::holder(folder.path()).unwrap(), None);
         let first = Instance::claim(folder.path()).unwrap();
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_is_closed_to_other_users() {
+    fn data_directory_cannot_be_listed_by_other_users() {
         let top = tempfile::tempdir().unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         let check = |name: &str, before: Option<u32>, content: Option<&str>, expect: u32| {
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_does_not_grow_without_end() {
+    fn log_is_rotated() {
         let top = tempfile::tempdir().unwrap();
         let instance = Instance::claim(top.path()).unwrap();
         let log = instance.log().unwrap();
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_behind_a_link_is_known_by_its_own_path() {
+    fn symbolic_link_to_data_directory_is_resolved() {
         let top = tempfile::tempdir().unwrap();
         let (real, link) = (top.path().join("real"), top.path().join("link"));
         std::fs::create_dir(&real).unwrap();
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_just_come_is_waited_for_until_it_says_who_it_is() {
+    fn holder_waits_until_a_new_process_writes_its_pid() {
         let folder = tempfile::tempdir().unwrap();
         let come = Instance { folder: folder.path().to_owned(), lock: open(folder.path()).unwrap() };
         flock(&come.lock, FlockOperation::NonBlockingLockExclusive).unwrap();

@@ -1,15 +1,15 @@
-//! Further nodes on this machine: each is a network namespace with an address of its own, and an agent inside.
+//! Additional nodes on this host: each is a network namespace with its own address, and an agent inside.
 //!
 //! ```text
-//!   D/nodes/list       the names of those that should be
-//!   D/nodes/cidr       where their addresses come from
-//!   D/nodes/network    who has which address
-//!   D/nodes/NAME/      a node's own folder: its agent's, as if it were another machine
-//!            netns     keeps its namespace
+//!   D/nodes/list       names of the desired nodes
+//!   D/nodes/cidr       CIDRs of their addresses
+//!   D/nodes/network    address leases
+//!   D/nodes/NAME/      data directory of the node's agent, as on another host
+//!            netns     bind mount that keeps its namespace
 //! ```
 //!
-//! The list says what should be; whoever changes it changes the cluster. An agent ends with the process that keeps it, its
-//! pods do not.
+//! The list is the desired state, and a change to it adds or removes nodes. An agent exits with the process that
+//! started it. Its pods keep running.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,19 +34,19 @@ use super::preflight::is_node_name;
 use super::{Offer, Options};
 use crate::{join, token};
 
-/// Where nodes get their addresses from if nothing is said, of either family.
+/// Default CIDRs of node addresses, one per IP family.
 const CIDR: &str = "172.30.0.0/24";
 const CIDR_SIX: &str = "fd4b:6e61:7272::/64";
-/// The file that says which nodes should be.
+/// File with the names of the desired nodes.
 const LIST: &str = "list";
-/// An agent that ended is started again after so long, and ever longer while it goes on ending.
+/// Back-off for restarts of an agent that exits.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), max: Duration::from_secs(30) };
-/// One that ran for this long had started well.
+/// Run time after which the back-off of an agent is reset.
 const WELL: Duration = Duration::from_secs(30);
-/// How long the token of a node that joins may be used.
+/// Lifetime of the join token of a new node.
 const TOKEN_LIFE: Duration = Duration::from_secs(600);
 
-/// The nodes of this machine besides the machine itself.
+/// The network-namespace nodes of this host, which do not include the host's own node.
 #[derive(Clone)]
 pub struct Nodes {
     folder: PathBuf,
@@ -55,14 +55,14 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Those of a cluster's folder, as it was started last.
+    /// Opens the nodes of a data directory with the CIDRs of the last start.
     pub fn open(data_dir: &Path) -> Self {
         let folder = data_dir.join("nodes");
         let cidrs = kept(&folder).unwrap_or_else(|| vec![CIDR.parse().expect("a constant")]);
         Self::new(folder, cidrs)
     }
 
-    /// Those of a cluster that starts. Their addresses stay where they are from: another range is for a cluster without them.
+    /// Opens the nodes of a starting cluster. Existing nodes keep their CIDRs: fails if `--node-cidr` differs.
     pub fn settle(options: &Options) -> Result<Self> {
         let folder = options.data_dir.join("nodes");
         let (given, service_cidr) = (&options.node_cidr, &options.service_cidr);
@@ -73,7 +73,7 @@ impl Nodes {
         };
         let cidrs = match kept {
             Some(kept) if !given.is_empty() && *given != kept => bail!(
-                "the nodes of this machine have addresses of {}, not of {}; remove them first, with `knarr node rm`",
+                "the nodes of this host have addresses of {}, not of {}; remove them first with `knarr node rm`",
                 list(&kept),
                 list(given)
             ),
@@ -89,16 +89,17 @@ impl Nodes {
             pod_cidrs: cidrs.clone(),
             cluster_cidrs: cidrs.clone(),
             table: "knarr-nodes".to_owned(),
-            // Pods send through the links of their nodes.
+            // Pods send packets through the links of their nodes.
             bind_sources: false,
-            // A node that stops and starts is the same machine to everyone who knows its address.
+            // A restarted node must keep the address that other nodes know.
             keep_addresses: true,
             ..net::routed::Config::new(&folder.join("network"))
         });
         Self { folder, network, cidrs }
     }
 
-    /// The addresses of the machine: such that its namespaces reach them, if it has any.
+    /// Returns the addresses of the host. If network-namespace nodes exist, a loopback address is replaced by one that
+    /// they reach.
     pub fn addresses(&self, found: Vec<IpAddr>, options: &Options) -> Result<Vec<IpAddr>> {
         if options.nodes == 1 && self.names()?.is_empty() {
             return Ok(found);
@@ -111,21 +112,20 @@ impl Nodes {
         Ok(found.into_iter().map(reached).collect())
     }
 
-    /// What the nodes are called.
     pub fn names(&self) -> Result<Vec<String>> {
         names(&self.folder)
     }
 
-    /// Where a node keeps everything.
+    /// Returns the data directory of a node.
     pub fn folder_of(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Sees to it that there are at least so many nodes, the machine among them, and that each has a network. Gives the
-    /// names of those that are namespaces.
+    /// Makes sure that at least `count` nodes exist, including the host's own, and that each has a network. Returns the
+    /// names of network-namespace nodes.
     pub fn ensure(&self, machine: &str, count: u16) -> Result<Vec<String>> {
         sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
-        // Whoever adds a node later gives it an address of the same ranges.
+        // Nodes that are added later get addresses of the same CIDRs.
         sys::replace_file(&self.folder.join("cidr"), list(&self.cidrs).as_bytes(), 0o600)?;
         let mut number = 2;
         while self.names()?.len() + 1 < usize::from(count) {
@@ -137,12 +137,12 @@ impl Nodes {
         }
         let names = self.names()?;
         for name in &names {
-            self.connect(name).with_context(|| format!("make the network of node {name}"))?;
+            self.connect(name).with_context(|| format!("failed to create the network of node {name}"))?;
         }
         Ok(names)
     }
 
-    /// Adds a node to those that should be, which offers another amount than the others.
+    /// Adds a node to the list, with its own allocatable resources.
     pub fn add_with(&self, name: &str, offer: &Offer) -> Result<()> {
         ensure_name(name)?;
         offer.check()?;
@@ -154,31 +154,31 @@ impl Nodes {
         self.add(name)
     }
 
-    /// Adds a node to those that should be.
+    /// Adds a node to the list.
     pub fn add(&self, name: &str) -> Result<()> {
         ensure_name(name)?;
         let mut names = self.names()?;
-        ensure!(!names.iter().any(|known| known == name), "there is a node {name} already");
+        ensure!(!names.iter().any(|known| known == name), "node {name} already exists");
         names.push(name.to_owned());
         self.write(&names)
     }
 
-    /// Takes a node from those that should be.
+    /// Removes a node from the list.
     pub fn remove(&self, name: &str) -> Result<()> {
         let mut names = self.names()?;
         let before = names.len();
         names.retain(|known| known != name);
-        ensure!(names.len() < before, "{name} is no node that is a namespace of this machine");
+        ensure!(names.len() < before, "{name} is not a network-namespace node of this host");
         self.write(&names)
     }
 
-    /// Removes a node's network, and gives up its addresses.
+    /// Removes a node's network, and releases its addresses.
     pub fn disconnect(&self, name: &str) -> Result<()> {
         self.network.remove(name, INTERFACE)?;
         Ok(namespace::forget(&self.folder_of(name).join("netns"))?)
     }
 
-    /// Removes the networks of all nodes, and what connected them. The nodes get the same addresses again.
+    /// Removes the networks of all nodes, and the links between them. The nodes keep their addresses.
     pub fn clean_up(&self) -> Result<()> {
         for name in self.names()? {
             namespace::forget(&self.folder_of(&name).join("netns"))?;
@@ -186,19 +186,19 @@ impl Nodes {
         Ok(self.network.clean_up()?)
     }
 
-    /// Keeps the agents of all nodes that should be, until the process ends.
+    /// Runs the agents of all nodes in the list until the process exits.
     pub async fn keep(self, options: Options, layout: Layout) -> (&'static str, Result<()>) {
         ("nodes", self.follow(&options, &layout).await)
     }
 
     async fn follow(&self, options: &Options, layout: &Layout) -> Result<()> {
         sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
-        let changes = Changes::of(&self.folder).context("watch the list of nodes")?;
+        let changes = Changes::of(&self.folder).context("failed to watch the list of nodes")?;
         let mut kept: BTreeMap<String, oneshot::Sender<()>> = BTreeMap::new();
         let mut keepers = JoinSet::new();
         loop {
             let names = self.names()?;
-            // Who is no longer named is told by the end of its channel.
+            // Dropping the channel of a removed node stops its agent.
             kept.retain(|name, _| names.contains(name));
             for name in names {
                 kept.entry(name.clone()).or_insert_with(|| {
@@ -212,7 +212,7 @@ impl Nodes {
         }
     }
 
-    /// Gives a node a namespace and connects it; what is there already stays.
+    /// Creates the network namespace of a node and connects it. Existing parts are kept.
     fn connect(&self, name: &str) -> Result<Vec<IpAddr>> {
         let folder = self.folder_of(name);
         sys::create_dirs(&folder, DATA_DIR_MODE)?;
@@ -225,17 +225,17 @@ impl Nodes {
         lease.map(|lease| lease.ips).context("the node has no address")
     }
 
-    /// The list is always whole, whenever it is read.
+    /// Replaces the list atomically.
     fn write(&self, names: &[String]) -> Result<()> {
         sys::create_dirs(&self.folder, DATA_DIR_MODE)?;
         let text: String = names.iter().map(|name| format!("{name}\n")).collect();
         let file = self.folder.join(LIST);
         let written = sys::replace_file(&file, text.as_bytes(), 0o600);
-        written.with_context(|| format!("{} cannot be written", file.display()))
+        written.with_context(|| format!("failed to write {}", file.display()))
     }
 }
 
-/// Keeps the agent of one node.
+/// Supervises the agent of one node.
 struct Keeper {
     nodes: Nodes,
     name: String,
@@ -251,9 +251,9 @@ impl Keeper {
             match self.start().await {
                 Ok(mut agent) => tokio::select! {
                     _ = &mut ended => return end(agent).await,
-                    status = agent.wait() => tracing::warn!(node = self.name, ?status, "the agent of a node ended"),
+                    status = agent.wait() => tracing::warn!(node = self.name, ?status, "the agent of a node exited"),
                 },
-                Err(error) => tracing::warn!(node = self.name, "the agent of a node does not start: {error:#}"),
+                Err(error) => tracing::warn!(node = self.name, "failed to start the agent of a node: {error:#}"),
             }
             if begun.elapsed() > WELL {
                 waits.reset();
@@ -269,7 +269,7 @@ impl Keeper {
         let (nodes, name) = (self.nodes.clone(), self.name.clone());
         let addresses = tokio::task::spawn_blocking(move || nodes.connect(&name)).await??;
         let folder = self.nodes.folder_of(&self.name);
-        let mut command = Command::new(std::env::current_exe().context("this program has no path")?);
+        let mut command = Command::new(std::env::current_exe().context("failed to find the path of this executable")?);
         command.arg("agent").arg("--data-dir").arg(&folder).arg("--netns").arg(folder.join("netns"));
         command.args(["--node-name", &self.name, "--node-ip", &list(&addresses)]);
         command.args([
@@ -282,7 +282,7 @@ impl Keeper {
         for (flag, value) in self.given() {
             command.args([&flag, &value]);
         }
-        // Pods and processes of the machine come from its address in the network of the nodes, which no Node object lists.
+        // Pods and processes of the host send from the host's address in the node network, which no Node object lists.
         let dns = self.options.own_flags.get("dns").into_iter().flatten();
         if !dns.into_iter().any(|flag| flag.starts_with("cluster-cidr=")) {
             let clients = format!("cluster-cidr={},{}", self.options.pod_cidr, list(&self.nodes.cidrs));
@@ -291,7 +291,7 @@ impl Keeper {
         if !folder.join("kubelet.kubeconfig").is_file() {
             let data_dir = &self.options.data_dir;
             let token = token::create(&token::admin(data_dir)?, data_dir, TOKEN_LIFE, &[join::GROUP]).await?;
-            // Other users must not see it, and the agent removes it once it has joined.
+            // Other users must not read the token. The agent deletes the file after it has joined.
             let file = join::token_args::leave(&folder, &token.to_string())?;
             command.arg("--token-file").arg(file);
         }
@@ -301,7 +301,7 @@ impl Keeper {
         Ok(command.spawn()?)
     }
 
-    /// What was given for components on nodes counts for these nodes too.
+    /// Returns the flags of node components, which also apply to these nodes.
     fn given(&self) -> Vec<(String, String)> {
         let rows = super::plan::ROWS.iter().filter(|row| row.place == super::Place::Node);
         let flags = rows.flat_map(|row| {
@@ -319,7 +319,7 @@ impl Keeper {
 }
 
 fn ensure_name(name: &str) -> Result<()> {
-    ensure!(is_node_name(name), "{name:?} cannot be a node's name: lower-case letters, digits, dashes and points can");
+    ensure!(is_node_name(name), "{name:?} is not a valid node name: use lower-case letters, digits, dashes and dots");
     Ok(())
 }
 
@@ -328,22 +328,22 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     match std::fs::read_to_string(&file) {
         Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| format!("{} cannot be read", file.display())),
+        Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
     }
 }
 
-/// The ranges that nodes had their addresses from.
+/// Reads the CIDRs of the last start.
 fn kept(folder: &Path) -> Option<Vec<Cidr>> {
     let text = std::fs::read_to_string(folder.join("cidr")).ok()?;
     Cidr::parse_list(text.trim()).ok().filter(|cidrs| !cidrs.is_empty())
 }
 
-/// As a flag and a file have it.
+/// Joins items with commas, as in flags and files.
 fn list(items: &[impl ToString]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The control group of a node's pods: one a folder.
+/// Returns the cgroup root of a node's pods, unique per data directory.
 pub fn group(folder: &Path) -> String {
     let name: String = folder.display().to_string().trim_start_matches('/').replace('/', "-");
     format!("/knarr-{name}")
@@ -351,7 +351,7 @@ pub fn group(folder: &Path) -> String {
 
 async fn end(mut agent: Child) {
     let id = agent.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    // One that ended by itself has no number any more.
+    // An agent that has exited has no PID.
     if let Some(id) = id {
         let _ = kill_process(id, Signal::TERM);
     }
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_kept_and_refuses_what_cannot_be() {
+    fn node_list_is_stored_and_invalid_names_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let options = |given: &str, services: &str| Options {
             data_dir: folder.path().to_owned(),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_a_group_of_its_own() {
+    fn each_data_directory_has_its_own_cgroup() {
         assert_eq!(group(Path::new("/var/lib/knarr/nodes/a")), "/knarr-var-lib-knarr-nodes-a");
     }
 }

@@ -1,4 +1,4 @@
-//! What a node offers to pods, where that is less than the machine has.
+//! Allocatable resources of a node, if they are less than the host has.
 
 use std::path::Path;
 
@@ -7,23 +7,23 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use machinery::quantity::{Format, Quantity};
 
-/// The file in a node's directory that says what it offers.
+/// File in a node's data directory with its allocatable resources.
 const FILE: &str = "offer";
 
-/// What a node offers.
+/// Allocatable resources of a node.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// CPU that a node offers to pods, such as 2 or 500m [default: all that the machine has]. The nodes of one machine share its CPUs: give
-    /// each its part, or they promise them several times.
+    /// CPU that a node offers to pods, such as 2 or 500m [default: all CPUs of the host]. Nodes on one host share its
+    /// CPUs: divide them, or they are offered several times.
     #[arg(long, value_name = "QUANTITY")]
     pub node_cpu: Option<Quantity>,
-    /// Memory that a node offers to pods, such as 4Gi [default: all that the machine has].
+    /// Memory that a node offers to pods, such as 4Gi [default: all memory of the host].
     #[arg(long, value_name = "QUANTITY")]
     pub node_memory: Option<Quantity>,
 }
 
 impl Offer {
-    /// Refuses what the machine does not have.
+    /// Rejects more than the host has, and zero.
     pub fn check(&self) -> Result<()> {
         let machine = Machine::read(Path::new("/"));
         let cpus = Quantity::new(machine.cpus, Format::DecimalSI);
@@ -31,13 +31,14 @@ impl Offer {
         for (flag, offered, there) in [("--node-cpu", self.node_cpu, cpus), ("--node-memory", self.node_memory, memory)]
         {
             let Some(offered) = offered else { continue };
-            ensure!(!offered.is_negative() && !offered.is_zero(), "{flag} {offered}: a node must offer something");
-            ensure!(offered <= there, "{flag} {offered}: this machine has only {there}");
+            ensure!(!offered.is_negative() && !offered.is_zero(), "{flag} {offered}: must be greater than 0");
+            ensure!(offered <= there, "{flag} {offered}: this host has only {there}");
         }
         Ok(())
     }
 
-    /// What the kubelet is to reserve so that it offers this; nothing if it offers everything. `kept_bytes` of memory it keeps in any case.
+    /// Returns the kubelet's reservation that results in these allocatable resources, or `None` if everything is
+    /// offered. `kept_bytes` is the eviction threshold, which the kubelet subtracts too.
     pub fn reserved(&self, machine: &Machine, kept_bytes: i64) -> Option<String> {
         let cpu = self.node_cpu.map(|offered| {
             let reserved = machine.cpus.saturating_mul(1000).saturating_sub(offered.milli_value()).max(0);
@@ -51,21 +52,20 @@ impl Offer {
         (!parts.is_empty()).then(|| parts.join(","))
     }
 
-    /// The flags of an agent that say this.
+    /// Returns the equivalent flags of `knarr agent`.
     pub fn flags(&self) -> Vec<String> {
         let cpu = self.node_cpu.map(|cpu| format!("--node-cpu={cpu}"));
         cpu.into_iter().chain(self.node_memory.map(|memory| format!("--node-memory={memory}"))).collect()
     }
 
-    /// Keeps it in a node's directory.
+    /// Stores the resources in a node's data directory.
     pub fn keep(&self, data_dir: &Path) -> Result<()> {
         let file = data_dir.join(FILE);
         let text = self.flags().join("\n");
-        sys::replace_file(&file, text.as_bytes(), 0o600)
-            .with_context(|| format!("{} cannot be written", file.display()))
+        sys::replace_file(&file, text.as_bytes(), 0o600).with_context(|| format!("failed to write {}", file.display()))
     }
 
-    /// What was kept in a node's directory, if anything.
+    /// Reads the stored resources of a node, if any.
     pub fn kept(data_dir: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(data_dir.join(FILE)).ok()?;
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_reserves_what_it_does_not_offer() {
+    fn node_reserves_resources_that_it_does_not_offer() {
         let machine = Machine { cpus: 4, memory_bytes: 8 << 30, ..Machine::default() };
         let check = |cpu: &str, memory: &str, expect: Option<&str>| {
             assert_eq!(offer(cpu, memory).reserved(&machine, 100 << 20).as_deref(), expect, "{cpu} {memory}");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_offers_is_kept() {
+    fn node_resources_are_stored() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Offer::kept(dir.path()), None);
         for kept in [offer("", ""), offer("500m", "1Gi")] {
@@ -104,10 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_machine_has_is_refused() {
+    fn more_than_the_host_has_is_rejected() {
         assert!(offer("", "").check().is_ok() && offer("1m", "1Mi").check().is_ok());
         for (cpu, memory, expect) in
-            [("100000", "", "--node-cpu"), ("", "1Ei", "--node-memory"), ("0", "", "something")]
+            [("100000", "", "--node-cpu"), ("", "1Ei", "--node-memory"), ("0", "", "greater than 0")]
         {
             let refused = offer(cpu, memory).check().unwrap_err().to_string();
             assert!(refused.contains(expect), "{refused}");

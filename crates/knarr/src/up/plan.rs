@@ -1,4 +1,4 @@
-//! What runs, with which flags: each component as if it were started alone.
+//! Components of a cluster and their flags, as if each were started alone.
 
 mod kubelet_flags;
 
@@ -19,69 +19,65 @@ use super::{Options, preflight};
 use crate::component::Shared;
 use crate::{apiserver, controller_manager, dns, etcd, kubelet, local_path, metrics_server, network, proxy, scheduler};
 
-/// Where a member of the store listens for clients.
+/// Client port of a store member.
 pub const STORE_PORT: u16 = 2379;
-/// And for other members.
+/// Peer port of a store member.
 pub const STORE_PEER_PORT: u16 = 2380;
-/// The way into a machine that has nothing else.
+/// Port that is never given to LoadBalancer Services, so that hosts stay reachable.
 const SSH_PORT: u16 = 22;
-/// The user that the API server is to kubelets.
+/// User of the API server's client certificate for kubelets.
 pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
-/// The part that says what is used; objects of the cluster go with it.
+/// Name of the metrics server for `--disable`. Its objects are deleted if it is disabled.
 pub const METRICS: &str = "metrics";
 
-/// A component that runs until it fails.
+/// The future of a running component. It completes only when the component stops.
 pub type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// Where the cluster's state is.
+/// The store of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Store {
-    /// In the API server's process, its own alone.
+    /// Embedded in the API server's process.
     #[default]
     Inside,
-    /// In a member of a replicated store, which runs beside the API server.
+    /// A member of a replicated store, in the same process as the API server.
     Member {
-        /// The members of the store as they were when this one was made, `name=url`; none if it has run before.
+        /// Value of `--initial-cluster`, `name=url`. Empty if the member has run before.
         initial: Vec<String>,
-        /// Where another member can be asked to take this one in.
+        /// Host of another member that adds this one.
         via: Option<String>,
     },
-    /// In an etcd of somebody else's, reached by these flags of the API server.
+    /// An external etcd. The strings are flags of the API server.
     External(Vec<String>),
 }
 
-/// Where a component runs.
+/// Hosts on which a component runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On servers that have a member of the store.
+    /// Servers with a store member.
     Store,
-    /// On servers.
+    /// All servers.
     Server,
-    /// On every node, servers' among them.
+    /// All nodes, including servers.
     Node,
 }
 
-/// A component of a cluster.
 pub struct Row {
-    /// What `--disable` calls it; empty if nothing works without it.
+    /// Name for `--disable`. Empty if the component is required.
     pub part: &'static str,
-    /// What it is called when it is started alone.
+    /// Name of the command that runs the component alone.
     pub name: &'static str,
-    /// Where it runs.
     pub place: Place,
-    /// The argument of this command that gives it flags of its own.
+    /// Argument of `knarr up` that adds a flag to the component.
     pub own_flags: &'static str,
-    /// Who it is to the API server: the name of its kubeconfig.
+    /// Name of the component's kubeconfig, which is its identity.
     pub kubeconfig: &'static str,
-    /// What it is told.
+    /// Computes the component's flags.
     flags: fn(&Options, &Layout, &Pki) -> Vec<String>,
-    /// What flags it takes.
     pub arguments: fn(clap::Command) -> clap::Command,
-    /// Runs it.
     pub run: fn(ArgMatches, Shared) -> Running,
 }
 
-/// All of them, in the order of their start.
+/// All components in start order.
 pub const ROWS: &[Row] = &[
     Row {
         part: "",
@@ -187,12 +183,12 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// What can be left out.
+/// Returns the names that `--disable` accepts.
 pub fn parts() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.part).filter(|part| !part.is_empty())
 }
 
-/// The places of a server.
+/// Returns the places of a server.
 pub const fn places(store: &Store) -> &'static [Place] {
     match store {
         Store::Member { .. } => &[Place::Store, Place::Server, Place::Node],
@@ -200,7 +196,7 @@ pub const fn places(store: &Store) -> &'static [Place] {
     }
 }
 
-/// The components of these places that are wanted, in the order of their start, each with its flags.
+/// Returns the enabled components of these places with their flags, in start order.
 pub fn of(places: &[Place], options: &Options, layout: &Layout, pki: &Pki) -> Vec<(&'static Row, Vec<String>)> {
     let wanted =
         |row: &&Row| places.contains(&row.place) && !options.disable.iter().any(|disabled| disabled == row.part);
@@ -211,37 +207,34 @@ pub fn of(places: &[Place], options: &Options, layout: &Layout, pki: &Pki) -> Ve
     ROWS.iter().filter(wanted).map(planned).collect()
 }
 
-/// Where things are, and what they are called.
+/// Paths, names, addresses and ports of a host.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Everything is below.
     pub data_dir: PathBuf,
-    /// The node's name.
     pub node_name: String,
-    /// The machine's address, the main one if it has one a family.
+    /// Primary address of the host.
     pub address: IpAddr,
-    /// All of them.
+    /// All addresses of the host, at most one per IP family.
     pub addresses: Vec<IpAddr>,
-    /// The address by which this machine's own components reach its API server.
+    /// Address at which this host's components reach its API server.
     pub own_server: IpAddr,
-    /// The API server's port.
+    /// Port of the API server.
     pub port: u16,
-    /// The first address of services, one a family, the main one first: it is the API server's own.
+    /// First address of each service CIDR: the cluster IPs of the `kubernetes` Service.
     pub first_services: Vec<IpAddr>,
-    /// The tenth, which is the DNS server's.
+    /// Tenth address of each service CIDR: the cluster IPs of the DNS Service.
     pub dns_services: Vec<IpAddr>,
-    /// The machine's own port of the DNS server.
+    /// Port of the DNS server on this host.
     pub dns_port: u16,
-    /// Whether the control plane runs in pods.
+    /// Whether the control plane runs in static pods.
     pub static_pods: bool,
-    /// Whether this machine has a member of the store.
+    /// Whether this host has a store member.
     pub has_member: bool,
-    /// The machine's own port of the metrics server.
+    /// Port of the metrics server on this host.
     pub metrics_port: u16,
 }
 
 impl Layout {
-    /// Decides it.
     pub fn of(options: &Options, addresses: Vec<IpAddr>) -> Result<Self> {
         let node_name = options.node_name.clone().unwrap_or_else(preflight::host_name);
         let nth = |number| nth(&options.service_cidr, number);
@@ -249,7 +242,7 @@ impl Layout {
         Ok(Self {
             data_dir: options.data_dir.clone(),
             node_name,
-            address: *addresses.first().context("this machine has no address")?,
+            address: *addresses.first().context("this host has no address")?,
             addresses,
             own_server: if bound.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { bound },
             port: options.secure_port,
@@ -262,22 +255,22 @@ impl Layout {
         })
     }
 
-    /// Keys and certificates.
+    /// Returns the directory of keys and certificates.
     pub fn pki(&self) -> PathBuf {
         self.data_dir.join("pki")
     }
 
-    /// How a component reaches the server.
+    /// Returns the path of a component's kubeconfig.
     pub fn kubeconfig(&self, name: &str) -> PathBuf {
         self.data_dir.join(format!("{name}.kubeconfig"))
     }
 
-    /// Where the API server is, from this machine.
+    /// Returns the URL of the API server for components on this host.
     pub fn server(&self) -> String {
         format!("https://{}", SocketAddr::new(self.own_server, self.port))
     }
 
-    /// Where this machine answers questions of DNS.
+    /// Returns the addresses of the DNS server on this host.
     pub fn dns_servers(&self) -> impl Iterator<Item = SocketAddr> {
         self.addresses.iter().map(|address| SocketAddr::new(*address, self.dns_port))
     }
@@ -286,15 +279,15 @@ impl Layout {
         self.addresses.iter().any(|address| address.is_ipv4() == other.is_ipv4())
     }
 
-    /// What listens everywhere listens on all families that the machine has.
+    /// Replaces an unspecified address by `::` if the host has IPv6.
     fn everywhere(&self, bound: IpAddr) -> IpAddr {
         let has_six = self.addresses.iter().any(IpAddr::is_ipv6);
         if bound.is_unspecified() && has_six { Ipv6Addr::UNSPECIFIED.into() } else { bound }
     }
 
-    /// Certificates besides those in kubeconfigs.
+    /// Returns the certificates that do not belong to a kubeconfig.
     pub fn certificates(&self) -> Vec<Subject> {
-        // A role lets this user speak to kubelets; it needs no other rights.
+        // A role allows this user to call kubelets. The certificate needs no group.
         let kubelet_client = Subject::client("apiserver-kubelet-client", KUBELET_CLIENT_USER, "");
         let front =
             Subject { by: Authority::FrontProxy, ..Subject::client("front-proxy-client", "front-proxy-client", "") };
@@ -327,7 +320,7 @@ impl Layout {
         subjects
     }
 
-    /// What a member of the store shows, and what the API server shows to it.
+    /// Returns the certificates of a store member, and the API server's client certificate for it.
     fn member(&self) -> [Subject; 3] {
         let named = ["localhost".to_owned(), "127.0.0.1".to_owned(), self.node_name.clone()];
         let names: Vec<String> = named.into_iter().chain(self.addresses.iter().map(ToString::to_string)).collect();
@@ -342,12 +335,12 @@ impl Layout {
         [member("etcd-server", Usage::Server), member("etcd-peer", Usage::Peer), Self::store_client()]
     }
 
-    /// What the API server shows to the store.
+    /// Returns the API server's client certificate for the store.
     pub fn store_client() -> Subject {
         Subject { by: Authority::Store, ..Subject::client("apiserver-etcd-client", "kube-apiserver-etcd-client", "") }
     }
 
-    /// How a member of the store is reached by clients at a host.
+    /// Returns the client connection to the store member on a host.
     pub fn store_at(&self, host: &str) -> RemoteConfig {
         let file = |name: &str| self.pki().join(name);
         RemoteConfig {
@@ -357,25 +350,25 @@ impl Layout {
         }
     }
 
-    /// Where other members reach that of this machine.
+    /// Returns the peer URL of this host's store member.
     pub fn peer_url(&self) -> String {
         format!("https://{}", SocketAddr::new(self.address, STORE_PEER_PORT))
     }
 
-    /// User and group that a kubeconfig names.
+    /// Returns user and group of a kubeconfig.
     pub fn subject(&self, kubeconfig: &str) -> Option<(String, String)> {
         let file = self.kubeconfig(kubeconfig);
         let (_, user, group) = self.kubeconfigs().into_iter().find(|(found, _, _)| *found == file)?;
         Some((user, group))
     }
 
-    /// Whom a kubeconfig names.
+    /// Returns the authenticated user of a kubeconfig.
     pub fn user(&self, kubeconfig: &str) -> Option<User> {
         let (user, group) = self.subject(kubeconfig)?;
         Some(User::authenticated(user, (!group.is_empty()).then(|| group.into())))
     }
 
-    /// Who speaks to the API server: file, user, group.
+    /// Returns all kubeconfigs: file, user, group.
     pub fn kubeconfigs(&self) -> Vec<(PathBuf, String, String)> {
         let row = |name: &str, user: &str, group: &str| (self.kubeconfig(name), user.to_owned(), group.to_owned());
         let component = |name: &str, group: &str| row(name, &component::user_name(group, &self.node_name), group);
@@ -404,7 +397,7 @@ fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("advertise-client-urls", client_url),
         ("listen-peer-urls", layout.peer_url()),
         ("initial-advertise-peer-urls", layout.peer_url()),
-        // Of a second, which is etcd's own, as much as leaves time for clients to ask another server within two.
+        // Shorter than etcd's default of 1000 ms, so that clients can fail over to another server within two seconds.
         ("election-timeout", "800".into()),
         ("cert-file", file("etcd-server.crt")),
         ("key-file", file("etcd-server.key")),
@@ -422,7 +415,7 @@ fn store_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
     flags
 }
 
-/// The flags by which the API server finds its store.
+/// Returns the store flags of the API server.
 fn store_of_server(options: &Options, layout: &Layout) -> Vec<String> {
     let file = |name: &str| path(layout.pki().join(name));
     match &options.store {
@@ -437,7 +430,7 @@ fn store_of_server(options: &Options, layout: &Layout) -> Vec<String> {
     }
 }
 
-/// Several servers agree on who acts; one alone need not ask.
+/// Value of `--leader-elect`: only clusters with a replicated store have several servers.
 fn elects(options: &Options) -> String {
     (options.store != Store::Inside).to_string()
 }
@@ -454,7 +447,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("tls-private-key-file", file("apiserver.key")),
         ("client-ca-file", path(pki.authority(Authority::Cluster))),
         ("authorization-mode", "Node,RBAC".into()),
-        // What is needed on a node, such as storage and network, cannot do without.
+        // Pods for node infrastructure, such as storage and network plugins, need to be privileged.
         ("allow-privileged", "true".into()),
         ("service-account-issuer", "https://kubernetes.default.svc.cluster.local".into()),
         ("service-account-signing-key-file", path(pki.service_account_key())),
@@ -463,7 +456,7 @@ fn server_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("enable-bootstrap-token-auth", "true".into()),
         ("enable-admission-plugins", "NodeRestriction".into()),
         ("enable-aggregator-routing", "true".into()),
-        // Names of nodes are known to no resolver of this machine.
+        // Node names are usually not resolvable by this host.
         ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".into()),
         ("kubelet-certificate-authority", path(pki.authority(Authority::Cluster))),
         ("kubelet-client-certificate", file("apiserver-kubelet-client.crt")),
@@ -486,7 +479,7 @@ fn manager_flags(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("kubeconfig", path(layout.kubeconfig("controller-manager"))),
         ("leader-elect", elects(options)),
         ("secure-port", "0".into()),
-        // Within the process the server's own fairness is the limit.
+        // No client-side limit: API Priority and Fairness limits the requests within the process.
         ("kube-api-qps", "-1".into()),
         ("use-service-account-credentials", "true".into()),
         ("service-account-private-key-file", path(pki.service_account_key())),
@@ -530,7 +523,7 @@ fn proxy_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
 fn network_flags(options: &Options, layout: &Layout, _: &Pki) -> Vec<String> {
     let mut told =
         flags(&[("kubeconfig", path(layout.kubeconfig("network"))), ("hostname-override", layout.node_name.clone())]);
-    // Nodes answer for their own addresses without being told.
+    // Nodes need no announcement for their own addresses.
     if !["", "none", "nodes"].contains(&options.load_balancer.as_str()) {
         told.push(format!("--load-balancer-pool={}", options.load_balancer));
     }
@@ -574,12 +567,12 @@ fn list<'a>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> String {
     addresses.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Flags by their names and values.
+/// Formats flags from names and values.
 pub fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
-/// Flags, with those of the same name replaced; all of a name that is given several times are kept.
+/// Replaces flags by those of `own` with the same name. A name that `own` has several times is kept several times.
 pub fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a String>) -> Vec<String> {
     let own: Vec<String> = own.map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect();
     let name = |flag: &str| flag.split('=').next().map(str::to_owned);
@@ -588,12 +581,12 @@ pub fn overridden<'a>(mut flags: Vec<String>, own: impl Iterator<Item = &'a Stri
     flags
 }
 
-/// A path as a flag has it.
+/// Formats a path as a flag's value.
 pub fn path(path: PathBuf) -> String {
     path.into_os_string().into_string().unwrap_or_else(|path| path.to_string_lossy().into_owned())
 }
 
-/// An address of each range, counted from its first.
+/// Returns the address at index `number` of each CIDR.
 fn nth(cidrs: &str, number: u32) -> Result<Vec<IpAddr>> {
     let nth = |cidr: &str| {
         let (first, _) = cidr.split_once('/')?;
@@ -603,7 +596,7 @@ fn nth(cidrs: &str, number: u32) -> Result<Vec<IpAddr>> {
         })
     };
     let all: Option<Vec<IpAddr>> = cidrs.split(',').map(nth).collect();
-    all.with_context(|| format!("--service-cidr {cidrs:?} is no range of addresses, nor one a family"))
+    all.with_context(|| format!("--service-cidr {cidrs:?} must be one CIDR, or one per IP family"))
 }
 
 #[cfg(test)]
@@ -611,20 +604,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_flags_take_the_place_of_those_of_their_name() {
+    fn own_flags_override_computed_flags() {
         let decided = flags(&[("port", "1".into()), ("portal", "2".into())]);
         let own = ["port=3".to_owned(), "--v=4".to_owned()];
         assert_eq!(overridden(decided, own.iter()), ["--portal=2", "--port=3", "--v=4"]);
     }
 
     #[test]
-    fn components_of_a_node_have_an_identity_of_that_node() {
+    fn node_components_have_a_per_node_identity() {
         let options = Options { node_name: Some("n1".to_owned()), ..Options::default() };
         let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
         for row in ROWS.iter().filter(|row| row.place == Place::Node) {
             let user = layout.user(row.kubeconfig).unwrap();
             let is_component = component::of(&user).any(|found| found.node == "n1");
-            // Upstream's rights of kube-proxy only read.
+            // The role of kube-proxy is read-only upstream.
             assert!(is_component || user.node() == Some("n1") || user.name == "system:kube-proxy", "{user:?}");
         }
     }
@@ -651,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_under_disk_pressure_below_five_percent_and_offer_what_was_asked_for() {
+    fn kubelet_flags_set_eviction_thresholds_and_reservations() {
         let mut options = Options::default();
         options.offer.node_cpu = Some("500m".parse().unwrap());
         let layout = Layout::of(&options, vec![IpAddr::from([192, 0, 2, 1])]).unwrap();
@@ -664,14 +657,14 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_services_are_counted() {
+    fn service_addresses_are_computed_by_index() {
         assert_eq!(list(&nth("10.96.0.0/16", 10).unwrap()), "10.96.0.10");
         assert_eq!(list(&nth("fd00::/108,10.96.0.0/16", 1).unwrap()), "fd00::1,10.96.0.1");
         assert!(nth("nonsense", 1).is_err());
     }
 
     #[test]
-    fn a_machine_is_told_of_the_families_that_it_has() {
+    fn flags_contain_the_ip_families_of_the_host() {
         let check = |services: &str, addresses: &[&str], expect: &[&str]| {
             let options = Options { service_cidr: services.to_owned(), ..Options::default() };
             let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What must hold before anything is started, and what to do if it does not.
+//! Preflight checks: conditions of a successful start, and advice if they are not met.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -12,18 +12,18 @@ use super::Options;
 use super::plan::METRICS;
 use crate::doctor::host;
 
-/// Less room than this on the disk is not worth starting with.
+/// Minimum free disk space for a start.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Looks at everything that a start would fail on later, but for the disk, which the first file needs.
+/// Runs all checks except that of the disk, which runs before the first file is written.
 pub fn check(options: &Options) -> Result<()> {
     options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     if is_on("kubelet") {
-        may_run_pods(", or leave the node out with --disable kubelet,proxy,dns")?;
+        may_run_pods(", or run without a node with --disable kubelet,proxy,dns")?;
     }
     let at = |port| SocketAddr::new(options.bind_address, port);
-    // An API server in a pod goes on while this process is started anew.
+    // An API server in a static pod keeps running while this process restarts.
     if !options.static_pods {
         free(at(options.secure_port), "the API server", Some("--secure-port"))?;
     }
@@ -39,7 +39,7 @@ pub fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The same for a node whose servers are elsewhere.
+/// Runs the checks for a node without a server.
 pub fn node(options: &Options) -> Result<()> {
     options.offer.check()?;
     let is_on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
@@ -51,20 +51,20 @@ pub fn node(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The same for a member of the store.
+/// Runs the checks for a store member.
 pub fn member(ports: [u16; 2]) -> Result<()> {
     ports.into_iter().try_for_each(|port| free(SocketAddr::from(([0, 0, 0, 0], port)), "the store's member", None))
 }
 
-/// Whether the disk has room for what a start writes. The folder need not be there yet.
+/// Fails if the disk has less than [`FREE_BYTES_MIN`] free. The directory need not exist yet.
 pub fn room(folder: &Path) -> Result<()> {
     let there = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-    let disk = rustix::fs::statvfs(there).context("the size of the disk cannot be read")?;
+    let disk = rustix::fs::statvfs(there).context("failed to read the free disk space")?;
     let free_bytes = disk.f_bavail * disk.f_frsize;
     if free_bytes < FREE_BYTES_MIN {
         let folder = folder.display();
         bail!(
-            "the disk of {folder} is full ({} MiB left); make room, or choose another with --data-dir",
+            "the disk of {folder} is full ({} MiB left); free some space, or choose another directory with --data-dir",
             free_bytes >> 20
         );
     }
@@ -76,16 +76,16 @@ fn may_run_pods(or_else: &str) -> Result<()> {
     let lacking = capabilities_lacking(host::capabilities());
     ensure!(
         lacking.is_empty(),
-        "running pods needs {}, which this process does not have; give it the capability, as a container by --privileged{or_else}",
+        "running pods needs {}, which this process does not have; add the capability (in a container: --privileged){or_else}",
         lacking.join(", ")
     );
     Ok(())
 }
 
-/// The DNS server listens on the machine's own addresses alone: elsewhere others may.
+/// Fails if the DNS port is in use on the node's own addresses. Other addresses do not matter.
 fn dns(addresses: &[IpAddr], port: u16) -> Result<()> {
     let given = addresses.iter().copied();
-    // Addresses that are not given are the machine's own, whichever it will be.
+    // Without `--node-ip` the host's own addresses are used.
     let found = [false, true].into_iter().filter(|_| addresses.is_empty()).filter_map(own_address);
     for address in given.chain(found).filter(|address| !address.is_loopback()) {
         let address = SocketAddr::new(address, port);
@@ -103,17 +103,18 @@ fn bound<T>(tried: io::Result<T>, address: SocketAddr, who: &str, flag: Option<&
     match tried.map_err(|error| (error.kind(), error)) {
         Ok(_) => Ok(()),
         Err((io::ErrorKind::AddrInUse, _)) => {
-            let do_what = flag.map_or_else(|| "stop that program".to_owned(), |flag| format!("choose it with {flag}"));
-            bail!("port {} is taken by another program; {who} needs one: {do_what}", address.port())
+            let do_what =
+                flag.map_or_else(|| "stop that process".to_owned(), |flag| format!("choose another port with {flag}"));
+            bail!("port {} is in use by another process, but {who} needs it: {do_what}", address.port())
         }
         Err((io::ErrorKind::AddrNotAvailable, _)) => {
-            bail!("{} is no address of this machine, and {who} is to listen there; see `ip address`", address.ip())
+            bail!("{} is not an address of this host, but {who} must listen on it; see `ip address`", address.ip())
         }
-        Err((_, error)) => Err(error).with_context(|| format!("{who} cannot listen on {address}")),
+        Err((_, error)) => Err(error).with_context(|| format!("{who} failed to listen on {address}")),
     }
 }
 
-/// The addresses that others reach this machine at, if they are not given: one of each family that services have.
+/// Returns `given`, or the addresses at which other hosts reach this one: one per IP family of the service CIDRs.
 pub fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>> {
     if !given.is_empty() {
         return Ok(given.to_vec());
@@ -121,13 +122,13 @@ pub fn addresses_or(given: &[IpAddr], service_cidr: &str) -> Result<Vec<IpAddr>>
     let found: Vec<IpAddr> = service_cidr.split(',').filter_map(|cidr| own_address(cidr.contains(':'))).collect();
     ensure!(
         !found.is_empty(),
-        "this machine has no address that pods could reach, of the family that {service_cidr} has: connect it to a network, \
-         say which with --node-ip, or choose other families with --pod-cidr and --service-cidr"
+        "this host has no address in the IP family of {service_cidr} that pods can reach: connect it to a network, \
+         set its address with --node-ip, or choose other families with --pod-cidr and --service-cidr"
     );
     Ok(found)
 }
 
-/// Nothing is sent: the kernel only says which address it would send from.
+/// Returns the source address of the default route. Connecting a UDP socket sends no packet.
 fn own_address(six: bool) -> Option<IpAddr> {
     let (any, far) = if six { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
     let socket = UdpSocket::bind(any).ok()?;
@@ -135,7 +136,7 @@ fn own_address(six: bool) -> Option<IpAddr> {
     (!found.is_loopback()).then_some(found)
 }
 
-/// This machine's name, as a node may be called.
+/// Returns the host name as a valid node name.
 pub fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy().to_lowercase();
@@ -144,7 +145,7 @@ pub fn host_name() -> String {
     letters.collect()
 }
 
-/// Whether a node may be called so.
+/// Whether `name` is a valid node name.
 pub fn is_node_name(name: &str) -> bool {
     let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || b".-".contains(&letter);
     let is_outer = |letter: Option<u8>| letter.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Whether a cluster can be used: asked of the cluster itself.
+//! Readiness of a starting cluster, as seen by its clients.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -17,29 +17,28 @@ use tokio::net::UdpSocket;
 use super::plan::{Layout, Store};
 use super::{Options, addons};
 
-/// After how long a start has failed.
+/// Time limit of a start.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Other members of the store may take their time to come.
+/// Time limit for a store member, whose peers may start later.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(600);
-/// How long a start waits for the kubelet's serving certificate.
+/// Time limit for the kubelet's serving certificate.
 const SIGNING_PATIENCE: Duration = Duration::from_secs(20);
-/// How often a member of the store is asked.
+/// Polling interval of a store member.
 const MEMBER_LOOK: Duration = Duration::from_millis(50);
-/// The server is asked again after so long: it cannot be watched before it answers.
+/// Polling interval of the API server, which cannot be watched before it responds.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long an answer is waited for that may never come.
+/// Timeout of a single request.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// Something that is waited for.
 type Wait = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// A client that may do everything.
+/// Returns an admin client.
 pub fn admin(layout: &Layout) -> Result<Client> {
     let config = Kubeconfig::load(&[layout.kubeconfig("admin")])?.config(None)?;
     Ok(Client::connect(&config, Settings { attempts_max: 1, ..Settings::default() })?)
 }
 
-/// The API server answers, and what a cluster starts with is there.
+/// Waits until the API server responds and the bootstrap objects exist.
 pub async fn server(layout: &Layout) -> Result<()> {
     let client = admin(layout)?;
     let ready = async {
@@ -51,10 +50,11 @@ pub async fn server(layout: &Layout) -> Result<()> {
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(PATIENCE, ready).await.context("the API server does not become ready")?
+    tokio::time::timeout(PATIENCE, ready).await.context("the API server did not become ready")?
 }
 
-/// The store's member of this machine takes part: it reads what the others agreed on, has a vote, and is known where it is.
+/// Waits until this host's store member is active: it serves linearizable reads, is a voter, and has its current peer
+/// URL.
 pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
     let Store::Member { via, .. } = &options.store else { return Ok(()) };
     let here = layout.store_at("127.0.0.1");
@@ -63,7 +63,7 @@ pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
     let takes_part = async {
         loop {
             for host in others(&own_members, via.as_deref(), layout).await {
-                // Whoever took it in may not be there now; then that was long ago.
+                // The member that added this one may be down. Then this member joined long ago.
                 if let Ok(other) = Members::new(&layout.store_at(&host))
                     && is_in_order(&other, layout).await.is_some()
                 {
@@ -78,12 +78,12 @@ pub async fn member(options: &Options, layout: &Layout) -> Result<()> {
         }
     };
     tokio::time::timeout(MEMBER_PATIENCE, takes_part).await.context(
-        "the store does not become ready: a majority of its members must run, see `knarr members` on another server",
+        "the store did not become ready: a majority of its members must run; see `knarr members` on another server",
     )
 }
 
-/// Hosts of other members: the one by which this one joined, and those that it knows itself, even if they do not know where it
-/// is by now and cannot speak to it.
+/// Returns hosts of other members: the one that added this member, and those in its own member list. It may be unable
+/// to reach them because they have its old address.
 async fn others(own: &Members, via: Option<&str>, layout: &Layout) -> Vec<String> {
     let known = tokio::time::timeout(ANSWER, own.known()).await;
     let known = known.ok().and_then(Result::ok).unwrap_or_default();
@@ -92,8 +92,8 @@ async fn others(own: &Members, via: Option<&str>, layout: &Layout) -> Vec<String
     via.map(str::to_owned).into_iter().chain(hosts).collect()
 }
 
-/// Sees to it that the member of this machine has a vote, as soon as it has caught up, and that others reach it at the
-/// address that the machine has now. Nothing if nobody says.
+/// Promotes this host's member when it has caught up, and updates its peer URL after an address change. Returns whether
+/// neither is needed any more, or `None` if no member responds.
 async fn is_in_order(members: &Members, layout: &Layout) -> Option<bool> {
     let url = layout.peer_url();
     let list = tokio::time::timeout(ANSWER, members.list()).await.ok()?.ok()?;
@@ -104,12 +104,12 @@ async fn is_in_order(members: &Members, layout: &Layout) -> Option<bool> {
     })
 }
 
-/// What the list of members says of one.
+/// State of a member according to the member list.
 #[derive(Debug, PartialEq, Eq)]
 enum Own {
     InOrder,
     Learner(u64),
-    /// It is known by another address.
+    /// The list has another peer URL.
     Elsewhere(u64),
 }
 
@@ -118,12 +118,12 @@ fn own_member(list: &[Member], name: &str, url: &String) -> Own {
     match (here, list.iter().find(|member| member.name == name)) {
         (Some(member), _) if member.learner => Own::Learner(member.id),
         (None, Some(member)) => Own::Elsewhere(member.id),
-        // One that is not known yet is published by itself.
+        // A member without a name publishes itself.
         (Some(_), _) | (None, None) => Own::InOrder,
     }
 }
 
-/// The rest, in the order in which it is waited for.
+/// Returns the remaining waits in order, with their names.
 pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'static str, Wait)> {
     let on = |part: &str| !options.disable.iter().any(|disabled| disabled == part);
     let mut waits: Vec<(&'static str, Wait)> = Vec::new();
@@ -138,7 +138,7 @@ pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'stat
     if on("kubelet") && on("controller-manager") && expects_signed(options) {
         let layout = layout.clone();
         waits.push((
-            "kubelet's certificate",
+            "kubelet certificate",
             Box::pin(async move {
                 serving_certificate(&layout).await;
                 Ok(())
@@ -173,10 +173,10 @@ pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'stat
 async fn account(layout: &Layout) -> Result<()> {
     let accounts = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     let wait = seen(admin(layout)?, Target::within(&accounts, "default"), "default", |_| true);
-    tokio::time::timeout(PATIENCE, wait).await.context("the default service account is not made")?
+    tokio::time::timeout(PATIENCE, wait).await.context("the default service account was not created")?
 }
 
-/// A node of this name is ready, as a client sees it.
+/// Waits until the node is ready.
 pub async fn node_as(client: Client, node: String) -> Result<()> {
     let is_ready = |object: &Value| {
         let conditions = object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
@@ -188,16 +188,17 @@ pub async fn node_as(client: Client, node: String) -> Result<()> {
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     let wait = seen(client, Target::all(&nodes), &node, is_ready);
     let waited = tokio::time::timeout(PATIENCE, wait).await;
-    waited.with_context(|| format!("node {node} does not become ready; see the log"))?
+    waited.with_context(|| format!("node {node} did not become ready; see the log"))?
 }
 
-/// Whether the kubelet asks the cluster to sign its serving certificate: it does unless it was given another one.
+/// Whether the kubelet requests its serving certificate from the cluster, which it does unless one is configured.
 pub fn expects_signed(options: &Options) -> bool {
     let mut own = options.own_flags.get("kubelet").into_iter().flatten();
     !own.any(|flag| flag.contains("tls-cert-file") || flag.contains("rotate-server-certificates"))
 }
 
-/// Waits until the kubelet's serving certificate is signed, without which nobody trusts its port: no logs, no exec.
+/// Waits until the kubelet's serving certificate is signed. Without it the API server rejects the kubelet: no logs, no
+/// exec.
 pub async fn serving_certificate(layout: &Layout) {
     let directory = layout.data_dir.join("kubelet").join("pki");
     let file = Purpose::Serving(Vec::new()).file(&directory);
@@ -207,11 +208,13 @@ pub async fn serving_certificate(layout: &Layout) {
         }
     };
     if tokio::time::timeout(SIGNING_PATIENCE, signed).await.is_err() {
-        tracing::warn!("the kubelet's serving certificate is not signed: logs and exec fail; see `kubectl get csr`");
+        tracing::warn!(
+            "the kubelet's serving certificate was not signed, so logs and exec fail; see `kubectl get csr`"
+        );
     }
 }
 
-/// The DNS server of this machine knows the API server's name.
+/// Waits until this host's DNS server resolves the name of the API server.
 pub async fn dns(layout: &Layout) -> Result<()> {
     let is_four = layout.first_services.first().is_none_or(IpAddr::is_ipv4);
     let answered = async {
@@ -221,15 +224,15 @@ pub async fn dns(layout: &Layout) -> Result<()> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, answered).await.context("the DNS server does not answer; see the log")
+    tokio::time::timeout(PATIENCE, answered).await.context("the DNS server does not respond; see the log")
 }
 
-/// Whether a DNS server answers a question for an address of a family with something.
+/// Whether a DNS server returns an address of an IP family for the API server's name.
 async fn asked(server: SocketAddr, is_four: bool) -> std::io::Result<bool> {
     let local: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((local, 0)).await?;
     socket.connect(server).await?;
-    // Number 1, a plain question, one of it; an address of the Internet.
+    // Header: ID 1, recursion desired, one question.
     let mut question = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in ["kubernetes", "default", "svc", "cluster", "local"] {
         question.push(u8::try_from(label.len()).expect("labels are short"));
@@ -243,7 +246,7 @@ async fn asked(server: SocketAddr, is_four: bool) -> std::io::Result<bool> {
     Ok(length > question.len() && answer[..2] == question[..2] && code == 0 && answers > 0)
 }
 
-/// Watches until an object is as it should be.
+/// Watches until the object satisfies the condition.
 async fn seen(client: Client, target: Target<'_>, called: &str, is_good: impl Fn(&Value) -> bool) -> Result<()> {
     let field_selector = format!("metadata.name={called}");
     let mut watch = client.watch(&target, &WatchOptions { field_selector, ..WatchOptions::default() }).await?;
@@ -261,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_promoted_and_followed_to_its_new_address() {
+    fn learner_is_promoted_and_peer_url_is_updated() {
         let member = |id: u64, name: &str, url: &str, learner: bool| Member {
             id,
             name: name.to_owned(),
@@ -275,7 +278,7 @@ mod tests {
         check(&[other.clone(), member(1, "", "here", true)], Own::Learner(1));
         check(&[other.clone(), member(1, "a", "before", false)], Own::Elsewhere(1));
         check(std::slice::from_ref(&other), Own::InOrder);
-        // Another machine of the same name stays where it is.
+        // Another host with the same name keeps its entry.
         check(&[member(2, "a", "there", false), member(1, "", "here", true)], Own::Learner(1));
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates that never end: made anew in time, or when it is asked for, while everything runs.
+//! Certificate renewal while the cluster runs: before expiry, or on SIGHUP.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,34 +9,34 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::certificates;
 use super::plan::Layout;
 
-/// Between two looks at most: clocks are set, machines sleep, files are removed.
+/// Maximum interval between checks: clocks are set, hosts are suspended, files are deleted.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(24 * 3600);
-/// Between two looks at least, also if one could not be made.
+/// Minimum interval between checks, also after a failure.
 const LOOK_AT_MOST: Duration = Duration::from_secs(60);
 
-/// From now on a hang-up is a wish to look, and no longer the end of the process.
+/// Installs the SIGHUP handler, so that the signal no longer terminates the process.
 pub fn asked() -> Result<Signal> {
     Ok(signal(SignalKind::hangup())?)
 }
 
-/// Renews what is about to end, for as long as it is polled. Whoever wants it at once sends a hang-up.
+/// Renews certificates that are about to expire, while the future is polled. SIGHUP triggers a check.
 ///
-/// Files are all that changes: the API server reads its own again, and so does every client whose kubeconfig names them.
+/// Only files change. The API server reloads its files, and so does every client whose kubeconfig names them.
 pub async fn keep(pki: &Pki, layout: &Layout, mut asked: Signal) -> Result<()> {
     loop {
         let wait = until_next(pki.next_renewal()?, SystemTime::now());
         tokio::select! {
-            _ = asked.recv() => tracing::info!("certificates are looked at because it is asked for"),
+            _ = asked.recv() => tracing::info!("received SIGHUP; checking certificates"),
             () = tokio::time::sleep(wait) => {}
         }
         match certificates(pki, layout) {
-            Ok(()) => tracing::info!("certificates are good"),
-            Err(error) => tracing::error!(error = format!("{error:#}"), "certificates cannot be renewed; tried again"),
+            Ok(()) => tracing::info!("certificates are valid"),
+            Err(error) => tracing::error!(error = format!("{error:#}"), "failed to renew certificates; retrying"),
         }
     }
 }
 
-/// How long nothing needs to be done.
+/// Returns the time until the next check.
 fn until_next(renewal: Option<SystemTime>, now: SystemTime) -> Duration {
     let wait = renewal.map_or(LOOK_AT_LEAST, |at| at.duration_since(now).unwrap_or_default());
     wait.clamp(LOOK_AT_MOST, LOOK_AT_LEAST)
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_looked_when_the_first_is_due_and_daily_and_not_all_the_time() {
+    fn certificates_are_checked_when_due_and_daily_but_at_most_every_minute() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let check = |due: Option<i64>, expect: u64| {
             let due = due.map(|seconds| match u64::try_from(seconds) {

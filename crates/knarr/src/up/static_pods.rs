@@ -1,4 +1,4 @@
-//! The control plane in pods of this machine's kubelet, as upstream's installer has it.
+//! `--static-pods`: the control plane in static pods of this host's kubelet, as kubeadm has it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,16 @@ use pki::Pki;
 use super::Options;
 use super::plan::{self, Layout, Place, path};
 
-/// The image of this program.
+/// The image of this binary.
 const IMAGE: &str = "knarr.local/knarr";
-/// The program in it.
+/// Path of the binary in the image.
 const PROGRAM: &str = "/knarr";
-/// Where the store listens, for the API server of the same machine only.
+/// URLs of the store, reachable only from this host.
 const STORE: &str = "https://127.0.0.1:2379";
 const STORE_PEERS: &str = "https://127.0.0.1:2380";
 const STORE_HEALTH: &str = "http://127.0.0.1:2381";
 
-/// What is different for a component that runs in a pod: where it says that it is alive, its share, and flags of its own.
+/// Settings of a component in a pod: liveness probe, resource requests and additional flags.
 struct Podded {
     name: &'static str,
     alive: Alive,
@@ -30,7 +30,7 @@ struct Podded {
 const PODDED: &[Podded] = &[
     Podded {
         name: "kube-apiserver",
-        // The port is the user's to choose.
+        // The port is set by --secure-port.
         alive: Alive { scheme: "HTTPS", port: 0, path: "/livez" },
         cpu_milli: 100,
         flags: |layout| {
@@ -57,48 +57,48 @@ const PODDED: &[Podded] = &[
     },
 ];
 
-/// Whether a component runs in a pod.
+/// Whether a component runs in a static pod.
 pub fn has(name: &str) -> bool {
     PODDED.iter().any(|podded| podded.name == name)
 }
 
-/// Where the kubelet finds the manifests.
+/// Returns the directory of the manifests.
 pub fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("manifests")
 }
 
-/// A cluster has its objects in one store: it stays the kind that it was at its first start.
+/// Fails if `--static-pods` differs from the first start: the objects are in one store, embedded or separate.
 pub fn check(options: &Options) -> Result<()> {
     let shown = options.data_dir.display();
     let embedded = options.data_dir.join("store").is_dir();
     let apart = folder(&options.data_dir).join("etcd.yaml").is_file();
+    ensure!(!options.static_pods || !embedded, "the cluster in {shown} has an embedded store: omit --static-pods");
     ensure!(
-        !options.static_pods || !embedded,
-        "the cluster in {shown} has its store in its process: leave out --static-pods"
+        options.static_pods || !apart,
+        "the cluster in {shown} has its control plane in static pods: add --static-pods"
     );
-    ensure!(options.static_pods || !apart, "the cluster in {shown} has its control plane in pods: give --static-pods");
     ensure!(
         !options.static_pods || !options.disable.iter().any(|part| part == "kubelet"),
-        "--static-pods needs the kubelet, which --disable leaves out"
+        "--static-pods needs the kubelet, but --disable excludes it"
     );
     Ok(())
 }
 
-/// Writes the manifests. One that says the same already is left alone, so that its pod goes on.
+/// Writes the manifests. An unchanged manifest is not rewritten, so that its pod keeps running.
 pub fn write(options: &Options, layout: &Layout, pki: &Pki) -> Result<()> {
-    ensure!(options.store == plan::Store::Inside, "--static-pods is for `knarr up` without a store elsewhere");
+    ensure!(options.store == plan::Store::Inside, "--static-pods works only with `knarr up` and its own store");
     let folder = folder(&layout.data_dir);
-    sys::create_dirs(&folder, 0o700).with_context(|| format!("{} cannot be made", folder.display()))?;
+    sys::create_dirs(&folder, 0o700).with_context(|| format!("failed to create {}", folder.display()))?;
     for component in components(options, layout, pki) {
         let text = json::to_string_pretty(&manifest(&component));
-        // JSON is YAML, and the ending is what people look for.
+        // JSON is YAML, and `.yaml` is the usual extension of manifests.
         let file = folder.join(format!("{}.yaml", component.name));
         if std::fs::read_to_string(&file).is_ok_and(|there| there == text) {
             continue;
         }
-        // The kubelet must not see half of it.
+        // Replaced atomically, so that the kubelet never reads a partial manifest.
         sys::replace_file(&file, text.as_bytes(), 0o600)
-            .with_context(|| format!("{} cannot be written", file.display()))?;
+            .with_context(|| format!("failed to write {}", file.display()))?;
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ fn store(layout: &Layout) -> Component {
     component("etcd", flags, mounts, Alive { scheme: "HTTP", port: 2381, path: "/health" }, 100)
 }
 
-/// Those who could be several elect a leader, and say on this machine how they are.
+/// Returns the flags of components with leader election. Their secure ports listen on the loopback interface only.
 fn alone(port: u16) -> Vec<String> {
     vec!["leader-elect=true".to_owned(), "bind-address=127.0.0.1".to_owned(), format!("secure-port={port}")]
 }

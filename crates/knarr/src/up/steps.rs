@@ -1,4 +1,4 @@
-//! What is said while a cluster starts, and when it can be used.
+//! Progress output of a cluster start.
 
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::Disk;
 use super::plan::Layout;
 use crate::output::outln;
 
-/// Steps with their times. What is not a terminal gets plain lines.
+/// Prints steps with their durations. Without a terminal, lines are plain.
 pub struct Steps {
     begun: Instant,
     last: Instant,
@@ -15,21 +15,20 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Starts to count.
     pub fn begin() -> Self {
         let now = Instant::now();
         let mark = if std::io::stdout().is_terminal() { "\u{1b}[32m✓\u{1b}[0m" } else { "ok" };
         Self { begun: now, last: now, mark }
     }
 
-    /// A step is done.
+    /// Prints a completed step.
     pub fn done(&mut self, what: &str) {
         let now = Instant::now();
         self.say(&format!("{} {what:<24} {:>6.2} s", self.mark, (now - self.last).as_secs_f64()));
         self.last = now;
     }
 
-    /// Everything is.
+    /// Prints the time of the start and how to use the cluster.
     pub fn finish(&self, layout: &Layout) {
         let seconds = self.begun.elapsed().as_secs_f64();
         let kubeconfig = layout.kubeconfig("admin");
@@ -41,13 +40,13 @@ impl Steps {
             self.say(&format!("warning: {}: {warning}", disk.describe()));
         }
         self.say(&format!(
-            "The log is {}. `knarr status` and `knarr doctor` tell how the cluster is, `knarr down` stops it.",
+            "Logs are in {}. `knarr status` and `knarr doctor` show the state of the cluster, `knarr down` stops it.",
             layout.data_dir.join("knarr.log").display()
         ));
         self.say(&format!("Next:\n\n  export KUBECONFIG={kubeconfig}\n  kubectl get nodes,pods --all-namespaces\n"));
     }
 
-    /// The node is one of the cluster's.
+    /// Prints that the node has joined.
     pub fn joined(&self, layout: &Layout) {
         self.say(&format!("joined as {} in {:.2} s", layout.node_name, self.begun.elapsed().as_secs_f64()));
     }

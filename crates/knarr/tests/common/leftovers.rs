@@ -1,11 +1,11 @@
-//! What containers of a test leave in a directory and a control group, and its end.
+//! Cleanup of the mounts, processes and cgroups that containers of a test leave.
 
 use std::fs;
 use std::path::Path;
 
 use container::cgroup::Cgroup;
 
-/// What is mounted in a directory.
+/// Returns the mount points below a directory.
 pub fn mounts(dir: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let own = dir.display().to_string();
@@ -13,7 +13,7 @@ pub fn mounts(dir: &Path) -> Vec<String> {
     places.filter(|place| place.starts_with(&own)).map(str::to_owned).collect()
 }
 
-/// Ends what a test that failed half way left running, mounted and grouped.
+/// Kills the processes and removes the mounts and cgroups of a failed test.
 pub fn sweep(dir: &Path, group: &str) {
     let cgroup = Cgroup::at(group);
     cgroup.kill();

@@ -1,4 +1,4 @@
-//! Attacks on other container runtimes that became public: none of them leads out of a container here.
+//! Published vulnerabilities of other container runtimes: none of the attacks escapes a container here.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use image::{Name, Recipe, Store};
 
 use crate::machine::{Machine, busybox, machine, script, secured, words};
 
-/// Runs a container to its end and returns its log; what refuses to start has no log.
+/// Runs a container until it exits and returns its log, or `None` if it cannot be created or started.
 async fn log_of(m: &mut Machine, sandbox: &str, config: v1::ContainerConfig) -> Option<String> {
     let id = m.try_create(sandbox, config).await.ok()?;
     m.runtime.start_container(v1::StartContainerRequest { container_id: id.clone() }).await.ok()?;
@@ -20,9 +20,9 @@ async fn build(m: &Machine, name: &str, recipe: &Recipe) {
     store.build(&Name::parse(name).unwrap(), recipe).await.unwrap();
 }
 
-/// CVE-2024-21626: a working directory that is a descriptor of the runtime's own leads to the host's root.
+/// CVE-2024-21626: a working directory that is a leaked file descriptor of the runtime leads to the host's root.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_working_directory_among_the_runtimes_descriptors_does_not_lead_to_the_host() {
+async fn working_directory_in_proc_self_fd_does_not_lead_to_the_host() {
     let Some(mut m) = machine().await else { return };
     let marker = m.path("marker");
     std::fs::write(&marker, "of the host").unwrap();
@@ -38,11 +38,11 @@ async fn a_working_directory_among_the_runtimes_descriptors_does_not_lead_to_the
     m.finish().await;
 }
 
-/// CVE-2019-19921, CVE-2023-27561, CVE-2023-28642, CVE-2025-54867: an image whose `/proc`, `/sys` or `/dev` is a symbolic link has
-/// these file systems mounted elsewhere, and paths that are to be masked are not. CVE-2025-31133, CVE-2025-62161: `/dev/null`
-/// of the image is a link to what is then mounted over the masked paths.
+/// CVE-2019-19921, CVE-2023-27561, CVE-2023-28642, CVE-2025-54867: an image whose `/proc`, `/sys` or `/dev` is a
+/// symbolic link gets these file systems mounted elsewhere, and masked paths are not masked. CVE-2025-31133,
+/// CVE-2025-62161: the image's `/dev/null` is a link whose target is then mounted over the masked paths.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing() {
+async fn image_with_symlinked_proc_sys_or_dev_unmasks_no_path() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("links").await;
     for (n, (link, to)) in [("/proc", "/tmp"), ("/sys", "/tmp"), ("/dev", "/tmp"), ("/dev/null", "/proc/sysrq-trigger")]
@@ -71,7 +71,8 @@ async fn an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing() {
     m.finish().await;
 }
 
-/// CVE-2022-24769, CVE-2022-29162, CVE-2025-27612: processes had inheritable capabilities, which files could turn into effective ones.
+/// CVE-2022-24769, CVE-2022-29162, CVE-2025-27612: processes had inheritable capabilities, which files could turn into
+/// effective ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_have_no_inheritable_capabilities() {
     let Some(mut m) = machine().await else { return };
@@ -91,9 +92,9 @@ async fn processes_have_no_inheritable_capabilities() {
     m.finish().await;
 }
 
-/// CVE-2024-40635: a number beyond 32 bits became user 0.
+/// CVE-2024-40635: a UID beyond 32 bits became user 0.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_number_that_no_kernel_has_is_refused() {
+async fn uid_beyond_32_bits_is_rejected() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("numbers").await;
     for (n, user) in
@@ -111,9 +112,9 @@ async fn a_user_number_that_no_kernel_has_is_refused() {
     m.finish().await;
 }
 
-/// CVE-2022-31030: the output of a command was collected in memory without a bound.
+/// CVE-2022-31030: the output of ExecSync was collected in memory without a limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_output_of_a_synchronous_exec_is_bounded() {
+async fn exec_sync_output_is_bounded() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("much").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
@@ -128,9 +129,9 @@ async fn the_output_of_a_synchronous_exec_is_bounded() {
     m.finish().await;
 }
 
-/// CVE-2020-15257: sockets without a path are reached by every container on the host's network, whoever it runs as.
+/// CVE-2020-15257: abstract sockets are reachable from every container with the host's network, as any user.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_socket_of_the_runtime_is_in_the_abstract_namespace() {
+async fn runtime_has_no_abstract_sockets() {
     let Some(mut m) = machine().await else { return };
     let mut config = m.sandbox_config("host");
     let context = v1::LinuxSandboxSecurityContext {

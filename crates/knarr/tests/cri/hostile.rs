@@ -1,5 +1,6 @@
-//! What a hostile image or pod tries against the machine, among it public vulnerabilities of other runtimes. The tests of those carry
-//! their CVE numbers in their names.
+//! Attacks of hostile images and pods on the host.
+//!
+//! Some are published vulnerabilities of other runtimes. Those tests have the CVE in their names.
 
 use std::fs;
 use std::io;
@@ -13,7 +14,7 @@ use image::{Name, Recipe, Store};
 
 use crate::machine::{IMAGE, Machine, machine, script, secured, words};
 
-/// Descriptors that a runtime might leak into a container.
+/// File descriptors that a runtime might leak into a container.
 const DESCRIPTORS: std::ops::Range<u32> = 3..24;
 
 fn volume(container_path: &str, host: &Path) -> v1::Mount {
@@ -32,11 +33,11 @@ async fn is_refused(m: &mut Machine, sandbox: &str, config: v1::ContainerConfig)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_uses_no_devices_but_its_own() {
+async fn container_can_use_only_its_own_devices() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("devices").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
-    // The kernel's log as a device that every machine has, and its disks where it has some.
+    // The kernel log device, which every host has, and the block devices.
     let mut devices = vec![("c".to_owned(), "1 11".to_owned())];
     let partitions = fs::read_to_string("/proc/partitions").unwrap();
     let disks = partitions.lines().skip(2).filter_map(|line| {
@@ -52,7 +53,7 @@ async fn a_container_uses_no_devices_but_its_own() {
         let said = m.shell(&id, &script).await;
         assert_eq!(said.matches("Operation not permitted").count(), 2, "{kind} {numbers}: {said}");
     }
-    // Even a device that it may use works in no other place than its /dev.
+    // Even an allowed device node works only in its /dev.
     let said = m.shell(&id, "mknod /null c 1 3 && cat /null 2>&1; echo x >/dev/null && echo works").await;
     assert_eq!(said, "cat: can't open '/null': Permission denied\nworks");
     assert_eq!(m.shell(&id, "awk '$2 == \"/\" {print $4}' /proc/mounts | tr , '\\n' | grep -c nodev").await, "1");
@@ -64,7 +65,7 @@ async fn a_container_uses_no_devices_but_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_works_wherever_the_pod_wants_it() {
+async fn device_works_at_the_requested_path() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("outside").await;
     let mut config = script("c", "for d in /dev/mine /opt/outside; do echo x >$d && stat -c %t:%T $d; done");
@@ -79,14 +80,14 @@ async fn a_device_works_wherever_the_pod_wants_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_whose_devices_cannot_be_restricted_does_not_start() {
+async fn container_without_device_filter_does_not_start() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("unrestricted").await;
     let id = m.create(&sandbox, script("c", "sleep 1000")).await;
     let cgroup = container::cgroup::Cgroup::at(&format!("{}/{id}", m.cgroup));
     match cgroup.unified_dir() {
         Some(dir) => {
-            // The kernel takes 64 programs for a cgroup; these allow everything.
+            // A cgroup accepts at most 64 BPF programs. These 64 allow everything.
             cgroup.create().unwrap();
             let allow = [(0xb7, 1), (0x95, 0)].map(|(code, immediate)| sys::BpfInstruction {
                 code,
@@ -101,14 +102,14 @@ async fn a_container_whose_devices_cannot_be_restricted_does_not_start() {
             let error = try_start(&mut m, &id).await.unwrap_err();
             assert!(error.message().contains("cannot attach the device filter"), "{error}");
         }
-        // On version 1 the devices controller is there or the container does not start, which a unit cannot take away.
+        // On cgroup v1 a container does not start without the devices controller, which the test cannot remove.
         None => assert!(container::cgroup::Cgroup::has_controller("devices")),
     }
     m.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn image_volumes_are_mounted_without_programs_set_user_id_and_devices() {
+async fn image_volumes_are_mounted_noexec_nosuid_nodev() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("volumes").await;
     let mut config = script("c", "sleep 1000");
@@ -125,7 +126,7 @@ async fn image_volumes_are_mounted_without_programs_set_user_id_and_devices() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_as_user_is_that_user_whatever_the_image_calls_root() {
+async fn numeric_user_is_not_looked_up_in_the_image() {
     let Some(mut m) = machine().await else { return };
     let name = "test.local/named-by-number:1";
     let mut recipe: Recipe = crate::machine::busybox();
@@ -140,9 +141,9 @@ async fn a_number_as_user_is_that_user_whatever_the_image_calls_root() {
     m.finish().await;
 }
 
-/// The owners of local accounts read Secrets in bundles and ran set-user-ID programs of layers.
+/// Local users of the host read Secrets in bundles and ran set-user-ID files of layers.
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bundles_nor_layers() {
+async fn cve_2021_41103_and_2024_25621_local_users_cannot_access_bundles_or_layers() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("private").await;
     let mut config = script("c", "echo $SECRET; sleep 1000");
@@ -179,9 +180,9 @@ async fn cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bu
     m.finish().await;
 }
 
-/// Root in a container overwrote the runtime's program by `/proc/<pid>/exe`.
+/// Root in a container overwrote the runtime's executable through `/proc/<pid>/exe`.
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2019_5736_the_program_behind_a_container_cannot_be_written() {
+async fn cve_2019_5736_runtime_executable_cannot_be_overwritten() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("program").await;
     let dir = m.path("runtime/sandboxes").join(&sandbox);
@@ -196,7 +197,7 @@ async fn cve_2019_5736_the_program_behind_a_container_cannot_be_written() {
         .collect();
     assert!(!shims.is_empty());
     for process in shims {
-        // A program that runs is busy, which ends with it; this must fail for ever.
+        // A running executable is busy only until it exits. The write must fail permanently.
         let error = fs::OpenOptions::new().write(true).open(process.join("exe")).unwrap_err();
         let protected = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
         assert!(protected.contains(&error.kind()), "{}: {error}", process.display());
@@ -204,9 +205,10 @@ async fn cve_2019_5736_the_program_behind_a_container_cannot_be_written() {
     m.finish().await;
 }
 
-/// A working directory of `/proc/self/fd/N` was a directory of the machine, by a descriptor that the runtime had open.
+/// A working directory of `/proc/self/fd/N` was a directory of the host, through a leaked file descriptor of the
+/// runtime.
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2024_21626_no_descriptor_of_the_runtime_leads_out_of_a_container() {
+async fn cve_2024_21626_no_runtime_descriptor_leaks_into_a_container() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("descriptors").await;
     let inside = "up=/proc/self/cwd/../../../../../../../../../../..; \
@@ -229,7 +231,7 @@ async fn cve_2024_21626_no_descriptor_of_the_runtime_leads_out_of_a_container() 
     assert_eq!(m.shell(&id, "ls /proc/self/fd | tr '\\n' ' '").await, "0 1 2 3");
     let root = m.path("runtime/containers").join(&id).join("bundle/rootfs");
     for n in DESCRIPTORS {
-        // From the outside, since the working directory of what runs inside is what changes.
+        // Changed from the host, because the working directory of the processes inside changes.
         let work = root.join("root");
         let _ = fs::remove_dir(&work).or_else(|_| fs::remove_file(&work));
         std::os::unix::fs::symlink(format!("/proc/self/fd/{n}"), &work).unwrap();
@@ -242,9 +244,9 @@ async fn cve_2024_21626_no_descriptor_of_the_runtime_leads_out_of_a_container() 
     m.finish().await;
 }
 
-/// The file that masks a path was a link of the container's making, so that masking a path opened another one for writing.
+/// The file that masks a path was a link made by the container, so that masking made another path writable.
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2025_31133_a_masked_path_is_not_masked_by_a_link_of_the_container() {
+async fn cve_2025_31133_container_symlink_does_not_replace_the_mask() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("masked").await;
     let dev = m.path("dev");
@@ -266,9 +268,9 @@ async fn cve_2025_31133_a_masked_path_is_not_masked_by_a_link_of_the_container()
     m.finish().await;
 }
 
-/// The terminal was mounted over what `/dev/console` led to, before paths were masked.
+/// The terminal was mounted over the target of `/dev/console` before paths were masked.
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2025_52565_a_terminal_is_not_mounted_through_a_link_of_the_container() {
+async fn cve_2025_52565_console_is_not_mounted_through_a_container_symlink() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("console").await;
     let dev = m.path("dev");
@@ -284,9 +286,9 @@ async fn cve_2025_52565_a_terminal_is_not_mounted_through_a_link_of_the_containe
     m.finish().await;
 }
 
-/// A mount over parts of `/proc` sent what the runtime writes there (labels, sysctls) elsewhere.
+/// A mount over parts of `/proc` redirected the runtime's writes there (labels, sysctls).
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in_proc() {
+async fn cve_2025_52881_mounts_over_proc_are_rejected() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("proc").await;
     let host = m.path("volume");
@@ -296,7 +298,7 @@ async fn cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in
         config.mounts = vec![volume(place, &host)];
         assert!(is_refused(&mut m, &sandbox, config).await, "{place}");
     }
-    // By way of a link in the image.
+    // The same through a link in the image.
     let name = "test.local/linked-proc:1";
     let mut recipe = crate::machine::busybox();
     recipe.links.push(("/elsewhere".into(), "/proc/self/attr".into()));
@@ -310,9 +312,9 @@ async fn cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in
     m.finish().await;
 }
 
-/// A sysctl of a pod set the kernel's `core_pattern`.
+/// A pod's sysctl set the kernel's `core_pattern`.
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2022_0811_a_sysctl_of_the_machine_is_refused() {
+async fn cve_2022_0811_host_sysctl_is_rejected() {
     let Some(mut m) = machine().await else { return };
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     for (name, value) in [

@@ -1,4 +1,4 @@
-//! Sandboxes and containers from their making to their end.
+//! Life cycle of sandboxes and containers.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use cri::v1;
 use crate::machine::{IMAGE, machine, script, text_of, words};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_runs_writes_its_log_and_ends_with_its_code() {
+async fn container_writes_its_log_and_reports_its_exit_code() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("one").await;
     let (status, log) = m.output(&sandbox, script("c", "echo out; echo err >&2; printf end; exit 3")).await;
@@ -22,7 +22,7 @@ async fn a_container_runs_writes_its_log_and_ends_with_its_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_has_its_own_namespaces_files_and_loopback() {
+async fn sandbox_has_its_own_namespaces_files_and_loopback() {
     let Some(mut m) = machine().await else { return };
     let mut config = m.sandbox_config("box");
     config.dns_config = Some(v1::DnsConfig {
@@ -52,7 +52,7 @@ async fn a_sandbox_has_its_own_namespaces_files_and_loopback() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shared_pid_namespace_shows_the_others_and_ends_with_its_first_process() {
+async fn shared_pid_namespace_shows_other_containers_and_ends_with_its_init() {
     let Some(mut m) = machine().await else { return };
     let mut config = m.sandbox_config("shared");
     let shared = v1::NamespaceOption { pid: v1::NamespaceMode::Pod.into(), ..Default::default() };
@@ -70,7 +70,7 @@ async fn a_shared_pid_namespace_shows_the_others_and_ends_with_its_first_process
     );
     let stop = v1::StopContainerRequest { container_id: one.clone(), timeout: 0 };
     m.runtime.stop_container(stop).await.unwrap();
-    // What the first process left behind goes with it.
+    // Orphans of the container's first process are killed with it.
     assert_eq!(
         m.shell(
             &two,
@@ -83,7 +83,7 @@ async fn a_shared_pid_namespace_shows_the_others_and_ends_with_its_first_process
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_asks_first_and_then_insists() {
+async fn stop_sends_sigterm_and_then_sigkill() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("stop").await;
     let polite =
@@ -101,7 +101,7 @@ async fn stopping_asks_first_and_then_insists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_run_in_containers_and_are_killed_in_time() {
+async fn exec_sync_returns_output_and_kills_at_timeout() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("exec").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
@@ -126,7 +126,7 @@ async fn commands_run_in_containers_and_are_killed_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_cannot_run_is_told_by_start() {
+async fn start_fails_if_the_command_cannot_run() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("bad").await;
     for (command, expect) in [
@@ -150,7 +150,7 @@ async fn a_command_that_cannot_run_is_told_by_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_filtered_and_images_are_described() {
+async fn lists_are_filtered_and_image_status_is_reported() {
     let Some(mut m) = machine().await else { return };
     let (one, two) = (m.sandbox("one").await, m.sandbox("two").await);
     m.runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: two.clone() }).await.unwrap();
@@ -178,7 +178,7 @@ async fn lists_are_filtered_and_images_are_described() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_hold_are_changed_and_statistics_tell() {
+async fn resource_limits_apply_and_are_updated_and_stats_report_usage() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("limits").await;
     let mut config = script("c", "sleep 1000");
@@ -225,7 +225,7 @@ async fn limits_hold_are_changed_and_statistics_tell() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rotated_log_is_opened_again() {
+async fn rotated_log_is_reopened() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("log").await;
     let id = m.run(&sandbox, script("c", "echo one; while [ ! -e /go ]; do sleep 0.01; done; echo two")).await;

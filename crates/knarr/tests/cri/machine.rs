@@ -1,4 +1,4 @@
-//! A machine of its own for a test: a data directory, a cgroup, a runtime, and nothing left behind.
+//! Test environment of the runtime: a data directory, a cgroup, a runtime process, and cleanup of all of them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 use crate::leftovers;
 
-/// Whatever a test waits for comes sooner, or never.
+/// Time limit of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const IMAGE: &str = "test.local/busybox:1";
 
@@ -30,7 +30,7 @@ pub struct Machine {
     args: Vec<String>,
 }
 
-/// A machine, unless this test cannot have one.
+/// Returns a test environment, or `None` if the test cannot run here.
 pub async fn machine() -> Option<Machine> {
     machine_with(&[]).await
 }
@@ -45,7 +45,7 @@ pub async fn machine_with(args: &[&str]) -> Option<Machine> {
     }
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let dir = tempfile::Builder::new().prefix("knarr-cri-").tempdir().unwrap();
-    // Root of a user namespace is somebody else, and has to find its way.
+    // The root user of a user namespace is another user on the host and must traverse the directory.
     fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
     let store = Store::open(&dir.path().join("runtime/images")).unwrap();
     store.build(&Name::parse(IMAGE).unwrap(), &busybox()).await.unwrap();
@@ -77,7 +77,7 @@ fn clients(channel: &Channel) -> (RuntimeServiceClient<Channel>, ImageServiceCli
     (RuntimeServiceClient::new(channel.clone()), ImageServiceClient::new(channel.clone()))
 }
 
-/// Busybox under all its names, and a user.
+/// Returns an image of busybox with all its applets, and a user.
 pub fn busybox() -> Recipe {
     let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
     let names = String::from_utf8(names).unwrap();
@@ -154,7 +154,7 @@ impl Machine {
         self.runtime.container_status(request).await.unwrap().into_inner().status.unwrap()
     }
 
-    /// Waits for a container's end, by the stream of events.
+    /// Waits until a container has exited, using the event stream.
     pub async fn ended(&mut self, id: &str) -> v1::ContainerStatus {
         let mut events = self.runtime.get_container_events(v1::GetEventsRequest {}).await.unwrap().into_inner();
         let wait = async {
@@ -169,7 +169,7 @@ impl Machine {
         tokio::time::timeout(PATIENCE, wait).await.expect("the container ends")
     }
 
-    /// Runs a container to its end and gives its status and log.
+    /// Runs a container until it exits. Returns its status and log.
     pub async fn output(&mut self, sandbox: &str, config: v1::ContainerConfig) -> (v1::ContainerStatus, String) {
         let id = self.run(sandbox, config).await;
         let status = self.ended(&id).await;
@@ -177,7 +177,7 @@ impl Machine {
         (status, log)
     }
 
-    /// Waits until a container has written something into its log.
+    /// Waits until a container's log contains `text`.
     pub async fn logged(&mut self, id: &str, text: &str) -> String {
         let path = self.status(id).await.log_path;
         let deadline = std::time::Instant::now() + PATIENCE;
@@ -197,14 +197,14 @@ impl Machine {
         self.runtime.exec_sync(request).await.unwrap().into_inner()
     }
 
-    /// Runs a shell command in a container and gives its output.
+    /// Runs a shell command in a container and returns its output.
     pub async fn shell(&mut self, id: &str, script: &str) -> String {
         let done = self.exec(id, &["sh", "-c", script]).await;
         assert_eq!(done.exit_code, 0, "{script}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// Kills the runtime without a warning and starts it again.
+    /// Kills the runtime with SIGKILL and starts it again.
     pub async fn restart(&mut self) {
         self.kill();
         let (process, channel) = start(self.dir.path(), &self.cgroup, &self.args).await;
@@ -239,7 +239,7 @@ impl Machine {
 }
 
 impl Drop for Machine {
-    /// A test that failed half way leaves nothing behind either.
+    /// Cleans up after a failed test.
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -251,7 +251,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A container that runs a shell script.
+/// Returns the configuration of a container that runs a shell script.
 pub fn script(name: &str, script: &str) -> v1::ContainerConfig {
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),
@@ -272,7 +272,7 @@ pub fn script(name: &str, script: &str) -> v1::ContainerConfig {
     }
 }
 
-/// The same with another security context.
+/// Returns the configuration of a script with a security context.
 pub fn secured(
     name: &str,
     text: &str,
@@ -283,7 +283,7 @@ pub fn secured(
     config
 }
 
-/// The lines of a CRI log without times, each with its stream's first letters and tag.
+/// Returns the lines of a CRI log without timestamps, each with the initials of its stream and its tag.
 pub fn text_of(log: &str) -> String {
     let strip = |line: &str| {
         let mut parts = line.splitn(4, ' ');

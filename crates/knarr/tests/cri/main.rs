@@ -1,4 +1,6 @@
-//! The container runtime from outside: the real binary, real containers, a CRI client. Needs root; says so and passes without.
+//! End-to-end tests of the container runtime: the real binary, real containers, a CRI client.
+//!
+//! Without root the tests are skipped with a message.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

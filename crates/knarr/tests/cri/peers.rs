@@ -1,4 +1,4 @@
-//! The same calls to this runtime, by its own library, by runc and by crun, and to containerd: the same answers.
+//! Comparison of runtimes: the built-in library, runc, crun and containerd give the same responses to the same calls.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 
 use crate::machine::{IMAGE, PATIENCE, busybox, machine, machine_with, script, secured, text_of, words};
 
-/// What a client can see of a few containers, one line each.
+/// Returns what a client sees of a few containers, one line each.
 async fn transcript(
     client: &mut RuntimeServiceClient<Channel>,
     mut sandbox: v1::PodSandboxConfig,
@@ -44,7 +44,7 @@ async fn transcript(
         lines.push(format!("{} {:?} {}", status.exit_code, status.state(), status.reason));
         let mut log: Vec<String> =
             text_of(&std::fs::read_to_string(&status.log_path).unwrap()).lines().map(str::to_owned).collect();
-        // The two streams are read side by side.
+        // The two streams are read concurrently, so their order is not defined.
         log.sort_by_key(|line| line.starts_with("! "));
         lines.extend(log);
     }
@@ -93,7 +93,7 @@ async fn status(client: &mut RuntimeServiceClient<Channel>, id: &str) -> v1::Con
     client.container_status(request).await.unwrap().into_inner().status.unwrap()
 }
 
-/// Old runtimes have no stream of events: their status is asked for until it has changed.
+/// Waits until a container has exited by polling its status: old runtimes have no event stream.
 async fn ended(client: &mut RuntimeServiceClient<Channel>, id: &str) -> v1::ContainerStatus {
     let wait = async {
         loop {
@@ -108,8 +108,8 @@ async fn ended(client: &mut RuntimeServiceClient<Channel>, id: &str) -> v1::Cont
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_oci_runtimes_by_handler_give_the_same() {
-    // Of the two, crun refuses machines that have some controllers on each version of cgroups.
+async fn runc_and_crun_handlers_behave_like_the_built_in_runtime() {
+    // crun rejects hosts with hybrid cgroups (v1 and v2 controllers mounted).
     let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
     let found: Vec<String> = ["runc", "crun"]
         .iter()
@@ -142,7 +142,7 @@ async fn other_oci_runtimes_by_handler_give_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containerd_gives_the_same() {
+async fn containerd_behaves_like_the_built_in_runtime() {
     if !Path::new("/usr/bin/containerd").exists() {
         eprintln!("skipped: containerd is not here");
         return;
@@ -157,7 +157,7 @@ async fn containerd_gives_the_same() {
     m.finish().await;
 }
 
-/// Ends with the test.
+/// A daemon that is killed with the test.
 struct Daemon(Child, std::path::PathBuf);
 
 impl Drop for Daemon {

@@ -1,4 +1,4 @@
-//! What containers may do and see.
+//! Security contexts of containers.
 
 use cri::v1;
 use cri::v1::security_profile::ProfileType;
@@ -6,7 +6,7 @@ use cri::v1::security_profile::ProfileType;
 use crate::machine::{machine, machine_with, script, secured, words};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_groups_and_capabilities_are_as_asked() {
+async fn users_groups_and_capabilities_are_as_requested() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("users").await;
     let report =
@@ -94,13 +94,13 @@ async fn paths_are_masked_and_read_only_unless_privileged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mounts_are_read_only_recursive_and_propagate() {
+async fn mounts_are_read_only_recursively_and_propagate() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("mounts").await;
     let host = m.path("volume");
     std::fs::create_dir_all(host.join("sub")).unwrap();
     std::fs::write(host.join("file"), "data").unwrap();
-    // Mounts propagate to containers from shared mounts alone, and the root of the machine may be private.
+    // Mounts propagate only from shared mounts, and the root of the host may be private.
     rustix::mount::mount_bind(&host, &host).unwrap();
     rustix::mount::mount_change(&host, rustix::mount::MountPropagationFlags::SHARED).unwrap();
     rustix::mount::mount("tmpfs", host.join("sub"), "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
@@ -135,7 +135,7 @@ async fn mounts_are_read_only_recursive_and_propagate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_mounted_later_is_seen_by_those_who_asked_and_by_nobody_else() {
+async fn later_mounts_are_visible_only_with_mount_propagation() {
     use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount};
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("later").await;
@@ -169,7 +169,7 @@ async fn what_is_mounted_later_is_seen_by_those_who_asked_and_by_nobody_else() {
     assert_eq!(m.shell(&ids[0], seen).await, "");
     assert_eq!(m.shell(&ids[1], seen).await, "/down/late/seen");
     assert_eq!(m.shell(&ids[2], seen).await, "/down/late/seen\n/both/late/seen");
-    // And the other way round.
+    // Propagation from the container to the host.
     let own = "for dir in none down both; do mkdir -p /$dir/of-$dir && mount -t tmpfs t /$dir/of-$dir && touch /$dir/of-$dir/in; done";
     m.shell(&ids[2], own).await;
     let came = |name: &str| host.join(name).join("in").exists();
@@ -181,7 +181,7 @@ async fn what_is_mounted_later_is_seen_by_those_who_asked_and_by_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_of_processes_are_those_that_the_runtime_is_given() {
+async fn default_ulimits_apply_to_containers() {
     let Some(mut m) = machine_with(&["--default-ulimit", "nofile=123:456", "--default-ulimit", "core=0"]).await else {
         return;
     };
@@ -192,7 +192,7 @@ async fn limits_of_processes_are_those_that_the_runtime_is_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_namespace_maps_root_to_somebody_else() {
+async fn user_namespace_maps_root_to_another_uid() {
     let Some(mut m) = machine().await else { return };
     let map = v1::IdMapping { host_id: 200_000, container_id: 0, length: 65_536 };
     let users = v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![map], gids: vec![map] };

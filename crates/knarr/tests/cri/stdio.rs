@@ -1,11 +1,11 @@
-//! Standard streams belong to the container's user: what is not root opens `/dev/stdout` and `/dev/stderr` by name.
+//! Standard streams belong to the container's user: non-root processes can open `/dev/stdout` and `/dev/stderr`.
 
 use cri::v1;
 
 use crate::machine::{Machine, machine, script};
 use crate::streams::{exec_url, read_all, websocket};
 
-/// Opens each stream by its name, and shows the owner and mode of standard output.
+/// Opens each stream by its path, and prints the owner and mode of standard output.
 const OPEN: &str = "echo out >/dev/stdout; echo err >/dev/stderr; stat -Lc '%u %a' /proc/self/fd/1";
 
 fn user_namespace() -> v1::UserNamespace {
@@ -13,7 +13,7 @@ fn user_namespace() -> v1::UserNamespace {
     v1::UserNamespace { mode: v1::NamespaceMode::Pod.into(), uids: vec![map], gids: vec![map] }
 }
 
-/// A sandbox, and what its containers' namespaces are.
+/// Creates a sandbox. Returns its ID and the namespace options of its containers.
 async fn sandbox(m: &mut Machine, name: &str, users: Option<v1::UserNamespace>) -> (String, v1::NamespaceOption) {
     let options = v1::NamespaceOption { userns_options: users, ..Default::default() };
     let mut config = m.sandbox_config(name);
@@ -58,14 +58,14 @@ async fn check(m: &mut Machine, name: &str, users: Option<v1::UserNamespace>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_is_not_root_opens_its_standard_streams_by_name() {
+async fn non_root_container_opens_its_standard_streams_by_path() {
     let Some(mut m) = machine().await else { return };
     check(&mut m, "plain", None).await;
     m.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_in_a_user_namespace_opens_its_standard_streams_by_name() {
+async fn container_in_user_namespace_opens_its_standard_streams_by_path() {
     let Some(mut m) = machine().await else { return };
     check(&mut m, "mapped", Some(user_namespace())).await;
     m.finish().await;

@@ -24,7 +24,7 @@ pub async fn websocket(url: &str, protocol: &str) -> Socket {
     socket
 }
 
-/// Reads until the connection closes: what each channel carried.
+/// Reads until the connection closes. Returns the data of each channel.
 pub async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
     let mut channels: BTreeMap<u8, String> = BTreeMap::new();
     let read = async {
@@ -80,7 +80,7 @@ async fn exec_with_a_terminal_has_a_size() {
     let url = exec_url(&mut m, &id, &["sh", "-c", "read line; stty size; tty; echo got $line"], true, true).await;
     let mut socket = websocket(&url, "v4.channel.k8s.io").await;
     socket.send(Message::Binary(b"\x04{\"Width\":101,\"Height\":37}".to_vec().into())).await.unwrap();
-    // The size and the line take different ways: the line goes when the size is known to be set.
+    // The size and the input use different channels, so the input is sent only after the size is set.
     let check = "for i in $(seq 1000); do [ \"$(stty size -F /dev/pts/0 2>/dev/null || stty size </dev/pts/0)\" = '37 101' ] && exit 0; done; exit 1";
     assert_eq!(m.exec(&id, &["sh", "-c", check]).await.exit_code, 0);
     socket.send(Message::Binary(b"\x00hello\n".to_vec().into())).await.unwrap();
@@ -91,7 +91,7 @@ async fn exec_with_a_terminal_has_a_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attach_shows_output_takes_input_once_and_the_log_has_it_too() {
+async fn attach_streams_output_and_input_and_writes_the_log() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("attach").await;
     let mut config = script("c", "while read line; do echo got $line; done; echo end");
@@ -112,7 +112,7 @@ async fn attach_shows_output_takes_input_once_and_the_log_has_it_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_with_a_terminal_is_attached_to() {
+async fn attach_works_with_a_terminal() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("attach-tty").await;
     let mut config = script("c", "tty; read line; echo got $line");

@@ -1,11 +1,11 @@
-//! What outlives a runtime that is killed, and what does not outlive a shim.
+//! Crashes: containers survive a killed runtime, and are killed with their shim.
 
 use cri::v1;
 
 use crate::machine::{machine, script};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_runtime_finds_its_containers_and_the_exits_it_missed() {
+async fn restarted_runtime_finds_its_containers_and_missed_exits() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("survivor").await;
     let running = m.run(&sandbox, script("running", "echo before; sleep 1000")).await;
@@ -47,7 +47,7 @@ async fn a_killed_runtime_finds_its_containers_and_the_exits_it_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_shim_takes_its_containers_along_and_is_told() {
+async fn killed_shim_kills_its_containers_and_is_reported() {
     let Some(mut m) = machine().await else { return };
     let sandbox = m.sandbox("orphan").await;
     let id = m.run(&sandbox, script("c", "sleep 1000")).await;
@@ -67,7 +67,7 @@ async fn a_killed_shim_takes_its_containers_along_and_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_rounds_leave_nothing_behind() {
+async fn many_sandboxes_leave_no_processes_or_mounts() {
     let Some(mut m) = machine().await else { return };
     let count = || {
         let namespaces = |kind: &str| {
@@ -89,7 +89,7 @@ async fn many_rounds_leave_nothing_behind() {
         assert_eq!(m.mounts(), Vec::<String>::new());
     }
     let after = count();
-    // Other tests make and remove namespaces meanwhile; twenty of ours would show.
+    // Other tests create and delete namespaces meanwhile. Twenty leaked ones would be noticed.
     assert!(after.0 < before.0 + 15 && after.1 < before.1 + 15, "{before:?} {after:?}");
     m.finish().await;
 }

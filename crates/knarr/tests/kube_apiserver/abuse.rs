@@ -1,4 +1,4 @@
-//! Clients that are slow, half closed or hostile: each gets a clear end in bounded time, and others are served meanwhile.
+//! Slow, half-closed and hostile clients: each connection ends in bounded time, and other clients are served meanwhile.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use crate::server::Server;
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// A connection on which a test says what it likes, in HTTP/1.1.
+/// Opens a TLS connection on which a test writes raw HTTP/1.1.
 pub fn connect(server: &Server) -> Stream {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -25,23 +25,23 @@ pub fn connect(server: &Server) -> Stream {
     StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket)
 }
 
-/// What comes until the server closes the connection.
+/// Reads until the server closes the connection.
 fn rest(mut stream: Stream) -> String {
     let mut said = Vec::new();
-    // A server that closes without a goodbye has closed all the same.
+    // A server may close the connection without close_notify.
     let _ = stream.read_to_end(&mut said);
     String::from_utf8_lossy(&said).into_owned()
 }
 
 #[test]
-fn a_client_that_never_ends_its_headers_or_says_nothing_is_cut_off() {
+fn slow_headers_and_silent_connections_time_out() {
     let server = Server::start_with(&["--request-timeout", "2s"]);
     let begin = Instant::now();
     let mut slow = connect(&server);
     slow.write_all(b"GET /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nX-Slow: ").unwrap();
     rest(slow);
     let mut silent = connect(&server);
-    // Nothing but the handshake.
+    // Only the TLS handshake.
     silent.flush().unwrap();
     rest(silent);
     assert!(begin.elapsed() < PATIENCE, "both were cut off");
@@ -49,7 +49,7 @@ fn a_client_that_never_ends_its_headers_or_says_nothing_is_cut_off() {
 }
 
 #[test]
-fn a_client_that_closes_its_half_holds_nothing() {
+fn half_closed_connection_ends_its_watch() {
     let server = Server::start();
     let mut half = connect(&server);
     let head = "GET /api/v1/namespaces?watch=true HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a-token\r\n\r\n";
@@ -69,7 +69,7 @@ fn a_client_that_closes_its_half_holds_nothing() {
 }
 
 #[test]
-fn a_body_that_is_cut_short_ends_its_request() {
+fn truncated_body_ends_the_request() {
     let server = Server::start();
     let mut half = connect(&server);
     let head = "POST /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a-token\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{";
@@ -84,12 +84,12 @@ fn a_body_that_is_cut_short_ends_its_request() {
 }
 
 #[test]
-fn many_headers_are_too_many() {
+fn too_many_headers_are_rejected() {
     let server = Server::start();
     let mut flood = connect(&server);
     flood.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n").unwrap();
     let many: String = (0..50_000).map(|number| format!("X-{number}: y\r\n")).collect();
-    // The server may close while it is still being flooded.
+    // The server may close the connection before all headers are sent.
     let _ = flood.write_all(many.as_bytes()).and_then(|()| flood.write_all(b"\r\n"));
     let said = rest(flood);
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
@@ -97,7 +97,7 @@ fn many_headers_are_too_many() {
 }
 
 #[test]
-fn what_is_no_http_is_refused() {
+fn non_http_input_is_rejected() {
     let server = Server::start();
     for nonsense in [&b"\x16\x03\x01\x00\xff nonsense\r\n\r\n"[..], b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"] {
         let mut stream = connect(&server);
@@ -105,7 +105,7 @@ fn what_is_no_http_is_refused() {
         let said = rest(stream);
         assert!(said.is_empty() || said.starts_with("HTTP/1.1 400") || said.starts_with("HTTP/1.1 505"), "{said}");
     }
-    // No TLS at all.
+    // A connection without TLS.
     let mut plain = TcpStream::connect(&server.address).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
     plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -153,9 +153,9 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// CVE-2023-44487: requests that are cancelled as soon as they are made cost the client nothing and the server everything.
+/// CVE-2023-44487 (rapid reset): requests that are cancelled immediately cost the client nothing and load the server.
 #[test]
-fn a_client_that_resets_every_stream_holds_nobody_up() {
+fn rapid_stream_resets_do_not_block_other_clients() {
     let server = Server::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     println!("{} streams until the server had enough", runtime.block_on(reset_streams(&server.address)));
@@ -168,7 +168,7 @@ fn a_client_that_resets_every_stream_holds_nobody_up() {
     until(open, |open| *open == 0.0);
 }
 
-/// Opens watches and resets each at once, until the server ends the connection; returns how many.
+/// Opens watches and resets each immediately, until the server closes the connection. Returns their number.
 async fn reset_streams(address: &str) -> usize {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();

@@ -1,4 +1,4 @@
-//! Clients of others: the kube crate, and Python's client.
+//! Third-party clients: the kube crate and the Python client.
 
 use std::process::Command;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn connect(server: &Server) -> Client {
 }
 
 #[tokio::test]
-async fn a_program_on_the_kube_crate_lists_watches_and_writes() {
+async fn kube_crate_lists_watches_and_writes() {
     let server = Server::start();
     let client = connect(&server).await;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
@@ -57,7 +57,7 @@ async fn a_program_on_the_kube_crate_lists_watches_and_writes() {
     assert!(pods.list_metadata(&ListParams::default()).await.unwrap().items.is_empty());
 }
 
-/// What a program in Python does; it prints nothing unless something is not as it should be.
+/// The Python program under test. It prints only unexpected results.
 const PROGRAM: &str = r#"
 import sys
 from kubernetes import client, config, watch
@@ -87,11 +87,11 @@ core.delete_namespaced_config_map("py", "default")
 "#;
 
 #[test]
-fn a_program_on_pythons_client_lists_watches_and_writes() {
+fn python_client_lists_watches_and_writes() {
     let server = Server::start();
     let program = server.folder.path().join("program.py");
     std::fs::write(&program, PROGRAM).unwrap();
-    // Debian's own interpreter: it is the one that Debian's package python3-kubernetes is for.
+    // Debian's interpreter, for which its package python3-kubernetes is installed.
     let output = Command::new("/usr/bin/python3")
         .args(["-W", "ignore"])
         .arg(&program)
@@ -102,8 +102,8 @@ fn a_program_on_pythons_client_lists_watches_and_writes() {
     assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
-/// Splits off the first length-delimited protobuf field, which must have this one-byte tag. Written apart from the server's own codec,
-/// so that a mistake there is not repeated here.
+/// Splits off the first length-delimited protobuf field, which must have this one-byte tag. It is independent of the
+/// server's codec, so that an error there is not repeated here.
 fn take_field(bytes: &[u8], tag: u8) -> (&[u8], &[u8]) {
     assert_eq!(bytes[0], tag, "unexpected tag in {bytes:?}");
     let (mut length, mut at) = (0_usize, 1);
@@ -119,7 +119,7 @@ fn take_field(bytes: &[u8], tag: u8) -> (&[u8], &[u8]) {
 }
 
 #[test]
-fn a_protobuf_watch_sends_bare_watch_events_with_enveloped_objects() {
+fn protobuf_watch_sends_bare_watch_events_with_enveloped_objects() {
     let server = Server::start();
     for name in ["one", "two"] {
         server.kubectl(&format!("create configmap {name} --from-literal=a=b"));

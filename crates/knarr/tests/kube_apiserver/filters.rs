@@ -1,4 +1,4 @@
-//! What every request passes: audit, priority and fairness, deadlines, health, metrics, compression.
+//! Request filters: audit, priority and fairness, timeouts, health, metrics, compression.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::outside::Outside;
 use crate::server::Server;
 
-/// Nothing that a test waits for takes this long.
+/// Time limit of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks again until the answer is the one that is waited for.
+/// Repeats a request until the response is the expected one.
 pub fn until<T: std::fmt::Debug>(mut ask: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
     let begin = Instant::now();
     loop {
@@ -47,7 +47,7 @@ rules:
 ";
 
 #[test]
-fn requests_are_written_down_as_the_policy_says() {
+fn audit_log_follows_the_policy() {
     let folder = tempfile::tempdir().unwrap();
     let policy = write(folder.path(), "policy.yaml", POLICY);
     let log = folder.path().join("audit.log");
@@ -57,7 +57,7 @@ fn requests_are_written_down_as_the_policy_says() {
     server.kubectl("create secret generic hidden --from-literal=password=hunter2");
     server.code(&["-H", "Authorization: Bearer plain-token"], "/api/v1/namespaces/default/pods");
     server.kubectl("get configmaps --as=jane --as-group=system:masters");
-    // What was answered before this is written.
+    // Earlier requests are in the log when this one is answered.
     server.code(&[], "/version");
     drop(server);
     let text = std::fs::read_to_string(&log).unwrap();
@@ -85,7 +85,7 @@ fn requests_are_written_down_as_the_policy_says() {
 }
 
 #[test]
-fn events_are_told_to_a_webhook() {
+fn audit_events_are_sent_to_the_webhook() {
     let (sender, received) = mpsc::channel();
     let webhook = Outside::start(move |_, head, body| {
         let _ = sender.send((head.to_owned(), body.to_owned()));
@@ -111,14 +111,14 @@ fn events_are_told_to_a_webhook() {
 }
 
 #[test]
-fn a_server_that_must_write_down_and_cannot_refuses() {
+fn blocking_strict_audit_rejects_requests_if_the_log_fails() {
     let folder = tempfile::tempdir().unwrap();
     let policy = write(
         folder.path(),
         "policy.yaml",
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: None\n  nonResourceURLs: ['*']\n- level: Metadata\n",
     );
-    // A folder where the file should be.
+    // A directory at the path of the log file.
     let log = folder.path().to_str().unwrap();
     let flags = ["--audit-policy-file", &policy, "--audit-log-path", log, "--audit-log-mode=blocking-strict"];
     let server = Server::start_with(&flags);
@@ -135,7 +135,7 @@ const SCHEMA: &str = r#"{"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind"
     "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"]}]}]}}"#;
 
 #[test]
-fn requests_get_their_share_as_schemas_and_levels_say() {
+fn flow_schemas_and_priority_levels_limit_requests() {
     let server = Server::start();
     let jane = ["-i", "-H", "Authorization: Bearer plain-token"];
     let headers = |arguments: &[&str]| String::from_utf8(server.curl(arguments, "/api/v1/namespaces").stdout).unwrap();
@@ -151,7 +151,7 @@ fn requests_get_their_share_as_schemas_and_levels_say() {
     let made = server.kubectl_with("create -f -", LEVEL);
     assert_eq!(made, "prioritylevelconfiguration.flowcontrol.apiserver.k8s.io/nothing created");
     until(dangling, |said| said == "Dangling=False");
-    // The only seat of a level without shares is taken.
+    // This request takes the only seat of a level without shares.
     let mut slow = slow_post(&server, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
     let refused = until(|| headers(&jane), |said| said.contains(" 429")).to_lowercase();
     slow.kill().unwrap();
@@ -163,7 +163,7 @@ fn requests_get_their_share_as_schemas_and_levels_say() {
     until(|| server.kubectl("get flowschema catch-all exempt -o name"), |said| said.lines().count() == 2);
 }
 
-/// A request of jane's whose body never ends.
+/// Starts a request of user jane whose body never ends.
 fn slow_post(server: &Server, path: &str) -> Child {
     let jane = "Authorization: Bearer plain-token";
     let slow = Command::new("curl")
@@ -178,7 +178,7 @@ fn slow_post(server: &Server, path: &str) -> Child {
 }
 
 #[test]
-fn plain_limits_send_away_what_is_too_much() {
+fn max_inflight_limits_reject_excess_requests() {
     let flags = ["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"];
     let server = Server::start_with(&flags);
     let jane = "Authorization: Bearer plain-token";
@@ -189,17 +189,17 @@ fn plain_limits_send_away_what_is_too_much() {
     assert!(said.to_lowercase().contains("retry-after: 1"), "{said}");
     slow.kill().unwrap();
     slow.wait().unwrap();
-    // A client that is gone holds no seat.
+    // A disconnected client releases its seat.
     until(post, |(code, _)| code != "429");
 }
 
 #[test]
-fn requests_end_in_time() {
+fn requests_time_out() {
     let server = Server::start_with(&["--request-timeout", "2s"]);
     let (code, said) = server.code(&[], "/api/v1/namespaces?timeout=soon");
     assert!(code == "400" && said.contains("invalid timeout specified in the request URL"), "{code} {said}");
     let begin = Instant::now();
-    // Not curl, which hears nothing while it waits for more to send.
+    // Not curl, which reads no response while it waits for more input to send.
     let program = "import http.client, ssl, sys
 connection = http.client.HTTPSConnection(sys.argv[1], context=ssl._create_unverified_context(), timeout=20)
 connection.putrequest('POST', '/api/v1/namespaces')
@@ -217,7 +217,7 @@ print(answer.read().decode(), answer.status)";
 }
 
 #[test]
-fn health_is_told_check_by_check() {
+fn health_endpoints_list_checks() {
     let server = Server::start();
     let check = |path: &str, code: &str, words: &str| {
         let (got, said) = server.code(&[], path);
@@ -233,7 +233,7 @@ fn health_is_told_check_by_check() {
 }
 
 #[test]
-fn what_happens_is_measured_under_upstreams_names() {
+fn metrics_have_upstream_names() {
     let server = Server::start();
     server.kubectl("create configmap counted --from-literal=a=b");
     server.code(&["-H", "Authorization: Bearer wrong"], "/api/v1/namespaces");
@@ -260,7 +260,7 @@ fn what_happens_is_measured_under_upstreams_names() {
 }
 
 #[test]
-fn large_answers_are_compressed_for_those_who_can_read_them() {
+fn large_responses_are_compressed_if_accepted() {
     let server = Server::start();
     let large = format!(
         r#"{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "large"}}, "data": {{"a": "{}"}}}}"#,
@@ -279,7 +279,7 @@ fn large_answers_are_compressed_for_those_who_can_read_them() {
 }
 
 #[test]
-fn a_delete_is_answered_with_warnings_of_policies() {
+fn delete_returns_warnings_of_admission_policies() {
     let server = Server::start();
     let policy = r#"{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": "careful"}, "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""],

@@ -42,7 +42,7 @@ const READY: &[&str] = &[
 const ONLY_FOR_READINESS: &[&str] = &["etcd-readiness", "informer-sync", "shutdown"];
 
 #[test]
-fn the_api_server_lists_its_checks_and_counts_their_results() {
+fn api_server_lists_health_checks_and_counts_results() {
     let server = Server::start();
     let listed = |endpoint: &str, names: &mut dyn Iterator<Item = &&str>| {
         let lines: String = names.map(|name| format!("[+]{name} ok\n")).collect();
@@ -69,7 +69,7 @@ fn the_api_server_lists_its_checks_and_counts_their_results() {
     assert_eq!(server.code(&["-H", "Authorization: Bearer plain-token"], "/metrics/slis").0, "403");
 }
 
-/// A component with a port of its own, killed with the value.
+/// A component with its secure port, killed on drop.
 struct Component {
     process: Child,
     port: u16,
@@ -108,7 +108,7 @@ impl Drop for Component {
 }
 
 #[test]
-fn the_manager_and_the_scheduler_check_their_election_caches_and_controllers() {
+fn controller_manager_and_scheduler_check_election_caches_and_controllers() {
     let server = Server::start();
     let manager = Component::start(&server, "kube-controller-manager");
     let listed = eventually(|| manager.get(&[], "/healthz?verbose"), |text| text.contains("deployment-controller"));

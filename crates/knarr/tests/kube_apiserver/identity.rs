@@ -1,4 +1,4 @@
-//! Who asks: certificates, proxies in front, issuers outside, and files that change while the server runs.
+//! Authentication: client certificates, front proxies, OIDC issuers, and files that change while the server runs.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// The name that the server knows the client of a request by, or why none.
+/// Returns the user name that the server authenticates, or its error.
 fn whoami(server: &Server, arguments: &[&str]) -> String {
     let review = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}"#;
     let mut all = vec!["-X", "POST", "-H", "Content-Type: application/json", "-d", review];
@@ -31,7 +31,7 @@ fn whoami(server: &Server, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn certificates_and_proxies_prove_who_asks() {
+fn client_certificates_and_front_proxies_authenticate() {
     let folder = tempfile::tempdir().unwrap();
     let (clients, proxies, strangers) =
         (Authority::new("clients"), Authority::new("proxies"), Authority::new("strangers"));
@@ -77,7 +77,7 @@ fn anonymous_requests_are_rejected_under_always_allow() {
 }
 
 #[test]
-fn files_are_read_again_when_they_change() {
+fn changed_files_are_reloaded() {
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (Authority::new("first"), Authority::new("second"));
     let install = |authority: &Authority| {
@@ -105,7 +105,7 @@ fn files_are_read_again_when_they_change() {
 }
 
 #[test]
-fn names_choose_certificates() {
+fn sni_selects_the_serving_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("ours");
     let (certificate, key) = authority.certify("sni", "", &["knarr.example"]);
@@ -124,7 +124,7 @@ fn names_choose_certificates() {
 }
 
 #[test]
-fn issuers_outside_vouch_for_users() {
+fn oidc_issuers_authenticate_users() {
     let issuer = Issuer::start();
     let folder = tempfile::tempdir().unwrap();
     let ca = write(folder.path(), "issuer.crt", &issuer.server.authority.pem());
@@ -154,7 +154,7 @@ fn issuers_outside_vouch_for_users() {
     until(|| asks(&issuer.token("ann", "knarr")), |name| name == "second:ann");
 }
 
-/// A small issuer of tokens, with its documents over TLS.
+/// A small OIDC issuer that serves its documents over TLS.
 struct Issuer {
     server: Outside,
     key: PrivateKey,

@@ -1,13 +1,13 @@
-//! Every kind by the real kubectl: what it explains, and what it prints.
+//! `kubectl explain` and `kubectl get` of every kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::server::Server;
 
-/// A table instead of objects.
+/// Accept header for a Table.
 const TABLE: [&str; 2] = ["-H", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io"];
 
-/// The columns that `kubectl get` shows by default, by what a kind is called.
+/// Returns the default columns of `kubectl get` by resource name.
 fn columns() -> BTreeMap<String, Vec<String>> {
     let kinds = api::kinds::all();
     let shown = |kind: &api::kind::Kind| {
@@ -17,7 +17,7 @@ fn columns() -> BTreeMap<String, Vec<String>> {
     kinds.iter().map(|kind| (kind.qualified_resource(), shown(kind))).collect()
 }
 
-/// The preferred version of a group: `apps/v1`.
+/// Returns the preferred version of a group, such as `apps/v1`.
 fn preferred(server: &Server, group: &str) -> String {
     if group.is_empty() {
         return "v1".to_owned();

@@ -1,4 +1,4 @@
-//! The real API server, the real kubectl and a real etcd.
+//! End-to-end tests of the API server with the real kubectl and a real etcd.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod abuse;
@@ -62,7 +62,7 @@ fn kubectl_works() {
 }
 
 #[test]
-fn kubectl_shows_things_in_every_form_and_watches_waits_and_proxies() {
+fn kubectl_output_formats_watch_wait_and_proxy_work() {
     let server = Server::start();
     let has = |arguments: &str, words: &[&str]| {
         let said = server.kubectl(arguments);
@@ -106,7 +106,7 @@ fn kubectl_shows_things_in_every_form_and_watches_waits_and_proxies() {
 }
 
 #[test]
-fn a_definition_makes_a_kind_at_once_and_takes_it_away_again() {
+fn crd_serves_its_kind_until_it_is_deleted() {
     let server = Server::start();
     let definition = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
@@ -129,7 +129,7 @@ fn a_definition_makes_a_kind_at_once_and_takes_it_away_again() {
 }
 
 #[test]
-fn bad_input_is_refused_in_words() {
+fn invalid_requests_are_rejected_with_a_message() {
     let server = Server::start();
     let path = "/api/v1/namespaces/default/configmaps";
     let json = ["-H", "Content-Type: application/json"];
@@ -160,7 +160,7 @@ fn bad_input_is_refused_in_words() {
 }
 
 #[test]
-fn a_server_that_is_killed_comes_back_with_everything() {
+fn killed_server_restarts_with_all_objects() {
     let server = Server::start();
     assert_eq!(server.kubectl("create configmap kept --from-literal=a=b"), "configmap/kept created");
     let server = server.again(&[]);
@@ -168,7 +168,7 @@ fn a_server_that_is_killed_comes_back_with_everything() {
 }
 
 #[test]
-fn recorded_exchanges_are_answered_as_recorded() {
+fn recorded_requests_get_the_recorded_responses() {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"));
     let player = folder.join("golden.py");
     if !player.is_file() {

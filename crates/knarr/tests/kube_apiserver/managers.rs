@@ -1,4 +1,4 @@
-//! Controller managers beside the server, over a real etcd: one leads, another takes over, and idle means idle.
+//! Controller managers as separate processes, over a real etcd: leader election, failover, and no writes while idle.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::server::Server;
 use crate::storage::{Etcd, eventually, real_etcd};
 
-/// A manager that is killed with the value.
+/// A controller manager that is killed on drop.
 struct Manager(Child);
 
 impl Manager {
@@ -32,7 +32,7 @@ impl Manager {
 }
 
 impl Drop for Manager {
-    /// By SIGKILL: nothing is released.
+    /// Sends SIGKILL, so that the lease is not released.
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -43,7 +43,7 @@ fn leader(server: &Server) -> String {
     server.kubectl("-n kube-system get lease kube-controller-manager -o jsonpath={.spec.holderIdentity}")
 }
 
-/// The identifiers of all pods that ever were, as a watch tells them.
+/// Collects the UIDs of all pods that a watch ever reports.
 fn pods_ever(server: &Server) -> Arc<Mutex<BTreeSet<String>>> {
     let ever: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let told = Arc::clone(&ever);
@@ -62,10 +62,10 @@ const WEB: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata":
     "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "none"}]}}}}"#;
 
 #[test]
-fn when_the_leader_is_killed_the_other_goes_on_and_nothing_is_made_twice() {
+fn failover_after_leader_kill_creates_no_duplicate_pods() {
     let etcd = Etcd::cluster(1, real_etcd);
     let server = Server::start_with(&["--etcd-servers", &etcd[0].endpoint]);
-    // Slow, so that it is killed in the middle.
+    // Rate limited, so that it is killed in the middle of its work.
     let first = Manager::start(&server, &["--kube-api-qps=20", "--kube-api-burst=5"]);
     let leads = eventually(|| leader(&server), |holder| !holder.is_empty() && !holder.contains("rror"));
     let second = Manager::start(&server, &["--kube-api-qps=500", "--kube-api-burst=500"]);
@@ -82,7 +82,7 @@ fn when_the_leader_is_killed_the_other_goes_on_and_nothing_is_made_twice() {
     drop(second);
 }
 
-/// How many writes the server has answered, but those of leases.
+/// Returns the number of writes that the server has answered, except those of leases.
 fn writes(server: &Server) -> u64 {
     let metrics = String::from_utf8(server.curl(&[], "/metrics").stdout).unwrap();
     let is_write = |line: &&str| {
@@ -96,7 +96,7 @@ fn writes(server: &Server) -> u64 {
 }
 
 #[test]
-fn with_nothing_to_do_nothing_is_written_but_the_leaders_lease() {
+fn idle_controller_manager_writes_only_its_lease() {
     let etcd = Etcd::cluster(1, real_etcd);
     let server = Server::start_with(&["--etcd-servers", &etcd[0].endpoint]);
     let _manager = Manager::start(&server, &["--kube-api-qps=500", "--kube-api-burst=500"]);
@@ -128,7 +128,7 @@ fn with_nothing_to_do_nothing_is_written_but_the_leaders_lease() {
         server.kubectl_with("create -f -", &cron);
     }
     eventually(|| server.kubectl("get deployment deployment-9 -o jsonpath={.status.replicas}"), |count| count == "1");
-    // Ten renewals of the lease are five seconds.
+    // Ten renewals of the lease take five seconds.
     let quiet = || {
         let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?watch=true&timeoutSeconds=30";
         let before = writes(&server);
@@ -140,7 +140,7 @@ fn with_nothing_to_do_nothing_is_written_but_the_leaders_lease() {
     assert_eq!(quiet(), 0, "and it stays so");
 }
 
-/// A request for a certificate as the API has it, and its key.
+/// Returns a CertificateSigningRequest and its key.
 fn request(name: &str, signer: &str, subject: (&str, &str), names: &[&str], usages: &str) -> (String, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -157,7 +157,7 @@ fn request(name: &str, signer: &str, subject: (&str, &str), names: &[&str], usag
 }
 
 #[test]
-fn kubelets_get_certificates_that_the_server_knows_them_by() {
+fn kubelet_csrs_are_signed_and_authenticate() {
     let folder = tempfile::tempdir().unwrap();
     let authority = pki::Pki::open(folder.path()).unwrap().authority_pair(pki::Authority::Cluster);
     let (certificate, key) = (authority.certificate.display().to_string(), authority.key.display().to_string());

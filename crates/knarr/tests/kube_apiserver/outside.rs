@@ -1,4 +1,4 @@
-//! Servers outside the cluster, small and over TLS, and who vouches for them.
+//! Small TLS servers outside the cluster, and the CA that signs their certificates.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// A certificate authority of a test's own.
+/// A test CA.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -20,7 +20,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// A certificate and its key, in PEM.
+    /// Issues a certificate. Returns the certificate and its key as PEM.
     pub fn certify(&self, name: &str, organization: &str, hosts: &[&str]) -> (String, String) {
         let mut params = CertificateParams::new(hosts.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -36,14 +36,14 @@ impl Authority {
     }
 }
 
-/// A server that answers one request a connection, for as long as the test runs.
+/// A server that answers one request per connection, for as long as the test runs.
 pub struct Outside {
     pub url: String,
     pub authority: Authority,
 }
 
 impl Outside {
-    /// Answers with what `answer` makes of its URL, the head and the body of a request.
+    /// Starts a server. `answer` returns the response body for the server's URL, the head and the body of a request.
     pub fn start(answer: impl Fn(&str, &str, &str) -> String + Send + 'static) -> Self {
         let authority = Authority::new("outside");
         let (certificate, key) = authority.certify("outside", "", &["127.0.0.1"]);
@@ -71,7 +71,7 @@ impl Outside {
     }
 }
 
-/// The head of a request, and as much of a body as it announces.
+/// Reads the head of a request, and as much of a body as it announces.
 fn receive(stream: &mut StreamOwned<ServerConnection, TcpStream>) -> (String, String) {
     let (mut received, mut bytes) = (Vec::new(), [0; 4096]);
     loop {

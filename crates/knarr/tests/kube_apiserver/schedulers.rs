@@ -1,4 +1,4 @@
-//! Schedulers beside the server, started by a configuration file: each profile places its pods, and another process takes over.
+//! Schedulers as separate processes with a configuration file: profiles, and failover.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use crate::server::Server;
 use crate::storage::eventually;
 
-/// A scheduler that is killed with the value.
+/// A scheduler that is killed on drop.
 struct Scheduler(Child);
 
 impl Scheduler {
@@ -27,7 +27,7 @@ impl Scheduler {
 }
 
 impl Drop for Scheduler {
-    /// By SIGKILL: nothing is released.
+    /// Sends SIGKILL, so that the lease is not released.
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -68,7 +68,7 @@ fn leader(server: &Server) -> String {
 }
 
 #[test]
-fn profiles_of_a_file_place_their_pods_and_another_scheduler_takes_over_from_one_that_is_killed() {
+fn profiles_schedule_their_pods_and_another_scheduler_takes_over() {
     let server = Server::start_with(&["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]);
     for name in ["n1", "n2"] {
         server.kubectl_with("create -f -", &node(name));
@@ -93,11 +93,11 @@ fn profiles_of_a_file_place_their_pods_and_another_scheduler_takes_over_from_one
 }
 
 #[test]
-fn who_asks_for_metrics_is_judged_by_those_whom_the_flags_name() {
+fn metrics_requests_are_reviewed_with_the_configured_kubeconfigs() {
     let server = Server::start();
     let folder = server.folder.path();
     let admin = folder.join("kubeconfig");
-    // One who may review nobody.
+    // A user who may not create reviews.
     let own = folder.join("own.kubeconfig");
     fs::write(&own, fs::read_to_string(&admin).unwrap().replace("a-token", "plain-token")).unwrap();
     let metrics = |reviewers: &[&str]| {

@@ -1,10 +1,10 @@
-//! A server of a test's own.
+//! An API server per test.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::rc::Rc;
 
-/// A server of this test's own: its own folder, its own port, gone when the test ends.
+/// An API server with its own data directory and port, killed when the test ends.
 pub struct Server {
     pub process: Child,
     pub address: String,
@@ -16,12 +16,12 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// A server with more flags.
+    /// Starts a server with additional flags.
     pub fn start_with(flags: &[&str]) -> Self {
         Self::start_in(Rc::new(tempfile::tempdir().unwrap()), flags)
     }
 
-    /// Kills the server and starts another one with the same folder.
+    /// Kills the server and starts another one with the same data directory.
     pub fn again(self, flags: &[&str]) -> Self {
         let folder = self.folder.clone();
         drop(self);
@@ -53,7 +53,7 @@ impl Server {
                     .to_owned(),
             )
         });
-        // The rest of the log is read so that the server never waits for it.
+        // The rest of the log is read so that the server never blocks on the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let server = Self { process, address: address.expect("the server says where it listens"), folder };
         server.write_kubeconfig();
@@ -79,7 +79,7 @@ impl Server {
 
     pub fn curl(&self, arguments: &[&str], path: &str) -> Output {
         let mut command = Command::new("curl");
-        // Answers to curl's own user agent are indented.
+        // Responses to curl's default user agent are indented.
         command.args(["-sk", "-A", "test", "--max-time", "20"]).args(arguments);
         if !arguments.iter().any(|argument| argument.starts_with("Authorization:")) {
             command.args(["-H", "Authorization: Bearer a-token"]);
@@ -87,7 +87,7 @@ impl Server {
         command.arg(format!("https://{}{path}", self.address)).output().unwrap()
     }
 
-    /// The lines of an answer that goes on.
+    /// Returns the lines of a long-running response.
     pub fn stream(&self, path: &str) -> impl Iterator<Item = String> + use<> {
         let mut process = Command::new("curl")
             .args(["-skN", "--max-time", "30", "-H", "Authorization: Bearer a-token"])
@@ -99,7 +99,7 @@ impl Server {
         Stream { process, lines }
     }
 
-    /// The status code of a request, and its body.
+    /// Returns the status code and the body of a response.
     pub fn code(&self, arguments: &[&str], path: &str) -> (String, String) {
         let arguments: Vec<&str> = ["-w", "\n%{http_code}"].into_iter().chain(arguments.iter().copied()).collect();
         let text = String::from_utf8(self.curl(&arguments, path).stdout).unwrap();
@@ -107,7 +107,7 @@ impl Server {
         (code.to_owned(), body.to_owned())
     }
 
-    /// A kubectl that goes on, line by line.
+    /// Starts a long-running kubectl. Returns its output lines.
     pub fn start_kubectl(&self, arguments: &str) -> impl Iterator<Item = String> + use<> {
         let mut process = Command::new("kubectl")
             .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
@@ -119,7 +119,7 @@ impl Server {
         Stream { process, lines }
     }
 
-    /// Tells the server to stop, and waits until it has.
+    /// Sends SIGTERM, and waits until the server has exited.
     pub fn terminate(&mut self) {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
@@ -130,7 +130,7 @@ impl Server {
         self.kubectl_with(arguments, "")
     }
 
-    /// What kubectl prints, both ways.
+    /// Runs kubectl. Returns its standard output and standard error.
     pub fn kubectl_with(&self, arguments: &str, input: &str) -> String {
         let mut process = Command::new("kubectl")
             .arg("--kubeconfig")
@@ -138,7 +138,7 @@ impl Server {
             .arg("--cache-dir")
             .arg(self.folder.path().join("cache"))
             .args(["--request-timeout", "20s"])
-            // An editor that does one thing.
+            // An editor that makes one change.
             .env("KUBE_EDITOR", "sed -i s/a:.b$/&-edited/")
             .args(arguments.split_whitespace())
             .stdin(Stdio::piped())
@@ -160,7 +160,7 @@ impl Drop for Server {
     }
 }
 
-/// A request that is still being answered; it ends with the value.
+/// A response that is still being read; curl is killed on drop.
 struct Stream {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,

@@ -1,4 +1,4 @@
-//! Components stop at once when they are asked to, whatever has become of the API server.
+//! Components stop promptly on SIGTERM, whatever the state of the API server.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::server::Server;
 use crate::storage::eventually;
 
-/// What every component gets besides its name; KUBECONFIG and FOLDER are replaced.
+/// Components and their flags; KUBECONFIG and FOLDER are replaced.
 const COMPONENTS: &[(&str, &[&str])] = &[
     ("kube-controller-manager", &["--secure-port=0", "--kubeconfig=KUBECONFIG"]),
     ("kube-scheduler", &["--secure-port=0", "--kubeconfig=KUBECONFIG"]),
@@ -16,7 +16,7 @@ const COMPONENTS: &[(&str, &[&str])] = &[
     ("local-path", &["--root=FOLDER/volumes", "--hostname-override=n1", "--kubeconfig=KUBECONFIG"]),
 ];
 
-/// How long a component may take: less than its grace period, after which it would be made to exit.
+/// Time limit for a component to stop. It is shorter than the grace period after which the component is forced to exit.
 const SOON: Duration = Duration::from_secs(8);
 
 struct Component {
@@ -49,7 +49,7 @@ impl Drop for Component {
 }
 
 #[test]
-fn components_stop_on_sigterm_while_the_api_server_is_gone() {
+fn components_stop_on_sigterm_without_an_api_server() {
     let mut server = Server::start();
     let mut components: Vec<Component> =
         COMPONENTS.iter().map(|(name, flags)| Component::start(&server, name, flags)).collect();

@@ -1,4 +1,4 @@
-//! What lies beneath the server: a real etcd, several servers on one store, values encrypted at rest, objects that expire.
+//! Storage of the API server: a real etcd, several servers on one store, encryption at rest, expiring objects.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::server::Server;
 
-/// How long something may take that happens by itself.
+/// Time limit for an asynchronous change.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A real etcd, or a store of ours that speaks its protocol; it ends with the value.
+/// A real etcd, or `knarr etcd`, killed on drop.
 pub struct Etcd {
     process: Child,
     pub endpoint: String,
@@ -17,10 +17,10 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Members of one store.
+    /// Starts the members of one store.
     pub fn cluster(members: usize, program: fn() -> Command) -> Vec<Self> {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        // A member cannot be asked which port it got for port 0, because the others must know it before it starts.
+        // Port 0 cannot be used: the other members must know the port before a member starts.
         let addresses: Vec<_> = (0..members).map(|_| (free(), free())).collect();
         let names = addresses.iter().enumerate().map(|(number, (peer, _))| format!("m{number}=http://{peer}"));
         let all = names.collect::<Vec<_>>().join(",");
@@ -75,7 +75,7 @@ fn own_etcd() -> Command {
     command
 }
 
-/// Looks again until it is as it should be; each look is a process or a request, so there is nothing to wait on.
+/// Polls until the output is as expected. Each attempt is a process or a request, so nothing can be waited for.
 pub fn eventually(mut look: impl FnMut() -> String, is_good: impl Fn(&str) -> bool) -> String {
     let start = Instant::now();
     loop {
@@ -107,7 +107,7 @@ fn servers_see_each_other(members: &[Etcd]) {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_answers_first_and_takes_itself_out_of_the_endpoints() {
+fn stopping_server_finishes_requests_and_leaves_the_endpoints() {
     let etcd = Etcd::cluster(1, real_etcd).remove(0);
     let folder = tempfile::tempdir().unwrap();
     let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
@@ -141,12 +141,12 @@ fn a_server_that_is_told_to_stop_answers_first_and_takes_itself_out_of_the_endpo
 }
 
 #[test]
-fn servers_on_one_etcd_see_each_other_and_either_can_be_killed() {
+fn servers_on_one_etcd_see_each_others_writes_and_either_can_be_killed() {
     servers_see_each_other(&Etcd::cluster(1, real_etcd));
 }
 
 #[test]
-fn servers_on_three_members_see_each_other_and_a_member_can_be_killed_too() {
+fn servers_on_three_store_members_survive_a_killed_member() {
     let mut members = Etcd::cluster(3, own_etcd);
     servers_see_each_other(&members);
     let endpoints: Vec<String> = members.iter().map(|member| member.endpoint.clone()).collect();
@@ -160,7 +160,7 @@ fn servers_on_three_members_see_each_other_and_a_member_can_be_killed_too() {
     assert_eq!(server.kubectl("get configmap told after -o name"), "configmap/told\nconfigmap/after");
 }
 
-/// A configuration that encrypts secrets with keys of these names, the first of them writes.
+/// Writes an EncryptionConfiguration with these providers for Secrets. The first key encrypts.
 fn encryption(server_folder: &std::path::Path, providers: &str) -> String {
     let file = server_folder.join("encryption.yaml");
     let text = format!(
@@ -172,7 +172,7 @@ fn encryption(server_folder: &std::path::Path, providers: &str) -> String {
 }
 
 #[test]
-fn secrets_are_encrypted_at_rest_and_written_anew_when_the_key_changes() {
+fn secrets_are_encrypted_at_rest_and_rewritten_after_key_rotation() {
     const OLD: &str =
         r#"{"aescbc": {"keys": [{"name": "old", "secret": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}]}}"#;
     const NEW: &str =
@@ -212,7 +212,7 @@ fn secrets_are_encrypted_at_rest_and_written_anew_when_the_key_changes() {
 }
 
 #[test]
-fn a_broken_encryption_configuration_stops_the_start_in_words() {
+fn invalid_encryption_configuration_fails_the_start_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let file = encryption(folder.path(), r#"{"aescbc": {"keys": [{"name": "k", "secret": "c2hvcnQ="}]}}"#);
     let output = Command::new(env!("CARGO_BIN_EXE_knarr"))

@@ -1,4 +1,4 @@
-//! A kubelet that has nothing but a token joins, gets its certificates, renews them, and joins once more when they are over.
+//! TLS bootstrap: a kubelet joins with a token, rotates its certificates, and bootstraps again after they expired.
 
 use std::fs;
 use std::process::Command;
@@ -16,7 +16,7 @@ static REQUESTS: Resource =
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 
-/// Lets those who join ask for certificates, and nodes for others of theirs.
+/// Allows bootstrap tokens to request client certificates, and nodes to renew theirs.
 async fn let_join(client: &Client) {
     for (role, group) in [
         ("system:node-bootstrapper", "system:bootstrappers"),
@@ -31,7 +31,7 @@ async fn let_join(client: &Client) {
     }
 }
 
-/// Approves what only people do: certificates by which nodes are known to those who ask them.
+/// Approves serving certificates of kubelets, as an administrator would.
 async fn approve(client: Client) {
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let mut watch = client.watch(&Target::all(&REQUESTS), &options).await.unwrap();
@@ -47,7 +47,7 @@ async fn approve(client: Client) {
     }
 }
 
-/// Waits for a request for a certificate by this user, signed.
+/// Waits for a signed CertificateSigningRequest of this user.
 async fn signed(cluster: &Cluster, signer: &str, user: &str) {
     let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
     let waiting = async {
@@ -70,13 +70,14 @@ async fn signed(cluster: &Cluster, signer: &str, user: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_joins_by_a_token_and_renews_its_certificates() {
+async fn kubelet_bootstraps_with_a_token_and_rotates_its_certificates() {
     let Some(start) = cluster_without_kubelet().await else { return };
     let_join(&start.client).await;
     let file = |name: &str| start.machine.path(name).display().to_string();
     let certificate = format!("--cluster-signing-cert-file={}", file("ca.pem"));
     let key = format!("--cluster-signing-key-file={}", file("ca.key"));
-    // Certificates are dated back by five minutes, so that most of their life is over when they come: they are renewed at once.
+    // Certificates are backdated by five minutes, so most of their lifetime is over when they are issued, and they are
+    // renewed immediately.
     let flags = [
         "--leader-elect=false",
         "--secure-port=0",
@@ -112,7 +113,7 @@ async fn a_kubelet_joins_by_a_token_and_renews_its_certificates() {
     }
     cluster.run(&pod("runs", "sleep 1000"), "ready", is_ready).await;
 
-    // One whose certificate is over while it is away joins once more.
+    // A kubelet whose certificate expired while it was stopped bootstraps again.
     cluster.terminate();
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();

@@ -1,4 +1,4 @@
-//! The images that every node has without a registry.
+//! Built-in images, which every node has without a registry.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,18 +8,18 @@ use machinery::{Value, value};
 
 use crate::cluster::*;
 
-/// What a server on this machine answers to a request without a body.
+/// Sends a request without a body to a server on this host. Returns the response.
 fn ask(port: u16, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(format!("{line} HTTP/1.0\r\nx-asked-by: a test\r\n\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
-    // Who is told to end may do so before it has answered.
+    // A server that is told to exit may close the connection before it has answered.
     let _ = stream.read_to_string(&mut answer);
     answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn built_in_images_run_without_a_registry_and_obey() {
+async fn built_in_images_run_without_a_registry() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let hello = value!({"name": "c", "image": "knarr.local/hello", "imagePullPolicy": "Always",

@@ -1,4 +1,4 @@
-//! A cluster of one node for a test: an API server, a kubelet, and nothing left behind.
+//! A cluster of one node per test: an API server, a kubelet, and cleanup of both.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use machinery::{Resource, Value, json, value};
 use crate::containerd::{Daemon, containerd};
 pub use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};
 
-/// Whatever a test waits for comes sooner, or never.
+/// Time limit of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
@@ -25,11 +25,11 @@ pub static SERVICES: Resource = Resource::namespaced("", "v1", "services", "Serv
 pub static EVENTS: Resource = Resource::namespaced("", "v1", "events", "Event");
 pub static LEASES: Resource = Resource::namespaced("coordination.k8s.io", "v1", "leases", "Lease");
 
-/// What runs ends before what it runs on.
+/// The fields are dropped in order: processes before the environment that they run in.
 pub struct Cluster {
     kubelet: Process,
     _server: Process,
-    /// Another runtime than the one inside.
+    /// A runtime other than the built-in one.
     engine: Option<Daemon>,
     pub machine: Machine,
     ready: String,
@@ -37,7 +37,7 @@ pub struct Cluster {
     flags: Vec<String>,
 }
 
-/// A cluster, unless this test cannot have one.
+/// Returns a cluster, or `None` if the test cannot run here.
 pub async fn cluster() -> Option<Cluster> {
     cluster_with(&[]).await
 }
@@ -46,12 +46,12 @@ pub async fn cluster_with(extra: &[&str]) -> Option<Cluster> {
     make(wanted_engine().await?, extra, "").await
 }
 
-/// A cluster whose kubelet's configuration says more.
+/// Returns a cluster with additional fields in the kubelet's configuration.
 pub async fn cluster_with_config(config: &str) -> Option<Cluster> {
     make(wanted_engine().await?, &[], config).await
 }
 
-/// A cluster for what only the runtime inside can do.
+/// Returns a cluster with the built-in runtime, for features that only it has.
 pub async fn cluster_with_built_in() -> Option<Cluster> {
     cluster_with_built_in_and(&[]).await
 }
@@ -64,17 +64,17 @@ pub async fn cluster_with_built_in_and(extra: &[&str]) -> Option<Cluster> {
     make(None, extra, "").await
 }
 
-/// A cluster over a runtime that was started for it.
+/// Returns a cluster with a runtime that was started for it.
 pub async fn cluster_on(engine: Option<Daemon>) -> Option<Cluster> {
     make(engine, &[], "").await
 }
 
-/// With `KNARR_TEST_RUNTIME=containerd`, all tests run over Debian's containerd and runc.
+/// With `KNARR_TEST_RUNTIME=containerd`, all tests use Debian's containerd and runc.
 fn is_on_containerd() -> bool {
     std::env::var("KNARR_TEST_RUNTIME").is_ok_and(|name| name == "containerd")
 }
 
-/// The runtime that this run is to be over: `None` if it is not here, else perhaps another one than that inside.
+/// Returns the runtime for this test run: `None` if it is not installed, `Some(None)` for the built-in one.
 async fn wanted_engine() -> Option<Option<Daemon>> {
     if is_on_containerd() { containerd().await.map(Some) } else { Some(None) }
 }
@@ -83,7 +83,7 @@ async fn make(engine: Option<Daemon>, flags: &[&str], config: &str) -> Option<Cl
     Some(Start::new(engine).await?.kubelet(flags, config))
 }
 
-/// A cluster that has no kubelet yet.
+/// A cluster without a kubelet.
 pub struct Start {
     server: Process,
     engine: Option<Daemon>,
@@ -103,13 +103,13 @@ impl Start {
         Some(Self { engine, machine, server, address, client })
     }
 
-    /// Has a kubelet join that shows a token.
+    /// Starts a kubelet that authenticates with a token.
     pub fn kubelet(self, flags: &[&str], config: &str) -> Cluster {
         fs::write(self.machine.path("node.kubeconfig"), kubeconfig(&self.address, "n-token")).unwrap();
         self.stranger(flags, config)
     }
 
-    /// Has a kubelet join that nobody knows yet.
+    /// Starts a kubelet without credentials, which must bootstrap.
     pub fn stranger(self, flags: &[&str], config: &str) -> Cluster {
         let Self { server, engine, machine, client, .. } = self;
         let mut flags: Vec<String> = flags.iter().map(|text| (*text).to_owned()).collect();
@@ -122,7 +122,7 @@ impl Start {
     }
 }
 
-/// A cluster whose kubelet is still to join.
+/// Returns a cluster whose kubelet is not started yet.
 pub async fn cluster_without_kubelet() -> Option<Start> {
     Start::new(wanted_engine().await?).await
 }
@@ -172,7 +172,7 @@ fn start_server(machine: &Machine) -> (Process, String) {
     (Process(server), address.expect("the server says where it listens"))
 }
 
-/// The certificate by which the API server shows kubelets who it is, which vouches for itself, and an authority for others.
+/// Writes the API server's self-signed client certificate for kubelets, and a CA for other certificates.
 fn write_certificates(machine: &Machine) {
     let write = |name: &str, params: &rcgen::CertificateParams| {
         let key = rcgen::KeyPair::generate().unwrap();
@@ -198,7 +198,7 @@ pub fn kubeconfig(address: &str, token: &str) -> String {
     )
 }
 
-/// What controllers would make: the service account that pods run as, and whom they trust.
+/// Creates the objects that controllers would create: the default service account and the root CA ConfigMap.
 async fn prepare(client: &Client) {
     static NAMESPACES: Resource = Resource::cluster("", "v1", "namespaces", "Namespace");
     static CLASSES: Resource = Resource::cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass");
@@ -224,12 +224,12 @@ async fn prepare(client: &Client) {
     }
 }
 
-/// A pod of one container that runs a script, on the test's node.
+/// Returns a pod on the test's node with one container that runs a script.
 pub fn pod(name: &str, script: &str) -> Value {
     with(name, value!({"containers": [(container("c", script))], "terminationGracePeriodSeconds": 1}))
 }
 
-/// A pod with a specification of its own, on the test's node.
+/// Returns a pod on the test's node with the given spec.
 pub fn with(name: &str, spec: Value) -> Value {
     let mut spec = spec;
     let fields = spec.as_object_mut().unwrap();
@@ -241,12 +241,12 @@ pub fn container(name: &str, script: &str) -> Value {
     value!({"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script]})
 }
 
-/// Changes the specification of a pod.
+/// Sets a field of a pod's spec.
 pub fn set(pod: &mut Value, field: &str, value: impl Into<Value>) {
     pod.get_mut("spec").unwrap().as_object_mut().unwrap().insert(field, value);
 }
 
-/// Changes the first container of a pod.
+/// Sets a field of a pod's first container.
 pub fn set_container(pod: &mut Value, field: &str, value: impl Into<Value>) {
     let containers = pod.get_mut("spec").unwrap().get_mut("containers").unwrap();
     containers.as_array_mut().unwrap()[0].as_object_mut().unwrap().insert(field, value);
@@ -262,23 +262,23 @@ pub fn is_ready(pod: &Value) -> bool {
 }
 
 impl Cluster {
-    /// What the runtime calls itself.
+    /// Returns the name that the runtime reports.
     pub const fn runtime_name(&self) -> &'static str {
         if self.engine.is_some() { "containerd" } else { "knarr" }
     }
 
-    /// Below which control group the groups of pods are.
+    /// Returns the parent of the cgroups of pods.
     pub fn cgroup(&self) -> &str {
         &self.machine.cgroup
     }
 
-    /// Where the kubelet's server is.
+    /// Returns the address of the kubelet's server.
     pub fn kubelet_address(&self) -> String {
         let (_, address) = self.ready.rsplit_once(' ').unwrap();
         address.replace("0.0.0.0", "127.0.0.1")
     }
 
-    /// Waits until a container has printed something.
+    /// Waits until a container's log contains `text`.
     pub async fn logged(&self, name: &str, container: &str, attempt: u32, text: &str) {
         let pod = self.get(&PODS, name).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -300,7 +300,7 @@ impl Cluster {
         self.client.create(&target, object, &WriteOptions::default()).await.unwrap()
     }
 
-    /// Waits for an object to be as it should.
+    /// Waits until the object satisfies the condition.
     pub async fn wait(
         &self,
         resource: &'static Resource,
@@ -354,13 +354,13 @@ impl Cluster {
         }
     }
 
-    /// Makes a pod and waits for it to be as it should.
+    /// Creates a pod and waits until it satisfies the condition.
     pub async fn run(&self, pod: &Value, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         self.create(&PODS, pod).await;
         self.wait(&PODS, pod.str_at(&["metadata", "name"]).unwrap(), what, is).await
     }
 
-    /// Runs a pod to its end and gives what its first container printed.
+    /// Runs a pod until it terminates and returns the output of its first container.
     pub async fn output(&self, pod: &Value) -> String {
         let ended = self.run(pod, "over", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
         let text = self.printed(&ended, "c", 0);
@@ -368,7 +368,7 @@ impl Cluster {
         text
     }
 
-    /// What a container printed.
+    /// Returns the output of a container.
     pub fn printed(&self, pod: &Value, container: &str, attempt: u32) -> String {
         let text = |field: &str| pod.str_at(&["metadata", field]).unwrap_or_default();
         let dir = format!("{}_{}_{}", text("namespace"), text("name"), text("uid"));
@@ -382,19 +382,20 @@ impl Cluster {
         self.client.get(&Target::named(resource, namespace, name)).await.unwrap()
     }
 
-    /// An object of the default namespace, if it is there.
+    /// Returns an object of the default namespace, or `None`.
     pub async fn find(&self, resource: &'static Resource, name: &str) -> Option<Value> {
         self.client.get(&Target::named(resource, "default", name)).await.ok()
     }
 
-    /// Deletes a pod and waits for it to be gone.
+    /// Deletes a pod and waits until it is deleted.
     pub async fn delete(&self, name: &str) {
         let target = Target::named(&PODS, "default", name);
         self.client.delete(&target, &client::DeleteOptions::default()).await.unwrap();
         self.gone(name).await;
     }
 
-    /// Deletes a pod and waits for nothing of it to be left: one that has ended is gone from the API server before.
+    /// Deletes a pod and waits until the node has removed all of it. A terminated pod is deleted from the API server
+    /// earlier.
     pub async fn delete_wholly(&self, name: &str) {
         let pod = self.get(&PODS, name).await;
         let uid = pod.str_at(&["metadata", "uid"]).unwrap();
@@ -429,7 +430,7 @@ impl Cluster {
         }
     }
 
-    /// Reasons and messages of all events.
+    /// Returns reasons and messages of all events.
     pub async fn events(&self) -> Vec<String> {
         let list =
             self.client.list(&Target::within(&EVENTS, "default"), &client::ListOptions::default()).await.unwrap();
@@ -437,7 +438,7 @@ impl Cluster {
         list.items.iter().map(|event| format!("{}: {}", text(event, "reason"), text(event, "message"))).collect()
     }
 
-    /// Waits for an event that begins like this.
+    /// Waits for an event whose text starts with `beginning`.
     pub async fn event(&self, beginning: &str) -> Value {
         let waiting = async {
             let options = WatchOptions { send_initial_events: true, ..WatchOptions::default() };
@@ -462,7 +463,7 @@ impl Cluster {
         }
     }
 
-    /// The directories of a pod's sandboxes: each is in a group that is named after the pod.
+    /// Returns the directories of a pod's sandboxes. Each sandbox is in a cgroup with the pod's UID.
     pub fn sandboxes_of(&self, pod: &Value) -> Vec<String> {
         let group = format!("/pod{}/", pod.str_at(&["metadata", "uid"]).unwrap());
         let entries = fs::read_dir(self.path("runtime/sandboxes")).unwrap().flatten().map(|entry| entry.path());
@@ -470,7 +471,7 @@ impl Cluster {
         entries.filter(own).map(|dir| dir.display().to_string()).collect()
     }
 
-    /// Kills whoever has this in its command line.
+    /// Kills all processes whose command line contains `part`.
     pub fn kill_processes(&self, part: &str) {
         let mut killed = 0;
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -485,28 +486,28 @@ impl Cluster {
         assert!(killed > 0, "nobody runs {part}");
     }
 
-    /// Asks the kubelet to stop and waits until it has.
+    /// Sends SIGTERM to the kubelet and waits until it has exited.
     pub fn terminate(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.kubelet.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.kubelet.0.wait().unwrap();
     }
 
-    /// Kills the kubelet without a warning and starts it again.
+    /// Kills the kubelet with SIGKILL and starts it again.
     pub fn restart(&mut self) {
-        // One that was asked to stop has gone already.
+        // A terminated kubelet has exited already.
         let _ = self.kubelet.0.kill();
         self.kubelet.0.wait().unwrap();
         (self.kubelet, self.ready) = self.machine.start(kubelet(&self.machine, &self.flags));
     }
 
-    /// Deletes every pod and checks that nothing is left of them.
+    /// Deletes every pod and checks that nothing of them is left.
     pub async fn finish(self) {
         let list = self.client.list(&Target::within(&PODS, "default"), &client::ListOptions::default()).await.unwrap();
         for pod in list.items {
             self.delete(pod.str_at(&["metadata", "name"]).unwrap()).await;
         }
-        // What had ended already is gone from the API server before it is gone from the node.
+        // A terminated pod is deleted from the API server before it is removed from the node.
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let left = self.left();
@@ -520,7 +521,7 @@ impl Cluster {
         assert_eq!(Cgroup::at(&group).pids().len(), 0);
     }
 
-    /// Mounts, directories and groups of pods.
+    /// Returns the remaining mounts, directories and cgroups of pods.
     fn left(&self) -> Vec<String> {
         let dirs = ["runtime/sandboxes", "runtime/containers", "kubelet/pods", "logs", "containers"];
         let entries = dirs.iter().flat_map(|dir| fs::read_dir(self.path(dir)).into_iter().flatten().flatten());
@@ -528,7 +529,7 @@ impl Cluster {
         left.chain(self.groups()).collect()
     }
 
-    /// Control groups of pods, in every hierarchy.
+    /// Returns the cgroups of pods in all hierarchies.
     fn groups(&self) -> Vec<String> {
         let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
         let roots = hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]);

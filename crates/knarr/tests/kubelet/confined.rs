@@ -1,4 +1,4 @@
-//! What a pod may do and use, as it sees it from inside.
+//! Security contexts and resources of pods, as seen from inside.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use machinery::{Value, value};
 
 use crate::cluster::*;
 
-/// A pod that runs a script to its end, with these security contexts of its own and of its container.
+/// Returns a pod that runs a script once, with the given pod and container security contexts.
 fn confined(name: &str, script: &str, of_pod: Value, of_container: Value) -> Value {
     let mut pod = pod(name, script);
     set(&mut pod, "restartPolicy", "Never");
@@ -17,7 +17,7 @@ fn confined(name: &str, script: &str, of_pod: Value, of_container: Value) -> Val
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn profiles_of_system_calls_are_files_of_the_node() {
+async fn localhost_seccomp_profiles_are_files_of_the_node() {
     let Some(cluster) = cluster_with_config("seccompDefault: true\n").await else { return };
     let profiles = cluster.path("kubelet/seccomp/team");
     fs::create_dir_all(&profiles).unwrap();
@@ -45,13 +45,13 @@ async fn profiles_of_system_calls_are_files_of_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_groups_and_capabilities_are_as_a_pod_asks() {
+async fn users_groups_and_capabilities_follow_the_security_context() {
     let Some(cluster) = cluster().await else { return };
     let ids = "id -u; id -g; id -G";
     let check = async |name: &str, script: &str, of_pod: Value, own: Value, expect: &str| {
         assert_eq!(cluster.output(&confined(name, script, of_pod, own)).await, expect, "{name}");
     };
-    // The image names nobody, which is root.
+    // The image has no user, so it runs as root.
     check("group", ids, value!({"runAsGroup": 3000}), value!({}), "0\n3000\n3000\n").await;
     check("own", ids, value!({"runAsUser": 1000}), value!({"runAsUser": 2000, "runAsGroup": 5}), "2000\n5\n5\n").await;
     let groups = value!({"runAsUser": 33, "runAsGroup": 7, "fsGroup": 8, "supplementalGroups": [9]});
@@ -67,7 +67,7 @@ async fn users_groups_and_capabilities_are_as_a_pod_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn groups_that_an_image_gives_a_user_are_left_out_if_a_pod_insists() {
+async fn supplemental_groups_policy_strict_ignores_groups_of_the_image() {
     let Some(cluster) = cluster().await else { return };
     let ids = "id -G | tr ' ' '\\n' | sort -nu | tr '\\n' ' '; echo";
     let context =
@@ -87,9 +87,9 @@ async fn groups_that_an_image_gives_a_user_are_left_out_if_a_pod_insists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_with_users_of_its_own_may_see_all_of_the_kernels_files() {
+async fn pod_with_user_namespace_may_have_unmasked_proc() {
     let Some(cluster) = cluster_with_built_in().await else { return };
-    // What is hidden is hidden by a mount.
+    // A masked path is a mount.
     let hidden = "grep -c ' /proc/' /proc/self/mounts; true";
     let check = async |name: &str, mount: &str| {
         let mut pod = confined(name, hidden, value!({}), value!({"procMount": mount}));
@@ -102,7 +102,7 @@ async fn a_pod_with_users_of_its_own_may_see_all_of_the_kernels_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_pod_must_not_see_or_change_it_does_not() {
+async fn masked_paths_sysctls_and_read_only_root_are_enforced() {
     let Some(cluster) = cluster().await else { return };
     let masked = "wc -c </proc/keys; v=$(cat /proc/sys/vm/swappiness); \
         (echo $v >/proc/sys/vm/swappiness) 2>/dev/null && echo changed || echo refused; \
@@ -120,7 +120,7 @@ async fn what_a_pod_must_not_see_or_change_it_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_held_to_its_resources_and_told_when_it_took_more() {
+async fn resource_limits_are_enforced_and_oom_kills_are_reported() {
     let Some(cluster) = cluster().await else { return };
     let v1 = !Cgroup::is_unified();
     let limits = if v1 {
@@ -150,7 +150,7 @@ async fn a_pod_is_held_to_its_resources_and_told_when_it_took_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_limits_on_processors_are_not_enforced_a_pod_has_none() {
+async fn cpu_limits_are_not_enforced_without_cpu_cfs_quota() {
     let Some(cluster) = cluster_with_config("cpuCFSQuota: false\n").await else { return };
     let limits = if Cgroup::is_unified() {
         "cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/memory.max"
@@ -172,13 +172,13 @@ async fn where_limits_on_processors_are_not_enforced_a_pod_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_class_of_pods_weighs_what_its_pods_ask_for() {
+async fn qos_cgroup_shares_are_the_sum_of_the_pods_requests() {
     let Some(cluster) = cluster().await else { return };
     let group = |class: &str| Cgroup::at(&format!("{}/kubepods{class}", cluster.cgroup())).usage();
     assert!(group("").memory_limit_bytes.is_some(), "all pods together are held to what the node has");
     let shares = |class: &str| group(class).cpu_shares.unwrap();
     assert_eq!(shares("/besteffort"), 2);
-    // Version 2 has fewer weights than version 1 has shares.
+    // cgroup v2 weights are coarser than v1 shares.
     let weighs = async |milli: u64| {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while shares("/burstable").abs_diff(milli * 1024 / 1000) > 26 {

@@ -1,4 +1,4 @@
-//! The same kubelet over Debian's containerd and runc.
+//! The kubelet with Debian's containerd and runc.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use machinery::{Value, value};
 
 use crate::cluster::*;
 
-/// Ends with the test. Its pods' network namespaces are mounted below its own directory, so that whatever it leaves when it is
-/// killed half way is found.
+/// A containerd that is killed with the test. Its pods' network namespaces are mounted below its own directory, so that
+/// leftovers of a killed one are found.
 pub struct Daemon {
     process: Child,
     dir: tempfile::TempDir,
@@ -31,13 +31,12 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    /// Where it listens.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("containerd.sock")
     }
 }
 
-/// What a test that failed left running.
+/// Kills the shims that a failed test left running.
 fn kill_shims(socket: &str) {
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -49,7 +48,7 @@ fn kill_shims(socket: &str) {
     }
 }
 
-/// A network for its pods: a pair of links each, and addresses that no other test has.
+/// Writes a CNI configuration with a veth pair per pod and a subnet that no other test uses.
 fn write_network(dir: &Path) {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = std::process::id() as usize * 64 + COUNT.fetch_add(1, Ordering::SeqCst);
@@ -63,7 +62,7 @@ fn write_network(dir: &Path) {
     std::fs::write(dir.join("cni/10-test.conflist"), text).unwrap();
 }
 
-/// A containerd of its own, unless there is none for this test.
+/// Starts a containerd for this test, or returns `None` if it is not installed.
 pub async fn containerd() -> Option<Daemon> {
     let programs = ["/usr/bin/containerd", "/usr/lib/cni/ptp"];
     if !rustix::process::geteuid().is_root() || !programs.iter().all(|program| Path::new(program).exists()) {
@@ -122,7 +121,7 @@ pub async fn containerd() -> Option<Daemon> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_run_restart_and_go_with_containerd() {
+async fn pods_run_restart_and_terminate_with_containerd() {
     let Some(daemon) = containerd().await else { return };
     let Some(cluster) = cluster_on(Some(daemon)).await else { return };
     let mut prints = pod("prints", "echo $NAME; cat /conf/k; exit 0");

@@ -1,4 +1,4 @@
-//! What pods get for themselves: devices of plug-ins, and processors.
+//! Exclusive resources of pods: devices of device plugins, and CPUs.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::cluster::*;
 
 const RESOURCE: &str = "example.com/null";
 
-/// A plug-in whose devices are all `/dev/null`.
+/// A device plugin whose devices are all `/dev/null`.
 struct Plugin(watch::Receiver<Vec<v1beta1::Device>>);
 
 #[tonic::async_trait]
@@ -101,7 +101,7 @@ async fn register(dir: &Path) -> watch::Sender<Vec<v1beta1::Device>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plug_in_offers_devices_and_containers_get_them() {
+async fn device_plugin_devices_are_allocated_to_containers() {
     let Some(mut cluster) = cluster().await else { return };
     let offers = register(&cluster.path("kubelet/device-plugins")).await;
     let has = |count: &'static str| {
@@ -151,7 +151,7 @@ async fn a_plug_in_offers_devices_and_containers_get_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_asks_for_whole_processors_has_them_for_itself() {
+async fn static_cpu_manager_gives_guaranteed_pods_exclusive_cpus() {
     if std::thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("skipped: it takes two processors");
         return;

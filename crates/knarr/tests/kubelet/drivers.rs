@@ -1,4 +1,4 @@
-//! Drivers of storage and of dynamic resources: small ones of the test's own, over the real protocols.
+//! CSI and DRA drivers: small test drivers over the real protocols.
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,7 +27,7 @@ static CSI_NODES: Resource = Resource::cluster("storage.k8s.io", "v1", "csinodes
 static ATTACHMENTS: Resource = Resource::cluster("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment");
 static CLAIMS: Resource = Resource::namespaced("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
 
-/// A driver that says who it is; what it does, it writes down.
+/// A driver that identifies itself and records its calls.
 #[derive(Clone, Default)]
 struct Driver {
     info: registration_v1::PluginInfo,
@@ -45,7 +45,7 @@ impl Driver {
         Self { info, ..Self::default() }
     }
 
-    /// Serves both protocols on a socket where the kubelet looks for such.
+    /// Serves both protocols on a socket in the kubelet's plugin directory.
     fn serve(&self, socket: PathBuf) {
         let listener = UnixListener::bind(socket).unwrap();
         let server = tonic::transport::Server::builder()
@@ -87,7 +87,7 @@ fn failed(error: impl std::fmt::Display) -> Status {
     Status::internal(error.to_string())
 }
 
-/// Unmounts what is mounted; says whether anything was, for a driver may be told to undo what is undone.
+/// Unmounts a path. Returns whether it was mounted: a driver may get the same call twice.
 fn undone(path: &str) -> Result<bool, Status> {
     match rustix::mount::unmount(path, UnmountFlags::empty()) {
         Ok(()) => Ok(true),
@@ -96,7 +96,7 @@ fn undone(path: &str) -> Result<bool, Status> {
     }
 }
 
-/// Each volume is memory, mounted where it is staged and shown where it is published.
+/// Each volume is a tmpfs, mounted at the staging path and bind-mounted at the publish path.
 #[tonic::async_trait]
 impl Node for Driver {
     async fn node_stage_volume(
@@ -204,7 +204,7 @@ impl DraPlugin for Driver {
     }
 }
 
-/// What controllers would do: a claim and its volume, bound to each other.
+/// Creates a bound claim and volume, as controllers would.
 async fn bound_claim(cluster: &Cluster) {
     let volume = value!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": {
         "capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
@@ -225,9 +225,10 @@ async fn bound_claim(cluster: &Cluster) {
     }
 }
 
-/// What the attacher would do.
+/// Creates the VolumeAttachment, as the external attacher would.
 async fn attach(cluster: &Cluster) {
-    // By this name the node looks for it: SHA-256 of the volume's handle, the driver and the node, "volume-1csi.example.comnode-1".
+    // The node looks for this name: SHA-256 of the volume handle, the driver and the node,
+    // "volume-1csi.example.comnode-1".
     let name = "csi-7d526e9c027aeb83523be593538a3eeb1914cc6cebb3432dd909ed7475b9f475";
     let object = value!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": name},
         "spec": {"attacher": "csi.example.com", "nodeName": NODE, "source": {"persistentVolumeName": "pv"}}});
@@ -238,7 +239,7 @@ async fn attach(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_back() {
+async fn csi_volume_is_attached_staged_published_and_removed() {
     let Some(mut cluster) = cluster().await else { return };
     let driver = Driver::new("CSIPlugin", "csi.example.com", "1.0.0");
     driver.serve(cluster.path("kubelet/plugins_registry/csi.sock"));
@@ -266,7 +267,7 @@ async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_bac
     cluster.delete_wholly("second").await;
     cluster.restart();
     cluster.delete("first").await;
-    // A driver that is not registered again yet is asked later.
+    // The call is retried until the driver has registered again.
     let deadline = std::time::Instant::now() + PATIENCE;
     while !driver.calls().contains(&"unstage volume-1".to_owned()) {
         assert!(std::time::Instant::now() < deadline, "{:?}", driver.calls());
@@ -288,7 +289,7 @@ async fn a_volume_of_a_storage_driver_is_attached_staged_published_and_taken_bac
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claimed_device_is_prepared_and_shown_to_its_container() {
+async fn resource_claim_is_prepared_and_its_device_is_in_the_container() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let name = format!("dra-{}.example.com", std::process::id());
     let driver = Driver::new("DRAPlugin", &name, "v1.DRAPlugin");

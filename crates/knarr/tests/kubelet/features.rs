@@ -1,4 +1,4 @@
-//! What else a pod can ask for and see.
+//! Further features of the pod API.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use machinery::{Value, json, value};
 use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_share_processes_name_themselves_and_choose_their_resolvers() {
+async fn shared_process_namespace_hostname_and_dns_config_are_applied() {
     let Some(cluster) = cluster().await else { return };
     let mut shared = with(
         "shared",
@@ -43,9 +43,9 @@ async fn pods_share_processes_name_themselves_and_choose_their_resolvers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_that_share_processes_start_however_many_of_them_there_were() {
+async fn containers_start_in_a_shared_pid_namespace_with_high_pids() {
     let Some(cluster) = cluster().await else { return };
-    // The others get numbers that no process of the machine has.
+    // The other containers get PIDs that no process of the host has.
     let mut containers = vec![container("c", "while :; do /bin/true; done")];
     containers.extend(["d", "e", "f"].map(|name| container(name, "exec sleep 1000")));
     let spec = value!({"restartPolicy": "Never", "shareProcessNamespace": true, "terminationGracePeriodSeconds": 1,
@@ -55,7 +55,7 @@ async fn containers_that_share_processes_start_however_many_of_them_there_were()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn last_words_come_from_the_log_and_exits_decide_about_restarts() {
+async fn termination_message_falls_back_to_log_and_restart_rules_use_exit_codes() {
     let Some(cluster) = cluster().await else { return };
     let mut fails = pod("fails", "echo the reason; exit 3");
     set(&mut fails, "restartPolicy", "Never");
@@ -89,7 +89,7 @@ async fn last_words_come_from_the_log_and_exits_decide_about_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_themselves() {
+async fn restart_all_containers_and_init_container_restart_rules_work() {
     let Some(cluster) = cluster().await else { return };
     let witness = cluster.path("witness");
     fs::create_dir(&witness).unwrap();
@@ -108,7 +108,7 @@ async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_the
         mounted("first", "echo first >>/v/log; test -e /v/tried && exit 0; touch /v/tried; exit 42", own("Restart"));
     let main = mounted("c", "test -e /v/once && exec cat /v/log; touch /v/once; exit 42", own("RestartAllContainers"));
     let hook = value!({"lifecycle": {"preStop": {"exec": {"command": ["touch", "/w/hook"]}}}});
-    // It takes its time to end, so that the others can be seen to wait for it.
+    // The container terminates slowly, so that the test sees the others wait for it.
     let script = "echo other >>/v/log; trap 'sleep 0.5; exit 1' TERM; \
         until grep -c first /v/log | grep -q 3; do sleep 0.1; done";
     let mut other = mounted("other", script, hook);
@@ -141,7 +141,7 @@ async fn a_container_takes_all_others_with_it_and_init_containers_decide_for_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_init_container_writes_variables_for_those_after_it() {
+async fn init_container_writes_environment_variables_for_later_containers() {
     let Some(cluster) = cluster().await else { return };
     let mut writes = container("writes", "echo \"WORD='from the first'\" >/v/words");
     writes.as_object_mut().unwrap().insert("volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
@@ -155,7 +155,7 @@ async fn an_init_container_writes_variables_for_those_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
+async fn sub_path_expr_is_expanded_and_named_port_is_probed() {
     let Some(cluster) = cluster().await else { return };
     let mut parts = pod("parts", "echo mine >/part/file; cat /whole/parts/file");
     set(&mut parts, "restartPolicy", "Never");
@@ -170,7 +170,7 @@ async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
         "volumeMounts",
         value!([{"name": "v", "mountPath": "/part", "subPathExpr": "$(NAME)"}, {"name": "v", "mountPath": "/whole"}]),
     );
-    // Whoever may write to the volume may write to the part that is made of it.
+    // A user who may write to the volume may write to its created subPath.
     set(&mut parts, "securityContext", value!({"runAsUser": 33}));
     assert_eq!(cluster.output(&parts).await, "mine\n");
 
@@ -195,7 +195,7 @@ async fn a_volumes_part_is_chosen_by_a_variable_and_a_port_is_probed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_a_volume() {
+async fn image_volume_is_mounted() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let mut reads =
         pod("reads", "test -x /image/bin/busybox && echo there; touch /image/x 2>/dev/null || echo protected");
@@ -206,14 +206,14 @@ async fn an_image_is_a_volume() {
     cluster.finish().await;
 }
 
-/// A web server that answers everything with what it holds now.
+/// Starts a web server that answers every request with the current document.
 fn serve(document: Arc<Mutex<String>>) -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut request = [0; 4096];
-            // Whoever asks this one asks in one packet.
+            // The client sends its request in one packet.
             let length = stream.read(&mut request).unwrap_or(0);
             let told = String::from_utf8_lossy(&request[..length]).to_ascii_lowercase().contains("x-who: node");
             let body = if told { document.lock().unwrap().clone() } else { String::new() };
@@ -225,7 +225,7 @@ fn serve(document: Arc<Mutex<String>>) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_from_a_web_server_runs_until_it_is_named_no_more() {
+async fn static_pod_from_url_runs_until_it_is_removed() {
     let spec = value!({"containers": [(container("c", "sleep 1000"))], "terminationGracePeriodSeconds": 1});
     let manifest = value!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
     let document = Arc::new(Mutex::new(json::to_string(&manifest)));

@@ -1,4 +1,4 @@
-//! What is done for a container after its start and before its end, how it is asked, and in which order a pod ends.
+//! Lifecycle hooks, probes, and the order in which the containers of a pod terminate.
 
 use std::io::{BufRead, BufReader, Write};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use machinery::{Value, value};
 
 use crate::cluster::*;
 
-/// Writes down the paths that it is asked for, for as long as the test runs.
+/// Starts a server that records the requested paths for as long as the test runs.
 fn listen() -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -28,7 +28,7 @@ fn listen() -> (u16, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hooks_ask_and_wait_before_a_container_is_ready_and_before_it_ends() {
+async fn post_start_and_pre_stop_hooks_run_before_ready_and_before_termination() {
     let Some(cluster) = cluster().await else { return };
     let (port, asked) = listen();
     let get = |path: &str| value!({"httpGet": {"host": "127.0.0.1", "port": (i64::from(port)), "path": path}});
@@ -54,7 +54,7 @@ async fn hooks_ask_and_wait_before_a_container_is_ready_and_before_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_gives_less_time_than_its_pod_and_asks_over_tls() {
+async fn probe_grace_period_overrides_the_pods_and_https_probes_work() {
     let Some(cluster) = cluster().await else { return };
     let mut deaf = pod("deaf", "trap '' TERM; while :; do sleep 0.1; done");
     set(&mut deaf, "terminationGracePeriodSeconds", 3600);
@@ -84,7 +84,7 @@ async fn a_probe_gives_less_time_than_its_pod_and_asks_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sidecars_end_after_what_they_serve_the_last_one_first() {
+async fn sidecars_terminate_after_main_containers_in_reverse_order() {
     let Some(cluster) = cluster().await else { return };
     std::fs::create_dir(cluster.path("out")).unwrap();
     let says = |name: &str, sidecar: bool| {

@@ -1,4 +1,4 @@
-//! What pods share with their machine, and what they have from outside it.
+//! Host namespaces, mount propagation, runtime classes, gRPC probes and pull secrets of pods.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::cluster::*;
 use crate::registry::Registry;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_in_the_namespaces_of_its_machine_if_it_asks_for_them() {
+async fn host_namespaces_are_used_on_request() {
     let Some(cluster) = cluster().await else { return };
     let spaces = ["pid", "ipc", "uts", "mnt"];
     let ours = spaces.map(|space| fs::read_link(format!("/proc/self/ns/{space}")).unwrap().display().to_string());
@@ -34,7 +34,7 @@ async fn a_pod_is_in_the_namespaces_of_its_machine_if_it_asks_for_them() {
     cluster.finish().await;
 }
 
-/// A folder that is a mount of its own which others may follow; it is gone with the value.
+/// A directory that is a shared mount, unmounted on drop.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -58,7 +58,7 @@ impl Drop for Shared {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mounts_travel_and_are_protected_as_a_container_asks() {
+async fn mount_propagation_and_recursive_read_only_are_applied() {
     let Some(cluster) = cluster().await else { return };
     let shared = Shared::new(cluster.path("shared"));
     fs::create_dir(shared.0.join("later")).unwrap();
@@ -85,7 +85,7 @@ async fn mounts_travel_and_are_protected_as_a_container_asks() {
     fs::write(shared.0.join("later/file"), "").unwrap();
     cluster.logged("follows", "c", 0, "seen").await;
 
-    // What a container mounts is seen by the machine if both agree to it.
+    // A mount in a container propagates to the host if both sides are shared.
     let mut gives = asks(
         "gives",
         "mkdir /v/given && mount -t tmpfs tmpfs /v/given && echo 1 >/v/given/file && echo done && exec sleep 1000",
@@ -114,7 +114,7 @@ async fn mounts_travel_and_are_protected_as_a_container_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_of_pods_runs_by_another_runtime() {
+async fn runtime_class_selects_another_runtime() {
     let dir = tempfile::tempdir().unwrap();
     let (program, log) = (dir.path().join("runc"), dir.path().join("log"));
     fs::write(&program, format!("#!/bin/sh\necho \"$@\" >> {}\nexec runc \"$@\"\n", log.display())).unwrap();
@@ -144,7 +144,7 @@ async fn a_class_of_pods_runs_by_another_runtime() {
     cluster.finish().await;
 }
 
-/// A server of gRPC's health checks that answers with what it holds.
+/// Starts a gRPC health server that answers with the current status.
 async fn health(status: Arc<AtomicU8>) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -170,7 +170,7 @@ async fn health(status: Arc<AtomicU8>) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_is_ready_when_its_grpc_server_says_so() {
+async fn grpc_readiness_probe_determines_readiness() {
     let Some(cluster) = cluster().await else { return };
     let status = Arc::new(AtomicU8::new(2));
     let port = health(Arc::clone(&status)).await;
@@ -187,7 +187,7 @@ async fn a_pod_is_ready_when_its_grpc_server_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_behind_a_password_is_pulled_with_the_pods_secret() {
+async fn image_pull_secret_is_used_for_a_private_registry() {
     let Some(cluster) = cluster().await else { return };
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
@@ -211,7 +211,7 @@ async fn an_image_behind_a_password_is_pulled_with_the_pods_secret() {
     cluster.create(&SECRETS, &secret).await;
     set(&mut reads, "imagePullSecrets", value!([{"name": "login"}]));
     assert_eq!(cluster.output(&reads).await, "inside\n");
-    // The image is here now, but not for those who could not have pulled it.
+    // The image is on the node now, but pods without the pull secret must not use it.
     let named = |pod: &Value, name: &str| {
         let mut pod = pod.clone();
         pod.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("name", name);
@@ -231,7 +231,7 @@ async fn an_image_behind_a_password_is_pulled_with_the_pods_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_machine_does_not_have_is_refused() {
+async fn pods_that_need_missing_host_features_are_rejected() {
     let Some(cluster) = cluster().await else { return };
     let node = cluster.get(&NODES, NODE).await;
     let pages = node["status"]["capacity"]["hugepages-2Mi"].as_str().unwrap_or("0");

@@ -1,4 +1,4 @@
-//! Images and registries that mean harm: the pod says what is wrong, and nothing is written outside its place.
+//! Hostile images and registries: the pod reports the error, and nothing is written outside the image's directory.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tar::{Builder, EntryType, Header};
 use crate::cluster::*;
 use crate::registry::{LAYER, Registry};
 
-/// An entry as it is, without the checks that a builder makes of its name.
+/// Returns a raw tar entry, without the checks of the builder for its name.
 fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -21,7 +21,7 @@ fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     builder.append(&header, content).unwrap();
     let mut bytes = builder.into_inner().unwrap();
-    // The end of the archive is said after the last entry.
+    // The end-of-archive marker follows the last entry.
     bytes.truncate(bytes.len() - 1024);
     bytes
 }
@@ -30,7 +30,7 @@ fn archive(entries: &[Vec<u8>]) -> Vec<u8> {
     [entries.concat(), vec![0; 1024]].concat()
 }
 
-/// An entry that claims to be far longer than it is.
+/// Returns an entry whose header claims a much larger size.
 fn bomb(bytes: u64) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.set_entry_type(EntryType::Regular);
@@ -44,7 +44,7 @@ fn bomb(bytes: u64) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hostile_image_is_refused_in_words_and_writes_nothing() {
+async fn hostile_image_is_rejected_with_a_message_and_writes_nothing() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let victim = cluster.path("victim");
     fs::write(&victim, "untouched").unwrap();
@@ -85,7 +85,7 @@ async fn a_hostile_image_is_refused_in_words_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_and_devices_of_an_image_stay_in_it() {
+async fn image_links_and_devices_do_not_escape_the_root_file_system() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let victim = cluster.path("victim");
     fs::write(&victim, "untouched").unwrap();

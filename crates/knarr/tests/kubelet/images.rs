@@ -1,4 +1,4 @@
-//! Images from a registry in every form, and the commands for them.
+//! Images from a registry in all formats, and the `knarr image` commands.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tar::{Builder, EntryType, Header};
 use crate::cluster::*;
 use crate::registry::{LAYER, Registry};
 
-/// A layer with a shell: as it is, and packed in two ways.
+/// Returns a layer with a shell: uncompressed, and with two compressions.
 fn archives() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let mut tar = Builder::new(Vec::new());
     tar.append_path_with_name("/bin/busybox", "bin/busybox").unwrap();
@@ -29,7 +29,7 @@ fn archives() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_come_by_digest_by_token_and_in_every_form() {
+async fn images_are_pulled_by_digest_with_token_auth_and_in_every_format() {
     let Some(cluster) = cluster().await else { return };
     let (tar, gzip, zstd) = archives();
     let mut registry = Registry { tokens: true, wanted: Some("Bearer given"), ..Registry::default() };
@@ -52,7 +52,7 @@ async fn images_come_by_digest_by_token_and_in_every_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_that_nobody_uses_make_room() {
+async fn unused_images_are_garbage_collected() {
     let Some(start) = cluster_without_kubelet().await else { return };
     let pinned = "test.local/pinned:1";
     let mut recipe = Recipe { pinned: true, ..busybox() };
@@ -64,7 +64,7 @@ async fn images_that_nobody_uses_make_room() {
     let mut registry = Registry::default();
     registry.add_image("test/once", &format!("{LAYER}+gzip"), gzip, &tar);
     let once = format!("{}/test/once:1", registry.start());
-    // Every disk is fuller than this.
+    // Every disk is fuller than this threshold.
     let config = "imageGCHighThresholdPercent: 1\nimageGCLowThresholdPercent: 0\nimageMinimumGCAge: 0s\n\
         nodeStatusUpdateFrequency: 1s\n";
     let mut cluster = start.kubelet(&[], config);
@@ -79,7 +79,7 @@ async fn images_that_nobody_uses_make_room() {
     };
     cluster.wait(&NODES, NODE, "known to have the image", |node| has(node, &once)).await;
     cluster.delete_wholly("runs").await;
-    // Images are looked at soon after a kubelet starts, and then every few minutes.
+    // Image garbage collection runs soon after a kubelet starts, and then every few minutes.
     cluster.restart();
     let node = cluster.wait(&NODES, NODE, "without the image", |node| !has(node, &once)).await;
     assert!(has(&node, IMAGE), "what a container uses stays");
@@ -91,9 +91,9 @@ async fn images_that_nobody_uses_make_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_arrives_during_the_back_off_of_its_pull_is_used_at_once() {
+async fn imported_image_is_used_during_image_pull_back_off() {
     let Some(cluster) = cluster_with_built_in().await else { return };
-    // Nothing listens there.
+    // No registry listens at this address.
     let image = "127.0.0.1:9/test/late:1";
     let mut late = pod("late", "sleep 1000");
     set_container(&mut late, "image", image);
@@ -117,7 +117,7 @@ fn knarr(data: &Path, words: &[&str]) -> Output {
 }
 
 #[test]
-fn images_are_pulled_exported_removed_pruned_and_imported_by_command() {
+fn image_commands_pull_export_remove_prune_and_import() {
     let dir = tempfile::tempdir().unwrap();
     let (tar, gzip, _) = archives();
     let mut registry = Registry::default();
@@ -131,7 +131,7 @@ fn images_are_pulled_exported_removed_pruned_and_imported_by_command() {
     };
     let (said, progress) = run(&["pull", &name]);
     assert!(said.starts_with(&format!("{name} sha256:")), "{said}");
-    assert_eq!(progress.matches(" is here, ").count(), 2, "the layer and the configuration: {progress}");
+    assert_eq!(progress.matches(": pulled ").count(), 2, "the layer and the configuration: {progress}");
     assert!(run(&["ls"]).0.contains(&name));
     let file = dir.path().join("image.tar").display().to_string();
     run(&["export", &name, "--output", &file]);

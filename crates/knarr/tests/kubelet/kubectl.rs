@@ -1,4 +1,4 @@
-//! The real kubectl through the API server to a container and back.
+//! kubectl commands that reach a container through the API server and the kubelet.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -52,7 +52,7 @@ async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
     check(&["exec", "web", "--", "cat", "/tmp/there"], "", "copied\n");
     let mut forward = command(&cluster, &["port-forward", "pod/web", ":8080"]).spawn().unwrap();
     let mut line = String::new();
-    // It is kept: kubectl ends when nobody reads what it says of each connection.
+    // The reader is kept open: kubectl exits when its output for each connection cannot be written.
     let mut said = BufReader::new(forward.stdout.take().unwrap());
     said.read_line(&mut line).unwrap();
     let port: u16 = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).expect(&line);
@@ -71,12 +71,12 @@ async fn kubectl_reads_logs_runs_commands_copies_files_and_forwards_ports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_protocols_over_websockets_are_still_spoken() {
+async fn legacy_websocket_protocols_are_supported() {
     let Some(cluster) = cluster().await else { return };
     let speaks = pod("speaks", "echo container is alive; sleep 1000");
     cluster.run(&speaks, "ready", is_ready).await;
     cluster.logged("speaks", "c", 0, "alive").await;
-    // It speaks the server's TLS for us.
+    // kubectl proxy terminates the server's TLS for the test.
     let mut proxy = command(&cluster, &["proxy", "--port", "0", "--disable-filter"]).spawn().unwrap();
     let mut line = String::new();
     let mut said = BufReader::new(proxy.stdout.take().unwrap());
@@ -94,7 +94,7 @@ async fn the_first_protocols_over_websockets_are_still_spoken() {
     cluster.finish().await;
 }
 
-/// All that comes over a socket, messages that carry nothing but a channel left out.
+/// Returns all data of a socket. Messages that contain only a channel number are skipped.
 async fn messages(url: &str, protocol: &str) -> Vec<u8> {
     let mut request = url.into_client_request().unwrap();
     request.headers_mut().insert("Sec-WebSocket-Protocol", protocol.parse().unwrap());
@@ -112,7 +112,7 @@ async fn messages(url: &str, protocol: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_follows_logs_attaches_debugs_and_opens_terminals() {
+async fn kubectl_logs_attach_debug_and_exec_with_terminal_work() {
     let Some(cluster) = cluster().await else { return };
     let mut counts = pod("counts", "for n in 1 2 3; do echo $n; sleep 0.3; done");
     set(&mut counts, "restartPolicy", "Never");
@@ -128,7 +128,7 @@ async fn kubectl_follows_logs_attaches_debugs_and_opens_terminals() {
     assert!(attached.contains("heard one\nheard two\n"), "{attached}");
 
     cluster.run(&pod("sleeps", "exec sleep 98765"), "ready", is_ready).await;
-    // Only on a terminal does kubectl ask for one; `script` is one.
+    // kubectl requests a terminal only if it runs on one, which `script` provides.
     let line = format!(
         "kubectl --kubeconfig {} exec -it sleeps -- sh -c 'tty; stty size; echo done'",
         cluster.path("admin.kubeconfig").display()

@@ -1,4 +1,4 @@
-//! Nodes and pods from their making to their end.
+//! Life cycle of nodes and pods.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use machinery::{Value, value};
 use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_registers_with_what_it_has_and_keeps_its_lease() {
+async fn node_registers_its_capacity_and_renews_its_lease() {
     let Some(cluster) =
         cluster_with(&["--node-labels", "example.com/a=b", "--register-with-taints", "t=v:NoSchedule"]).await
     else {
@@ -42,7 +42,7 @@ async fn a_node_registers_with_what_it_has_and_keeps_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_keeps_the_resources_that_others_give_it() {
+async fn extended_resources_of_a_node_are_kept() {
     let Some(cluster) = cluster().await else { return };
     cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let target = Target::named(&NODES, "", NODE).subresource("status");
@@ -61,7 +61,7 @@ async fn a_node_keeps_the_resources_that_others_give_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_runs_is_reported_and_goes_without_a_trace() {
+async fn pod_runs_is_reported_and_is_removed_completely() {
     let Some(cluster) = cluster().await else { return };
     let pod = cluster.run(&pod("web", "echo hello; sleep 1000"), "ready", is_ready).await;
     let status = &pod["status"];
@@ -85,7 +85,7 @@ async fn a_pod_runs_is_reported_and_goes_without_a_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_are_found_by_the_names_of_their_containers_and_go_with_them() {
+async fn container_log_links_exist_until_the_containers_are_removed() {
     let Some(cluster) = cluster_with_config("crashLoopBackOff: {maxContainerRestartPeriod: 1s}\n").await else {
         return;
     };
@@ -114,13 +114,13 @@ async fn logs_are_found_by_the_names_of_their_containers_and_go_with_them() {
     assert!(!links().contains(&link));
     let made = cluster.run(&pod("often", "echo again; exit 1"), "started a few times", started(3)).await;
     let dir = cluster.path(&format!("logs/default_often_{}/c", made.str_at(&["metadata", "uid"]).unwrap()));
-    // The last two are kept, and perhaps one is just being made.
+    // The last two logs are kept, and perhaps one is just being created.
     until("old logs go", &|| links().len() <= 3 && fs::read_dir(&dir).unwrap().count() <= 3).await;
     cluster.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_pods_come_and_go_and_nothing_stays() {
+async fn many_pods_leave_no_resources_behind() {
     let Some(cluster) = cluster().await else { return };
     for round in 0..4 {
         let names: Vec<String> = (0..5).map(|n| format!("round-{round}-{n}")).collect();
@@ -138,7 +138,7 @@ async fn many_pods_come_and_go_and_nothing_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn containers_end_as_their_restart_policy_says() {
+async fn containers_restart_according_to_restart_policy() {
     let Some(cluster) = cluster().await else { return };
     let ended = |policy: &'static str, script: &'static str, expect: &'static str| {
         let name = format!("{}-{}", policy.to_lowercase(), expect.to_lowercase());
@@ -175,7 +175,7 @@ async fn containers_end_as_their_restart_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn init_containers_and_sidecars_come_first_and_in_order() {
+async fn init_containers_and_sidecars_start_first_and_in_order() {
     let Some(cluster) = cluster().await else { return };
     let mut sidecar = container("side", "echo side >>/out/log; trap 'exit 0' TERM; while :; do sleep 0.1; done");
     sidecar.as_object_mut().unwrap().insert("restartPolicy", "Always");
@@ -195,11 +195,11 @@ async fn init_containers_and_sidecars_come_first_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_hears_that_a_pod_is_over_finds_nothing_of_it_running() {
+async fn terminal_phase_is_reported_after_all_containers_terminated() {
     let Some(cluster) = cluster().await else { return };
     let slow = "trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done";
     let mut late = pod("late", slow);
-    // Long enough for it to have begun.
+    // Long enough for the container to have started.
     set(&mut late, "activeDeadlineSeconds", 4);
     set(&mut late, "terminationGracePeriodSeconds", 20);
     let over = |pod: &Value| matches!(phase(pod), "Succeeded" | "Failed");
@@ -217,7 +217,7 @@ async fn whoever_hears_that_a_pod_is_over_finds_nothing_of_it_running() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_a_probe_condemns_runs_again_although_it_ended_well() {
+async fn liveness_failure_restarts_a_container_that_exits_with_zero() {
     let Some(cluster) = cluster().await else { return };
     let script = "test -e /v/once && touch /v/well; touch /v/once; trap 'exit 0' TERM; while :; do sleep 0.1; done";
     let mut ill = pod("ill", script);
@@ -234,7 +234,7 @@ async fn a_container_that_a_probe_condemns_runs_again_although_it_ended_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_sees_its_variables_its_hosts_and_its_names() {
+async fn container_has_environment_variables_hosts_file_and_host_name() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"KEY": "from-map"}})).await;
     cluster.create(&SERVICES, &value!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "default"}, "spec": {"ports": [{"port": 5432}]}})).await;
@@ -263,7 +263,7 @@ async fn a_container_sees_its_variables_its_hosts_and_its_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_hooks_and_grace_are_kept() {
+async fn probes_hooks_and_grace_periods_are_respected() {
     let Some(cluster) = cluster().await else { return };
     let mut live = pod("live", "touch /tmp/ok; trap 'exit 0' TERM; while :; do sleep 0.1; done");
     set_container(
@@ -291,7 +291,7 @@ async fn probes_hooks_and_grace_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_kubelet_finds_its_pods_again() {
+async fn restarted_kubelet_finds_its_pods() {
     let Some(mut cluster) = cluster().await else { return };
     let before = cluster.run(&pod("stays", "sleep 1000"), "ready", is_ready).await;
     cluster.restart();
@@ -308,7 +308,7 @@ async fn a_killed_kubelet_finds_its_pods_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_goes_while_its_kubelet_is_away_leaves_nothing() {
+async fn pod_deleted_while_the_kubelet_is_down_is_removed() {
     let Some(mut cluster) = cluster().await else { return };
     cluster.run(&pod("goes", "echo words; sleep 1000"), "ready", is_ready).await;
     cluster.logged("goes", "c", 0, "words").await;
@@ -320,7 +320,7 @@ async fn a_pod_that_goes_while_its_kubelet_is_away_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_container_starts_again_and_a_killed_shim_costs_only_its_own_pod() {
+async fn killed_container_restarts_and_killed_shim_affects_only_its_pod() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let other = cluster.run(&pod("other", "sleep 1000"), "ready", is_ready).await;
     cluster.run(&pod("victim", "exec sleep 54321"), "ready", is_ready).await;
@@ -343,9 +343,9 @@ async fn a_killed_container_starts_again_and_a_killed_shim_costs_only_its_own_po
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_goes_although_its_image_never_comes() {
+async fn pod_is_deleted_while_its_image_pull_hangs() {
     let Some(cluster) = cluster().await else { return };
-    // A registry that takes calls and says nothing; the runtime gives it a minute.
+    // A registry that accepts connections and never answers. The runtime's timeout is a minute.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stuck = pod("stuck", "true");
     set_container(&mut stuck, "image", format!("{}/absent:1", silent.local_addr().unwrap()));
@@ -357,7 +357,7 @@ async fn a_pod_goes_although_its_image_never_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_start_says_why() {
+async fn start_failures_are_reported_in_the_status() {
     let Some(cluster) = cluster().await else { return };
     let mut never = pod("never", "true");
     set_container(&mut never, "image", "test.local/absent:1");

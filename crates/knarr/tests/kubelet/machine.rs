@@ -1,4 +1,4 @@
-//! What a kubelet of a test runs on: a directory, a control group, an image, and nothing left behind.
+//! Test environment of a kubelet: a directory, a cgroup, an image, and cleanup of all of them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,14 +16,14 @@ pub const NODE: &str = "node-1";
 
 pub struct Machine {
     dir: tempfile::TempDir,
-    /// Below which the groups of pods are.
+    /// Parent of the cgroups of pods.
     pub cgroup: String,
-    /// What processes said, for when a test fails.
+    /// Output of the processes, printed when a test fails.
     pub log: Arc<Mutex<String>>,
 }
 
 impl Machine {
-    /// A machine with an image, unless this test cannot have one.
+    /// Returns an environment with an image, or `None` if the test cannot run here.
     pub async fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new("/bin/busybox").exists() {
             eprintln!("skipped: containers need root and /bin/busybox (package busybox-static)");
@@ -42,7 +42,7 @@ impl Machine {
         self.dir.path().join(name)
     }
 
-    /// Writes what the kubelet is told by a file.
+    /// Writes the kubelet's configuration file.
     pub fn configure(&self, more: &str) {
         let text = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\ncgroupRoot: {}\n\
@@ -53,7 +53,7 @@ impl Machine {
         fs::write(self.path("kubelet.yaml"), text).unwrap();
     }
 
-    /// A kubelet as it was configured, not started yet.
+    /// Returns the configured kubelet command, not started yet.
     pub fn kubelet(&self) -> Command {
         let mut kubelet = Command::new(env!("CARGO_BIN_EXE_knarr"));
         kubelet
@@ -69,7 +69,7 @@ impl Machine {
         kubelet
     }
 
-    /// Starts a kubelet and waits until it is ready; gives what it said then.
+    /// Starts a kubelet and waits until it is ready. Returns its ready line.
     pub fn start(&self, mut kubelet: Command) -> (Process, String) {
         let mut kubelet = Process(kubelet.spawn().unwrap());
         self.keep(BufReader::new(kubelet.0.stderr.take().unwrap()).lines(), "kubelet");
@@ -79,7 +79,7 @@ impl Machine {
         (kubelet, line.trim().to_owned())
     }
 
-    /// Keeps a process's words.
+    /// Records the output of a process.
     pub fn keep(&self, lines: impl Iterator<Item = std::io::Result<String>> + Send + 'static, who: &'static str) {
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
@@ -89,20 +89,20 @@ impl Machine {
         });
     }
 
-    /// What is mounted in its directory.
+    /// Returns the mount points below the directory.
     pub fn mounts(&self) -> Vec<String> {
         leftovers::mounts(self.dir.path())
     }
 }
 
 impl Drop for Machine {
-    /// A test that failed half way leaves nothing behind either.
+    /// Cleans up after a failed test.
     fn drop(&mut self) {
         leftovers::sweep(self.dir.path(), &self.cgroup);
     }
 }
 
-/// A process that is killed with the value.
+/// A process that is killed on drop.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -112,7 +112,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts a component of the cluster, which may do everything.
+/// Starts a component of the cluster with admin credentials.
 pub fn component(machine: &Machine, name: &str, flags: &[&str]) -> Process {
     let process = Command::new(env!("CARGO_BIN_EXE_knarr"))
         .arg(name)
@@ -125,7 +125,7 @@ pub fn component(machine: &Machine, name: &str, flags: &[&str]) -> Process {
     Process(process.unwrap())
 }
 
-/// Busybox under all its names, and users.
+/// Returns an image of busybox with all its applets, and users.
 pub fn busybox() -> Recipe {
     let names = Command::new("/bin/busybox").arg("--list").output().unwrap().stdout;
     let names = String::from_utf8(names).unwrap();

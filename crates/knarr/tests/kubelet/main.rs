@@ -1,5 +1,5 @@
-//! A node from outside: the real API server, the real kubelet with the runtime inside, real containers. Needs root; says so and
-//! passes without. With `KNARR_TEST_RUNTIME=containerd` the same over Debian's containerd.
+//! End-to-end tests of a node: the real API server, the real kubelet with the built-in runtime, real containers.
+//! Without root the tests are skipped with a message. `KNARR_TEST_RUNTIME=containerd` uses Debian's containerd.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 

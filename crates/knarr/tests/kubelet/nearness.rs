@@ -1,4 +1,4 @@
-//! Processors and memory of their own for containers, near each other.
+//! Topology manager: exclusive CPUs and memory of a container on one NUMA node.
 
 use machinery::{Value, json, value};
 
@@ -16,7 +16,7 @@ fn guaranteed(name: &str, script: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_has_its_processors_and_memory_on_one_node_or_is_refused() {
+async fn cpus_and_memory_are_on_one_numa_node_or_the_pod_is_rejected() {
     if std::thread::available_parallelism().map_or(1, usize::from) != 2 {
         eprintln!("skipped: this is about a machine with two processors");
         return;

@@ -1,11 +1,11 @@
-//! The node's own objects: its events, its lease, and the pods that it does not take.
+//! The node's events and lease, and rejected pods.
 
 use machinery::{Value, value};
 
 use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_start_of_a_kubelet_and_the_conditions_of_its_node_are_events() {
+async fn kubelet_start_and_node_conditions_are_events() {
     let Some(cluster) = cluster().await else { return };
     for (reason, message) in [
         ("Starting", "Starting kubelet."),
@@ -24,7 +24,7 @@ async fn the_start_of_a_kubelet_and_the_conditions_of_its_node_are_events() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lease_of_a_node_goes_with_its_node() {
+async fn node_lease_is_owned_by_its_node() {
     let Some(cluster) = cluster().await else { return };
     let node = cluster.get(&NODES, NODE).await;
     let is_owned = |lease: &Value| {

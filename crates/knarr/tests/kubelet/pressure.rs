@@ -1,4 +1,4 @@
-//! Pods that must go: they wrote too much, the node is short of something, or the machine is shut down.
+//! Evictions, node pressure and graceful node shutdown.
 
 use machinery::{Value, value};
 
@@ -9,7 +9,7 @@ fn is_evicted(pod: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_write_more_than_they_may_are_put_out() {
+async fn pods_over_their_ephemeral_storage_limit_are_evicted() {
     let Some(cluster) = cluster().await else { return };
     let write = |path: &str| format!("dd if=/dev/zero of={path} bs=1024 count=2048 2>/dev/null; sleep 1000");
     let mut volume = pod("volume", &write("/v/file"));
@@ -33,8 +33,8 @@ async fn pods_that_write_more_than_they_may_are_put_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_short_of_memory_says_so_and_puts_out_whom_it_can_spare() {
-    // More than any machine has: the node is short of it from the first look on.
+async fn memory_pressure_sets_the_condition_and_evicts_best_effort_pods() {
+    // More memory than any host has, so that the node is under pressure from the first check.
     let Some(cluster) = cluster_with(&[
         "--eviction-soft=memory.available<900Ti",
         "--eviction-soft-grace-period=memory.available=1s",
@@ -59,7 +59,7 @@ async fn a_node_short_of_memory_says_so_and_puts_out_whom_it_can_spare() {
     cluster.finish().await;
 }
 
-/// Whether the node has a condition.
+/// Returns a predicate for the status of a node condition.
 fn is_under(kind: &str, holds: bool) -> impl Fn(&Value) -> bool {
     let status = if holds { "True" } else { "False" };
     move |node| {
@@ -71,7 +71,7 @@ fn is_under(kind: &str, holds: bool) -> impl Fn(&Value) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn disk_pressure_removes_dead_containers_and_then_evicts_only_the_pod_that_fills_the_disk() {
     let Some(start) = cluster_without_kubelet().await else { return };
-    // A small disk for what the kubelet and the containers of the runtime inside write.
+    // A small disk for the files of the kubelet and of the built-in runtime's containers.
     let (root, containers) = (start.machine.path("kubelet"), start.machine.path("runtime/containers"));
     let mount = |args: &[&std::ffi::OsStr]| {
         assert!(std::process::Command::new("mount").args(args).status().unwrap().success(), "{args:?}");
@@ -108,7 +108,7 @@ async fn disk_pressure_removes_dead_containers_and_then_evicts_only_the_pod_that
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_that_is_told_so_ends_its_pods_in_order_before_it_goes() {
+async fn graceful_node_shutdown_terminates_pods_in_priority_order() {
     let Some(mut cluster) =
         cluster_with_config("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n").await
     else {

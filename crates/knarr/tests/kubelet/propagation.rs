@@ -1,4 +1,4 @@
-//! Mounts that containers and the node make in a volume, as upstream's "Mount propagation" spec looks at them.
+//! Mount propagation between containers and the node, as in upstream's "Mount propagation" e2e test.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn mount(args: &[&str]) {
     assert!(Command::new("mount").args(args).status().unwrap().success(), "{args:?}");
 }
 
-/// A pod with a directory of the node at `/mnt/test`.
+/// Returns a pod with a directory of the node at `/mnt/test`.
 fn with_host_path(name: &str, dir: &Path, propagation: Option<&str>, script: &str) -> Value {
     let mut pod = pod(name, script);
     set(&mut pod, "volumes", value!([{"name": "host", "hostPath": {"path": (dir.display().to_string())}}]));
@@ -32,7 +32,7 @@ fn with_host_path(name: &str, dir: &Path, propagation: Option<&str>, script: &st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mounts_propagate_between_containers_and_the_node_as_their_volumes_say() {
+async fn mounts_propagate_according_to_mount_propagation() {
     let Some(cluster) = cluster().await else { return };
     let shared = cluster.path("shared");
     std::fs::create_dir(&shared).unwrap();
@@ -78,7 +78,7 @@ async fn mounts_propagate_between_containers_and_the_node_as_their_volumes_say()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn propagation_that_the_node_cannot_do_is_refused_with_the_reason() {
+async fn unsupported_mount_propagation_is_rejected_with_the_reason() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let alone = cluster.path("alone");
     std::fs::create_dir(&alone).unwrap();

@@ -1,4 +1,4 @@
-//! A registry on the loopback interface, polite or not.
+//! An image registry on the loopback interface, well-behaved or hostile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,21 +13,21 @@ use serde_json::{Value, json};
 pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What a registry has, and how it behaves.
+/// Content and behaviour of a registry.
 #[derive(Clone, Default)]
 pub struct Registry {
-    /// By digest.
+    /// Blobs by digest.
     pub blobs: BTreeMap<String, Vec<u8>>,
-    /// Manifests by repository, and of what kind they are.
+    /// Digest and media type of the manifest of each repository.
     pub tags: BTreeMap<String, (String, String)>,
-    /// Whoever is let in must show this in `Authorization`.
+    /// Required value of the `Authorization` header.
     pub wanted: Option<&'static str>,
-    /// Who shows nothing is sent to a place here that gives tokens.
+    /// Whether requests without credentials are referred to a token endpoint.
     pub tokens: bool,
 }
 
 impl Registry {
-    /// Takes everything that a store has.
+    /// Adds all blobs of an image store.
     pub fn add_store(&mut self, dir: &Path) {
         for entry in fs::read_dir(dir.join("blobs/sha256")).unwrap().flatten() {
             let name = format!("sha256:{}", entry.file_name().to_string_lossy());
@@ -35,19 +35,19 @@ impl Registry {
         }
     }
 
-    /// Names a manifest.
+    /// Tags a manifest.
     pub fn tag(&mut self, repository: &str, digest: &str) {
         self.tags.insert(repository.to_owned(), (digest.to_owned(), MANIFEST.to_owned()));
     }
 
-    /// Takes bytes under their own name, which it gives.
+    /// Adds a blob. Returns its digest.
     pub fn add(&mut self, bytes: Vec<u8>) -> String {
         let digest = Digest::of(&bytes).to_string();
         self.blobs.insert(digest.clone(), bytes);
         digest
     }
 
-    /// Takes an image of one layer, whose archive unpacks to `tar`; gives the layer's name.
+    /// Adds an image of one layer whose archive unpacks to `tar`. Returns the digest of the layer.
     pub fn add_image(&mut self, repository: &str, kind: &str, layer: Vec<u8>, tar: &[u8]) -> String {
         let config = json!({"architecture": image::Platform::host().architecture, "os": "linux",
             "config": {"Cmd": ["true"]}, "rootfs": {"type": "layers", "diff_ids": [Digest::of(tar).to_string()]}});
@@ -72,17 +72,17 @@ impl Registry {
         layer
     }
 
-    /// Other bytes come by a name than it stands for.
+    /// Serves other bytes for a digest than it stands for.
     pub fn forge(&mut self, digest: &str, bytes: Vec<u8>) {
         self.blobs.insert(digest.to_owned(), bytes);
     }
 
-    /// The digest that a tag names.
+    /// Returns the manifest digest of a repository.
     pub fn tagged(&self, repository: &str) -> &str {
         &self.tags[repository].0
     }
 
-    /// Serves until the test ends; gives the address.
+    /// Serves until the test ends. Returns the address.
     pub fn start(self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

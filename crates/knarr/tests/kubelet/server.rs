@@ -1,4 +1,4 @@
-//! The kubelet's own server, asked as monitoring and the API server ask it.
+//! The kubelet's HTTPS server, as monitoring and the API server use it.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use machinery::{Resource, Value, json, value};
 
 use crate::cluster::*;
 
-/// What the kubelet answers: its status code and its words.
+/// Sends a request to the kubelet. Returns the status code and the body.
 fn ask(cluster: &Cluster, token: &str, path: &str) -> (u16, String) {
     ask_by("GET", cluster, token, path)
 }
@@ -28,7 +28,7 @@ fn ask_by(method: &str, cluster: &Cluster, token: &str, path: &str) -> (u16, Str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_are_read_from_the_end_with_times_and_of_the_one_before() {
+async fn logs_support_tail_timestamps_and_previous() {
     let Some(cluster) = cluster().await else { return };
     let script = "for n in 1 2 3 4; do echo line $n; done; echo oops >&2; [ -e /out/again ] && sleep 1000; touch /out/again; exit 1";
     let mut talks = pod("talks", script);
@@ -53,7 +53,7 @@ async fn logs_are_read_from_the_end_with_times_and_of_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_that_grow_are_set_aside_and_the_oldest_go() {
+async fn container_logs_are_rotated_and_the_oldest_are_deleted() {
     let Some(cluster) = cluster_with_config("containerLogMaxSize: 10Ki\ncontainerLogMaxFiles: 2\n").await else {
         return;
     };
@@ -68,7 +68,7 @@ async fn logs_that_grow_are_set_aside_and_the_oldest_go() {
     };
     let mut seen = std::collections::BTreeSet::new();
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    // Two of them were set aside, of which one is left beside the one that is written.
+    // Two logs were rotated; one of them remains beside the current one.
     while seen.len() < 3 {
         let now = files();
         assert!(now.len() <= 3, "{now:?}");
@@ -76,7 +76,7 @@ async fn logs_that_grow_are_set_aside_and_the_oldest_go() {
         assert!(tokio::time::Instant::now() < deadline, "{seen:?}");
         tokio::task::yield_now().await;
     }
-    // One that was set aside just now has nothing in its place yet.
+    // A log that was just rotated has no successor yet.
     while !ask(&cluster, "a-token", "/containerLogs/default/talks/c?tailLines=1").1.starts_with("line ") {
         assert!(tokio::time::Instant::now() < deadline, "the log that is written is read");
     }
@@ -84,7 +84,7 @@ async fn logs_that_grow_are_set_aside_and_the_oldest_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_followed_log_ends_with_its_container() {
+async fn followed_log_ends_with_its_container() {
     let Some(cluster) = cluster().await else { return };
     let mut ends = pod("ends", "for n in 1 2 3; do echo $n; sleep 0.3; done");
     set(&mut ends, "restartPolicy", "Never");
@@ -94,7 +94,7 @@ async fn a_followed_log_ends_with_its_container() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_those_whom_the_api_server_lets_may_ask() {
+async fn requests_are_authorized_by_the_api_server() {
     let Some(cluster) = cluster().await else { return };
     assert_eq!(ask(&cluster, "a-token", "/healthz"), (200, "ok".to_owned()));
     assert_eq!(ask(&cluster, "no-such-token", "/healthz").0, 401);
@@ -132,7 +132,7 @@ async fn health_checks_are_listed_and_counted_and_head_has_no_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_run_to_its_end_for_those_who_may() {
+async fn authorized_users_can_run_a_command() {
     let Some(cluster) = cluster().await else { return };
     let made = cluster.run(&pod("runs", "sleep 1000"), "ready", is_ready).await;
     let run = |token: &str, path: &str| ask_by("POST", &cluster, token, &format!("/run/default/runs/{path}"));
@@ -147,7 +147,7 @@ async fn a_command_is_run_to_its_end_for_those_who_may() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statistics_and_metrics_tell_of_every_container() {
+async fn stats_and_metrics_include_every_container() {
     let Some(cluster) = cluster().await else { return };
     let mut busy = pod("busy", "dd if=/dev/zero of=/scratch/file bs=1M count=1; while :; do :; done");
     set(&mut busy, "volumes", value!([{"name": "scratch", "emptyDir": {}}]));
@@ -190,7 +190,7 @@ async fn statistics_and_metrics_tell_of_every_container() {
     for label in ["namespace=\"default\",", "pod=\"busy\","] {
         assert!(cpu.contains(&label), "{label} {cpu:?}");
     }
-    // Some runtimes name the image as they were asked for it, others by its digest.
+    // Some runtimes report the image by the requested name, others by digest.
     let image = cpu.iter().find_map(|label| label.strip_prefix("image=\"")).unwrap_or_default();
     assert!(image.starts_with(IMAGE) || image.contains("sha256:"), "{cpu:?}");
     let value = |name: &str| of(name).last().unwrap().trim().parse::<f64>().unwrap();
@@ -210,7 +210,7 @@ async fn statistics_and_metrics_tell_of_every_container() {
     assert_eq!(pods["items"][0]["metadata"]["name"], Value::from("busy"));
     let config = json::parse(ask(&cluster, "a-token", "/configz").1.as_bytes()).unwrap();
     assert_eq!(config["kubeletconfig"]["clusterDomain"], Value::from("cluster.local"));
-    // What is not given is shown with its default.
+    // Fields that are not set have their default.
     assert_eq!(config["kubeletconfig"]["nodeStatusUpdateFrequency"], Value::from("10s"));
     assert_eq!(config["kubeletconfig"]["cgroupDriver"], Value::from("cgroupfs"));
     cluster.delete_wholly("busy").await;
@@ -222,7 +222,7 @@ async fn statistics_and_metrics_tell_of_every_container() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_servers_certificate_is_signed_by_the_cluster() {
+async fn serving_certificate_is_signed_by_the_cluster() {
     static REQUESTS: Resource =
         Resource::cluster("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest");
     if Command::new("openssl").arg("version").output().is_err() {
@@ -244,7 +244,7 @@ async fn the_servers_certificate_is_signed_by_the_cluster() {
     let name = request.str_at(&["metadata", "name"]).unwrap();
     let request_file = cluster.path("request.pem");
     std::fs::write(&request_file, STANDARD.decode(request.str_at(&["spec", "request"]).unwrap()).unwrap()).unwrap();
-    // What the signer of a cluster would do.
+    // The test signs the request in place of the cluster's signer.
     let signed = Command::new("openssl")
         .args(["x509", "-req", "-days", "1", "-copy_extensions", "copy", "-in"])
         .arg(request_file)

@@ -1,11 +1,11 @@
-//! What pods take from config maps, secrets and paths of their node.
+//! ConfigMaps, Secrets and host paths as environment variables and volumes.
 
 use machinery::{Value, value};
 
 use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn maps_and_secrets_become_variables_and_files_as_a_pod_asks() {
+async fn config_maps_and_secrets_become_environment_variables_and_files() {
     let Some(cluster) = cluster().await else { return };
     let map = value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
         "data": {"a": "one", "b": "two"}, "binaryData": {"bytes": "AAEC"}});
@@ -43,7 +43,7 @@ async fn maps_and_secrets_become_variables_and_files_as_a_pod_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_path_of_the_node_is_made_or_must_be_what_its_type_says() {
+async fn host_path_type_is_created_or_checked() {
     let Some(cluster) = cluster().await else { return };
     std::fs::write(cluster.path("file"), "").unwrap();
     let mounting = |name: &str, path: &str, kind: &str| {

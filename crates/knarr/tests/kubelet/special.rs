@@ -1,4 +1,4 @@
-//! Pods with special wishes: from files, looked into, resized, limited in time.
+//! Static pods, ephemeral containers, in-place resize, deadlines and admission by the kubelet.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use machinery::{Value, json, value};
 use crate::cluster::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_from_a_file_runs_and_is_shown_until_the_file_goes() {
+async fn static_pod_runs_with_a_mirror_pod_until_its_file_is_removed() {
     let manifests = tempfile::tempdir().unwrap();
     let spec =
         value!({"containers": [(container("c", "echo static; sleep 1000"))], "terminationGracePeriodSeconds": 1});
@@ -23,13 +23,13 @@ async fn a_pod_from_a_file_runs_and_is_shown_until_the_file_goes() {
     assert_eq!(annotations["kubernetes.io/config.source"], Value::from("file"));
     assert_eq!(annotations["kubernetes.io/config.mirror"], annotations["kubernetes.io/config.hash"]);
     assert_eq!(mirror["metadata"]["ownerReferences"][0]["kind"], Value::from("Node"));
-    // Another file of the same name is another pod: the copy says what runs.
+    // A changed file is another pod. The mirror pod describes the pod that runs.
     let changed = json::to_string(&manifest).replace("echo static", "echo changed");
     fs::write(manifests.path().join("pod.yaml"), changed).unwrap();
     let hash = annotations["kubernetes.io/config.hash"].clone();
     let is_new = |pod: &Value| pod["metadata"]["annotations"]["kubernetes.io/config.hash"] != hash && is_ready(pod);
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    // The old copy goes before the new one comes.
+    // The old mirror pod is deleted before the new one is created.
     while !cluster.find(&PODS, &name).await.is_some_and(|pod| is_new(&pod)) {
         assert!(tokio::time::Instant::now() < deadline, "the old pod is still shown");
         tokio::task::yield_now().await;
@@ -40,7 +40,7 @@ async fn a_pod_from_a_file_runs_and_is_shown_until_the_file_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ephemeral_container_looks_into_a_running_one() {
+async fn ephemeral_container_sees_the_target_container() {
     let Some(cluster) = cluster().await else { return };
     cluster.run(&pod("opaque", "exec sleep 98765"), "ready", is_ready).await;
     let mut debugger = container("debugger", "ps | grep -q 'sleep 98765' && echo seen");
@@ -55,7 +55,7 @@ async fn an_ephemeral_container_looks_into_a_running_one() {
     cluster.finish().await;
 }
 
-/// A pod that prints the memory it may use, and how much it asks for and may use.
+/// Returns a pod that prints its memory limit, with requests and limits.
 fn sized(name: &str) -> Value {
     let files = "/sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes";
     let mut sized = pod(name, &format!("while :; do cat {files} 2>/dev/null; sleep 0.2; done"));
@@ -73,7 +73,7 @@ async fn resize(cluster: &Cluster, name: &str, resources: &Value) {
     cluster.client.patch(&target, &Patch::Strategic(patch), &WriteOptions::default()).await.unwrap();
 }
 
-/// Whether a pod has these resources and nothing of a change is left to be done.
+/// Returns a predicate for a pod with these resources and no pending resize.
 fn has(resources: &Value) -> impl Fn(&Value) -> bool {
     let resources = resources.clone();
     move |pod| {
@@ -84,7 +84,7 @@ fn has(resources: &Value) -> impl Fn(&Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_is_resized_in_place() {
+async fn container_is_resized_in_place() {
     let Some(cluster) = cluster().await else { return };
     let before = cluster.run(&sized("sized"), "ready", is_ready).await;
     cluster.logged("sized", "c", 0, &(64 << 20).to_string()).await;
@@ -111,7 +111,7 @@ async fn a_container_is_resized_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_the_node_has_no_room_for_waits_also_for_another_kubelet() {
+async fn deferred_resize_is_kept_across_a_kubelet_restart() {
     let Some(mut cluster) = cluster().await else { return };
     let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();
@@ -146,7 +146,7 @@ async fn a_change_that_the_node_has_no_room_for_waits_also_for_another_kubelet()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_room_and_gates_are_kept() {
+async fn active_deadline_node_admission_and_readiness_gates_are_enforced() {
     let Some(cluster) = cluster().await else { return };
     let mut brief = pod("brief", "sleep 1000");
     set(&mut brief, "activeDeadlineSeconds", 1);
@@ -171,7 +171,7 @@ async fn time_room_and_gates_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_runs_before_the_end() {
+async fn pre_stop_hook_runs_before_termination() {
     let Some(cluster) = cluster().await else { return };
     let host = cluster.path("witness");
     fs::create_dir(&host).unwrap();
@@ -191,7 +191,7 @@ async fn a_hook_runs_before_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_with_users_of_its_own_is_nobody_on_the_machine() {
+async fn user_namespace_maps_root_to_an_unprivileged_host_uid() {
     let Some(cluster) = cluster_with_built_in().await else { return };
     let mut apart = pod("apart", "echo x >/v/mine; id -u; tr -s ' ' </proc/self/uid_map; stat -c %u /v; sleep 1000");
     set(&mut apart, "hostUsers", false);
@@ -211,7 +211,7 @@ async fn a_pod_with_users_of_its_own_is_nobody_on_the_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_has_only_as_many_processes_as_the_node_allows() {
+async fn pod_max_pids_limits_processes() {
     let Some(cluster) = cluster_with(&["--pod-max-pids=40"]).await else { return };
     let mut forks = pod("forks", "for n in $(seq 100); do sleep 1000 & done; echo all");
     set(&mut forks, "restartPolicy", "Never");
@@ -222,7 +222,7 @@ async fn a_pod_has_only_as_many_processes_as_the_node_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_the_cluster_cannot_do_without_gets_the_room_of_another() {
+async fn critical_pod_preempts_another_pod() {
     let Some(cluster) = cluster().await else { return };
     let node = cluster.wait(&NODES, NODE, "ready", is_ready).await;
     let all: i64 = node.str_at(&["status", "capacity", "cpu"]).unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! A kubelet that has no API server runs the pods of its manifests.
+//! Standalone kubelet: static pods without an API server.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn kubelet(machine: &Machine, more: &[&str]) -> Command {
 }
 
 impl Alone {
-    /// The log of the only container there may be.
+    /// Returns the log of the only container.
     fn printed(&self) -> String {
         let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         let logs = below(self.machine.path("logs")).flat_map(below).flat_map(below);
@@ -37,7 +37,7 @@ impl Alone {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn manifests_run_without_an_api_server_and_end_with_their_files() {
+async fn static_pods_run_without_an_api_server_until_their_files_are_removed() {
     let Some(machine) = Machine::new().await else { return };
     fs::create_dir_all(machine.path("manifests")).unwrap();
     machine.configure("");

@@ -1,4 +1,4 @@
-//! A claim without a class on a cluster of one node: a folder is made for it, outlives its pods, and goes with it.
+//! Local-path provisioner: the directory of a claim outlives its pods and is deleted with the claim.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::cluster::*;
 static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
 static CLASSES: Resource = Resource::cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass");
 
-/// A pod for the scheduler, with the claim mounted.
+/// Returns an unscheduled pod that mounts the claim.
 fn user(name: &str, script: &str) -> Value {
     let mut pod = pod(name, script);
     let spec = pod.get_mut("spec").unwrap().as_object_mut().unwrap();
@@ -22,7 +22,7 @@ fn user(name: &str, script: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_without_a_class_gets_a_folder_that_outlives_pods_and_goes_with_it() {
+async fn claim_without_class_gets_a_directory_that_is_deleted_with_the_claim() {
     let Some(cluster) = cluster().await else { return };
     let root = cluster.path("storage");
     let controllers = "--controllers=node-lifecycle-controller,persistentvolume-binder-controller,\

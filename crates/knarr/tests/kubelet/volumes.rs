@@ -1,4 +1,4 @@
-//! What containers find in their volumes.
+//! Content, modes and owners of volumes.
 
 use client::{Patch, Target, WriteOptions};
 use kubelet::volumes::Tokens;
@@ -9,7 +9,7 @@ use crate::cluster::*;
 static CLAIMS: Resource = Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
 static PERSISTENT: Resource = Resource::cluster("", "v1", "persistentvolumes", "PersistentVolume");
 
-/// Makes a volume of a directory of the node and a claim of the same name that has it, as controllers would.
+/// Creates a PersistentVolume of a directory of the node and a claim that is bound to it, as controllers would.
 async fn bound(cluster: &Cluster, name: &str, kind: &str) {
     let path = cluster.path(name);
     std::fs::create_dir(&path).unwrap();
@@ -35,7 +35,7 @@ async fn bound_as(cluster: &Cluster, name: &str, kind: &str, mode: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn volumes_hold_what_they_should_with_modes_and_groups() {
+async fn volumes_have_the_expected_content_modes_and_groups() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf", "namespace": "default"}, "data": {"a": "one", "b": "two"}})).await;
     cluster.create(&SECRETS, &value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "sec", "namespace": "default"}, "data": {"pass": "aGlkZGVu"}})).await;
@@ -71,7 +71,7 @@ async fn volumes_hold_what_they_should_with_modes_and_groups() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_account_token_is_there_and_a_changed_map_shows() {
+async fn service_account_token_is_mounted_and_config_map_changes_appear() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "live", "namespace": "default"}, "data": {"k": "old"}})).await;
     let script = "cd /var/run/secrets/kubernetes.io/serviceaccount; cat ca.crt namespace; echo; tr '.' '\\n' <token | wc -l; \
@@ -90,7 +90,7 @@ async fn a_service_account_token_is_there_and_a_changed_map_shows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_asked_for_again_before_it_is_over() {
+async fn projected_token_is_renewed_before_it_expires() {
     let Some(cluster) = cluster().await else { return };
     let made = cluster.run(&pod("holds", "sleep 1000"), "ready", is_ready).await;
     let volume = value!({"name": "v", "projected": {"sources": [
@@ -109,7 +109,7 @@ async fn a_token_is_asked_for_again_before_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changed_labels_and_annotations_show_in_volumes() {
+async fn changed_labels_and_annotations_appear_in_downward_api_volumes() {
     let Some(cluster) = cluster().await else { return };
     let script = "for f in /down/labels /down/one /all/annotations; do until grep -q new $f; do sleep 0.1; done; cat $f; echo; done";
     let mut pod = pod("shown", script);
@@ -140,10 +140,10 @@ async fn changed_labels_and_annotations_show_in_volumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn modes_that_a_container_sets_outlive_it_and_changes_of_other_volumes() {
+async fn modes_set_by_a_container_survive_restarts_and_volume_updates() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}, "data": {"k": "old"}})).await;
-    // The second life of the container ends after the other volume has changed.
+    // The second run of the container ends after the other volume has changed.
     let script = "stat -c %a /v; if [ ! -e /v/once ]; then touch /v/once; chmod 700 /v; chmod 600 /v/once; exit 1; fi; \
         stat -c %a /v/once; until grep -q new /other/k; do sleep 0.1; done; stat -c %a /v";
     let mut pod = pod("modes", script);
@@ -171,7 +171,7 @@ async fn modes_that_a_container_sets_outlive_it_and_changes_of_other_volumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_made_from_objects_and_claims_for_reading_cannot_be_written() {
+async fn api_object_volumes_and_read_only_claims_are_not_writable() {
     let Some(cluster) = cluster().await else { return };
     cluster.create(&CONFIG_MAPS, &value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"}, "data": {"k": "v"}})).await;
     cluster.create(&SECRETS, &value!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}, "data": {"k": "dg=="}})).await;
@@ -198,7 +198,7 @@ async fn what_is_made_from_objects_and_claims_for_reading_cannot_be_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pods_group_gets_local_volumes_and_not_paths_of_the_node() {
+async fn fs_group_applies_to_local_volumes_but_not_to_host_paths() {
     let Some(cluster) = cluster().await else { return };
     bound(&cluster, "host", "hostPath").await;
     bound(&cluster, "local", "local").await;
@@ -214,7 +214,7 @@ async fn a_pods_group_gets_local_volumes_and_not_paths_of_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_is_its_groups_already_is_left_alone_if_the_pod_says_so() {
+async fn fs_group_change_policy_on_root_mismatch_skips_matching_volumes() {
     let Some(cluster) = cluster().await else { return };
     bound(&cluster, "local", "local").await;
     let dir = cluster.path("local");
@@ -234,7 +234,7 @@ async fn a_volume_that_is_its_groups_already_is_left_alone_if_the_pod_says_so() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_dir_has_upstreams_mode_by_medium_and_group_and_so_has_a_sub_path_of_it() {
+async fn empty_dir_and_its_sub_paths_have_upstream_modes() {
     let Some(cluster) = cluster().await else { return };
     let check = async |name: &str, medium: &str, group: Option<i64>, sub_path: &str, expect: &str| {
         let mut pod = pod(name, "stat -c '%A %u %g' /v");
@@ -260,7 +260,7 @@ async fn an_empty_dir_has_upstreams_mode_by_medium_and_group_and_so_has_a_sub_pa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_for_one_pod_comes_from_a_claim_that_was_made_for_it() {
+async fn ephemeral_volume_uses_only_a_claim_owned_by_the_pod() {
     let Some(cluster) = cluster().await else { return };
     bound(&cluster, "brief-v", "hostPath").await;
     let mut brief = pod("brief", "cat /v/file");
@@ -269,7 +269,7 @@ async fn a_volume_for_one_pod_comes_from_a_claim_that_was_made_for_it() {
     set(&mut brief, "volumes", value!([{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}]));
     set_container(&mut brief, "volumeMounts", value!([{"name": "v", "mountPath": "/v"}]));
     let made = cluster.create(&PODS, &brief).await;
-    // Somebody else's claim of that name is not used.
+    // A claim with that name that the pod does not own is not used.
     cluster
         .event("FailedMount: MountVolume.SetUp failed for volume \"v\" : PVC default/brief-v was not created for pod")
         .await;
@@ -284,9 +284,9 @@ async fn a_volume_for_one_pod_comes_from_a_claim_that_was_made_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_device_is_that_device() {
+async fn block_volume_is_a_device() {
     let Some(cluster) = cluster().await else { return };
-    // There need not be anything behind the device to see that it is the one.
+    // The device node needs no backing device for this check.
     let device = cluster.path("disk");
     let made = std::process::Command::new("mknod").arg(&device).args(["b", "7", "222"]).status().unwrap();
     assert!(made.success());
@@ -300,7 +300,7 @@ async fn a_claim_of_a_device_is_that_device() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
+async fn missing_volume_source_is_reported_and_retried() {
     let Some(cluster) = cluster().await else { return };
     let mut pod = pod("waits", "cat /v/k");
     set(&mut pod, "restartPolicy", "Never");
@@ -317,7 +317,7 @@ async fn a_volume_whose_source_is_missing_is_told_and_waited_for() {
 
 /// CVE-2024-10220, CVE-2025-1767: cloning ran hooks of the repository on the node, and read repositories of other pods.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_git_repository_is_not_a_volume() {
+async fn git_repo_volumes_are_rejected() {
     let Some(cluster) = cluster().await else { return };
     let mut pod = pod("clones", "ls /v");
     set(&mut pod, "volumes", value!([{"name": "v", "gitRepo": {"repository": "/etc", "directory": "."}}]));

@@ -1,4 +1,4 @@
-//! Three members as processes, which end with the test whatever becomes of it.
+//! A cluster of three store members as processes that are killed with the test.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -8,22 +8,22 @@ use std::process::{Child, Command, Stdio};
 use store::client::{Client, Remote, RemoteConfig};
 use tempfile::TempDir;
 
-/// Not 127.0.0.1: connections that go out bear that address, and one of them could hold the port of a member that is down.
+/// Not 127.0.0.1: outgoing connections use that address, and one of them could take the port of a member that is down.
 const HOST: &str = "127.0.0.2";
-/// Of a member's log, shown when the test fails.
+/// Bytes of a member's log that are printed when the test fails.
 const LOG_TAIL: usize = 4096;
 
-/// Members, and where they keep everything.
+/// Members and their data directories.
 pub struct Cluster {
-    /// In the order of their names.
+    /// Members in the order of their names.
     pub members: Vec<Member>,
     /// Dropped after the members that write to it.
     _directory: TempDir,
 }
 
-/// One `knarr etcd`.
+/// One `knarr etcd` process.
 pub struct Member {
-    /// Where clients reach it.
+    /// Client URL of the member.
     pub url: String,
     name: String,
     data: PathBuf,
@@ -33,7 +33,7 @@ pub struct Member {
 }
 
 impl Cluster {
-    /// Starts that many members.
+    /// Starts `size` members.
     pub fn start(size: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let urls = free_urls(size * 2);
@@ -49,14 +49,14 @@ impl Cluster {
         Self { members, _directory: directory }
     }
 
-    /// A client of all members.
+    /// Returns a client of all members.
     pub fn client(&self) -> Client {
         client(self.members.iter().map(|member| member.url.clone()).collect())
     }
 }
 
 impl Member {
-    /// One that keeps everything in a directory, beside which it writes what it has to say.
+    /// Returns a member that is not started. Its log is written beside the data directory.
     pub fn new(name: &str, data: &Path, client: &str, peer: &str, cluster: &str) -> Self {
         let flags = [
             ("name", name),
@@ -71,17 +71,16 @@ impl Member {
         Self { url, name, data: data.to_owned(), arguments, log, process: None }
     }
 
-    /// Starts with one more flag.
+    /// Adds a flag for the next start.
     pub fn add(&mut self, flag: &str) {
         self.arguments.push(flag.to_owned());
     }
 
-    /// Where it keeps everything.
     pub fn data_dir(&self) -> &Path {
         &self.data
     }
 
-    /// Starts it, with what it has on disk.
+    /// Starts the member with its existing data.
     pub fn start(&mut self) {
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_knarr"));
@@ -89,7 +88,7 @@ impl Member {
         self.process = Some(command.spawn().expect("the binary starts"));
     }
 
-    /// Ends it with SIGKILL.
+    /// Kills the member with SIGKILL.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("it runs");
         assert_eq!(process.try_wait().unwrap(), None, "{} ended by itself", self.name);
@@ -97,7 +96,7 @@ impl Member {
         process.wait().unwrap();
     }
 
-    /// A client of this member alone.
+    /// Returns a client of this member only.
     pub fn client(&self) -> Client {
         client(vec![self.url.clone()])
     }
@@ -117,14 +116,14 @@ impl Drop for Member {
     }
 }
 
-/// A client of these members.
+/// Returns a client of these members.
 pub fn client(servers: Vec<String>) -> Client {
     Client::Remote(Box::new(Remote::new(&RemoteConfig { servers, ..RemoteConfig::default() }).unwrap()))
 }
 
-/// Where nobody listens.
+/// Returns URLs with free ports.
 pub fn free_urls(count: usize) -> Vec<String> {
-    // All are held until the last is known, so that none is given twice.
+    // All ports are held until the last one is known, so that none is returned twice.
     let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind((HOST, 0)).unwrap()).collect();
     held.iter().map(|listener| format!("http://{}", listener.local_addr().unwrap())).collect()
 }

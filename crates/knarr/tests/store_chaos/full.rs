@@ -1,4 +1,4 @@
-//! A disk of its own that fills up under the real binary: a small file system in memory, which only that process sees.
+//! A full disk: the real binary on a small tmpfs in a private mount namespace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,11 +9,11 @@ use store::client::{Client, ClientError, Freshness, Remote, RemoteConfig};
 use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Two segments of 64 MiB do not fit beside what fills the disk; one and its reserve of 16 MiB do.
+/// Two segments of 64 MiB do not fit beside the filler file; one and its reserve of 16 MiB do.
 const DISK: &str = "220m";
 const FILLER_BYTES: &str = "110M";
 const VALUE_BYTES: usize = 1 << 20;
-/// More than a segment holds.
+/// More writes than a segment holds.
 const WRITES_MAX: usize = 80;
 
 struct Full {
@@ -24,7 +24,7 @@ struct Full {
 }
 
 impl Full {
-    /// Starts a member on a disk of its own; none where this process may not mount one.
+    /// Starts a member on a small disk. Returns `None` if this process may not mount one.
     fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let disk = directory.path().join("disk");
@@ -49,7 +49,7 @@ impl Full {
         Some(Self { process, url: client, disk, _directory: directory })
     }
 
-    /// The disk as that process sees it.
+    /// Returns the path of the disk through the process's root.
     fn inside(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.process.id()));
         root.join(self.disk.strip_prefix("/").unwrap())
@@ -97,7 +97,7 @@ async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_makes_the_store_read_only_and_loses_nothing() {
+async fn full_disk_makes_the_store_read_only_and_loses_no_writes() {
     let Some(full) = Full::start() else { return };
     let client = full.client();
     until("the member answers", async || client.revision().await.ok()).await;

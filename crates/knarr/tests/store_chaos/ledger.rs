@@ -1,4 +1,4 @@
-//! What was acknowledged, and whether a member still has it.
+//! Ledger of acknowledged writes, and checks that members still have them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::PREFIX;
 use super::writer::{Ack, Report};
 
-/// Everything that was acknowledged so far.
+/// All acknowledged writes.
 pub struct Ledger {
     reports: mpsc::UnboundedReceiver<Report>,
     acks: Vec<Ack>,
@@ -22,7 +22,7 @@ impl Ledger {
         Self { reports, acks: Vec::new(), newest: BTreeMap::new() }
     }
 
-    /// How many writes were acknowledged.
+    /// Returns the number of acknowledged writes.
     pub fn len(&mut self) -> usize {
         while let Ok(report) = self.reports.try_recv() {
             self.note(report);
@@ -30,7 +30,7 @@ impl Ledger {
         self.acks.len()
     }
 
-    /// Waits until that many more writes are acknowledged.
+    /// Waits until `by` more writes are acknowledged.
     pub async fn grow(&mut self, by: usize) {
         let goal = self.len() + by;
         while self.acks.len() < goal {
@@ -59,7 +59,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that the member's history holds every acknowledged write at its revision; the history.
+    /// Checks that the member's history has every acknowledged write at its revision. Returns the history.
     pub async fn check_history(&mut self, member: &Client) -> BTreeMap<Revision, (Vec<u8>, u64)> {
         self.len();
         let last = range(member).await.revision;
@@ -85,7 +85,7 @@ impl Ledger {
         history
     }
 
-    /// Checks that of two writes the one that began after the other's acknowledgement has the greater revision.
+    /// Checks real-time order: a write that started after another was acknowledged has a greater revision.
     pub fn check_order(&self) {
         let mut ended: Vec<_> = self.acks.iter().map(|ack| (ack.acked, ack.revision)).collect();
         let mut began: Vec<_> = self.acks.iter().map(|ack| (ack.began, ack.revision)).collect();
@@ -101,7 +101,7 @@ impl Ledger {
         }
     }
 
-    /// The longest time between two acknowledgements.
+    /// Returns the longest time between two acknowledgements.
     pub fn longest_pause(&self) -> Duration {
         let mut times: Vec<_> = self.acks.iter().map(|ack| ack.acked).collect();
         times.sort_unstable();
@@ -109,7 +109,7 @@ impl Ledger {
     }
 }
 
-/// Everything the writers wrote, once the member answers.
+/// Reads all keys of the writers, once the member responds.
 async fn range(member: &Client) -> mvcc::RangeReply {
     let answer = async {
         loop {

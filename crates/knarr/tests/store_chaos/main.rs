@@ -1,4 +1,4 @@
-//! The real binary under SIGKILL and on a full disk: nothing acknowledged is lost, and what can go on does.
+//! Chaos tests of the store with the real binary: no acknowledged write is lost under SIGKILL or on a full disk.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -22,14 +22,14 @@ const MEMBERS: usize = 3;
 const WRITERS: usize = 6;
 const ROUNDS: usize = 50;
 const PREFIX: &str = "chaos/";
-/// Of any one other step, on a loaded machine.
+/// Time limit of any other step, on a loaded host.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Within this writes go on after a leader's death.
+/// Time limit for writes to resume after the leader was killed.
 const RESUMED: Duration = Duration::from_secs(2);
-/// Writes that must be acknowledged between two rounds, so that there is something to lose.
+/// Writes that must be acknowledged between two rounds, so that each round has data to lose.
 const WRITES_A_ROUND: usize = 50;
 
-/// Who dies in a round.
+/// The member that is killed in a round.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Victim {
     Member(usize),
@@ -37,11 +37,11 @@ enum Victim {
     All,
 }
 
-/// Every kind of death, as often as any other.
+/// Victims of consecutive rounds, each equally often.
 const TURNS: [Victim; 5] = [Victim::Member(0), Victim::Member(1), Victim::Member(2), Victim::Leader, Victim::All];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_acknowledged_is_lost_when_members_are_killed_under_load() {
+async fn acknowledged_writes_survive_member_kills_under_load() {
     let mut cluster = Cluster::start(MEMBERS);
     let (reports, received) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
@@ -96,12 +96,12 @@ async fn nothing_acknowledged_is_lost_when_members_are_killed_under_load() {
     }
 }
 
-/// How long it took, from a death until a write begun after it was acknowledged.
+/// Times from a kill until a write that started after it was acknowledged.
 #[derive(Default)]
 struct Resumed {
     follower: Vec<Duration>,
     leader: Vec<Duration>,
-    /// From the start of three members with what they had on disk.
+    /// Times from the restart of all three members.
     all: Vec<Duration>,
 }
 
@@ -129,16 +129,16 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
-/// Writes a key of its own until that is acknowledged.
+/// Writes a separate key until the write is acknowledged.
 async fn write(probe: &Client, round: usize) {
-    // Outside the prefix: a write in doubt may be applied twice by this, and the ledger would not know.
+    // Outside the writers' prefix: this retry may apply a write twice, which the ledger would not know.
     let key = format!("probe/{round}");
     while probe.txn(writer::swap(&key, 0, 0)).await.is_err() {
         tokio::task::yield_now().await;
     }
 }
 
-/// The member that all the others follow.
+/// Returns the index of the member that all others report as the leader.
 async fn leader(cluster: &Cluster) -> usize {
     loop {
         for (index, member) in cluster.members.iter().enumerate() {

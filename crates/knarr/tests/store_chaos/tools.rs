@@ -1,4 +1,4 @@
-//! What operators do with the real binary: save, look at and restore snapshots, check a directory, look at metrics.
+//! Operator commands of the store: save, inspect and restore snapshots, check a data directory, read metrics.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, Member, free_urls};
 const DEADLINE: Duration = Duration::from_secs(60);
 const KEYS: usize = 100;
 
-/// What `knarr store` says, and whether it succeeded.
+/// Runs `knarr store`. Returns whether it succeeded, and its output.
 fn store(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_knarr")).arg("store").args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -58,7 +58,7 @@ fn flip(file: &Path, at: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_saved_looked_at_and_restored_and_damage_is_told() {
+async fn snapshot_is_saved_inspected_and_restored_and_damage_is_reported() {
     let mut cluster = Cluster::start(1);
     let client = cluster.client();
     let mut revision = 0;
@@ -109,7 +109,7 @@ async fn a_snapshot_is_saved_looked_at_and_restored_and_damage_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_metrics_are_served_no_key_is() {
+async fn metrics_urls_do_not_serve_keys() {
     let folder = tempfile::tempdir().unwrap();
     let [clients, peers, metrics] = <[String; 3]>::try_from(free_urls(3)).unwrap();
     let mut member = Member::new("m0", &folder.path().join("m0"), &clients, &peers, &format!("m0={peers}"));

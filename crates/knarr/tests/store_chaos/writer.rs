@@ -1,4 +1,4 @@
-//! Writers that know what was acknowledged to them, and what is in doubt.
+//! Writers that record acknowledged writes and writes with an unknown outcome.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,12 @@ use mvcc::{Compare, Operation, Put, Relation, Reply, Revision, Span, Target, Txn
 use store::client::{Client, Freshness};
 use tokio::sync::{mpsc, watch};
 
-/// Keys of one writer, written in turn.
+/// Number of keys of one writer, written in turn.
 const KEYS: usize = 16;
 const VALUE_BYTES: usize = 256;
-/// Longer than a member keeps a write waiting, so that the member answers first.
+/// Timeout of a write. It is longer than that of a member, so that the member answers first.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
-/// A write that was acknowledged.
 #[derive(Clone, Debug)]
 pub struct Ack {
     pub key: String,
@@ -23,18 +22,18 @@ pub struct Ack {
     pub acked: Instant,
 }
 
-/// What a writer says: an acknowledged write, or a promise that was broken.
+/// An acknowledged write, or a violated guarantee.
 pub type Report = Result<Ack, String>;
 
 struct Slot {
     key: String,
-    /// Of the newest value that is surely there.
+    /// Revision of the newest value that is certainly stored.
     revision: Revision,
-    /// Whether a write was not answered, which may still be applied.
+    /// Whether the outcome of a write is unknown. It may still be applied.
     doubt: bool,
 }
 
-/// Writes until told to stop, one write at a time.
+/// Writes sequentially until `stop` is set.
 pub async fn run(client: Client, writer: usize, reports: mpsc::UnboundedSender<Report>, stop: watch::Receiver<bool>) {
     let mut slots: Vec<Slot> = (0..KEYS)
         .map(|slot| Slot { key: format!("{}{writer}/{slot}", super::PREFIX), revision: 0, doubt: false })
@@ -46,12 +45,12 @@ pub async fn run(client: Client, writer: usize, reports: mpsc::UnboundedSender<R
         if let Some(report) = slot.write(&client, sequence).await {
             let _ = reports.send(report);
         }
-        // A refusal by a member that is down comes at once: the others on this thread go first.
+        // A member that is down refuses connections immediately, so other tasks on this thread run first.
         tokio::task::yield_now().await;
     }
 }
 
-/// A put of the sequence's value, if the key is at this revision.
+/// Returns a transaction that puts the value of `sequence` if the key has the revision `expect`.
 pub fn swap(key: &str, expect: Revision, sequence: u64) -> Txn {
     let span = Span::key(key.to_owned());
     let value = format!("{sequence:0VALUE_BYTES$}").into();
@@ -68,7 +67,8 @@ pub fn swap(key: &str, expect: Revision, sequence: u64) -> Txn {
 }
 
 impl Slot {
-    /// One write. Nobody else writes the key, so that a comparison fails only after a write in doubt.
+    /// Performs one write. Only this writer writes the key, so a comparison fails only after a write with unknown
+    /// outcome.
     async fn write(&mut self, client: &Client, sequence: u64) -> Option<Report> {
         if self.doubt
             && let Err(report) = self.look(client).await
@@ -93,7 +93,8 @@ impl Slot {
         Some(Ok(Ack { key: self.key.clone(), sequence, revision: outcome.revision, began, acked: Instant::now() }))
     }
 
-    /// Learns what became of a write in doubt. It may still be on its way: the doubt remains until the next is acknowledged.
+    /// Reads the outcome of an unanswered write. The write may still be in flight, so the doubt remains until the next
+    /// one is acknowledged.
     async fn look(&mut self, client: &Client) -> Result<(), Option<Report>> {
         let read = client.get(self.key.clone().into(), Freshness::Linearizable);
         let Ok(Ok((found, _))) = tokio::time::timeout(ATTEMPT, read).await else { return Err(None) };

@@ -1,4 +1,4 @@
-//! A whole cluster from one command, in a network namespace of its own, with the real kubectl.
+//! End-to-end tests of `knarr up` in a network namespace, with the real kubectl.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod network;
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const KNARR: &str = env!("CARGO_BIN_EXE_knarr");
-/// How long something may take that happens by itself.
+/// Time limit for an asynchronous change.
 const DEADLINE: Duration = Duration::from_secs(60);
 const IMAGE: &str = "test.local/busybox:1";
 
-/// A machine with a network of its own and a folder; both are gone with the value.
+/// A simulated host with a network namespace and a directory; both are removed on drop.
 struct Machine {
     namespace: String,
     folder: tempfile::TempDir,
@@ -46,7 +46,7 @@ impl Machine {
         machine
     }
 
-    /// A command on this machine. Its mounts are everybody's: only the network is its own.
+    /// Returns a command on this host. Only the network namespace is private, mounts are shared.
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace));
@@ -58,7 +58,7 @@ impl Machine {
         run(&mut self.command(line))
     }
 
-    /// What a command says, whether it succeeds or not.
+    /// Returns the output of a command, whether it succeeds or not.
     fn said(&self, line: &str) -> String {
         text(&self.command(line).output().unwrap())
     }
@@ -71,7 +71,7 @@ impl Machine {
         self.succeed(&format!("{KNARR} {arguments} --data-dir {}", self.data().display()))
     }
 
-    /// The machine's disk may be nearly full: that is no matter of this test.
+    /// Starts a cluster. Disk pressure is disabled: the real host's disk may be nearly full.
     fn up(&self) -> String {
         let arguments = "up -d --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi \
              --kube-controller-manager-arg horizontal-pod-autoscaler-sync-period=5s \
@@ -79,7 +79,8 @@ impl Machine {
         self.knarr(&format!("{arguments}={}", self.group()))
     }
 
-    /// The control group of this machine's pods, apart from those of others; `down` removes one of this name.
+    /// Returns the cgroup root of this host's pods, separate from those of others. `down` removes a cgroup of this
+    /// name.
     fn group(&self) -> String {
         format!("/knarr-{}", self.data().display().to_string().trim_start_matches('/').replace('/', "-"))
     }
@@ -89,7 +90,7 @@ impl Machine {
         lock.lines().next().unwrap().to_owned()
     }
 
-    /// Kills the cluster's process without a warning, and waits until it is gone.
+    /// Kills the cluster's process with SIGKILL, and waits until it has exited.
     fn kill(&self) {
         let process = self.process();
         run(Command::new("kill").args(["-9", &process]));
@@ -107,7 +108,7 @@ impl Machine {
         assert!(process.wait().unwrap().success());
     }
 
-    /// Looks again until it is as it should be; each look is a process, so there is nothing to wait on.
+    /// Polls until the output is as expected. Each attempt is a process, so nothing can be waited for.
     fn eventually(&self, line: &str, is_good: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
@@ -158,7 +159,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() {
+fn up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -208,7 +209,7 @@ fn one_command_makes_a_cluster_that_survives_its_own_death_and_leaves_nothing() 
 }
 
 #[test]
-fn a_control_plane_in_pods_goes_on_without_the_process_that_started_it() {
+fn static_pod_control_plane_keeps_running_without_its_process() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -230,7 +231,7 @@ fn a_port_of_the_machine_leads_to_a_pod(machine: &Machine) {
 const CLOSED: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: closed}\n\
     spec: {podSelector: {matchLabels: {app: closed}}, policyTypes: [Egress]}\n";
 
-/// The first thing that ten pods do is to ask another one; those that may go nowhere never get an answer.
+/// Ten pods connect to another pod immediately at start. Pods that a policy isolates never get a response.
 fn pods_are_limited_from_their_first_moment(machine: &Machine) {
     let address = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].status.podIP}");
     let pod = |name: String, app: &str| {
@@ -261,7 +262,7 @@ const BUSY: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
      "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "busy"}, "minReplicas": 1, "maxReplicas": 2,
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}}]}"#;
 
-/// `kubectl top` knows what is used, nobody is told who may not know, and an autoscaler acts by it.
+/// `kubectl top` reports usage, unauthorized users get an error, and an autoscaler uses the metrics.
 fn what_is_used_is_told_and_scales(machine: &Machine) {
     let top = machine.eventually("kubectl top node --no-headers", |top| top.starts_with("only ") && top.contains('%'));
     assert!(top.split_whitespace().nth(1).is_some_and(|cpu| cpu.ends_with('m')), "{top}");
@@ -283,10 +284,10 @@ fn what_is_used_is_told_and_scales(machine: &Machine) {
     machine.eventually("kubectl get pods -l app=busy -o name", str::is_empty);
 }
 
-/// Ten times ten pods come and go; whatever the machine has for a pod is counted before and after.
+/// Creates and deletes ten times ten pods, and compares the host resources of pods before and after.
 fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
     let uids = machine.succeed("kubectl get pods -A -o jsonpath={.items[*].metadata.uid}");
-    // The rules of all endpoints are in place, also where the last of them came late.
+    // The rules of all endpoints are in place, including those of the last ones.
     let settled = |rules: &str| rules.contains("numgen random mod 3");
     machine.eventually("nft list ruleset", settled);
     let before = machine.held(&uids);
@@ -309,10 +310,11 @@ fn leave_nothing_after_a_hundred_pods(machine: &Machine) {
     }
 }
 
-/// A goal of a second for a release on a machine that does nothing else; what is tested here is not optimised and shares its machine.
+/// Time limit of a restart. The goal is one second for a release build on an idle host; this build is not optimised and
+/// shares its host.
 const RETURN_MAX: Duration = Duration::from_secs(15);
 
-/// Says that it is over, also when a test fails.
+/// Sets the flag on drop, also when a test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -321,7 +323,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Objects are written all the time; what was taken before a death is there after the last.
+/// Writes objects continuously. Objects acknowledged before a kill exist after the last one.
 fn nothing_is_lost_when_it_dies_twenty_times(machine: &Machine) {
     let (stop, taken) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -354,7 +356,7 @@ fn nothing_is_lost_when_it_dies_twenty_times(machine: &Machine) {
     assert!(taken.iter().all(|name| names.contains(&name.as_str())), "{taken:?} but {names:?}");
 }
 
-/// The machine's address changes while everything runs; pods go on, and nobody starts anything.
+/// Changes the host's address while the cluster runs. Pods keep running, and the cluster adapts automatically.
 fn it_follows_the_machine_to_another_address(machine: &Machine) {
     let containers = "kubectl get pods -l app=web -o jsonpath={.items[*].status.containerStatuses[0].containerID}";
     let (before, process) = (machine.succeed(containers), machine.process());
@@ -373,7 +375,7 @@ fn it_follows_the_machine_to_another_address(machine: &Machine) {
     assert_eq!(machine.process(), process, "it is the same process, under whoever minds it");
 }
 
-/// A snapshot of the running store and the authorities are all that a fresh folder needs.
+/// Restores a cluster in an empty data directory from a snapshot of the running store and the CAs.
 fn it_is_saved_while_it_runs_and_restored_after_a_purge(machine: &Machine) {
     machine.succeed("kubectl create configmap before-the-snapshot --from-literal=a=b");
     let (snapshot, pki) = (machine.folder.path().join("snapshot"), machine.folder.path().join("pki"));
@@ -410,7 +412,7 @@ fn build_image(machine: &Machine) {
     machine.knarr(&format!("image build {IMAGE} {} --env PATH=/bin", image.display()));
 }
 
-/// What a machine has for its pods.
+/// Host resources of pods.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     interfaces: usize,
@@ -423,7 +425,7 @@ struct Held {
 }
 
 impl Machine {
-    /// Counts what there is; control groups are those of pods that should be gone.
+    /// Counts host resources. Cgroups of the pods with `uids` are not counted.
     fn held(&self, uids: &str) -> Held {
         let own = self.data().display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -442,7 +444,7 @@ impl Machine {
     }
 }
 
-/// Control groups of pods, except for those of pods that stay.
+/// Counts the cgroups of pods, except those of pods with `uids`.
 fn groups(root: &str, uids: &str) -> usize {
     let below = format!("*{root}/*");
     let found = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", &below, "-name", "pod*"]).output();
@@ -452,7 +454,7 @@ fn groups(root: &str, uids: &str) -> usize {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_sentence() {
+fn start_errors_are_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     let up = |more: &[&str]| {
@@ -467,7 +469,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     };
     let port = taken.local_addr().unwrap().port().to_string();
     let said = up(&["--secure-port", &port]);
-    assert!(said.contains("is taken by another program") && said.contains("--secure-port"), "{said}");
+    assert!(said.contains("is in use by another process") && said.contains("--secure-port"), "{said}");
     let said = up(&["--service-cidr", "nonsense", "--secure-port", "0"]);
     assert!(said.contains("--service-cidr"), "{said}");
     let output = Command::new(KNARR).args(["down", "--data-dir", "/proc"]).output().unwrap();
@@ -475,13 +477,13 @@ fn what_is_wrong_is_said_in_one_sentence() {
 }
 
 #[test]
-fn a_machine_that_no_pod_could_reach_is_told_so() {
+fn host_without_a_reachable_address_is_rejected() {
     if !is_root() {
         return;
     }
     let machine = Machine::new();
     machine.succeed("ip route del default");
     let said = machine.said(&format!("{KNARR} up -d --data-dir {}", machine.data().display()));
-    assert!(said.contains("has no address that pods could reach") && said.contains("--node-ip"), "{said}");
+    assert!(said.contains("that pods can reach") && said.contains("--node-ip"), "{said}");
     assert!(!machine.data().join("pki").exists(), "nothing is written before it is known that a cluster can start");
 }

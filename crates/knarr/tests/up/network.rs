@@ -1,4 +1,6 @@
-//! Three nodes, two on one segment and one behind a router: every pod reaches every pod, node and service, in each mode.
+//! Pod network of three nodes, two on one segment and one behind a router.
+//!
+//! Every pod reaches every pod, node and Service, in each proxy mode.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::{DEADLINE, IMAGE, KNARR, is_root, run, text};
 
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
-/// Addresses of the nodes, each of its network, and its way to the others.
+/// IPv4 and IPv6 addresses of each node, and its default route.
 const PLACES: [[&str; 3]; 3] = [
     ["192.0.2.1/24", "2001:db8:1::1/64", "via 192.0.2.254"],
     ["192.0.2.2/24", "2001:db8:1::2/64", "via 192.0.2.254"],
@@ -20,11 +22,11 @@ const PODS: &str = "10.244.0.0/16,fd00:10:244::/48";
 const SERVICES: &str = "10.96.0.0/16,fd00:10:96::/112";
 const POOL: &str = "192.0.2.200-192.0.2.207,2001:db8:1::c8-2001:db8:1::cf";
 
-/// Machines with networks of their own, and what runs on them; all gone with the value.
+/// Simulated hosts with their network namespaces and processes, all removed on drop.
 struct World {
     prefix: String,
     folder: tempfile::TempDir,
-    /// Processes by node and name.
+    /// Processes by node and component.
     running: Vec<(&'static str, &'static str, Child)>,
 }
 
@@ -75,7 +77,7 @@ impl World {
         PathBuf::from("/run/netns").join(self.space(name))
     }
 
-    /// Lays a cable and switches both ends on.
+    /// Connects two hosts with a veth pair and sets both ends up.
     fn join(&self, one: &str, one_end: &str, other: &str, other_end: &str) {
         let other_space = self.space(other);
         self.on(one, &format!("ip link add {one_end} type veth peer name {other_end} netns {other_space}"));
@@ -90,17 +92,17 @@ impl World {
         command
     }
 
-    /// Runs a command on a machine.
+    /// Runs a command on a host.
     fn on(&self, name: &str, line: &str) -> String {
         run(self.command(name).args(line.split(' ')))
     }
 
-    /// What a script says on a machine, whether it succeeds or not.
+    /// Returns the output of a script on a host, whether it succeeds or not.
     fn script(&self, name: &str, script: &str) -> String {
         text(&self.command(name).args(["busybox", "sh", "-c", script]).output().unwrap())
     }
 
-    /// The same in the pod of a node.
+    /// Returns the output of a script in the pod of a node.
     fn pod_script(&self, node: &str, script: &str) -> String {
         let pod = self.on("n1", &format!("kubectl get pods -l app=web --field-selector spec.nodeName={node} -o name"));
         let mut command = self.command("n1");
@@ -120,7 +122,7 @@ impl World {
         assert!(process.wait().unwrap().success());
     }
 
-    /// Starts a part of a node.
+    /// Starts a component of a node.
     fn start(&mut self, node: &'static str, part: &'static str, flags: &[&str]) {
         let log = std::fs::File::create(self.folder.path().join(format!("{node}-{part}.log"))).unwrap();
         let mut command = self.command(node);
@@ -129,7 +131,7 @@ impl World {
         self.running.push((node, part, child));
     }
 
-    /// Kills parts without a warning.
+    /// Kills components with SIGKILL.
     fn kill(&mut self, which: impl Fn(&str, &str) -> bool) {
         for (_, _, child) in self.running.iter_mut().filter(|(node, part, _)| which(node, part)) {
             let _ = child.kill();
@@ -149,7 +151,7 @@ impl World {
         self.start(node, "kube-proxy", &flags.each_ref().map(String::as_str));
     }
 
-    /// Looks again until it is as it should be; each look is a process, so there is nothing to wait on.
+    /// Polls until the output is as expected. Each attempt is a process, so nothing can be waited for.
     fn eventually(&self, what: &str, look: impl Fn() -> String, is_good: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
@@ -174,7 +176,7 @@ impl World {
         format!("{state}\n{}", logs.collect::<String>())
     }
 
-    /// Brings the cluster up: everything on the first node, and what a node needs on the others.
+    /// Starts the cluster: everything on the first node, and the node components on the others.
     fn up(&mut self) {
         let image = self.folder.path().join("image");
         std::fs::create_dir_all(image.join("bin")).unwrap();
@@ -229,7 +231,7 @@ impl World {
         self.eventually("pods on all nodes", ready, |ready| ready == "3");
     }
 
-    /// A serving certificate for the kubelet of a node, signed by the cluster's CA: the API server verifies it.
+    /// Issues a serving certificate for the kubelet of a node, signed by the cluster's CA: the API server verifies it.
     fn serving_certificate(&self, node: &str, addresses: &[String; 2]) -> (String, String) {
         let file = |suffix: &str| self.folder.path().join(format!("{node}-serving.{suffix}")).display().to_string();
         let (certificate, key, request, extensions) = (file("crt"), file("key"), file("csr"), file("ext"));
@@ -244,7 +246,7 @@ impl World {
         (certificate, key)
     }
 
-    /// Starts the first node with all that a cluster needs.
+    /// Starts the first node with all components of a cluster.
     fn up_first(&self, address: &str) {
         let line = format!(
             "{KNARR} up -d --node-name n1 --node-ip {address} --pod-cidr {PODS} --service-cidr {SERVICES} --load-balancer {POOL} \
@@ -258,13 +260,13 @@ impl World {
         std::fs::write(self.folder.path().join("kubeconfig"), admin.replace("127.0.0.1", address)).unwrap();
     }
 
-    /// Where the pod of a node serves.
+    /// Returns the address of the pod of a node.
     fn pod_on(&self, node: &str) -> String {
         let get = format!("kubectl get pods -l app=web --field-selector spec.nodeName={node} -o");
         format!("{}:8080", self.on("n1", &format!("{get} jsonpath={{.items[0].status.podIP}}")))
     }
 
-    /// Everything that everyone must reach.
+    /// Returns all addresses that every host and pod must reach.
     fn targets(&self) -> Vec<String> {
         let get = |what: &str| self.on("n1", &format!("kubectl get {what}"));
         let pods = get("pods -l app=web -o jsonpath={.items[*].status.podIPs[*].ip}");
@@ -280,7 +282,7 @@ impl World {
         targets
     }
 
-    /// Asks them all from everywhere until everyone answers everyone.
+    /// Connects to all targets from all hosts and pods until every connection succeeds.
     fn everyone_reaches_everyone(&self, targets: &[String]) {
         let ask = |targets: &[String]| {
             let each = "busybox timeout 3 busybox wget -q -O /dev/null http://$to/ || echo no way to $to";
@@ -292,7 +294,7 @@ impl World {
             self.eventually(&format!("from {node}"), || self.script(node, &ask(targets)), str::is_empty);
             self.eventually(&format!("from the pod on {node}"), || self.pod_script(node, &ask(&named)), str::is_empty);
         }
-        // Ports of nodes and addresses of load balancers are all that the world knows.
+        // Clients outside the cluster reach only node ports and load balancer addresses.
         let ports: Vec<String> = targets.iter().filter(|to| to.ends_with(":30080")).cloned().collect();
         self.eventually("from outside", || self.script("outside", &ask(&ports)), str::is_empty);
     }
@@ -313,7 +315,7 @@ impl Drop for World {
         for node in NODES {
             let data = self.data(node).display().to_string();
             if node != "n1" {
-                // What knows how to end pods wants to see that it was a cluster's folder.
+                // `knarr down` needs this file to accept the directory as a cluster's data directory.
                 let _ = std::fs::write(self.data(node).join("knarr.lock"), "");
             }
             let _ = self.command(node).args([KNARR, "down", "--purge", "--data-dir", &data]).output();
@@ -347,7 +349,7 @@ const POLICY: &str = r#"{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkP
         "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "nobody"}}}]}]}}"#;
 
 #[test]
-fn on_three_nodes_everyone_reaches_everyone_in_each_mode() {
+fn three_nodes_reach_all_pods_nodes_and_services_in_each_proxy_mode() {
     if !is_root() {
         println!("skipped: network namespaces need root");
         return;
@@ -394,7 +396,7 @@ fn a_policy_is_enforced(world: &World) {
     world.eventually("no policy", || world.pod_script("n1", &ask), |said| said.contains("through"));
 }
 
-/// One of the same segment and one behind the router are cut off and come back.
+/// Disconnects and reconnects a node on the same segment and the one behind the router.
 fn nodes_come_back(world: &World, targets: &[String]) {
     for (node, [_, six, way]) in NODES.into_iter().zip(PLACES).skip(1) {
         let ask =
@@ -402,7 +404,8 @@ fn nodes_come_back(world: &World, targets: &[String]) {
         world.on(node, "ip link set up0 down");
         world.eventually("a node that is cut off", || world.script("n1", &ask), |said| !said.contains("through"));
         world.on(node, "ip link set up0 up");
-        // A link that was off has lost its IPv6 addresses and its routes: whoever set them sets them again, and we set ours.
+        // A link that was down has lost its IPv6 addresses and routes. The components restore theirs, and the test
+        // restores the host's.
         world.on(node, &format!("ip address replace {six} dev up0 nodad"));
         world.on(node, &format!("ip route replace default {way}"));
         let network = six.split("::").next().unwrap();
@@ -479,11 +482,11 @@ fn a_load_balancer_moves_when_its_node_dies(world: &mut World) {
     world.kill(|node, part| node == "n2" && part != "kubelet");
     let held = || world.on("n1", "ip -4 -o address show dev up0");
     world.eventually("another node", held, |addresses| addresses.contains(&format!("{moving}/32")));
-    // The pod of the node that died is an endpoint until the cluster notices.
+    // The pod of the dead node stays an endpoint until the cluster notices.
     world.eventually("the load balancer", || world.script("outside", &ask), through);
 }
 
-/// The machine of the control plane comes back under another address.
+/// Restarts the control plane host with another address.
 fn a_node_gets_another_address(world: &mut World) {
     world.kill(|_, _| true);
     world.on("n1", &format!("{KNARR} down --now --data-dir {}", world.data("n1").display()));
@@ -501,17 +504,17 @@ fn a_node_gets_another_address(world: &mut World) {
     world.eventually("names", || world.pod_script("n1", name), |said| said.contains("10.96."));
 }
 
-/// What a node had of the cluster is gone when it stops with all it has.
+/// Checks that `down --purge` removes all network resources of a node.
 fn nothing_is_left(world: &mut World) {
     world.kill(|_, _| true);
     world.on("n1", &format!("{KNARR} down --purge --data-dir {}", world.data("n1").display()));
     let links = world.on("n1", "ip -o link");
     assert_eq!(links.lines().count(), 2, "the loopback interface and the cable: {links}");
     let tables = world.on("n1", "nft list tables");
-    // iptables keeps its own.
+    // Tables of iptables-nft may stay.
     assert!(!tables.contains("kube") && !tables.contains("knarr"), "{tables}");
     assert_eq!(world.on("n1", "ip route").lines().count(), 2);
-    // What was lent goes by itself.
+    // Leased addresses expire automatically.
     let lent = || world.on("n1", "ip -4 -o address show dev up0");
     world.eventually("lent addresses", lent, |addresses| !addresses.contains("/32"));
     let pods: net::Cidr = "10.244.0.0/16".parse().unwrap();
@@ -520,7 +523,7 @@ fn nothing_is_left(world: &mut World) {
         if pods.contains(flow.from.0) || pods.contains(flow.answered_by.0) {
             left.lock().unwrap().push(flow.clone());
         }
-        // It is only looked at.
+        // The flow is inspected, not deleted.
         false
     };
     let looked = net::namespace::within(&world.path("n1"), || {

@@ -1,10 +1,10 @@
-//! Three nodes on one machine, from one command: what a user does with them, and what happens to them.
+//! Three nodes on one host, from one command: reachability, roll-outs, and node failures.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// The rules of a cluster that is to notice a lost node soon.
+/// Arguments of a cluster that detects a lost node quickly.
 const UP: &str = "up -d --nodes 3 --node-name one --kubelet-arg eviction-hard=nodefs.available<1Mi \
     --kube-controller-manager-arg node-monitor-grace-period=8s";
 
@@ -25,7 +25,7 @@ const SPREAD: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
      "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080, "nodePort": 30080}]}}]}"#;
 
 #[test]
-fn three_nodes_on_one_machine_do_what_a_cluster_does() {
+fn three_nodes_on_one_host_pass_the_cluster_scenarios() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -60,7 +60,9 @@ fn three_nodes_on_one_machine_do_what_a_cluster_does() {
     machine.knarr("node rm another");
     assert_eq!(machine.succeed("kubectl get nodes -o name").lines().count(), 3);
     assert!(
-        machine.said(&format!("{KNARR} node rm one --data-dir {}", machine.data().display())).contains("is no node")
+        machine
+            .said(&format!("{KNARR} node rm one --data-dir {}", machine.data().display()))
+            .contains("is not a network-namespace node")
     );
 
     machine.succeed("kubectl delete deployment web");
@@ -74,7 +76,7 @@ fn three_nodes_on_one_machine_do_what_a_cluster_does() {
     assert!(!mounts.contains(&machine.data().display().to_string()), "{mounts}");
 }
 
-/// A node that was taken over has the identities of its own components, and no token.
+/// Credentials stolen from a node are those of its own components, and contain no token.
 fn components_of_a_node_write_nothing_of_another(machine: &Machine) {
     let node = machine.data().join("nodes").join("one-2");
     for left in ["join-token", "bootstrap.kubeconfig"] {
@@ -108,7 +110,7 @@ fn ready(machine: &Machine, count: usize) {
     machine.eventually(line, |seen| seen == format!("{count}/{count}/{count}"));
 }
 
-/// The nodes that the pods are on, each once.
+/// Returns the distinct nodes of the pods.
 fn placed(machine: &Machine) -> Vec<String> {
     let nodes = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[*].spec.nodeName}");
     let mut nodes: Vec<String> = nodes.split(' ').map(str::to_owned).collect();
@@ -117,13 +119,13 @@ fn placed(machine: &Machine) -> Vec<String> {
     nodes
 }
 
-/// By name from a pod, by the port of every node and as its load balancer from the machine, by address and by name from every node.
+/// Connects by name from a pod, by node port and load balancer from the host, and by address and name from every node.
 fn is_reachable_from_everywhere(machine: &Machine) {
     let is_page = |said: &str| said.starts_with("Hello from web-");
     let mut asked = 0;
     for pod in machine.succeed("kubectl get pods -l app=web -o name").lines() {
         let ask = format!("kubectl exec {pod} -- /knarr hello --ask http://web.default.svc.cluster.local/");
-        // One of a node that was slow to come back may have been replaced meanwhile.
+        // A pod of a node that was slow to come back may have been replaced meanwhile.
         asked += usize::from(is_page(&machine.eventually(&ask, |said| is_page(said) || said.contains("NotFound"))));
     }
     assert!(asked >= 3, "only {asked} pods could ask");
@@ -157,7 +159,7 @@ fn is_reachable_from_everywhere(machine: &Machine) {
     }
 }
 
-/// Requests go on, one after the other, through both changes; each is counted.
+/// Sends requests sequentially during both roll-outs, and counts them.
 fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
     build_second_image(machine);
     let address = machine.succeed("kubectl get service web -o jsonpath={.spec.clusterIP}");
@@ -191,7 +193,7 @@ fn rolls_out_and_back_without_a_failed_request(machine: &Machine) {
 }
 
 fn moves_pods_off_a_node_that_is_drained_or_lost(machine: &Machine) {
-    // Those of the last roll-out take their time to go.
+    // Pods of the last roll-out take time to terminate.
     machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 10);
     let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
     machine.succeed(&format!("kubectl delete pod {first} --wait=false"));
@@ -202,7 +204,7 @@ fn moves_pods_off_a_node_that_is_drained_or_lost(machine: &Machine) {
     ready(machine, 10);
     machine.succeed("kubectl uncordon one-3");
 
-    // Nothing of the node comes through any more, as if its cable were pulled.
+    // All packets of the node are dropped, as if its cable were pulled.
     machine.succeed("nft add table ip cut");
     machine.succeed("nft add chain ip cut wire { type filter hook prerouting priority -300 ; }");
     machine.succeed("nft add rule ip cut wire ip saddr 172.30.0.2 drop");
@@ -217,7 +219,7 @@ fn moves_pods_off_a_node_that_is_drained_or_lost(machine: &Machine) {
 
 const SECOND: &str = "test.local/hello:2";
 
-/// An image that answers as the first one does, and says which it is. Every node has its own images.
+/// Builds an image whose web server names it in its response. Every node has its own image store.
 fn build_second_image(machine: &Machine) {
     let image = machine.folder.path().join("second");
     std::fs::create_dir_all(image.join("bin")).unwrap();
@@ -232,7 +234,7 @@ fn build_second_image(machine: &Machine) {
     assert!(said.contains("on nodes one, one-2, one-3"), "{said}");
 }
 
-/// The processes that were started for a folder or one within, and all that came of them.
+/// Returns the PIDs of processes whose command line contains the directory or one below, and of all their descendants.
 fn processes_of(folder: &Path) -> BTreeSet<i32> {
     let own = folder.display().to_string();
     let within = format!("{own}/");
@@ -241,7 +243,7 @@ fn processes_of(folder: &Path) -> BTreeSet<i32> {
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
-        // What has ended and waits to be noticed has no words any more.
+        // A zombie has an empty command line.
         let words = read("cmdline");
         if words.split(['\0', '=']).any(|word| word == own || word.starts_with(&within)) {
             found.insert(number);
@@ -267,7 +269,7 @@ fn kill_all(processes: &BTreeSet<i32>) {
     }
 }
 
-/// The agent of a node and all that keeps its pods are killed, and nothing lets it start again: as a machine that lost its power.
+/// Kills the agent of a node and all its shims and prevents a restart, as after a power failure.
 fn moves_pods_off_a_node_whose_processes_are_killed(machine: &Machine) {
     let folder = machine.data().join("nodes").join("one-3");
     let condition = "kubectl get node one-3 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
@@ -290,7 +292,7 @@ fn moves_pods_off_a_node_whose_processes_are_killed(machine: &Machine) {
     drop(lock);
     machine.eventually(condition, |status| status == "True");
     self::ready(machine, 10);
-    // Those that were replaced go once their node has seen that they must.
+    // The replaced pods are deleted once their node has seen their deletion.
     machine.eventually("kubectl get pods -l app=web -o name", |pods| pods.lines().count() == 10);
 }
 
@@ -302,7 +304,7 @@ fn rules_of_every_node_are_told(machine: &Machine) {
     }
 }
 
-/// Nothing of the processes, the namespaces, the links and the rules is left, as after a start of the machine.
+/// Removes all processes, namespaces, links and rules, as after a reboot of the host.
 fn everything_returns_when_the_machine_is_started_again(machine: &Machine) {
     let (data, before) = (machine.data(), placed(machine));
     let deadline = Instant::now() + DEADLINE;
@@ -320,7 +322,7 @@ fn everything_returns_when_the_machine_is_started_again(machine: &Machine) {
     for link in machine.succeed("ip -o link").lines() {
         let name = link.split([':', '@']).nth(1).unwrap().trim();
         if !["lo", "uplink", "wire"].contains(&name) {
-            // One of a pair is gone with the other.
+            // Deleting one end of a veth pair deletes the other.
             machine.said(&format!("ip link delete {name}"));
         }
     }

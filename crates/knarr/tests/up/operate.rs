@@ -1,4 +1,4 @@
-//! What an operator does with a cluster that runs: looks at it, follows an object, makes certificates anew.
+//! Operator commands on a running cluster: doctor, status, trace, certificate rotation.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{DEADLINE, KNARR, Machine, text};
 
-/// Everything, on a cluster that has the deployment and the service `web`.
+/// Runs all checks, on a cluster with the Deployment and the Service `web`.
 pub fn look_after(machine: &Machine) {
     the_doctor_finds_the_cluster_well(machine);
     the_status_names_every_component(machine);
@@ -122,7 +122,7 @@ fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
         "{listed}"
     );
     let said = machine.knarr("certs rotate");
-    assert!(said.contains("has made"), "{said}");
+    assert!(said.contains("renewed"), "{said}");
     assert_ne!(std::fs::read(&kubeconfig).unwrap(), std::fs::read(&old).unwrap(), "the kubeconfig is another");
     machine.eventually("curl -sk -o /dev/null -w %{certs} https://127.0.0.1:6443/version", |seen| {
         seen.contains("BEGIN CERTIFICATE") && seen != first
@@ -133,15 +133,15 @@ fn certificates_are_made_anew_while_everything_runs(machine: &Machine) {
     watch.wait().unwrap();
     machine.succeed(&format!("kubectl --kubeconfig {} get nodes", old.display()));
     machine.succeed("kubectl delete configmap after-rotation");
-    // The API server shows its new certificate to kubelets, which know its authority.
+    // The API server presents its new client certificate to kubelets, which trust its CA.
     let first = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
     machine.succeed(&format!("kubectl exec {first} -- busybox true"));
     assert_eq!(machine.process(), process, "nothing was restarted");
 }
 
-/// The control plane in pods: every part is one that can be seen and killed, and the cluster comes back with it.
+/// Checks the control plane in static pods: every component is a pod that can be killed, and the cluster recovers.
 pub fn live_in_pods(machine: &Machine) {
-    // Control groups of its own, so that nobody counts them as theirs.
+    // A separate cgroup root, so that no other test counts these cgroups.
     let up = format!(
         "up -d --static-pods --node-name only --kubelet-arg eviction-hard=nodefs.available<1Mi --kubelet-arg cgroup-root=/knarr-node-{}",
         std::process::id()
@@ -173,6 +173,6 @@ pub fn live_in_pods(machine: &Machine) {
     machine.eventually("kubectl get pods -o name", |pods| !pods.contains("pod/hello"));
     machine.knarr("down --purge");
     assert!(!machine.data().exists());
-    // The innermost first; what is not empty belongs to somebody.
+    // The innermost cgroups first. A cgroup that is not empty is still in use.
     machine.said(&format!("find /sys/fs/cgroup -depth -type d -path */knarr-node-{}* -delete", std::process::id()));
 }

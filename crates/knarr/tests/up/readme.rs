@@ -1,4 +1,4 @@
-//! The README's own commands, in their order, on a machine that has nothing: what it says they print is what they print.
+//! The commands of the README in their order on an empty host: their output is as the README shows it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -6,17 +6,18 @@ use std::process::{Child, ChildStdin, ChildStdout};
 use super::*;
 
 const README: &str = include_str!("../../../../README.md");
-/// What stands for anything in what the README says is printed.
+/// Wildcard in the output that the README shows.
 const ANYTHING: char = '…';
 
-/// A command of the README, and what it says of it.
+/// A command of the README and its expected output.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
     command: String,
     prints: Vec<String>,
 }
 
-/// The commands of the shell blocks under a heading; lines that begin with `#` are what the command before prints.
+/// Returns the commands of the shell blocks under a heading. Lines that start with `#` are the output of the command
+/// before.
 fn told(readme: &str, heading: &str) -> Vec<Told> {
     let section = readme.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
     let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -30,7 +31,7 @@ fn told(readme: &str, heading: &str) -> Vec<Told> {
     all
 }
 
-/// Whether a line is as the README says, which leaves some parts open.
+/// Whether a line matches the README's line, which may contain wildcards.
 fn is_as_told(line: &str, told: &str) -> bool {
     let mut parts = told.split(ANYTHING);
     let first = parts.next().unwrap_or_default();
@@ -44,7 +45,7 @@ fn is_as_told(line: &str, told: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A shell on a machine, as a user has it before them.
+/// A shell on a host.
 struct Terminal {
     shell: Child,
     input: ChildStdin,
@@ -54,7 +55,7 @@ struct Terminal {
 const MARK: &str = "-- ended with ";
 
 impl Terminal {
-    /// Opens one in the mounts of a process, if there is one already, or in mounts of its own.
+    /// Opens a shell in the mount namespace of a process, or in a new one.
     fn open(machine: &Machine, beside: Option<u32>) -> Self {
         let shell = match beside {
             Some(process) => format!("nsenter --mount=/proc/{process}/ns/mnt sh"),
@@ -80,7 +81,7 @@ impl Terminal {
         line.trim_end().to_owned()
     }
 
-    /// Runs a command to its end; what it prints.
+    /// Runs a command and returns its output.
     fn run(&mut self, line: &str) -> Vec<String> {
         self.types(&format!("{line}\necho \"{MARK}$?\""));
         let mut printed = Vec::new();
@@ -104,7 +105,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn the_readme_is_read_as_it_is_written() {
+fn readme_commands_and_outputs_are_parsed() {
     let text =
         "# A\n\n## Run\n\n```sh\nfirst\n# one\n# two\nsecond\n```\nand\n```sh\nthird\n```\n\n## More\n```sh\nno\n```\n";
     let told = told(text, "Run");
@@ -126,7 +127,7 @@ fn the_readme_is_read_as_it_is_written() {
 }
 
 #[test]
-fn the_readme_says_what_happens() {
+fn readme_commands_print_what_the_readme_shows() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -141,7 +142,7 @@ fn the_readme_says_what_happens() {
     std::fs::create_dir_all(folder.join("bin")).unwrap();
     std::os::unix::fs::symlink(KNARR, folder.join("target/release/knarr")).unwrap();
     std::os::unix::fs::symlink(KNARR, folder.join("bin/knarr")).unwrap();
-    // Who is root already needs none, and may have none.
+    // A replacement for sudo, which root does not need and which may not be installed.
     std::os::unix::fs::symlink("/usr/bin/env", folder.join("bin/sudo")).unwrap();
 
     let commands = told(README, "Run");

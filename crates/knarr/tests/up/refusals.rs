@@ -1,10 +1,10 @@
-//! What would prevent a start is told in one sentence, and looking at a machine changes nothing on it.
+//! Failed starts: the reason is one sentence, and checks change nothing on the host.
 
 use std::net::{TcpListener, UdpSocket};
 
 use super::*;
 
-/// What is said of a start that is refused.
+/// Returns the error message of a start that fails.
 fn refused(machine: &Machine, how: &str, arguments: &str) -> String {
     let line = format!("{how} {KNARR} {arguments} --data-dir {}", machine.data().display());
     let output = machine.command(line.trim()).output().unwrap();
@@ -13,7 +13,7 @@ fn refused(machine: &Machine, how: &str, arguments: &str) -> String {
 }
 
 #[test]
-fn a_start_that_cannot_succeed_says_why_and_what_to_do() {
+fn failed_start_reports_the_reason_and_the_remedy() {
     if !is_root() {
         println!("skipped: network namespaces need root");
         return;
@@ -27,22 +27,30 @@ fn a_start_that_cannot_succeed_says_why_and_what_to_do() {
         }
         assert_eq!(said.lines().count(), 1, "{said}");
     };
-    // Each at its own port: nothing is left to the one that is asked for first.
+    // Each check uses a different port, so that the order of the checks does not matter.
     for (port, flag) in [(6443, "--secure-port"), (10250, "--kubelet-port"), (10053, "--dns-port")] {
         let taken = net::namespace::within(&space, || TcpListener::bind(("198.51.100.2", port)).unwrap()).unwrap();
-        let expect = [format!("port {port} is taken by another program"), format!("choose it with {flag}")];
+        let expect = [format!("port {port} is in use by another process"), format!("choose another port with {flag}")];
         for way in ["up", "up -d"] {
             check("", way, &expect.each_ref().map(String::as_str));
         }
         drop(taken);
     }
     let taken = net::namespace::within(&space, || UdpSocket::bind(("198.51.100.2", 10053)).unwrap()).unwrap();
-    check("", "up", &["port 10053 is taken by another program; the DNS server needs one: choose it with --dns-port"]);
+    check(
+        "",
+        "up",
+        &["port 10053 is in use by another process, but the DNS server needs it: choose another port with --dns-port"],
+    );
     drop(taken);
     let taken = net::namespace::within(&space, || TcpListener::bind(("127.0.0.1", 2379)).unwrap()).unwrap();
-    check("", "server", &["port 2379 is taken by another program; the store's member needs one: stop that program"]);
+    check(
+        "",
+        "server",
+        &["port 2379 is in use by another process, but the store's member needs it: stop that process"],
+    );
     drop(taken);
-    check("", "up --node-ip 198.51.100.77", &["198.51.100.77 is no address of this machine"]);
+    check("", "up --node-ip 198.51.100.77", &["198.51.100.77 is not an address of this host"]);
 
     let without = "setpriv --bounding-set=-sys_admin,-mknod --inh-caps=-all";
     let lacking = "running pods needs CAP_SYS_ADMIN, CAP_MKNOD, which this process does not have";
@@ -53,7 +61,7 @@ fn a_start_that_cannot_succeed_says_why_and_what_to_do() {
     run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(machine.data()));
     std::fs::write(machine.data().join("filler"), vec![0; 7 << 20]).unwrap();
     for way in ["up", "up -d", "server", "agent -d --server https://198.51.100.9:6443"] {
-        check("", way, &["is full (", "make room, or choose another with --data-dir"]);
+        check("", way, &["is full (", "free some space, or choose another directory with --data-dir"]);
     }
     run(Command::new("umount").arg(machine.data()));
 
@@ -65,12 +73,12 @@ fn a_start_that_cannot_succeed_says_why_and_what_to_do() {
 }
 
 #[test]
-fn looking_at_an_agents_certificates_leaves_its_trust_alone() {
+fn certs_ls_does_not_change_an_agents_ca() {
     let folder = tempfile::tempdir().unwrap();
     let pki = folder.path().join("pki");
     let authority = pki::Pki::open(&pki).unwrap().authority(pki::Authority::Cluster);
     let trusted = std::fs::read(&authority).unwrap();
-    // An agent has the authority's certificate and nothing else of it.
+    // An agent has only the CA certificate, not its key.
     for entry in std::fs::read_dir(&pki).unwrap().flatten().filter(|entry| entry.path() != authority) {
         std::fs::remove_file(entry.path()).unwrap();
     }
@@ -80,7 +88,7 @@ fn looking_at_an_agents_certificates_leaves_its_trust_alone() {
     };
     let listed = said("certs ls");
     assert!(listed.contains("kubernetes-ca") && listed.lines().count() == 2, "{listed}");
-    assert!(said("certs rotate").contains("this machine is no server"));
+    assert!(said("certs rotate").contains("this host is not a server"));
     said("doctor -o json");
     assert!(said("status").contains("no cluster runs"));
     assert!(
@@ -92,7 +100,7 @@ fn looking_at_an_agents_certificates_leaves_its_trust_alone() {
 }
 
 #[test]
-fn an_agent_has_a_unit_too() {
+fn agent_prints_a_systemd_unit() {
     let mut unit = Command::new(KNARR);
     let unit =
         run(unit.args(["agent", "--server", "https://192.0.2.1:6443", "--node-name", "n", "--systemd-unit", "-d"]));
@@ -103,7 +111,7 @@ fn an_agent_has_a_unit_too() {
 }
 
 #[test]
-fn a_unit_names_a_token_file_that_only_its_owner_may_read() {
+fn systemd_unit_has_a_token_file_that_only_its_owner_may_read() {
     let directory = tempfile::tempdir().unwrap();
     let token = format!("abcdef.0123456789abcdef.{}", "0".repeat(64));
     for command in [["agent", "--server"], ["server", "--join"]] {

@@ -1,13 +1,13 @@
-//! What pods must not do to their machine: hang its kubelet, lose its files, or show their secrets to its users.
+//! Protection of the host against pods: a hanging kubelet, deleted node files, secrets readable by other users.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use super::*;
 
-/// Nothing else on the machine contains it.
+/// A string that nothing else on the host contains.
 const SECRET: &str = "hunter2-of-the-mode-walk";
 
-/// A pod with a secret in its environment and in a volume, and with a part of a directory of the node.
+/// Returns pods with a secret in the environment and in a volume, and with a subPath of a directory of the node.
 fn pods(precious: &Path) -> String {
     let precious = precious.display();
     format!(
@@ -31,7 +31,7 @@ fn pods(precious: &Path) -> String {
 }
 
 #[test]
-fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secrets() {
+fn pods_cannot_hang_the_kubelet_delete_node_files_or_leak_secrets() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -51,10 +51,10 @@ fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secre
     let phase = |name: &str| format!("kubectl get pod {name} -o jsonpath={{.status.phase}}");
     machine.eventually(&phase("careful"), |phase| phase == "Running");
     machine.eventually(&phase("hostile"), |phase| phase == "Succeeded");
-    // The kubelet works on: whoever comes later runs as well.
+    // The kubelet still works: a later pod runs as well.
     machine.succeed(&format!("kubectl run later --image={IMAGE} --command -- busybox sleep 1000"));
     machine.eventually(&phase("later"), |phase| phase == "Running");
-    // To the node, the root user of this pod is another user, who must reach the pod's root file system all the same.
+    // The root user of this pod is another user on the node and must reach the pod's root file system.
     machine.apply(&format!(
         r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "apart"}}, "spec": {{"hostUsers": false,
             "containers": [{{"name": "c", "image": "{IMAGE}", "command": ["busybox", "sleep", "1000"]}}]}}}}"#
@@ -82,8 +82,8 @@ fn pods_neither_hang_the_kubelet_nor_lose_files_of_the_node_nor_show_their_secre
     assert_eq!(readable, [""; 0], "others can read what they should not");
 }
 
-/// Walks over everything below the data directory and tells what is not its owner's alone: what has the secret in it, and what
-/// another user of the machine can open.
+/// Walks the data directory and returns files that contain the secret and are not private to their owner, and
+/// everything that another user of the host can open.
 fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mode = std::fs::metadata(data).unwrap().permissions().mode() & 0o7777;
@@ -108,7 +108,7 @@ fn readable_secrets(machine: &Machine, data: &Path) -> Vec<String> {
             if !content.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()) {
                 continue;
             }
-            // What the pod itself sees has the mode that its volume asks for, and is in memory.
+            // A volume's files have the mode that the pod requests, and are in memory.
             let is_volume = path.starts_with(data.join("kubelet/pods"));
             if !is_volume && mode & 0o077 != 0 || metadata.uid() != 0 {
                 let owner = metadata.uid();

@@ -1,41 +1,42 @@
-//! Three servers and an agent, each a machine of its own on one segment: what a client notices when one of them fails.
+//! High availability: failures of three servers and an agent on one segment, and their effect on clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Child;
 
 use super::*;
 
-/// The numbers of the machines that have a server.
+/// Numbers of the hosts that run a server.
 const SERVERS: [usize; 3] = [1, 2, 3];
-/// Addresses of the segment that load balancers are given. Only the server that founds the cluster is told.
+/// Load balancer pool of the segment. Only the first server is configured with it.
 const POOL: &str = "203.0.113.100-203.0.113.109";
-/// For how long clients may find nobody who takes a write when a server fails. Two seconds are the goal of a release on a machine
-/// that does nothing else; what is tested here is not optimised and shares its machine.
+/// Maximum time without accepted writes after a server failure. The goal is two seconds for a release build on an idle
+/// host; this build is not optimised and shares its host.
 const GAP_MAX: Duration = Duration::from_secs(6);
-/// What is not needed to see that servers fail.
+/// Disables the components that are not needed to test server failures.
 const BARE: &str = "--disable kubelet,proxy,network,dns,local-path";
 
-/// A disk on which a log's segment and its reserve fit, and not a second one beside what fills it.
+/// Size of a disk that has room for one log segment and its reserve, but not for a second one beside the filler.
 const DISK: &str = "size=400m";
-/// How long a server stands still: longer than any lease that it holds.
+/// Duration for which a server is stopped: longer than any lease that it holds.
 const STILL: Duration = Duration::from_secs(60);
-/// How long a client waits for one server before it asks the next: longer than members need to elect, so that it does not leave one that is about to answer.
+/// Timeout of a client per server: longer than an election, so that the client does not leave a server that is about to
+/// answer.
 const PATIENCE: &str = "1.3";
-/// For a network such as this: etcd's own time-outs are for wider ones, and nothing is written until its members have elected.
+/// Raft timeouts for a local network. etcd's defaults are for wider ones, and no writes succeed during an election.
 const SOON: &str = "--heartbeat-interval 50 --election-timeout 500";
 
-/// More of them than fit into a segment of the log.
+/// Size and number of objects that do not fit into one log segment.
 const BIG_BYTES: usize = 900_000;
 const BIG_COUNT: usize = 90;
 
-/// Machines on one segment. The segment is a namespace too, and clients are there.
+/// Hosts on one segment. The segment is a network namespace too, and the clients run there.
 struct Segment {
     name: String,
     folder: tempfile::TempDir,
     machines: Vec<String>,
-    /// Flags that every server has.
+    /// Flags of every server.
     flags: String,
-    /// The server that took the last write, as a client remembers it.
+    /// Index of the server that accepted the last write.
     asked: AtomicUsize,
 }
 
@@ -68,7 +69,7 @@ impl Segment {
         segment
     }
 
-    /// A command on a machine; 0 is the segment itself.
+    /// Returns a command on a host; 0 is the segment.
     fn command(&self, number: usize, line: &str) -> Command {
         let name = if number == 0 { &self.name } else { &self.machines[number - 1] };
         let mut command = Command::new("nsenter");
@@ -97,7 +98,7 @@ impl Segment {
         format!("{KNARR} {arguments} --data-dir {}", self.data(number).display())
     }
 
-    /// Starts a server, or starts it again.
+    /// Starts or restarts a server.
     fn server(&self, number: usize, token: Option<&str>) {
         self.server_at(number, &format!("203.0.113.{number}"), token);
     }
@@ -118,7 +119,7 @@ impl Segment {
         run(Command::new("kill").args([signal, &self.process(number)]));
     }
 
-    /// Looks again until it is as it should be; each look is a process, so there is nothing to wait on.
+    /// Polls until the output is as expected. Each attempt is a process, so nothing can be waited for.
     fn eventually(&self, number: usize, line: &str, is_good: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
@@ -130,7 +131,7 @@ impl Segment {
         }
     }
 
-    /// The number of the server whose member leads the store.
+    /// Returns the number of the server whose store member is the leader.
     fn leader(&self, asked: usize) -> usize {
         let said = self.eventually(asked, &self.line(asked, "members"), |said| said.contains("leader"));
         let leader = said.lines().find(|line| line.contains("leader")).unwrap();
@@ -138,7 +139,7 @@ impl Segment {
         name.trim_start_matches('s').parse().unwrap()
     }
 
-    /// Writes an object by whichever server takes it, the last one that did first.
+    /// Creates an object through the first server that accepts it, starting with the last one that did.
     fn write(&self, name: &str, bytes: usize) -> bool {
         let pki = self.data(1).join("pki");
         let data = "v".repeat(bytes);
@@ -154,9 +155,9 @@ impl Segment {
             curl.arg("--key").arg(pki.join("admin.key")).args(["-d", "@-"]);
             curl.arg(format!("https://203.0.113.{server}:6443/api/v1/namespaces/default/configmaps"));
             let mut curl = curl.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-            // A server that does not listen does not read either.
+            // A server that is down does not read its input.
             let _ = curl.stdin.take().unwrap().write_all(body.as_bytes());
-            // What was taken before its answer got lost is there already.
+            // 409: the object was created, but the response was lost.
             matches!(text(&curl.wait_with_output().unwrap()).as_str(), "201" | "409")
         });
         self.asked.store(taken.unwrap_or(first), Ordering::Relaxed);
@@ -171,7 +172,7 @@ impl Drop for Segment {
                 let _ = Command::new("kill").args(["-CONT", &self.process(number)]).output();
                 let _ = self.command(number, &self.line(number, "down --purge")).output();
             }
-            // Only servers have a disk of their own.
+            // Only servers have a separate disk.
             let _ = Command::new("umount").arg(self.data(number)).output();
         }
         for name in self.machines.iter().chain([&self.name]) {
@@ -180,12 +181,12 @@ impl Drop for Segment {
     }
 }
 
-/// Everything that was taken so far.
+/// All acknowledged writes.
 #[derive(Default)]
 struct Taken(BTreeSet<String>);
 
 impl Taken {
-    /// Writes one object after the other while something fails and until a time has passed.
+    /// Writes sequentially during a failure, until [`STILL`] has passed.
     fn for_long(&mut self, segment: &Segment, what: &str, fail: impl FnOnce()) {
         self.while_failing(segment, what, FEW, || {
             let since = Instant::now();
@@ -194,7 +195,7 @@ impl Taken {
         });
     }
 
-    /// Writes one object after the other while something fails, and until so many were taken after that.
+    /// Writes sequentially during a failure, and until `count` writes were acknowledged after it.
     fn while_failing(&mut self, segment: &Segment, what: &str, (count, bytes): (usize, usize), fail: impl FnOnce()) {
         let (stop, taken) = (AtomicBool::new(false), Mutex::new((Vec::new(), Duration::ZERO)));
         let first = self.0.len();
@@ -237,7 +238,7 @@ impl Taken {
         self.0.extend(taken);
     }
 
-    /// Every server has all of it: whoever failed is back, and another one may.
+    /// Checks that every server has all objects: the failed server has recovered, and another one may fail.
     fn are_everywhere(&self, segment: &Segment) {
         for server in SERVERS {
             segment.eventually(server, "kubectl get configmaps -o jsonpath={.items[*].metadata.name}", |seen| {
@@ -248,7 +249,7 @@ impl Taken {
     }
 }
 
-/// Fills a disk: whatever room is made on it is gone at once.
+/// Fills a disk and keeps it full.
 struct Filler {
     file: PathBuf,
     process: Option<Child>,
@@ -265,7 +266,7 @@ impl Filler {
         self.process = Some(fill.spawn().unwrap());
     }
 
-    /// Makes room again.
+    /// Frees the disk again.
     fn end(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
@@ -281,21 +282,21 @@ impl Drop for Filler {
     }
 }
 
-/// What is written while something fails, if it matters not how much.
+/// Number and size of writes during a failure, where the amount does not matter.
 const FEW: (usize, usize) = (10, 1);
 
-/// The token is neither among the arguments nor in the environment of any process.
+/// Checks that the token is neither in the arguments nor in the environment of any process.
 fn no_process_shows(token: &str) {
     let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     for file in processes.flat_map(|process| [process.join("cmdline"), process.join("environ")]) {
-        // Some entries are no processes, and some processes have ended meanwhile.
+        // Some entries are not processes, and some processes have exited meanwhile.
         let shown = std::fs::read(&file).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&shown).contains(token), "{} shows the token", file.display());
     }
 }
 
 #[test]
-fn servers_fail_one_after_the_other_and_nothing_is_lost() {
+fn sequential_server_failures_lose_no_acknowledged_writes() {
     if !is_root() {
         println!("skipped: network namespaces need root");
         return;
@@ -335,26 +336,26 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     certificates_of_the_store_are_made_anew(&segment);
 
     let mut taken = Taken::default();
-    // The leader is killed, and comes back by itself.
+    // The leader is killed and restarts automatically.
     let leader = segment.leader(1);
     taken.while_failing(&segment, "the leader was killed", FEW, || segment.signal(leader, "-9"));
     segment.server(leader, None);
     taken.are_everywhere(&segment);
 
-    // One is cut off, and returns.
+    // A server is disconnected from the network, and reconnected.
     let lost = segment.leader(leader);
     let cut = || drop(segment.at(0, &format!("ip link set port{lost} down")));
     taken.while_failing(&segment, "one was cut off", FEW, cut);
     segment.at(0, &format!("ip link set port{lost} up"));
     taken.are_everywhere(&segment);
 
-    // One stands still, and goes on.
+    // A server is stopped with SIGSTOP, and continued.
     let still = segment.leader(other_than(lost));
     taken.for_long(&segment, "one stood still", || segment.signal(still, "-STOP"));
     segment.signal(still, "-CONT");
     taken.are_everywhere(&segment);
 
-    // The disk of one is full, and has room again.
+    // The disk of a server is full, and has space again.
     let full = segment.leader(other_than(still));
     let mut filler = Filler::of(&segment.data(full));
     taken.while_failing(&segment, "the disk of one was full", (BIG_COUNT, BIG_BYTES), || filler.begin());
@@ -373,7 +374,7 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     segment.at(3, "kubectl scale deployment web --replicas=7");
     segment.eventually(1, available, |count| count == "7");
 
-    // One does not come back.
+    // A server does not come back.
     let gone = segment.leader(1);
     segment.knarr(gone, "down --now");
     let rest = other_than(gone);
@@ -386,7 +387,8 @@ fn servers_fail_one_after_the_other_and_nothing_is_lost() {
     segment.eventually(4, &segment.line(4, "status"), |said| said.contains("203.0.113.") && !said.contains(&forgotten));
 }
 
-/// The pool was told to the first server alone: the others have it from there, whichever of them leads, and so does the agent.
+/// Only the first server was configured with the pool. The other servers and the agent get it from the cluster,
+/// whichever server leads.
 fn an_agent_answers_for_addresses_of_the_pool(segment: &Segment) {
     segment.at(1, "kubectl create deployment hello --image=knarr.local/hello");
     segment.at(1, "kubectl expose deployment hello --type=LoadBalancer --port=80 --target-port=8080");
@@ -406,15 +408,15 @@ fn looking_at_an_agent_leaves_its_trust_alone(segment: &Segment) {
     let authority = segment.data(4).join("pki").join("ca.crt");
     let trusted = std::fs::read(&authority).unwrap();
     let status = segment.knarr(4, "status");
-    assert!(status.contains("kubelet running") && status.contains("ask one of them"), "{status}");
+    assert!(status.contains("kubelet running") && status.contains("run `knarr status` on one of them"), "{status}");
     segment.knarr(4, "certs ls");
     segment.said(4, &segment.line(4, "doctor"));
-    assert!(segment.said(4, &segment.line(4, "certs rotate")).contains("is no server"));
+    assert!(segment.said(4, &segment.line(4, "certs rotate")).contains("is not a server"));
     assert_eq!(std::fs::read(&authority).unwrap(), trusted);
     assert!(!segment.data(4).join("pki").join("ca.key").exists());
 }
 
-/// Members show new certificates to clients and to each other, and take those that the others show; nothing is restarted.
+/// Rotates the store's certificates without a restart. Clients and members accept the new ones.
 fn certificates_of_the_store_are_made_anew(segment: &Segment) {
     let shown = |server: usize, port: u16| {
         let pki = segment.data(1).join("pki");
@@ -428,13 +430,13 @@ fn certificates_of_the_store_are_made_anew(segment: &Segment) {
     let processes = SERVERS.map(|server| segment.process(server));
     for server in SERVERS {
         let said = segment.knarr(server, "certs rotate");
-        assert!(said.contains("has made"), "{said}");
+        assert!(said.contains("renewed"), "{said}");
     }
     for ((server, port), before) in ports.iter().zip(before) {
         let now = shown(*server, *port);
         assert!(now.contains("BEGIN CERTIFICATE") && now != before, "port {port} of server {server} shows {now}");
     }
-    // Connections are made anew, between members too.
+    // All connections are re-established, including those between members.
     segment.at(0, "ip link set port3 down");
     segment.eventually(1, &segment.line(1, "members"), |said| said.contains("leader"));
     segment.at(0, "ip link set port3 up");
@@ -448,7 +450,7 @@ fn certificates_of_the_store_are_made_anew(segment: &Segment) {
 }
 
 #[test]
-fn a_server_moves_to_another_address_and_a_cluster_is_restored_from_a_snapshot() {
+fn server_changes_its_address_and_cluster_is_restored_from_a_snapshot() {
     if !is_root() {
         println!("skipped: network namespaces need root");
         return;
@@ -459,7 +461,7 @@ fn a_server_moves_to_another_address_and_a_cluster_is_restored_from_a_snapshot()
     segment.server(2, Some(&token));
     segment.server(3, Some(&token));
 
-    // Nobody reaches it at the address that the others know, until it says so itself.
+    // The member is unreachable at the address that the others know, until it updates its peer URL.
     segment.knarr(2, "down --now");
     segment.at(2, "ip address add 203.0.113.12/24 dev eth0");
     segment.at(2, "ip address delete 203.0.113.2/24 dev eth0");
@@ -507,7 +509,7 @@ fn other_than(server: usize) -> usize {
     SERVERS.into_iter().find(|number| *number != server).unwrap()
 }
 
-/// Members of Debian's etcd, one on each server's machine.
+/// Members of Debian's etcd, one on each server's host.
 struct Etcd<'a> {
     segment: &'a Segment,
     processes: BTreeMap<usize, Child>,
@@ -534,7 +536,7 @@ impl Etcd<'_> {
         run(Command::new("kill").args([signal, &self.processes[&number].id().to_string()]));
     }
 
-    /// The number of the member that leads, as one that runs knows it.
+    /// Returns the number of the leader, according to a running member.
     fn leader(&self, asked: usize) -> usize {
         let endpoints = SERVERS.map(|number| format!("http://203.0.113.{number}:2379")).join(",");
         let line = format!("etcdctl --endpoints {endpoints} endpoint status --write-out=simple");
@@ -558,7 +560,7 @@ impl Drop for Etcd<'_> {
 }
 
 #[test]
-fn servers_over_an_etcd_outlive_its_members_and_each_other() {
+fn servers_with_external_etcd_survive_failures_of_members_and_servers() {
     if !is_root() {
         println!("skipped: network namespaces need root");
         return;
@@ -593,7 +595,7 @@ fn servers_over_an_etcd_outlive_its_members_and_each_other() {
     let cut = || drop(segment.at(0, &format!("ip link set port{lost} down")));
     taken.while_failing(&segment, "a server and its member were cut off", FEW, cut);
     segment.at(0, &format!("ip link set port{lost} up"));
-    // An etcd does not survive a full disk: the others go on, and it does when it is started again.
+    // An etcd member does not survive a full disk: the others keep running, and the member recovers after a restart.
     let full = etcd.leader(1);
     let mut filler = Filler::of(&etcd.disk(full));
     taken.while_failing(&segment, "the disk of a member was full", (BIG_COUNT, BIG_BYTES), || filler.begin());

@@ -1,4 +1,4 @@
-//! Clusters whose nodes have IPv6 addresses, alone and beside others.
+//! IPv6 and dual-stack clusters.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn web(policy: &str) -> String {
     objects
 }
 
-/// By name from every pod, and by the port of every address of every node.
+/// Connects by name from every pod, and by node port on every address of every node.
 fn is_reachable(machine: &Machine, addresses: &[&str]) {
     machine.eventually("kubectl get deployment web -o jsonpath={.status.readyReplicas}", |ready| ready == "2");
     for pod in machine.succeed("kubectl get pods -l app=web -o name").lines() {
@@ -37,7 +37,7 @@ fn is_reachable(machine: &Machine, addresses: &[&str]) {
 }
 
 #[test]
-fn a_machine_with_nothing_but_ipv6_has_a_cluster() {
+fn ipv6_only_host_runs_a_cluster() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;
@@ -55,7 +55,7 @@ fn a_machine_with_nothing_but_ipv6_has_a_cluster() {
     let doctor = machine.said(&format!("{KNARR} doctor --data-dir {}", machine.data().display()));
     assert!(doctor.contains("fd00:10:96::1, says [2001:db8:7::2]:10053"), "{doctor}");
     assert_eq!(machine.succeed("kubectl get service kubernetes -o jsonpath={.spec.clusterIP}"), "fd00:10:96::1");
-    // Everything that others reach a node by works by this family: logs go to the kubelet, and what is used by its service.
+    // Logs go through the kubelet and metrics through the Service: both must work over IPv6.
     let pod = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
     machine.succeed(&format!("kubectl logs {pod}"));
     machine.eventually("kubectl top node --no-headers", |top| top.starts_with("only ") && top.contains('%'));
@@ -63,7 +63,7 @@ fn a_machine_with_nothing_but_ipv6_has_a_cluster() {
 }
 
 #[test]
-fn two_nodes_of_one_machine_have_both_families() {
+fn two_nodes_on_one_host_are_dual_stack() {
     if !is_root() {
         println!("skipped: a cluster needs root");
         return;

@@ -1,11 +1,11 @@
-//! The end of a cluster, and its return.
+//! `knarr down` and a later `knarr up`.
 
 use super::*;
 
 const UP: &str = "up -d --nodes 2 --node-name one --kubelet-arg eviction-hard=nodefs.available<1Mi,memory.available<100Mi \
     --node-cpu 500m --node-memory 512Mi";
 
-/// A pod that takes leave in order, and one that ignores SIGTERM; each on a node of its own.
+/// Returns a pod that terminates in order and one that ignores SIGTERM, each on a separate node.
 fn pods(out: &Path) -> String {
     let pod = |name: &str, node: &str, grace: u8, script: &str| {
         format!(

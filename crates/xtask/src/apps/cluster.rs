@@ -1,4 +1,4 @@
-//! A cluster of three nodes in a network namespace of its own.
+//! A cluster of three nodes in a separate network namespace.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-/// Directory of a run below `/var/tmp`: databases need room that a tmpfs may not have.
+/// Directory of a run below `/var/tmp`: databases need space that a tmpfs may not have.
 const DIR_PREFIX: &str = "/var/tmp/knarr-apps-";
 
 /// Output and outcome of a script.
@@ -52,7 +52,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Working directory of scripts.
     pub fn scripts(&self) -> PathBuf {
         self.dir.join("scripts")
     }

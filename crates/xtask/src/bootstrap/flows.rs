@@ -1,4 +1,4 @@
-//! Flow schemas and priority levels as text.
+//! Text form of FlowSchemas and PriorityLevelConfigurations.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const HEADER: &str = "\
 # \\tVERBS PATHS
 ";
 
-/// The text of all levels and schemas.
+/// Returns the text of all levels and schemas.
 pub fn text(levels: &[Value], schemas: &[Value]) -> String {
     let mut text = HEADER.to_owned();
     levels.iter().for_each(|level| write_level(&mut text, level));

@@ -1,11 +1,12 @@
-//! What the source of the catalogue leaves out: Go names of lists and maps, three webhook and discovery APIs, and
-//! the kinds of `meta.k8s.io`.
+//! Facts that the source of the catalogue lacks.
+//!
+//! These are Go names of lists and maps, three webhook and discovery APIs, and the kinds of `meta.k8s.io`.
 
 use anyhow::Context as _;
 
 use super::Facts;
 
-/// Types whose JSON and protobuf forms are written by hand in Go.
+/// Types with handwritten JSON and protobuf forms in Go.
 pub const SPECIAL: &[&str] = &[
     "FieldsV1",
     "IntOrString",
@@ -15,7 +16,7 @@ pub const SPECIAL: &[&str] = &[
     "JSONSchemaPropsOrStringArray",
 ];
 
-/// Named lists and maps, which the source shows as what they are made of.
+/// Named lists and maps, which the source shows as their element types.
 const NAMED: &[(&str, &str, &str)] = &[
     ("api/core/v1", "ResourceList", "{ResourceName}resource.Quantity"),
     ("api/authentication/v1", "ExtraValue", "[]string wrapped"),
@@ -37,7 +38,7 @@ const NAMED: &[(&str, &str, &str)] = &[
 const COPIES: &[(&str, &str)] =
     &[("api/admission/v1beta1", "admission/v1"), ("api/apidiscovery/v2beta1", "apidiscovery/v2")];
 
-/// The API that an image policy webhook speaks.
+/// The API of image policy webhooks.
 const IMAGE_POLICY: &[(&str, &str)] = &[
     (
         "ImageReview",
@@ -74,14 +75,14 @@ const KINDS: &[(&str, &str, &str)] = &[
     ("meta.k8s.io/v1beta1", "Table", "meta/v1.Table"),
 ];
 
-/// What every group version has besides its own kinds.
+/// Kinds that every group version has in addition to its own.
 const COMMON: &[&str] =
     &["CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions", "WatchEvent"];
 
-/// The name that Go gives the type of a field, if it is a named list or map.
+/// Returns the Go name of a field's type, if it is a named list or map.
 pub fn named(owner: &str, json: &str, ty: Option<&str>) -> Option<&'static str> {
     match (owner, json, ty?) {
-        // The one map of this shape that Go does not call a ResourceList.
+        // The only map of this shape that is not a ResourceList in Go.
         ("core/v1.NodeAllocatableResourceClaimStatus", "resources", _) => None,
         (_, _, "{api/core/v1.ResourceName:apimachinery/pkg/api/resource.Quantity}") => Some("core/v1.ResourceList"),
         (_, "extra", "{string:[string]}") => Some("{string}ExtraValue"),
@@ -92,7 +93,7 @@ pub fn named(owner: &str, json: &str, ty: Option<&str>) -> Option<&'static str> 
     }
 }
 
-/// Adds it all.
+/// Adds all of these facts.
 pub fn add(facts: &mut Facts) -> anyhow::Result<()> {
     for (package, name, ty) in NAMED {
         facts.declare(package, name, format!("named {name} {ty}\n"));

@@ -1,6 +1,7 @@
-//! The packages that are not ours: which there are, and which of them the binary contains.
+//! Third-party packages of the workspace and of the binary.
 //!
-//! `cargo metadata` knows the facts about a package but lists also those that no feature enables; `cargo tree` lists what is built.
+//! `cargo metadata` has the details of packages but includes those that no feature enables; `cargo tree` lists the
+//! packages that are built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,22 +13,22 @@ use serde_json::Value;
 /// The package whose dependencies are shipped.
 const BINARY: &str = "knarr";
 
-/// Packages of build scripts whose texts end up in the binary: the descriptions of API types.
+/// Build dependencies whose text is embedded in the binary: the descriptions of API types.
 const EMBEDDED: &[&str] = &["k8s-openapi"];
 
-/// A package that is not ours.
+/// A third-party package.
 #[derive(Debug, Clone)]
 pub struct Package {
     pub name: String,
     pub version: String,
     /// An SPDX expression.
     pub license: Option<String>,
-    /// As Cargo.lock has it; nothing for a directory.
+    /// Source as in Cargo.lock; `None` for a directory.
     pub source: Option<String>,
     pub repository: Option<String>,
     pub authors: Vec<String>,
     pub dir: PathBuf,
-    /// True if it builds a library of another language.
+    /// Whether the package builds a library of another language.
     pub is_native: bool,
 }
 
@@ -39,7 +40,7 @@ pub struct Graph {
 impl Graph {
     pub fn read(root: &Path, targets: &[String]) -> anyhow::Result<Self> {
         let metadata = cargo(root, "metadata", &["--format-version", "1", "--locked"])?;
-        let metadata = serde_json::from_str(&metadata).context("cargo metadata printed something else than JSON")?;
+        let metadata = serde_json::from_str(&metadata).context("cargo metadata did not print JSON")?;
         let tree = |args: &[&str]| {
             let mut args = [&["--locked", "--prefix", "none", "--format", "{p}"], args].concat();
             args.extend(targets.iter().flat_map(|target| ["--target", target]));
@@ -50,7 +51,7 @@ impl Graph {
         Self::of(&metadata, &used, &shipped)
     }
 
-    /// From the output of `cargo metadata`, and of `cargo tree` for the workspace and for the binary.
+    /// Parses the output of `cargo metadata`, and of `cargo tree` for the workspace and for the binary.
     pub fn of(metadata: &Value, used: &str, shipped: &str) -> anyhow::Result<Self> {
         let listed = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
         let members: BTreeSet<&str> =
@@ -64,12 +65,13 @@ impl Graph {
         Ok(Self { used, shipped: parse_tree(shipped) })
     }
 
-    /// Every package that is built for the workspace, its tests and its build scripts, sorted by name and version.
+    /// Returns every package that is built for the workspace, its tests and its build scripts, sorted by name and
+    /// version.
     pub fn third_party(&self) -> impl Iterator<Item = &Package> {
         self.used.iter()
     }
 
-    /// Those of them that the binary contains.
+    /// Returns the packages that the binary contains.
     pub fn shipped(&self) -> Vec<&Package> {
         let is_shipped = |package: &&Package| {
             EMBEDDED.contains(&package.name.as_str())
@@ -86,7 +88,7 @@ fn cargo(root: &Path, command: &str, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Names and versions from lines such as `anyhow v1.0.100 (*)`.
+/// Parses names and versions from lines such as `anyhow v1.0.100 (*)`.
 fn parse_tree(tree: &str) -> BTreeSet<(String, String)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();

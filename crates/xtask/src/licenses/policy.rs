@@ -1,4 +1,4 @@
-//! `deny.toml`: which licences, crates and sources are allowed among the dependencies.
+//! `deny.toml`: the allowed licences, crates and sources of dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,22 +8,22 @@ use toml_edit::{DocumentMut, Item, Table, Value};
 use super::graph::{Graph, Package};
 use super::spdx::Expression;
 
-/// What `deny.toml` says.
+/// The parsed `deny.toml`.
 #[derive(Debug, Default)]
 pub struct Policy {
-    /// For which targets dependencies are resolved.
+    /// Targets for which dependencies are resolved.
     pub targets: Vec<String>,
     allowed: Vec<String>,
-    /// Further licences by crate.
+    /// Additional licences by crate.
     exceptions: BTreeMap<String, Vec<String>>,
-    /// The expression of a crate whose manifest has none.
+    /// Licence expressions of crates whose manifest has none.
     clarified: BTreeMap<String, String>,
     banned: BTreeSet<String>,
     registries: BTreeSet<String>,
 }
 
 impl Policy {
-    /// Fails on sections and keys that nothing here enforces.
+    /// Fails on sections and keys that are not enforced here.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let document: DocumentMut = text.parse()?;
         let mut policy = Self::default();
@@ -61,12 +61,12 @@ impl Policy {
             }
             ("sources", "allow-registry") => self.registries = strings(item)?.into_iter().collect(),
             ("sources", "unknown-registry" | "unknown-git") if item.as_str() == Some("deny") => {}
-            _ => bail!("is not checked by anything"),
+            _ => bail!("is not enforced by this check"),
         }
         Ok(())
     }
 
-    /// Every dependency that breaks a rule, and which.
+    /// Returns a message for every dependency that violates a rule.
     pub fn check(&self, graph: &Graph) -> Vec<String> {
         graph.third_party().filter_map(|package| Some((package, self.finding(package)?))).map(describe).collect()
     }
@@ -77,16 +77,16 @@ impl Policy {
         }
         let source = package.source.as_deref().unwrap_or("a directory");
         if !source.strip_prefix("registry+").is_some_and(|registry| self.registries.contains(registry)) {
-            return Some(format!("comes from {source}, which is not among the registries"));
+            return Some(format!("comes from {source}, which is not an allowed registry"));
         }
         if self.license(package).is_none() {
             let license = package.license.as_deref().unwrap_or("no licence expression");
-            return Some(format!("has {license}, of which nothing is allowed"));
+            return Some(format!("has {license}, which is not allowed"));
         }
         None
     }
 
-    /// The licences under which a package is distributed; nothing if none of its choices is allowed.
+    /// Returns the licences under which a package is distributed, or `None` if none of its choices is allowed.
     pub fn license(&self, package: &Package) -> Option<BTreeSet<String>> {
         let expression = self.clarified.get(&package.name).or(package.license.as_ref())?;
         let mut allowed = self.allowed.clone();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_of_the_registry_with_an_allowed_licence_passes() {
+    fn registry_crate_with_an_allowed_licence_passes() {
         assert_eq!(findings("a", Some("MIT OR GPL-3.0"), Some(CRATES_IO)), [""; 0]);
         assert_eq!(findings("clarified", None, Some(CRATES_IO)), [""; 0]);
         assert_eq!(findings("excepted", Some("MPL-2.0 OR LGPL-3.0-or-later"), Some(CRATES_IO)), [""; 0]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_nothing_enforces_is_an_error() {
+    fn unknown_policy_key_is_an_error() {
         assert!(Policy::parse("[bans]\nmultiple-versions = \"deny\"").is_err());
         assert!(Policy::parse("[sources]\nunknown-git = \"allow\"").is_err());
     }

@@ -12,7 +12,7 @@ pub enum Expression {
 }
 
 impl Expression {
-    /// Parses an expression; nothing if it is not one.
+    /// Parses an expression. Returns `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -21,7 +21,8 @@ impl Expression {
         (at == words.len()).then_some(expression)
     }
 
-    /// The licences that comply with the expression and stand earliest in the list; nothing if no choice is allowed.
+    /// Returns the licences that satisfy the expression, preferring earlier entries of `allowed`. Returns `None` if no
+    /// choice is allowed.
     pub fn choose<'a>(&'a self, allowed: &[String]) -> Option<BTreeSet<&'a str>> {
         match self {
             Self::License(name) => allowed.contains(name).then(|| BTreeSet::from([name.as_str()])),
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_choices_the_preferred_one_is_taken() {
+    fn preferred_licence_is_chosen() {
         check("MIT", Some(&["MIT"]));
         check("MIT OR Apache-2.0", Some(&["Apache-2.0"]));
         check("MIT/Apache-2.0", Some(&["Apache-2.0"]));
@@ -105,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_makes_another_licence() {
+    fn licence_with_exception_is_a_different_licence() {
         check("Apache-2.0 WITH LLVM-exception", None);
         check("Apache-2.0 WITH LLVM-exception OR MIT", Some(&["MIT"]));
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn invalid_expression_is_rejected() {
         for text in ["", "OR", "MIT OR", "(MIT", "MIT)", "MIT Apache-2.0", "MIT WITH"] {
             assert_eq!(Expression::parse(text), None, "{text}");
         }

@@ -1,4 +1,4 @@
-//! `THIRD_PARTY_LICENSES`: under which licence each package is distributed, and the texts that these licences ask for.
+//! `THIRD_PARTY_LICENSES`: the licence of each package, and the required licence texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use anyhow::{Context, bail};
 use super::graph::Package;
 use super::policy::Policy;
 
-/// Of which the text stands once, from the project's own file: it asks for no notice of each package but its NOTICE file.
+/// The licence whose text is included once, from the project's own file. It requires only NOTICE files per package.
 const APACHE: &str = "Apache-2.0";
 
-/// How deep below a package the licences of libraries in other languages are.
+/// Maximum directory depth for licences of bundled libraries in other languages.
 const DEPTH_MAX: usize = 3;
 
-/// For a package that names this licence and has no file of it.
+/// Text for a package with this licence but without a licence file.
 const MIT: &str = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation
 files (the \"Software\"), to deal in the Software without restriction, including without limitation the rights to use, copy,
 modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the Software
@@ -32,7 +32,7 @@ CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 
 const RULE: &str = "================================================================================";
 
-/// The whole file. The same packages give the same text.
+/// Returns the content of the file. It depends only on the packages.
 pub fn collect(root: &Path, packages: &[&Package], policy: &Policy) -> anyhow::Result<String> {
     let mut file = String::from(
         "Third-party software in the knarr binary\n\n\
@@ -50,7 +50,7 @@ pub fn collect(root: &Path, packages: &[&Package], policy: &Policy) -> anyhow::R
             owners.entry(text).or_default().insert(name.clone());
         }
     }
-    // In the order of the first package that has each text.
+    // Sorted by the first package of each text.
     let mut sections: Vec<(&BTreeSet<String>, &String)> = owners.iter().map(|(text, names)| (names, text)).collect();
     sections.sort();
     for (names, text) in sections {
@@ -62,13 +62,13 @@ pub fn collect(root: &Path, packages: &[&Package], policy: &Policy) -> anyhow::R
     Ok(file)
 }
 
-/// The texts that must go with a package.
+/// Returns the texts that must be distributed with a package.
 fn texts(package: &Package, licenses: &BTreeSet<String>) -> anyhow::Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let depth = if package.is_native { DEPTH_MAX } else { 1 };
     let is_apache_alone = licenses.len() == 1 && licenses.contains(APACHE);
     read(&package.dir, depth, package.is_native || !is_apache_alone, &mut found)?;
-    // A package that can be had under several licences has the texts of all; the Apache License is at the end already.
+    // A package with several licences has the texts of all. The Apache License is included once at the end.
     found.retain(|text| !is_apache_license(text) && !is_gnu_license(text));
     if !is_apache_alone && found.is_empty() {
         let missing: Vec<&String> = licenses.iter().filter(|license| *license != APACHE).collect();
@@ -85,7 +85,7 @@ fn texts(package: &Package, licenses: &BTreeSet<String>) -> anyhow::Result<BTree
     Ok(found)
 }
 
-/// Reads notices and, if asked to, licences.
+/// Reads notices, and licences if `with_licenses` is set.
 fn read(dir: &Path, depth: usize, with_licenses: bool, found: &mut BTreeSet<String>) -> anyhow::Result<()> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     for entry in entries {
@@ -105,19 +105,19 @@ fn read(dir: &Path, depth: usize, with_licenses: bool, found: &mut BTreeSet<Stri
     Ok(())
 }
 
-/// The same text from files that differ in line ends, trailing spaces and empty lines around it.
+/// Normalizes line endings, trailing spaces and surrounding empty lines.
 fn normalized(text: &str) -> String {
     let lines: Vec<&str> = text.trim_start_matches('\u{feff}').lines().map(str::trim_end).collect();
     format!("{}\n", lines.join("\n").trim_matches('\n'))
 }
 
-/// True if the text is the Apache License and nothing else.
+/// Whether the text is only the Apache License.
 fn is_apache_license(text: &str) -> bool {
     let start: String = text.split_whitespace().take(6).collect::<Vec<_>>().join(" ");
     start.starts_with("Apache License Version 2.0, January 2004") && text.len() < 12_500
 }
 
-/// True if the text is one of the GNU licences, of which the policy never chooses one.
+/// Whether the text is a GNU licence, which the policy never chooses.
 fn is_gnu_license(text: &str) -> bool {
     text.trim_start().starts_with("GNU ")
 }
@@ -127,12 +127,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_the_same_whatever_its_line_ends() {
+    fn line_endings_are_normalized() {
         assert_eq!(normalized("\u{feff}\r\nA  \r\nB\r\n\r\n"), "A\nB\n");
     }
 
     #[test]
-    fn only_the_apache_license_alone_is_left_out() {
+    fn only_plain_apache_license_texts_are_skipped() {
         assert!(is_apache_license("    Apache License\n  Version 2.0, January 2004\n"));
         assert!(!is_apache_license("MIT License\n"));
         assert!(!is_apache_license(&format!("Apache License\nVersion 2.0, January 2004\n{}", "more ".repeat(3000))));

@@ -1,18 +1,18 @@
-//! Async code of the node never waits for a file: file calls of kubelet and runtime run on threads that may block.
+//! Check for blocking file access in async code: file calls of kubelet and runtime must run on blocking threads.
 //!
-//! The check reads source text, not types. A function blocks if it calls `std::fs` or one of the file functions of `sys`, or a
-//! function of the same crate that does. Calls are followed within a file, by `module::function`, and by names that only
-//! one function of the crate has. Async code may call such functions only inside a call of [`OFF_THREAD`].
+//! The check reads source text, not types. A function blocks if it calls `std::fs` or a file function of `sys`, or a
+//! function of the same crate that does. Calls are followed within a file, by `module::function`, and by function names
+//! that are unique in the crate. Async code may call such functions only inside a call of [`OFF_THREAD`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::Tree;
 
-/// Crates whose files containers can write.
+/// Crates that access files which containers can write.
 const CRATES: &[&str] = &["kubelet", "runtime"];
 
-/// Calls that wait for a disk, or for whatever a container put in place of a file.
+/// Calls that may block on a disk, or on whatever a container put in place of a file.
 const BLOCKING: &[&str] = &[
     "fs::canonicalize",
     "fs::copy",
@@ -44,10 +44,10 @@ const BLOCKING: &[&str] = &[
     "sys::write_container_file",
 ];
 
-/// What moves work to a thread that may block.
+/// Functions that run their argument on a blocking thread.
 const OFF_THREAD: &[&str] = &["blocking::in_place", "blocking::run", "blocking::within_deadline", "spawn_blocking"];
 
-/// Async code that may wait for a file, and why: its path, the function, the reason.
+/// Exceptions: path, function and reason.
 const EXCUSED: &[(&str, &str, &str)] = &[
     ("crates/kubelet/src/kubelet.rs", "start", "before anything is served"),
     ("crates/runtime/src/runtime.rs", "open", "before anything is served"),
@@ -55,7 +55,6 @@ const EXCUSED: &[(&str, &str, &str)] = &[
     ("crates/runtime/src/serve.rs", "serve", "before anything is served"),
 ];
 
-/// A function of a crate.
 struct Function<'a> {
     file: &'a str,
     name: &'a str,
@@ -63,7 +62,7 @@ struct Function<'a> {
     is_async: bool,
 }
 
-/// A file without comments, strings and tests, of the same length as before.
+/// A file with comments, strings and tests blanked out, so that offsets stay the same.
 struct Source<'a> {
     path: &'a str,
     text: &'a str,
@@ -119,15 +118,15 @@ fn check_crate(sources: &[Source<'_>], findings: &mut Vec<String>) {
             let line = source.code[..*call].lines().count();
             let what = source.code[*call..].split('(').next().unwrap_or_default();
             findings.push(format!(
-                "{}:{line}: async code of `{}` waits for files in `{what}`; move the call into `blocking::run` or its like",
+                "{}:{line}: async code of `{}` blocks on files in `{what}`; move the call into `blocking::run` or a similar function",
                 source.path, function.name
             ));
         }
     }
 }
 
-/// The calls of a function that may wait for files, where they are, and which function of the crate each is of; none for a
-/// call that waits itself. Those that run on threads of their own are left out.
+/// Returns the calls of a function that may block, with their positions and the called function of the crate, or `None`
+/// for a direct file call. Calls inside [`OFF_THREAD`] are skipped.
 fn calls(
     source: &Source<'_>,
     function: &Function<'_>,
@@ -153,7 +152,7 @@ fn calls(
                 let module = qualifier.trim_end_matches("::").rsplit("::").next().unwrap_or_default();
                 candidates.iter().find(|index| stem(functions[**index].1.file) == module)
             }
-            // A method: whose, only its name can tell.
+            // A method is resolved only if its name is unique.
             _ => candidates.first().filter(|_| candidates.len() == 1),
         };
         found.extend(target.map(|target| (at.start, Some(*target))));
@@ -186,14 +185,14 @@ impl<'a> Source<'a> {
             let is_start = self.code[..at].ends_with([' ', '\n', '(']) || at == 0;
             let Some(body) = self.body_after(at).filter(|_| is_start && !name.is_empty()) else { continue };
             let is_async = self.code[..at].ends_with("async ");
-            // The name is taken from the text, which lives longer.
+            // The name is a slice of the text, which outlives the code.
             let name = &self.text[at + 3..at + 3 + name.len()];
             found.push(Function { file: self.path, name, body, is_async });
         }
         found
     }
 
-    /// The braces after a signature; none if there is no body.
+    /// Returns the range of a function's braces, or `None` if it has no body.
     fn body_after(&self, at: usize) -> Option<Range<usize>> {
         let mut depth = 0;
         for (offset, byte) in self.code[at..].bytes().enumerate() {
@@ -208,15 +207,15 @@ impl<'a> Source<'a> {
         None
     }
 
-    /// Async blocks and closures inside a body.
+    /// Returns the async blocks and closures inside a body.
     fn async_parts(&self, body: &Range<usize>) -> Vec<Range<usize>> {
         let inside = &self.code[body.clone()];
         let starts = inside.match_indices("async ").map(|(at, _)| body.start + at);
         starts.filter(|at| !self.code[*at..].starts_with("async fn")).filter_map(|at| self.body_after(at)).collect()
     }
 
-    /// What is passed to calls of these functions: what stands between their parentheses, or the closure that a name there
-    /// was given to before.
+    /// Returns the arguments of calls to these functions: the text between the parentheses, or the closure that a
+    /// variable there was assigned before.
     fn arguments_of(&self, names: &[&str], body: &Range<usize>) -> Vec<Range<usize>> {
         let inside = &self.code[body.clone()];
         let calls = names.iter().flat_map(|name| inside.match_indices(name).map(|(at, name)| at + name.len()));
@@ -241,7 +240,7 @@ impl<'a> Source<'a> {
         Some(start..start + end)
     }
 
-    /// Where the names of calls stand: paths and fields before a parenthesis.
+    /// Returns the ranges of called paths and methods.
     fn call_names(&self, body: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'.');
         let bytes = self.code.as_bytes();
@@ -252,7 +251,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Whether a call is about a file of the kernel, which never waits.
+    /// Whether a call is on a file of /proc or /sys, which never blocks.
     fn reads_the_kernel(&self, call: &Range<usize>) -> bool {
         let argument = self.text[call.end + 1..].trim_start_matches([' ', '\n', '&']);
         let argument = argument.strip_prefix("format!(").unwrap_or(argument);
@@ -260,7 +259,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The end of what an opening brace or parenthesis begins.
+/// Returns the position of the brace or parenthesis that closes `open`.
 fn closing(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (offset, byte) in code[open..].bytes().enumerate() {
@@ -281,7 +280,7 @@ fn word_at(code: &str, at: usize) -> &str {
     &code[at..at + end]
 }
 
-/// The text with blanks in place of comments, strings and characters, so that their braces count for nothing.
+/// Replaces comments, strings and characters by spaces, so that braces in them are ignored.
 fn without_words(text: &str) -> String {
     let mut code: Vec<u8> = text.bytes().collect();
     let mut at = 0;
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_call_in_async_code_is_found_however_far_away_it_is() {
+    fn indirect_file_call_in_async_code_is_found() {
         let check = |text: &str, expect: usize| assert_eq!(findings(&[("a.rs", text)]).len(), expect, "{text}");
         check("async fn a() { std::fs::read(path); }", 1);
         check("async fn a() { x.map(|x| b(x)) } fn b() { std::fs::File::open(path); }", 1);
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn work_on_a_thread_of_its_own_may_wait() {
+    fn file_call_on_a_blocking_thread_is_allowed() {
         let check = |text: &str| assert_eq!(findings(&[("a.rs", text)]), [""; 0], "{text}");
         check("async fn a() { blocking::run(move || fs::read(path)).await; }");
         check("async fn a() { blocking::in_place(|| b()); } fn b() { fs::read(path); }");
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_wait() {
+    fn file_calls_in_tests_are_allowed() {
         assert_eq!(
             findings(&[("a.rs", "fn x() {}\n#[cfg(test)]\nmod tests { async fn a() { fs::read(p); } }")]).len(),
             0

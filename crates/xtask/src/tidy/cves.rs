@@ -1,6 +1,7 @@
-//! Public vulnerabilities of the projects that Knarr stands in for, and the test that shows that each is closed here.
+//! Public vulnerabilities of the projects that Knarr replaces, and the tests that show that each is fixed here.
 //!
-//! `docs/operating/cve.md` is written from this table by `cargo xtask tidy --fix`. A test that is renamed or deleted is a finding.
+//! `cargo xtask tidy --fix` writes `docs/operating/cve.md` from this table. A row that names a missing test is a
+//! finding.
 
 use super::Tree;
 
@@ -12,16 +13,16 @@ const END: &str = "<!-- end -->";
 struct Cve {
     id: &'static str,
     project: &'static str,
-    /// What an attacker could do there.
+    /// Impact on the affected project.
     attack: &'static str,
     here: Here,
 }
 
-/// How it is with Knarr.
+/// Status in Knarr.
 enum Here {
-    /// These tests, each by its function's name, fail if it is possible.
+    /// Names of test functions that fail if the attack is possible.
     Tests(&'static [&'static str]),
-    /// The part that was attacked does not exist.
+    /// The attacked feature does not exist, with the reason.
     Absent(&'static str),
 }
 use Here::{Absent, Tests};
@@ -50,15 +51,12 @@ const CVES: &[Cve] = &[
         "CVE-2017-1002102",
         KUBERNETES,
         "A container changes its Secret or ConfigMap volume, and the kubelet deletes files of the host while it updates it.",
-        Tests(&[
-            "what_is_made_from_objects_and_claims_for_reading_cannot_be_written",
-            "what_is_missing_or_leads_out_is_refused",
-        ]),
+        Tests(&["api_object_volumes_and_read_only_claims_are_not_writable", "what_is_missing_or_leads_out_is_refused"]),
     ),
     cve(
         "CVE-2018-1002105",
         KUBERNETES,
-        "After an upgrade that a backend refused, the client keeps a connection to it with the API server's credentials.",
+        "After an upgrade that a backend rejected, the client keeps a connection to it with the API server's credentials.",
         Tests(&["a_refused_upgrade_leaves_no_connection_to_the_kubelet"]),
     ),
     cve(
@@ -86,7 +84,7 @@ const CVES: &[Cve] = &[
         "CVE-2019-11248",
         KUBERNETES,
         "Profiling data of the kubelet is served without authentication.",
-        Tests(&["only_those_whom_the_api_server_lets_may_ask"]),
+        Tests(&["requests_are_authorized_by_the_api_server"]),
     ),
     cve(
         "CVE-2019-11250",
@@ -110,20 +108,20 @@ const CVES: &[Cve] = &[
         "CVE-2019-16884",
         RUNC,
         "An image whose `/proc` is not procfs makes the runtime write security labels into a file of the image.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2019-19921",
         RUNC,
         "Mounts that share volumes in a race replace `/proc`, and masked paths are not masked.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2019-5736",
         RUNC,
         "A container overwrites the runtime's program on the host through `/proc/self/exe`.",
         Tests(&[
-            "cve_2019_5736_the_program_behind_a_container_cannot_be_written",
+            "cve_2019_5736_runtime_executable_cannot_be_overwritten",
             "cve_2019_5736_a_protected_program_runs_and_cannot_be_written",
         ]),
     ),
@@ -143,10 +141,7 @@ const CVES: &[Cve] = &[
         "CVE-2020-15257",
         CONTAINERD,
         "The shim's socket is in the abstract namespace, where every container on the host's network reaches it.",
-        Tests(&[
-            "no_socket_of_the_runtime_is_in_the_abstract_namespace",
-            "only_its_owner_may_connect_and_what_was_left_there_is_replaced",
-        ]),
+        Tests(&["runtime_has_no_abstract_sockets", "only_its_owner_may_connect_and_what_was_left_there_is_replaced"]),
     ),
     cve(
         "CVE-2020-8551",
@@ -163,7 +158,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2020-8554",
         KUBERNETES,
-        "Whoever creates Services takes over traffic to any address through externalIPs.",
+        "A user who can create Services intercepts traffic to any address through externalIPs.",
         Tests(&["cve_2020_8554_a_service_gets_no_new_external_ips"]),
     ),
     cve(
@@ -223,7 +218,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2021-25740",
         KUBERNETES,
-        "Whoever may edit a namespace directs a load balancer to another namespace's pods through Endpoints.",
+        "A user who can edit a namespace directs a load balancer to another namespace's pods through Endpoints.",
         Tests(&[
             "the_edit_role_does_not_write_endpoints",
             "cve_2021_25740_edit_and_admin_may_read_endpoints_and_not_write_them",
@@ -246,8 +241,8 @@ const CVES: &[Cve] = &[
         RUNC,
         "A mount's target is exchanged for a symbolic link, and the mount appears on the host.",
         Tests(&[
-            "links_and_devices_of_an_image_stay_in_it",
-            "an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing",
+            "image_links_and_devices_do_not_escape_the_root_file_system",
+            "image_with_symlinked_proc_sys_or_dev_unmasks_no_path",
         ]),
     ),
     cve(
@@ -261,8 +256,8 @@ const CVES: &[Cve] = &[
         CONTAINERD,
         "Directories of bundles and plugins are open, and local users run setuid files of images.",
         Tests(&[
-            "cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bundles_nor_layers",
-            "a_data_directory_is_closed_to_other_users",
+            "cve_2021_41103_and_2024_25621_local_users_cannot_access_bundles_or_layers",
+            "data_directory_cannot_be_listed_by_other_users",
         ]),
     ),
     cve(
@@ -271,7 +266,7 @@ const CVES: &[Cve] = &[
         "A sysctl of a pod sets parameters of the host's kernel, such as the core pattern.",
         Tests(&[
             "only_what_is_safe_or_allowed_is_set_in_the_kernel",
-            "cve_2022_0811_a_sysctl_of_the_machine_is_refused",
+            "cve_2022_0811_host_sysctl_is_rejected",
             "cve_2022_0811_only_sysctls_of_the_sandboxs_own_namespaces_are_set",
         ]),
     ),
@@ -297,7 +292,7 @@ const CVES: &[Cve] = &[
         "CVE-2022-31030",
         CONTAINERD,
         "The output of an ExecSync call exhausts the runtime's memory.",
-        Tests(&["the_output_of_a_synchronous_exec_is_bounded"]),
+        Tests(&["exec_sync_output_is_bounded"]),
     ),
     cve(
         "CVE-2022-3162",
@@ -314,7 +309,7 @@ const CVES: &[Cve] = &[
     cve(
         "CVE-2022-3294",
         KUBERNETES,
-        "Whoever may change a Node makes the API server proxy to its own network.",
+        "A user who can change a Node makes the API server proxy to its own network.",
         Tests(&["a_node_is_its_kubelet_and_the_server_itself_is_nobodys_pod"]),
     ),
     cve(
@@ -336,7 +331,7 @@ const CVES: &[Cve] = &[
         "CVE-2023-25173",
         CONTAINERD,
         "Supplementary groups are not set up, and group restrictions are passed.",
-        Tests(&["users_groups_and_capabilities_are_as_asked"]),
+        Tests(&["users_groups_and_capabilities_are_as_requested"]),
     ),
     cve(
         "CVE-2023-2727",
@@ -354,19 +349,19 @@ const CVES: &[Cve] = &[
         "CVE-2023-27561",
         RUNC,
         "An image whose `/proc` is a symbolic link has it mounted elsewhere.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2023-28642",
         RUNC,
         "An image whose `/proc` is a symbolic link passes AppArmor.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2023-44487",
         HTTP,
-        "Streams that are reset as soon as they are opened keep the server busy.",
-        Tests(&["a_client_that_resets_every_stream_holds_nobody_up"]),
+        "Streams that are reset immediately after they are opened keep the server busy.",
+        Tests(&["rapid_stream_resets_do_not_block_other_clients"]),
     ),
     cve(
         "CVE-2023-5528",
@@ -378,15 +373,15 @@ const CVES: &[Cve] = &[
         "CVE-2024-10220",
         KUBERNETES,
         "A gitRepo volume runs hooks of the repository on the node.",
-        Tests(&["a_git_repository_is_not_a_volume"]),
+        Tests(&["git_repo_volumes_are_rejected"]),
     ),
     cve(
         "CVE-2024-21626",
         RUNC,
         "A working directory among the runtime's open descriptors leads to the host's root.",
         Tests(&[
-            "a_working_directory_among_the_runtimes_descriptors_does_not_lead_to_the_host",
-            "cve_2024_21626_no_descriptor_of_the_runtime_leads_out_of_a_container",
+            "working_directory_in_proc_self_fd_does_not_lead_to_the_host",
+            "cve_2024_21626_no_runtime_descriptor_leaks_into_a_container",
         ]),
     ),
     cve(
@@ -394,8 +389,8 @@ const CVES: &[Cve] = &[
         CONTAINERD,
         "Directories of the runtime's state are open to local users.",
         Tests(&[
-            "cve_2021_41103_and_2024_25621_other_users_of_the_machine_see_neither_bundles_nor_layers",
-            "a_data_directory_is_closed_to_other_users",
+            "cve_2021_41103_and_2024_25621_local_users_cannot_access_bundles_or_layers",
+            "data_directory_cannot_be_listed_by_other_users",
         ]),
     ),
     cve(
@@ -408,13 +403,13 @@ const CVES: &[Cve] = &[
         "CVE-2024-40635",
         CONTAINERD,
         "A user number beyond 32 bits becomes user 0.",
-        Tests(&["a_user_number_that_no_kernel_has_is_refused"]),
+        Tests(&["uid_beyond_32_bits_is_rejected"]),
     ),
     cve(
         "CVE-2024-45310",
         RUNC,
         "A mount's target is created through a symbolic link of another container, as an empty file on the host.",
-        Tests(&["links_and_devices_of_an_image_stay_in_it"]),
+        Tests(&["image_links_and_devices_do_not_escape_the_root_file_system"]),
     ),
     cve(
         "CVE-2025-0426",
@@ -426,7 +421,7 @@ const CVES: &[Cve] = &[
         "CVE-2025-1767",
         KUBERNETES,
         "A gitRepo volume reads repositories of other pods on the node.",
-        Tests(&["a_git_repository_is_not_a_volume"]),
+        Tests(&["git_repo_volumes_are_rejected"]),
     ),
     cve(
         "CVE-2025-27612",
@@ -439,8 +434,8 @@ const CVES: &[Cve] = &[
         RUNC,
         "`/dev/null` is exchanged for a symbolic link, and what it leads to is mounted over masked paths.",
         Tests(&[
-            "cve_2025_31133_a_masked_path_is_not_masked_by_a_link_of_the_container",
-            "an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing",
+            "cve_2025_31133_container_symlink_does_not_replace_the_mask",
+            "image_with_symlinked_proc_sys_or_dev_unmasks_no_path",
         ]),
     ),
     cve(
@@ -459,31 +454,31 @@ const CVES: &[Cve] = &[
         "CVE-2025-52565",
         RUNC,
         "The console is mounted through a symbolic link of the container, before paths are masked.",
-        Tests(&["cve_2025_52565_a_terminal_is_not_mounted_through_a_link_of_the_container"]),
+        Tests(&["cve_2025_52565_console_is_not_mounted_through_a_container_symlink"]),
     ),
     cve(
         "CVE-2025-52881",
         RUNC,
         "Writes of the runtime to procfs are redirected to other files of it.",
-        Tests(&["cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in_proc"]),
+        Tests(&["cve_2025_52881_mounts_over_proc_are_rejected"]),
     ),
     cve(
         "CVE-2025-54867",
         YOUKI,
         "An image whose `/proc` or `/sys` is a symbolic link has it mounted elsewhere.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2025-62161",
         YOUKI,
         "Masked paths are replaced through an unchecked `/dev/null`.",
-        Tests(&["an_image_that_links_proc_sys_or_dev_elsewhere_unmasks_nothing"]),
+        Tests(&["image_with_symlinked_proc_sys_or_dev_unmasks_no_path"]),
     ),
     cve(
         "CVE-2025-62596",
         YOUKI,
         "Security labels are written to files that a shared mount redirected.",
-        Tests(&["cve_2025_52881_nothing_is_mounted_over_files_that_the_runtime_writes_in_proc"]),
+        Tests(&["cve_2025_52881_mounts_over_proc_are_rejected"]),
     ),
 ];
 
@@ -491,7 +486,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     for (id, test) in named_tests() {
         let function = format!("fn {test}(");
         if !tree.rust().any(|(_, text)| text.contains(&function)) {
-            findings.push(format!("{PATH}: {id} names the test `{test}`, which is not there"));
+            findings.push(format!("{PATH}: {id} names the test `{test}`, which does not exist"));
         }
     }
     let text = tree.files.get(PATH).map_or("", String::as_str);
@@ -500,10 +495,10 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     }
 }
 
-/// Rewrites the table between the two marks and leaves the prose around it.
+/// Rewrites the table between the two marks and keeps the text around it.
 pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
     let old = tree.files.get(PATH).cloned().unwrap_or_default();
-    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has lost its marks"))?;
+    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has no begin and end marks"))?;
     let new = format!("{before}{BEGIN}{}{END}{after}", table());
     if new != old {
         tree.write(PATH, new)?;
@@ -541,12 +536,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cves_stand_once_and_in_order() {
+    fn cves_are_unique_and_sorted() {
         assert!(CVES.windows(2).all(|pair| pair[0].id < pair[1].id));
     }
 
     #[test]
-    fn a_test_that_is_not_there_is_found() {
+    fn missing_test_is_found() {
         let mut findings = Vec::new();
         let page = format!("{BEGIN}{}{END}", table());
         let source: String = named_tests().skip(1).map(|(_, test)| format!("fn {test}() {{}}\n")).collect();

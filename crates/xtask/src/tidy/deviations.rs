@@ -1,4 +1,4 @@
-//! Every `DEVIATION:` comment stands in `docs/deviations.md`, and nothing else does.
+//! Check of `docs/deviations.md`: it lists exactly the `DEVIATION:` comments.
 
 use super::Tree;
 
@@ -9,20 +9,20 @@ const MARK: &str = "// DEVIATION: ";
 
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
     let Some(text) = tree.files.get(PATH) else {
-        findings.push(format!("{PATH}: is missing; run `cargo xtask tidy --fix`"));
+        findings.push(format!("{PATH}: missing; run `cargo xtask tidy --fix`"));
         return;
     };
     if parts(text).map(|(_, listed, _)| listed) != Some(&list(tree)) {
-        findings.push(format!("{PATH}: does not list the marked deviations; run `cargo xtask tidy --fix`"));
+        findings.push(format!("{PATH}: outdated; run `cargo xtask tidy --fix`"));
     }
 }
 
-/// Rewrites the list between the two marks and leaves the prose around it.
+/// Rewrites the list between the two marks and keeps the text around it.
 pub fn write(tree: &mut Tree) -> anyhow::Result<()> {
     let old = tree.files.get(PATH).cloned().unwrap_or_else(|| {
         format!("# Where Knarr differs from Kubernetes\n\nMarked in the code where it happens.\n\n{BEGIN}{END}\n")
     });
-    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has lost its marks"))?;
+    let (before, _, after) = parts(&old).ok_or_else(|| anyhow::anyhow!("{PATH} has no begin and end marks"))?;
     let new = format!("{before}{BEGIN}{}{END}{after}", list(tree));
     if new != old || !tree.files.contains_key(PATH) {
         tree.write(PATH, new)?;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deviation_is_listed_once_with_all_its_lines() {
+    fn deviation_is_listed_once_with_all_its_lines() {
         let source = format!("//! X.\nfn a() {{\n    {MARK}one thing\n    // and another.\n    b();\n}}\n");
         let tree = Tree { root: ".".into(), files: [("crates/a/src/lib.rs".to_owned(), source)].into() };
         assert_eq!(list(&tree), "\n- one thing and another. (`crates/a/src/lib.rs`)\n");

@@ -1,4 +1,4 @@
-//! Documents that stay true: links lead somewhere, invariants name tests that exist, translations say as much as their original.
+//! Checks of documents: valid links, existing tests of invariants, translations with the same structure.
 
 use super::Tree;
 
@@ -8,7 +8,7 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 /// Documents and their translations.
 const TRANSLATED: &[(&str, &str)] = &[("README.md", "README.ko.md")];
 
-/// How an invariant names what enforces it: *Enforced by* followed by names in backticks.
+/// Marker of an invariant's enforcement: *Enforced by* followed by names in backticks.
 const ENFORCED: &str = "*Enforced by* ";
 
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
@@ -16,7 +16,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
         for target in local_links(text) {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             if !tree.root.join(folder).join(target).exists() {
-                findings.push(format!("{path}: links to {target}, which is not there"));
+                findings.push(format!("{path}: links to {target}, which does not exist"));
             }
         }
     }
@@ -26,26 +26,26 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
                 let differing = differences(one, other).into_iter();
                 findings.extend(differing.map(|what| format!("{translation}: {what} than {original}")));
             }
-            _ => findings.push(format!("{translation}: it or {original} is missing")),
+            _ => findings.push(format!("{translation}: this file or {original} is missing")),
         }
     }
     let Some(architecture) = tree.files.get(ARCHITECTURE) else {
-        findings.push(format!("{ARCHITECTURE}: is missing"));
+        findings.push(format!("{ARCHITECTURE}: missing"));
         return;
     };
     if architecture.lines().count() > ARCHITECTURE_LINES_MAX {
-        findings.push(format!("{ARCHITECTURE}: over {ARCHITECTURE_LINES_MAX} lines"));
+        findings.push(format!("{ARCHITECTURE}: more than {ARCHITECTURE_LINES_MAX} lines"));
     }
     for name in enforcers(architecture) {
         let test = format!("fn {}(", name.rsplit("::").next().unwrap_or(name));
         let is_check = name.starts_with("cargo xtask ");
         if !is_check && !tree.rust().any(|(_, text)| text.contains(&test)) {
-            findings.push(format!("{ARCHITECTURE}: names the test `{name}`, which is not there"));
+            findings.push(format!("{ARCHITECTURE}: names the test `{name}`, which does not exist"));
         }
     }
 }
 
-/// In what a translation is not in step: its shape must be that of the original, and commands need no translation.
+/// Returns the differences between the structure and the commands of a document and its translation.
 fn differences(original: &str, translation: &str) -> Vec<&'static str> {
     let (one, other) = (Shape::of(original), Shape::of(translation));
     let mut found = Vec::new();
@@ -56,14 +56,14 @@ fn differences(original: &str, translation: &str) -> Vec<&'static str> {
     found
 }
 
-/// What of a document is the same in every language.
+/// The structure of a document, which is the same in every language.
 #[derive(Default)]
 struct Shape<'a> {
     /// The depth of each heading.
     headings: Vec<usize>,
-    /// The number of cells of each row of a table.
+    /// The number of cells of each table row.
     rows: Vec<usize>,
-    /// What stands between fences.
+    /// The content of code blocks.
     blocks: Vec<&'a str>,
 }
 
@@ -105,13 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_after_the_mark_is_an_enforcer_until_the_sentence_ends() {
+    fn enforcers_are_the_names_up_to_the_end_of_the_sentence() {
         let text = "1. X. *Enforced by* `a::b` and\n   `c`.\n2. Y `z`. *Enforced by* `cargo xtask tidy`.\n";
         assert_eq!(enforcers(text).collect::<Vec<_>>(), ["a::b", "c", "cargo xtask tidy"]);
     }
 
     #[test]
-    fn a_translation_has_the_headings_tables_and_commands_of_its_original() {
+    fn translation_must_have_the_headings_tables_and_commands_of_its_original() {
         let original = "# A\n| x | y |\n```sh\n# run\n```\n## B\n";
         let check = |translation: &str, expect: &[&str]| assert_eq!(differences(original, translation), expect);
         check("# 가\n| 나 | 다 |\n```sh\n# run\n```\n## 라\n", &[]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_links_into_the_tree_are_followed() {
+    fn only_relative_links_are_checked() {
         let text = "[a](docs/a.md) [b](https://example.org) [c](#here) [d](b.md#part)";
         assert_eq!(local_links(text).collect::<Vec<_>>(), ["docs/a.md", "b.md"]);
     }

@@ -1,4 +1,4 @@
-//! A crate uses only crates of earlier rows, and a deciding crate uses nothing that does.
+//! Checks of crate layers: a crate depends only on lower layers, and pure crates have no impure dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Tree;
 
-/// The architecture: a crate may use only crates of rows above its own.
+/// Layers of the architecture: a crate may use only crates of rows above its own.
 const LAYERS: &[&[&str]] = &[
     &["machinery", "sys", "cri", "plugins", "spdy"],
     &["cel"],
@@ -32,7 +32,7 @@ const LAYERS: &[&[&str]] = &[
     &["knarr", "e2e", "xtask"],
 ];
 
-/// Crates that decide and do nothing else.
+/// Pure crates: they decide and have no side effects.
 pub const DECIDING: &[&str] = &[
     "machinery",
     "api",
@@ -51,19 +51,19 @@ pub const DECIDING: &[&str] = &[
     "operate",
 ];
 
-/// What a deciding crate must not reach, however indirectly: runtimes, sockets, randomness.
+/// Crates that pure crates must not depend on, also indirectly: async runtimes, sockets, randomness.
 const IMPURE: &[&str] = &["tokio", "async-std", "smol", "mio", "hyper", "reqwest", "getrandom", "rand"];
 
-/// Who may reach something impure all the same, and why.
+/// Exceptions: crate, dependency and reason.
 const EXCUSED: &[(&str, &str, &str)] = &[
     ("consensus", "rand", "the raft crate draws election timeouts from it; ours are set from outside"),
     ("consensus", "getrandom", "comes with rand"),
 ];
 
-/// Crates outside the workspace that only some of ours may use.
+/// Crates that only the listed crates may use.
 const RESERVED: &[(&str, &[&str])] = &[("store", &["apiserver", "fuzzing", "knarr", "testkit", "sim", "e2e"])];
 
-/// The lints' table that every deciding crate carries: clocks, environment, threads and the order of unordered maps.
+/// The clippy.toml of every pure crate: forbids clocks, environment variables, threads and unordered maps.
 const CLIPPY: &str = r#"# Written by `cargo xtask tidy --fix` for every crate that decides: same input, same decision.
 allow-unwrap-in-tests = true
 allow-dbg-in-tests = true
@@ -90,7 +90,7 @@ disallowed-methods = [
 ]
 "#;
 
-/// What cargo knows of the workspace: each package's direct, ordinary dependencies by name.
+/// The workspace's packages with their direct normal dependencies.
 struct Graph {
     members: BTreeSet<String>,
     uses: BTreeMap<String, BTreeSet<String>>,
@@ -100,12 +100,12 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
     let graph = Graph::read(tree)?;
     for member in &graph.members {
         let Some(own) = row(member) else {
-            findings.push(format!("crates/{member}: no row of LAYERS names this crate"));
+            findings.push(format!("crates/{member}: not listed in LAYERS"));
             continue;
         };
         for used in graph.uses[member].iter().filter(|used| graph.members.contains(*used)) {
             if row(used) >= Some(own) {
-                findings.push(format!("crates/{member}: uses {used}, which is not in an earlier row"));
+                findings.push(format!("crates/{member}: uses {used}, which is not in a lower layer"));
             }
         }
         for (reserved, users) in RESERVED {
@@ -118,20 +118,17 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) -> anyhow::Result<()> {
         let reached = graph.closure(crate_name);
         for impure in IMPURE.iter().filter(|impure| reached.contains(**impure)) {
             if !EXCUSED.iter().any(|(who, what, _)| who == crate_name && what == impure) {
-                findings.push(format!("crates/{crate_name}: decides, yet depends on {impure}"));
+                findings.push(format!("crates/{crate_name}: is a pure crate but depends on {impure}"));
             }
         }
         if tree.files.get(&clippy_path(crate_name)).map(String::as_str) != Some(CLIPPY) {
-            findings.push(format!(
-                "{}: differs from the table in tidy; run `cargo xtask tidy --fix`",
-                clippy_path(crate_name)
-            ));
+            findings.push(format!("{}: outdated; run `cargo xtask tidy --fix`", clippy_path(crate_name)));
         }
     }
     Ok(())
 }
 
-/// Gives every deciding crate its table of forbidden things.
+/// Writes the clippy.toml of every pure crate.
 pub fn write_clippy_tables(tree: &mut Tree) -> anyhow::Result<()> {
     for crate_name in DECIDING {
         if tree.files.contains_key(&format!("crates/{crate_name}/Cargo.toml")) {
@@ -192,7 +189,7 @@ impl Graph {
     }
 }
 
-/// Tests and build scripts may use what they like: they are not in the product.
+/// Whether a dependency is in the product: dev and build dependencies are not.
 fn is_ordinary(dependency: &Value) -> bool {
     dependency["dep_kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
 }

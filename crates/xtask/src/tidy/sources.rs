@@ -1,15 +1,15 @@
-//! What a source file must look like: a sentence of purpose, a length one can read, no escape from the rules.
+//! Checks of source files: a first line that states the purpose, a maximum length, no escape hatches.
 
 use super::Tree;
 use super::layers::DECIDING;
 
-/// Lines of a file without its tests before it needs a reason.
+/// Maximum number of lines of a file without its tests.
 const LINES_MAX: usize = 700;
 
-/// Files that may be longer, and why.
+/// Files that may be longer, and the reason.
 const LONG: &[(&str, &str)] = &[];
 
-/// What reaches outside; a deciding crate's product code names none of it.
+/// Paths with side effects, which the product code of pure crates must not use.
 const OUTSIDE: &[&str] = &["std::fs", "std::net::Tcp", "std::net::Udp", "std::process::", "std::env", "std::thread"];
 
 pub fn check(tree: &Tree, findings: &mut Vec<String>) {
@@ -18,16 +18,16 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
         let product = without_tests(path, text);
         let lines = product.lines().count();
         if lines > LINES_MAX && !LONG.iter().any(|(long, _)| *long == path) {
-            findings.push(format!("{path}: {lines} lines without tests; over {LINES_MAX} needs a reason in LONG"));
+            findings.push(format!("{path}: {lines} lines without tests; more than {LINES_MAX} needs a reason in LONG"));
         }
         if is_deciding(path) {
             for word in OUTSIDE.iter().filter(|word| product.lines().any(|line| code(line).contains(**word))) {
-                findings.push(format!("{path}: a deciding crate uses {word}"));
+                findings.push(format!("{path}: a pure crate uses {word}"));
             }
         }
         for (at, line) in text.lines().enumerate() {
             if code(line).trim_start().starts_with(concat!("#[", "ignore")) {
-                findings.push(format!("{path}:{}: a test is ignored: assert what holds, or delete it", at + 1));
+                findings.push(format!("{path}:{}: a test is ignored; enable or delete it", at + 1));
             }
         }
     }
@@ -40,13 +40,13 @@ fn check_purpose(path: &str, text: &str, findings: &mut Vec<String>) {
             if purpose.ends_with(['.', ':', ','])
                 || text.lines().nth(1).is_some_and(|next| next.starts_with("//! ")) => {}
         Some(_) => findings.push(format!("{path}: the first line is not a sentence")),
-        // libFuzzer's entry points must open with `#![no_main]`; a `tests.rs` is for what its parent is for.
+        // libFuzzer's entry points must start with `#![no_main]`; a `tests.rs` belongs to its parent module.
         None if path.starts_with("fuzz/") || path.ends_with("/tests.rs") => {}
-        None => findings.push(format!("{path}: the first line does not say what the file is for")),
+        None => findings.push(format!("{path}: the first line does not state the purpose of the file")),
     }
 }
 
-/// The part of a file that is in the product: none of a test file, and of others what stands before the tests.
+/// Returns the product code of a file: nothing of a test file, otherwise the part before the tests.
 fn without_tests<'a>(path: &str, text: &'a str) -> &'a str {
     let in_test_folder = path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"));
     if in_test_folder { "" } else { text.split("\n#[cfg(test)]").next().unwrap_or_default() }
@@ -59,7 +59,7 @@ fn is_deciding(path: &str) -> bool {
         && parts.next() == Some("src")
 }
 
-/// A line without its comment.
+/// Strips the comment of a line.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
 }
@@ -76,17 +76,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_says_what_it_is_for_passes() {
+    fn file_with_a_purpose_passes() {
         assert_eq!(findings("crates/a/src/lib.rs", "//! What it is for.\n"), [""; 0]);
     }
 
     #[test]
-    fn a_file_without_purpose_is_found() {
+    fn file_without_a_purpose_is_found() {
         assert_eq!(findings("crates/a/src/lib.rs", "fn main() {}\n").len(), 1);
     }
 
     #[test]
-    fn a_long_file_is_found_unless_it_is_its_tests_that_are_long() {
+    fn long_file_is_found_but_long_tests_are_allowed() {
         let lines = "x\n".repeat(LINES_MAX);
         assert_eq!(findings("crates/a/src/b.rs", &format!("//! Long.\n{lines}")).len(), 1);
         assert_eq!(findings("crates/a/src/b.rs", &format!("//! Long.\n#[cfg(test)]\n{lines}")).len(), 0);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deciding_crate_that_reads_a_file_is_found_but_for_its_tests() {
+    fn file_access_in_a_pure_crate_is_found_except_in_tests() {
         let reads = "use std::fs;";
         assert_eq!(findings("crates/machinery/src/b.rs", &format!("//! Reads.\n{reads}\n")).len(), 1);
         assert_eq!(findings("crates/machinery/src/b.rs", &format!("//! Reads.\n// {reads}\n")).len(), 0);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_test_is_found() {
+    fn ignored_test_is_found() {
         let text = format!("//! Tests.\n{}]\n", concat!("#[", "ignore"));
         assert_eq!(findings("crates/a/tests/b.rs", &text).len(), 1);
     }

@@ -1,4 +1,4 @@
-//! Three servers of which one is powered off: the cluster goes on, and the server takes part again when it returns.
+//! Scenario of three servers: the cluster keeps running without one of them, which rejoins when it returns.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
@@ -15,7 +15,7 @@ pub const SCENARIO: Scenario = Scenario {
         Step::required("one", "Debian boots", Action::PowerOn),
         Step::required("two", "Debian boots", Action::PowerOn),
         Step::required("three", "Debian boots", Action::PowerOn),
-        Step::required("one", "the first server founds the cluster", Action::Run(FOUND, 700)),
+        Step::required("one", "the first server creates the cluster", Action::Run(FOUND, 700)),
         Step::required("two", "the second server joins", Action::Run(JOIN, 700)),
         Step::required("three", "the third server joins", Action::Run(JOIN, 700)),
         Step::required(
@@ -32,9 +32,19 @@ pub const SCENARIO: Scenario = Scenario {
             400,
             LOST,
         ),
-        Step::check("two", "controllers and scheduler go on: a new Deployment is rolled out", 400, NEW_DEPLOYMENT),
+        Step::check(
+            "two",
+            "controllers and scheduler keep working: a new Deployment is rolled out",
+            400,
+            NEW_DEPLOYMENT,
+        ),
         Step::required("one", "the first server is powered on again", Action::PowerOn),
-        Step::check("one", "it takes part again without a token and has what was written without it", 600, RETURNED),
+        Step::check(
+            "one",
+            "the first server rejoins without a token and has the writes made in its absence",
+            600,
+            RETURNED,
+        ),
     ],
 };
 

@@ -1,4 +1,4 @@
-//! The disk image that every machine starts from: Debian 12, made by mmdebstrap and cached.
+//! Disk image of all VMs: Debian 12, built by mmdebstrap and cached.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use anyhow::{Context, ensure};
 
 use crate::process::exec;
 
-/// The release, with kernel 6.1, systemd 252 and cgroup v2.
+/// Debian release with kernel 6.1, systemd 252 and cgroup v2.
 const SUITE: &str = "bookworm";
 
-/// What a machine has installed.
+/// Packages installed in a VM.
 const PACKAGES: &[&str] = &[
     "busybox-static",
     "ca-certificates",
@@ -31,13 +31,13 @@ const PACKAGES: &[&str] = &[
 /// Size of the file system; the file is sparse.
 const DISK_SIZE: &str = "8G";
 
-/// Files of the image that no package brings.
+/// Files of the image that are not part of a package.
 const FILES: &[(&str, &str)] = &[
     (
         "etc/fstab",
         "/dev/vda / ext4 errors=remount-ro 0 1\nlab /lab 9p trans=virtio,version=9p2000.L,msize=524288,cache=none 0 0\n",
     ),
-    // Modules that the initial file system needs, which is a quarter of its usual size by that.
+    // Only the modules that the initramfs needs, which makes it a quarter of its usual size.
     ("etc/initramfs-tools/conf.d/vm", "MODULES=list\nCOMPRESS=zstd\n"),
     ("etc/modules-load.d/vm.conf", "9p\n9pnet_virtio\nvirtio_net\n"),
     (
@@ -79,8 +79,8 @@ KillMode=process
 WantedBy=multi-user.target
 ",
     ),
-    // One script at a time: a line names it, its output goes beside it, a line answers with its exit code. The port may appear
-    // after the service: then it is started again.
+    // Protocol: a line names a script, its output goes to a file beside it, a line returns its exit code. If the port
+    // appears after the service has started, the service is restarted.
     (
         "usr/local/lib/vm/commands",
         "port=/dev/virtio-ports/commands
@@ -106,7 +106,7 @@ mkdir "$1/lab"
 : >"$1/etc/machine-id"
 "#;
 
-/// A disk with its kernel, none of which a machine changes.
+/// A disk image and its kernel. VMs never change them.
 pub struct Image {
     pub disk: PathBuf,
     pub kernel: PathBuf,
@@ -114,7 +114,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns the image below `cache`; builds it if it is not there, was made by another recipe, or `fresh` is set.
+    /// Returns the image below `cache`. Builds it if it does not exist, was built from another recipe, or `fresh` is
+    /// set.
     pub fn open_or_build(cache: &Path, fresh: bool) -> anyhow::Result<Self> {
         let dir = cache.join(SUITE);
         let image = Self { disk: dir.join("disk"), kernel: dir.join("vmlinuz"), initrd: dir.join("initrd.img") };
@@ -127,7 +128,7 @@ impl Image {
         remove(&dir)?;
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         image.build(&dir)?;
-        // Written last: an image that was interrupted half-way has no recipe.
+        // Written last: an image whose build was interrupted has no recipe.
         fs::write(&made_by, recipe).with_context(|| format!("cannot write {}", made_by.display()))?;
         Ok(image)
     }
@@ -160,7 +161,7 @@ impl Image {
     }
 }
 
-/// The one file of a directory whose name begins so.
+/// Returns the only file of a directory whose name starts with `prefix`.
 fn only_file(dir: &Path, prefix: &str) -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut found = entries.collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! A server and an agent on machines of their own: traffic across both, and a clock that is an hour off.
+//! Scenario of a server and an agent on separate VMs: traffic between them, and a clock that is an hour off.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
@@ -13,10 +13,10 @@ pub const SCENARIO: Scenario = Scenario {
     steps: &[
         Step::required("one", "Debian boots", Action::PowerOn),
         Step::required("two", "Debian boots", Action::PowerOn),
-        Step::required("one", "knarr server has a Ready node, and makes a token", Action::Run(SERVER, 700)),
+        Step::required("one", "knarr server has a Ready node and creates a token", Action::Run(SERVER, 700)),
         Step::check(
             "two",
-            "an agent whose clock is an hour behind is refused, and says that the times differ",
+            "an agent whose clock is an hour behind is rejected and reports that the times differ",
             200,
             BEHIND,
         ),
@@ -26,19 +26,19 @@ pub const SCENARIO: Scenario = Scenario {
             Action::Run(AGENT, 400),
         ),
         Step::required("one", "both nodes are Ready, and pods run on each", Action::Run(SPREAD, 700)),
-        Step::check("one", "pods reach each other across the machines, by address and by name", 200, ACROSS),
-        Step::check("one", "from the server's machine: the Service, its NodePort on both nodes", 100, NODE_PORTS),
+        Step::check("one", "pods reach each other across the hosts, by address and by name", 200, ACROSS),
+        Step::check("one", "from the server's host: the Service, and its NodePort on both nodes", 100, NODE_PORTS),
         Step::check(
             "two",
-            "from the agent's machine: the Service, its NodePort on both nodes",
+            "from the agent's host: the Service, and its NodePort on both nodes",
             100,
             NODE_PORTS_OF_AGENT,
         ),
-        Step::check("one", "logs, exec and top of pods on the other machine", 200, STREAMS),
+        Step::check("one", "logs, exec and top work for pods on the other host", 200, STREAMS),
         Step::check("two", "the clock of the agent jumps an hour ahead", 30, "date -s '+1 hour'"),
         Step::check("one", "the node whose clock is an hour ahead stays Ready and runs new pods", 500, AHEAD),
-        Step::required("two", "the agent's machine reboots", Action::Boot("systemctl reboot")),
-        Step::check("one", "the node is Ready again and its pods are reached", 600, REBOOTED),
+        Step::required("two", "the agent's host reboots", Action::Boot("systemctl reboot")),
+        Step::check("one", "the node is Ready again and its pods are reachable", 600, REBOOTED),
     ],
 };
 
@@ -129,7 +129,7 @@ kubectl logs $other | head -n 5
 [ "$(kubectl exec on-two -- /bin/cat /etc/hostname)" = on-two ]
 "#;
 
-/// Longer than the time after which a silent node counts as lost.
+/// Longer than the grace period after which an unresponsive node is lost.
 const AHEAD: &str = r#"
 before=$(cut -d. -f1 /proc/uptime)
 while [ $(($(cut -d. -f1 /proc/uptime) - before)) -lt 70 ]; do

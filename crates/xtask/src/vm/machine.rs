@@ -1,4 +1,4 @@
-//! One emulated machine: its qemu process, its disk and the channel by which scripts run on it.
+//! A VM: its qemu process, its disk, and the channel on which scripts run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,23 +12,23 @@ use anyhow::{Context, bail, ensure};
 use super::image::Image;
 use super::network::Port;
 
-/// How long a machine may take to run scripts after it was switched on, on a busy host.
+/// Time limit of a boot until the VM accepts scripts, on a busy host.
 const BOOT_MAX: Duration = Duration::from_secs(600);
 
-/// How long qemu may take to open its sockets.
+/// Time limit for qemu to open its sockets.
 const QEMU_START_MAX: Duration = Duration::from_secs(30);
 
-/// What a machine is.
+/// Properties of a VM.
 pub struct Spec {
     pub name: &'static str,
-    /// With the length of its network's prefix.
+    /// Address with the prefix length of its network.
     pub address: &'static str,
     pub memory_mib: u32,
-    /// How far its clock is from the true time when it is switched on.
+    /// Offset of the VM's clock at power-on.
     pub clock_offset_seconds: i64,
 }
 
-/// A machine that can be switched on and off. Dropping it ends its process.
+/// A VM that can be powered on and off. Dropping it kills its process.
 pub struct Machine {
     spec: &'static Spec,
     dir: PathBuf,
@@ -44,14 +44,14 @@ struct Running {
     answers: BufReader<UnixStream>,
 }
 
-/// How a script ended.
+/// Exit code and output of a script.
 pub struct Ended {
     pub code: i32,
     pub output: String,
 }
 
 impl Machine {
-    /// Makes a machine that is off. `dir` holds its disk and sockets, `share` is what all machines see as `/lab`.
+    /// Creates a VM that is powered off. `dir` contains its disk and sockets, `share` is mounted as `/lab` in all VMs.
     pub fn new(spec: &'static Spec, image: &Image, dir: &Path, share: &Path, port: Port) -> anyhow::Result<Self> {
         let machine =
             Self { spec, dir: dir.join(spec.name), share: share.to_path_buf(), port, running: None, scripts: 0 };
@@ -67,11 +67,11 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Switches the machine on and waits until it takes scripts.
+    /// Powers the VM on and waits until it accepts scripts.
     pub fn power_on(&mut self, image: &Image) -> anyhow::Result<()> {
         let socket = self.dir.join("commands");
         fs::remove_file(&socket).ok();
-        // The process ends with this one, however this one ends.
+        // The process is killed with this one, however this one exits.
         let qemu = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
             .args(self.arguments(image, &socket))
@@ -86,30 +86,30 @@ impl Machine {
         self.wait_for_boot()
     }
 
-    /// Waits until the machine takes scripts, also after a reboot.
+    /// Waits until the VM accepts scripts, also after a reboot.
     pub fn wait_for_boot(&mut self) -> anyhow::Result<()> {
         let name = self.spec.name;
         let deadline = Instant::now() + BOOT_MAX;
         loop {
             let answer =
                 self.answer(deadline).with_context(|| format!("{name} did not boot: {}", self.console_end()))?;
-            // What an earlier script was about to answer may have been cut off by the reboot, and stands before it.
+            // The line may start with a response of an earlier script that the reboot cut off.
             if answer.ends_with("ready") {
                 return Ok(());
             }
         }
     }
 
-    /// Pulls the plug: what the machine has not written to its disk is lost.
+    /// Powers the VM off without a shutdown: unwritten data is lost.
     pub fn power_off(&mut self) -> anyhow::Result<()> {
         if let Some(mut running) = self.running.take() {
-            running.qemu.kill().context("cannot end qemu")?;
+            running.qemu.kill().context("cannot kill qemu")?;
             running.qemu.wait()?;
         }
         Ok(())
     }
 
-    /// Runs a shell script as root and waits for its end.
+    /// Runs a shell script as root and waits until it exits.
     pub fn run(&mut self, script: &str, limit: Duration) -> anyhow::Result<Ended> {
         self.scripts += 1;
         let name = format!("{}-{}.sh", self.spec.name, self.scripts);
@@ -126,7 +126,7 @@ impl Machine {
         Ok(Ended { code, output: String::from_utf8_lossy(&output).into_owned() })
     }
 
-    /// Starts a script after which the machine boots again, and waits for that.
+    /// Starts a script that reboots the VM, and waits for the boot.
     pub fn run_and_boot(&mut self, script: &str) -> anyhow::Result<()> {
         self.scripts += 1;
         let name = format!("{}-{}.sh", self.spec.name, self.scripts);
@@ -138,20 +138,20 @@ impl Machine {
     fn send(&mut self, script: &str) -> anyhow::Result<()> {
         let name = self.spec.name;
         let running = self.running.as_mut().with_context(|| format!("{name} is off"))?;
-        writeln!(running.commands, "{script}").with_context(|| format!("{name} takes no scripts"))
+        writeln!(running.commands, "{script}").with_context(|| format!("{name} does not accept scripts"))
     }
 
-    /// The next line from the machine.
+    /// Returns the next line from the VM.
     fn answer(&mut self, deadline: Instant) -> anyhow::Result<String> {
         let name = self.spec.name;
         let running = self.running.as_mut().with_context(|| format!("{name} is off"))?;
         let mut line = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            ensure!(!left.is_zero(), "{name} did not answer in time");
+            ensure!(!left.is_zero(), "{name} did not respond in time");
             running.answers.get_ref().set_read_timeout(Some(left))?;
             match running.answers.read_until(b'\n', &mut line) {
-                Ok(0) => bail!("{name} was switched off by itself"),
+                Ok(0) => bail!("{name} powered off unexpectedly"),
                 Ok(_) => return Ok(String::from_utf8_lossy(&line).trim().to_owned()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot read from {name}")),
@@ -159,7 +159,7 @@ impl Machine {
         }
     }
 
-    /// The last lines of the serial console.
+    /// Returns the last lines of the serial console.
     fn console_end(&self) -> String {
         let console = fs::read(self.dir.join("console")).unwrap_or_default();
         let console = String::from_utf8_lossy(&console);
@@ -219,7 +219,7 @@ impl Drop for Machine {
     }
 }
 
-/// A process that is ended unless somebody takes it over.
+/// A process that is killed on drop unless it was taken out.
 struct KillOnDrop(Option<Child>);
 
 impl Drop for KillOnDrop {
@@ -241,7 +241,7 @@ fn connect(socket: &Path, deadline: Instant) -> anyhow::Result<UnixStream> {
     }
 }
 
-/// A time as qemu's `-rtc` takes it.
+/// Formats a time for qemu's `-rtc`.
 fn utc(now: SystemTime, offset_seconds: i64) -> String {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seconds = i64::try_from(since).unwrap_or(0) + offset_seconds;
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_are_set_in_utc() {
+    fn rtc_times_are_in_utc() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(utc(at(0), 0), "1970-01-01T00:00:00");
         assert_eq!(utc(at(1_709_210_096), 0), "2024-02-29T12:34:56");

@@ -1,7 +1,7 @@
-//! The Ethernet segment between machines: a hub of datagram sockets in this process.
+//! The Ethernet segment between VMs: a hub of datagram sockets in this process.
 //!
-//! qemu sends every frame as one datagram to the hub's socket for that machine; the hub passes it on to all other machines. That needs
-//! neither privileges nor ports, and a cable can be pulled.
+//! qemu sends every frame as one datagram to the hub's socket for that VM, and the hub forwards it to all other VMs.
+//! This needs neither privileges nor ports, and a VM can be disconnected.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -10,27 +10,27 @@ use std::thread;
 
 use anyhow::Context;
 
-/// More than a frame of any machine.
+/// Buffer size, larger than any frame.
 const FRAME_BYTES_MAX: usize = 65_536;
 
-/// The sockets of one machine.
+/// The sockets of one VM.
 #[derive(Clone)]
 pub struct Port {
-    /// qemu binds it and receives frames there.
+    /// Socket of qemu, on which it receives frames.
     pub machine: PathBuf,
-    /// qemu sends frames there.
+    /// Socket of the hub, to which qemu sends frames.
     pub hub: PathBuf,
 }
 
-/// Opens a hub with as many ports below `dir`. Its threads live as long as this process.
+/// Opens a hub with `count` ports below `dir`. Its threads live as long as this process.
 pub fn open_hub(dir: &Path, count: usize) -> anyhow::Result<Vec<Port>> {
     let port = |index: usize| Port {
         machine: dir.join(format!("net-{index}-machine")),
         hub: dir.join(format!("net-{index}-hub")),
     };
     let ports: Vec<Port> = (0..count).map(port).collect();
-    let sender = Arc::new(UnixDatagram::unbound().context("cannot make a socket")?);
-    // A machine that is off or busy loses frames, as on a wire.
+    let sender = Arc::new(UnixDatagram::unbound().context("cannot create a socket")?);
+    // A VM that is off or busy loses frames, as on a wire.
     sender.set_nonblocking(true)?;
     for (index, own) in ports.iter().enumerate() {
         let socket = UnixDatagram::bind(&own.hub).with_context(|| format!("cannot bind {}", own.hub.display()))?;

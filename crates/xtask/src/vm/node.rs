@@ -1,17 +1,17 @@
-//! One node under systemd on cgroup v2: what must not get out of a container, what deletion must not touch, what users must not read.
+//! Scenario of one node under systemd on cgroup v2: container escapes, safe deletion, and file permissions.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "node",
-    about: "knarr up on one Debian 12 machine whose data directory is behind a symbolic link",
+    about: "knarr up on one Debian 12 host whose data directory is behind a symbolic link",
     machines: &[Spec { name: "one", address: "10.99.0.1/24", memory_mib: 3072, clock_offset_seconds: 0 }],
     steps: &[
         Step::required("one", "Debian boots", Action::PowerOn),
         Step::required(
             "one",
-            "the machine has systemd, cgroup v2 alone and kernel 6.1",
+            "the host has systemd, only cgroup v2, and kernel 6.1",
             Action::Run(
                 r#"
                 [ "$(cat /proc/1/comm)" = systemd ]
@@ -22,7 +22,7 @@ pub const SCENARIO: Scenario = Scenario {
                 60,
             ),
         ),
-        Step::required("one", "knarr up, started by its own systemd unit, has a Ready node", Action::Run(UP, 600)),
+        Step::required("one", "knarr up, started by its systemd unit, has a Ready node", Action::Run(UP, 600)),
         Step::required(
             "one",
             "pods run, a Service answers, and its name resolves in a pod",
@@ -53,16 +53,16 @@ pub const SCENARIO: Scenario = Scenario {
             NFS,
         ),
         Step::check("one", "H7: an unprivileged user reads nothing of a pod with secrets", 300, MODES),
-        Step::check("one", "the kernel log has at most one complaint about an overlay option", 30, KERNEL_LOG),
+        Step::check("one", "the kernel log has at most one warning about an overlay option", 30, KERNEL_LOG),
         Step::check("one", "the log does not repeat warnings about cgroup controllers", 30, CGROUP_WARNINGS),
-        Step::check("one", "CIS: files, ports and refusals are as docs/operating/cis.md says", 200, CIS),
+        Step::check("one", "CIS: files, ports and rejected requests are as docs/operating/cis.md says", 200, CIS),
         Step::check(
             "one",
             "H6: down --purge leaves the content of hostPath and NFS volumes, and nothing else",
             400,
             PURGE,
         ),
-        Step::check("one", "CIS: with the flags of docs/operating/cis.md the rest holds too", 900, CIS_HARDENED),
+        Step::check("one", "CIS: with the flags of docs/operating/cis.md the other rows pass too", 900, CIS_HARDENED),
         Step::check(
             "one",
             "systemd's cgroup driver: pods are slices with their limits, containers are in a delegated scope below",
@@ -81,7 +81,7 @@ within 120 nodes_ready 1
 kubectl get nodes -o wide
 "#;
 
-/// `MKNOD` is among the default capabilities: what stops it is the device filter of the cgroup.
+/// `MKNOD` is a default capability: the cgroup's device filter must block the access.
 const DEVICES: &str = r#"
 pod devices
 numbers=$(lsblk -dno MAJ:MIN /dev/vda | tr -d ' ')
@@ -149,7 +149,7 @@ within 60 sh -c '! grep -q " nfs4\? " /proc/mounts'
 cat /srv/nfs/file /srv/nfs/answer
 "#;
 
-/// Files of any kind below the data directory, and what a node keeps elsewhere.
+/// Checks all files below the data directory, and the node's files elsewhere.
 const MODES: &str = r#"
 kubectl create secret generic password --from-literal=password=hunter2-hunter2
 pod secrets 'volumes: [{name: v, secret: {secretName: password}}]' \
@@ -204,7 +204,7 @@ left=$(ls -A /srv/disk/knarr 2>/dev/null || true)
 ! find /sys/fs/cgroup -path '*kubepods*' -name cgroup.procs -exec cat {} + | grep . || fail "processes are left"
 "#;
 
-/// The rows that are about this machine and not about objects of users.
+/// The rows of the CIS benchmark that apply to this host and not to users' objects.
 const CIS: &str = r#"
 D=/var/lib/knarr
 bad=0

@@ -1,4 +1,4 @@
-//! One node that is rebooted, loses its power, and comes back with another time: pods and their data return.
+//! Scenario of one node that reboots, loses power, and returns with another time: pods and their data return.
 
 use super::machine::Spec;
 use super::scenario::{Action, Scenario, Step};
@@ -10,7 +10,7 @@ pub const SCENARIO: Scenario = Scenario {
     steps: &[
         Step::required("one", "Debian boots", Action::PowerOn),
         Step::required("one", "a Deployment with a volume claim runs and has written a file", Action::Run(START, 900)),
-        Step::required("one", "the machine reboots in an orderly way", Action::Boot("systemctl reboot")),
+        Step::required("one", "the host shuts down cleanly and reboots", Action::Boot("systemctl reboot")),
         Step::check("one", "pods run again, the Service answers, the volume has its file", 600, RETURNED),
         Step::check(
             "one",
@@ -22,16 +22,16 @@ pub const SCENARIO: Scenario = Scenario {
         Step::check("one", "pods run again, the Service answers, the volume has its file", 600, RETURNED),
         Step::check(
             "one",
-            "what was synced before the power failure is there",
+            "data that was synced before the power failure exists",
             60,
             "kubectl exec deploy/data -- /bin/grep second /v/file",
         ),
-        Step::required("one", "the machine reboots with a clock that is an hour ahead", Action::Boot(CLOCK_AHEAD)),
+        Step::required("one", "the host reboots with a clock that is an hour ahead", Action::Boot(CLOCK_AHEAD)),
         Step::check("one", "pods run again, the Service answers, the volume has its file", 600, RETURNED),
         Step::check("one", "objects are created and deleted with that clock", 300, NEW_POD),
         Step::check(
             "one",
-            "the clock is set back by an hour while the cluster runs, and the cluster goes on",
+            "the clock is set back by an hour while the cluster runs, and the cluster keeps running",
             400,
             CLOCK_BACK,
         ),
@@ -70,7 +70,7 @@ kubectl exec deploy/data -- /bin/sh -c 'echo first >/v/file; sync'
 sync
 "#;
 
-/// The old pods must be running anew, not just be reported as they were.
+/// The old pods must run again, not only be reported with their old status.
 const RETURNED: &str = r#"
 within 400 kubectl get --raw /readyz
 within 200 nodes_ready 1
@@ -82,7 +82,7 @@ kubectl get pods -o wide
 date
 "#;
 
-/// The clock of the machine is kept by what emulates it.
+/// The hypervisor keeps the VM's clock across the reboot.
 const CLOCK_AHEAD: &str = r#"
 date -s '+1 hour'
 hwclock --systohc --utc

@@ -1,4 +1,4 @@
-//! Scenarios as data, and what runs them: steps in order on machines that exist for as long as it takes.
+//! Scenarios as data, and their runner: steps in order on temporary VMs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use super::network;
 /// Prepended to every script.
 const PRELUDE: &str = include_str!("prelude.sh");
 
-/// Where machines live while a scenario runs; the number of the process follows.
+/// Prefix of the directory of a run; the PID follows.
 const LAB: &str = "/tmp/knarr-vm-";
 
-/// Machines and what is done with them.
+/// VMs and the steps on them.
 pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
@@ -26,43 +26,42 @@ pub struct Scenario {
     pub steps: &'static [Step],
 }
 
-/// One thing that is done on a machine and must come true.
+/// An action on a VM that must succeed.
 pub struct Step {
     pub machine: &'static str,
-    /// What holds if the step succeeds.
+    /// The fact that holds if the step succeeds.
     pub claim: &'static str,
     pub action: Action,
-    /// True if nothing after it makes sense without it.
+    /// Whether later steps depend on this one.
     pub is_required: bool,
 }
 
-/// What a step does.
 #[derive(Clone, Copy)]
 pub enum Action {
-    /// Switches a machine on, copies the program to it, and waits until it takes scripts.
+    /// Powers a VM on, copies the binary to it, and waits until it accepts scripts.
     PowerOn,
-    /// Pulls the plug.
+    /// Powers a VM off without a shutdown.
     PowerOff,
-    /// Runs a script that must exit with 0 within so many seconds.
+    /// Runs a script that must exit with 0 within this many seconds.
     Run(&'static str, u64),
-    /// Runs a script that makes the machine boot again.
+    /// Runs a script that reboots the VM.
     Boot(&'static str),
 }
 
 impl Step {
-    /// A step without which the rest makes no sense.
+    /// Returns a step on which later steps depend.
     pub const fn required(machine: &'static str, claim: &'static str, action: Action) -> Self {
         Self { machine, claim, action, is_required: true }
     }
 
-    /// A step whose failure is counted.
+    /// Returns a step whose failure is only counted.
     pub const fn check(machine: &'static str, claim: &'static str, limit_seconds: u64, script: &'static str) -> Self {
         Self { machine, claim, action: Action::Run(script, limit_seconds), is_required: false }
     }
 }
 
 impl Scenario {
-    /// Runs all steps, prints each, and returns how many failed.
+    /// Runs all steps, prints each, and returns the number of failures.
     pub fn run(&self, image: &Image, program: &Path) -> anyhow::Result<usize> {
         let lab = Lab::open(program)?;
         let ports = network::open_hub(&lab.dir, self.machines.len())?;
@@ -96,7 +95,7 @@ impl Scenario {
     }
 }
 
-/// Returns what the step printed, or why it failed.
+/// Returns the output of the step, or the reason of its failure.
 fn perform(action: Action, machine: &mut Machine, image: &Image) -> anyhow::Result<String> {
     match action {
         Action::PowerOn => {
@@ -121,7 +120,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("      {line}\n")).collect()
 }
 
-/// The directory of a run: disks, sockets, consoles, and what machines see as `/lab`. Removed when dropped.
+/// The directory of a run: disks, sockets, consoles, and the share mounted as `/lab`. Removed on drop.
 struct Lab {
     dir: PathBuf,
     share: PathBuf,
@@ -132,7 +131,7 @@ impl Lab {
         remove_abandoned();
         let dir = PathBuf::from(format!("{LAB}{}", std::process::id()));
         let lab = Self { share: dir.join("share"), dir };
-        // Fails if somebody else made it: the name can be guessed.
+        // Fails if another user has created the directory: its name can be guessed.
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&lab.dir)
@@ -151,7 +150,7 @@ impl Drop for Lab {
     }
 }
 
-/// Removes what runs left that were killed.
+/// Removes directories of killed runs.
 fn remove_abandoned() {
     let entries = fs::read_dir("/tmp").into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {

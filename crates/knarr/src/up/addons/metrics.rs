@@ -1,4 +1,4 @@
-//! How the API server finds the metrics server, and who may ask it.
+//! Objects of the metrics server: APIService, Service, endpoints and RBAC.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -13,20 +13,20 @@ use super::{Family, MANAGER, granted};
 static API_SERVICES: Resource = Resource::cluster("apiregistration.k8s.io", "v1", "apiservices", "APIService");
 const API_SERVICE: &str = "v1beta1.metrics.k8s.io";
 
-/// Everything, or nothing if there is no metrics server.
+/// Returns all objects, or none if the metrics server is disabled.
 pub fn objects(options: &Options, layout: &Layout) -> Result<Vec<(Resource, Value)>> {
     if options.disable.iter().any(|part| part == METRICS) {
         return Ok(Vec::new());
     }
     let authority = layout.pki().join("ca.crt");
-    let bundle = std::fs::read(&authority).with_context(|| format!("read {}", authority.display()))?;
+    let bundle = std::fs::read(&authority).with_context(|| format!("failed to read {}", authority.display()))?;
     let server = value!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "knarr:metrics"}]);
     let mut objects: Vec<(Resource, Value)> = granted("", "knarr:metrics", rules(), server).into_iter().collect();
     objects.extend([readers(), service(), endpoints(layout), registration(&STANDARD.encode(bundle))]);
     Ok(objects)
 }
 
-/// Without the server its registration would say of a group that nobody serves that it is there.
+/// Deletes the APIService of a disabled metrics server. Otherwise discovery would list an unavailable group.
 pub async fn forget_if_disabled(client: &Client, options: &Options) -> Result<()> {
     if !options.disable.iter().any(|part| part == METRICS) {
         return Ok(());
@@ -34,16 +34,19 @@ pub async fn forget_if_disabled(client: &Client, options: &Options) -> Result<()
     let target = Target::named(&API_SERVICES, "", API_SERVICE);
     match client.get(&target).await {
         Ok(found) if found.str_at(&["metadata", "labels", "app.kubernetes.io/managed-by"]) == Some(MANAGER) => {
-            client.delete(&target, &DeleteOptions::default()).await.context("delete the APIService of metrics")?;
+            client
+                .delete(&target, &DeleteOptions::default())
+                .await
+                .context("failed to delete the APIService of the metrics server")?;
             Ok(())
         }
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
-        Err(error) => Err(error).context("look for the APIService of metrics"),
+        Err(error) => Err(error).context("failed to get the APIService of the metrics server"),
     }
 }
 
-/// What the server itself may do.
+/// Returns the permissions of the metrics server.
 fn rules() -> Value {
     value!([
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch"]},
@@ -59,7 +62,7 @@ fn rules() -> Value {
     ])
 }
 
-/// Whoever may look at pods may look at what they use.
+/// Returns the aggregated role: users who may read pods may read their metrics.
 fn readers() -> (Resource, Value) {
     let role = value!({
         "apiVersion": "rbac.authorization.k8s.io/v1",

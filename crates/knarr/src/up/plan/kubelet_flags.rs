@@ -1,4 +1,4 @@
-//! What the kubelet of a node is told.
+//! Flags of the kubelet.
 
 use std::net::Ipv4Addr;
 
@@ -8,10 +8,10 @@ use pki::{Authority, Pki};
 use super::{Layout, flags, list, path};
 use crate::up::{Options, static_pods};
 
-/// When a node evicts pods. Upstream's 10 and 15 % are for the disks of servers, and keep a laptop whose disk is well used from running
-/// anything; k3s has 5 %, too. `operate::checkup` warns before.
+/// Hard eviction thresholds. Upstream's 10 and 15 % would keep a laptop with a well-filled disk from running pods; k3s
+/// uses 5 % too. `operate::checkup` warns earlier.
 const EVICTION_HARD: &str = "imagefs.available<5%,nodefs.available<5%,imagefs.inodesFree<5%,nodefs.inodesFree<5%";
-/// With less memory available a node evicts pods, as upstream's does.
+/// Eviction threshold of memory.available, equal to upstream's default.
 const MEMORY_EVICTION_BYTES: i64 = 100 << 20;
 
 pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
@@ -24,7 +24,7 @@ pub fn of(options: &Options, layout: &Layout, pki: &Pki) -> Vec<String> {
         ("node-ip", list(&layout.addresses)),
         ("address", layout.everywhere(Ipv4Addr::UNSPECIFIED.into()).to_string()),
         ("port", options.kubelet_port.to_string()),
-        // Nobody answers on this node for a family that it does not have.
+        // No DNS server of this node serves an IP family that the node does not have.
         ("cluster-dns", list(layout.dns_services.iter().filter(|service| layout.has_family_of(service)))),
         ("cluster-domain", "cluster.local".into()),
         ("client-ca-file", path(pki.authority(Authority::Cluster))),
