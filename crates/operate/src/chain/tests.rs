@@ -80,7 +80,7 @@ const FURTHER: &str = r#"
 "#;
 
 #[test]
-fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
+fn deployment_trace_runs_from_create_to_installed_rules() {
     let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), &value!({}));
     let stranger = owned("Pod", "other", "o", ("ReplicaSet", "other", "z"), &value!({}));
     let objects = vec![stranger, slice(), service(), pod(), replica_set];
@@ -109,7 +109,7 @@ fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
 }
 
 #[test]
-fn what_something_was_made_of_was_seen_before_however_late_that_is_said() {
+fn cause_is_observed_before_the_object_created_from_it() {
     let late = value!({"status": {"conditions": [
         {"type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-16T12:00:03Z"}]}});
     let deployment = machinery::patch::merge::apply(deployment(), late);
@@ -120,7 +120,7 @@ fn what_something_was_made_of_was_seen_before_however_late_that_is_said() {
 }
 
 #[test]
-fn any_object_tells_of_itself() {
+fn any_object_can_be_traced() {
     let object = value!({"kind": "ConfigMap", "metadata": {"name": "c", "uid": "c", "creationTimestamp": "2026-11-16T12:00:01Z",
         "deletionTimestamp": "2026-11-16T12:01:30Z", "deletionGracePeriodSeconds": 30,
         "managedFields": [
@@ -133,7 +133,7 @@ fn any_object_tells_of_itself() {
 }
 
 #[test]
-fn what_a_pod_waits_for_is_told_in_its_own_words() {
+fn waiting_reason_of_a_pod_is_included() {
     let pod = value!({"kind": "Pod", "metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-11-16T12:00:01Z"},
         "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             "message": "0/1 nodes are available", "lastTransitionTime": "2026-11-16T12:00:01Z"}]}});
@@ -142,7 +142,7 @@ fn what_a_pod_waits_for_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_container_that_ended_says_how() {
+fn terminated_container_has_its_exit_reason() {
     let pod = value!({"kind": "Pod", "metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-11-16T12:00:01Z"},
         "status": {"containerStatuses": [{"name": "c", "restartCount": 1,
             "lastState": {"terminated": {"exitCode": 3, "startedAt": "2026-11-16T12:00:02Z", "finishedAt": "2026-11-16T12:00:04Z"}},

@@ -1,10 +1,10 @@
-//! What is thought of a cluster that runs.
+//! Checks of a running cluster.
 
 use super::{Cluster, Row, Verdict};
 
-/// Certificates are made anew with a third of their year left: one with less than this was not.
+/// Certificates are renewed with a third of their year left: a certificate with less than this was not renewed.
 const DAYS_MIN: u64 = 30;
-/// A read that takes longer shows an overloaded machine or a slow disk.
+/// Slower reads indicate an overloaded host or a slow disk.
 const READ_SLOW_MICROS: u64 = 100_000;
 
 pub fn judge(cluster: &Cluster) -> Vec<Row> {
@@ -47,7 +47,7 @@ fn nodes(cluster: &Cluster) -> Row {
         return row;
     }
     let advice = format!("`kubectl describe node {}` says what its kubelet lacks", ill.join(" "));
-    // Whoever still has a node can still run pods.
+    // A cluster with at least one ready node can still run pods.
     row.but(if ready == 0 { Verdict::Bad } else { Verdict::Doubtful }, advice)
 }
 

@@ -1,30 +1,30 @@
-//! What is thought of a machine.
+//! Checks of a host.
 
 use super::{Cgroups, Feature, Hierarchy, Holder, Machine, Port, Row, Tried, Verdict};
 
-/// Mounts whose owners are mapped came with 5.12; before 5.4 packet rules lack what services need.
+/// ID-mapped mounts require 5.12; before 5.4, nftables lacks features that services need.
 const KERNEL_MIN: (u32, u32) = (5, 4);
 const KERNEL_GOOD: (u32, u32) = (5, 12);
-/// Less room than the first is not worth starting with; less than the second is soon used by images.
+/// Free space below the minimum prevents a start; below the recommended value, images soon fill the disk.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 const FREE_BYTES_GOOD: u64 = 4 << 30;
-/// Nodes of `knarr up` evict pods when less than this part of the disk is free, in percent; people are warned before.
+/// Nodes of `knarr up` evict pods below the minimum percentage of free space; the warning comes earlier.
 const FREE_PERCENT_MIN: u64 = 5;
 const FREE_PERCENT_GOOD: u64 = 10;
 const FREE_FILES_MIN: u64 = 10_000;
-/// Above these a leader of several members loses its followers' patience under load.
+/// Above these latencies, a leader loses its followers under load.
 const SYNC_P99_SLOW_MICROS: u64 = 50_000;
 const SYNC_P99_BAD_MICROS: u64 = 1_000_000;
-/// Tokens and leases are judged by clocks of several machines.
+/// Tokens and leases compare the clocks of several hosts.
 const CLOCK_ERROR_MAX_MICROS: u64 = 1_000_000;
-/// Certificates are not made for a time before this: a clock that says so was never set. 2024-01-01.
+/// 2024-01-01: certificates are not valid before, so an earlier clock was never set.
 const UNIX_SECONDS_MIN: i64 = 1_704_067_200;
 const FILES_GOOD: u64 = 4096;
 const INOTIFY_INSTANCES_GOOD: u64 = 128;
 const INOTIFY_WATCHES_GOOD: u64 = 8192;
 const PROCESSES_GOOD: u64 = 4096;
 
-/// Capabilities that running pods takes: name, bit, whether nothing works without it.
+/// Capabilities needed to run pods: name, bit, verdict if missing.
 const CAPABILITIES: &[(&str, u8, Verdict)] = &[
     ("CHOWN", 0, Verdict::Bad),
     ("DAC_OVERRIDE", 1, Verdict::Bad),
@@ -42,7 +42,7 @@ const CAPABILITIES: &[(&str, u8, Verdict)] = &[
     ("MKNOD", 27, Verdict::Bad),
 ];
 
-/// What a kubelet limits: without these it cannot keep a pod to its share.
+/// cgroup controllers that the kubelet needs to enforce limits.
 const CONTROLLERS: &[(&str, Verdict)] = &[
     ("cpu", Verdict::Bad),
     ("memory", Verdict::Bad),
@@ -109,7 +109,7 @@ fn cgroups(cgroups: &Cgroups) -> Row {
     )
 }
 
-/// The names of capabilities that a process lacks and cannot run pods without.
+/// Returns the missing capabilities without which pods cannot run.
 pub fn capabilities_lacking(held: u64) -> Vec<String> {
     let bad = missing(held).filter(|(_, _, verdict)| *verdict == Verdict::Bad);
     bad.map(|(name, _, _)| format!("CAP_{name}")).collect()
@@ -149,17 +149,17 @@ fn port(port: &Port) -> Row {
     }
 }
 
-/// How near a disk is to where nodes evict pods.
+/// Proximity of a disk to the eviction threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskPressure {
-    /// Nearly there.
+    /// Close to the threshold.
     Near,
-    /// Beyond.
+    /// Beyond the threshold.
     Reached,
 }
 
 impl DiskPressure {
-    /// What it means, and what to do.
+    /// Returns the explanation and the recommended action.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Near => "below 5 % nodes are tainted with disk-pressure and evict pods: make room before",
@@ -170,7 +170,7 @@ impl DiskPressure {
     }
 }
 
-/// Whether a disk is so full that nodes evict pods for it, or will soon.
+/// Returns whether nodes evict pods because of disk usage, or will soon.
 pub fn disk_pressure(free_bytes: u64, total_bytes: u64) -> Option<DiskPressure> {
     let is_below = |percent: u64| u128::from(free_bytes) * 100 < u128::from(total_bytes) * u128::from(percent);
     match (is_below(FREE_PERCENT_MIN), is_below(FREE_PERCENT_GOOD)) {
@@ -283,7 +283,7 @@ fn forwarding(machine: &Machine) -> Row {
     let looks_at = "net.ipv4.ip_forward";
     match machine.forwarding {
         Some(true) => Row::new("forwarding", looks_at, "on"),
-        // The pod network switches it on itself.
+        // The pod network enables forwarding itself.
         Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` switches it on"),
         None => Row::new("forwarding", looks_at, "the kernel does not say")
             .but(Verdict::Doubtful, "pods reach nothing outside the node without it"),
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// What is wrong, as `name: verdict`.
+    /// Returns the failed checks as `name: verdict`.
     fn wrong(machine: &Machine, cluster: Option<&Cluster>) -> Vec<String> {
         let rows = all(machine, cluster);
         let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != Verdict::Good).collect();
@@ -358,12 +358,12 @@ mod tests {
     }
 
     #[test]
-    fn a_good_machine_with_a_good_cluster_has_nothing_wrong() {
+    fn healthy_host_with_healthy_cluster_passes_all_checks() {
         assert!(wrong(&good(), Some(&cluster())).is_empty());
     }
 
     #[test]
-    fn what_is_wrong_with_a_machine_is_found_and_weighed() {
+    fn host_problems_are_detected_with_their_severity() {
         let check = |change: fn(&mut Machine), expect: &[&str]| {
             let mut machine = good();
             change(&mut machine);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_cluster_is_found_and_weighed() {
+    fn cluster_problems_are_detected_with_their_severity() {
         let check = |change: fn(&mut Cluster), expect: &[&str]| {
             let mut cluster = cluster();
             change(&mut cluster);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_what_to_do_below_what_is_wrong() {
+    fn table_contains_advice_below_each_problem() {
         let mut machine = good();
         machine.features.clear();
         machine.ports.truncate(1);

@@ -1,4 +1,4 @@
-//! A write that was acknowledged is in the history of the state for good.
+//! Invariant: an acknowledged write is in the history of the state forever.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! When nothing fails anymore, all members come to the same state, and every operation succeeds.
+//! Invariant: after the faults end, all members reach the same state, and every operation succeeds.
 
 use mvcc::State;
 

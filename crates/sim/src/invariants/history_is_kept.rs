@@ -1,4 +1,4 @@
-//! What was not compacted reads as it was, at every revision and from every member.
+//! Invariant: uncompacted history reads the same at every revision and from every member.
 
 use mvcc::State;
 
