@@ -1,8 +1,7 @@
 //! Values in error messages, printed like upstream's internal Go types.
 //!
 //! Where a message quotes a struct, upstream prints all fields of a type without JSON names:
-//! `{"Kind":"Pod","Name":""}`.
-//! Types shared by all versions (label selectors, metadata) keep their JSON names.
+//! `{"Kind":"Pod","Name":""}`. Types shared by all versions (label selectors, metadata) keep their JSON names.
 
 mod diff;
 pub(crate) mod pods;

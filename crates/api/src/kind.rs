@@ -53,22 +53,19 @@ pub struct Kind {
     /// Whether a delete returns the object instead of a Status.
     pub returns_deleted: bool,
     /// Fields supported in field selectors, in addition to `metadata.name` and (if namespaced) `metadata.namespace`.
-    /// For
-    /// custom resources those of the storage version; [`Kind::selectable_in`] returns those of another.
+    /// For custom resources those of the storage version; [`Kind::selectable_in`] returns those of another.
     pub selectable: Vec<Selectable>,
     /// Whether finalizers must be qualified by a domain, as for most kinds.
     pub qualified_finalizers: bool,
     /// Number of times the update validation repeats the metadata checks.
     pub update_checks: UpdateChecks,
     /// Whether the rules validate the metadata of a new object themselves. Generic validation then runs only if the
-    /// rules
-    /// report no error.
+    /// rules report no error.
     pub judges_metadata: bool,
     /// Whether `generateName` appends a random suffix. Kinds whose names are addresses do not.
     pub ends_names: bool,
     /// Whether the kind has a specific delete operation, because its objects are dismantled first. Its precondition
-    /// errors
-    /// have specific messages.
+    /// errors have specific messages.
     pub is_dismantled: bool,
     /// Annotations that replace fields missing in this version. They are omitted from PartialObjectMetadata.
     pub field_annotations: &'static [&'static str],

@@ -15,8 +15,7 @@ pub struct Group {
     members: BTreeMap<u64, Peer>,
     removed: BTreeSet<u64>,
     /// The newest applied sequence per origin. A lower sequence was applied or superseded and must not be applied
-    /// again;
-    /// otherwise a duplicated message would write twice.
+    /// again; otherwise a duplicated message would write twice.
     sessions: BTreeMap<u64, u64>,
 }
 
@@ -141,8 +140,7 @@ impl Group {
     }
 
     /// Records a request as applied. Returns false if it, or a later one of the same origin, was applied before. Also
-    /// returns
-    /// false if the origin was removed, because its applied sequences are no longer known.
+    /// returns false if the origin was removed, because its applied sequences are no longer known.
     pub(crate) fn admit(&mut self, request: RequestId) -> bool {
         if self.removed.contains(&request.origin) {
             return false;

@@ -8,8 +8,7 @@
 //! ```
 //!
 //! The caller writes `persist` and then calls [`Member::persisted`]. The member itself holds back messages that must
-//! not
-//! be sent before, so a caller cannot acknowledge too early unless it misreports its disk. Peers use the codec of
+//! not be sent before, so a caller cannot acknowledge too early unless it misreports its disk. Peers use the codec of
 //! [`message`]: the protobuf parser of the `raft` crate never reads bytes from the network or from a disk.
 
 pub mod change;

@@ -61,11 +61,9 @@ pub type Proposal = Payload;
 /// A proposal was not appended to the log.
 ///
 /// A rejection from the network refers to one copy of the proposal: a duplicated message may have brought another copy
-/// into
-/// a log. The proposal is therefore repeated with the same [`RequestId`], of which at most one copy is applied. Only
-/// [`ProposeError::Overtaken`] guarantees that no copy will be applied, provided that this member has applied every
-/// entry
-/// itself and skipped none by a snapshot.
+/// into a log. The proposal is therefore repeated with the same [`RequestId`], of which at most one copy is applied.
+/// Only [`ProposeError::Overtaken`] guarantees that no copy will be applied, provided that this member has applied
+/// every entry itself and skipped none by a snapshot.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProposeError {
     /// There is no leader, or the contacted member is no longer the leader.
@@ -288,8 +286,7 @@ impl Member {
     }
 
     /// Starts an election immediately; a sole voter need not wait for the timeout. With many entries to apply, the
-    /// election
-    /// starts after they are applied.
+    /// election starts after they are applied.
     pub fn campaign(&mut self) {
         if self.removed {
             return;
@@ -334,8 +331,7 @@ impl Member {
     }
 
     /// Proposes entries: a leader appends them, a follower forwards them to the leader. Each is returned as
-    /// [`Committed`] or
-    /// as rejected, or never if a message is lost.
+    /// [`Committed`] or as rejected, or never if a message is lost.
     pub fn propose(&mut self, proposals: Vec<Proposal>) {
         let leader = self.raft.raft.leader_id;
         if self.is_leader() || leader == raft::INVALID_ID || self.removed {
@@ -347,8 +343,7 @@ impl Member {
     }
 
     /// Requests the index from which a read started now is linearizable. [`Effects::reads`] contains the response.
-    /// There is
-    /// none without a leader or if a message is lost: repeat the request with another ID.
+    /// There is none without a leader or if a message is lost: repeat the request with another ID.
     pub fn read(&mut self, id: u64) {
         if !self.removed {
             let mut context = BytesMut::with_capacity(24);
@@ -428,8 +423,7 @@ impl Member {
     }
 
     /// Whether a read is linearizable without a quorum round. This requires a sole voter that is the leader and has
-    /// returned
-    /// an entry of its own term for application.
+    /// returned an entry of its own term for application.
     pub fn decides_alone(&self) -> bool {
         let settled = self.handed_out.1 == self.raft.raft.term;
         settled && !self.removed && self.is_leader() && self.group.is_sole_voter(self.config.id)
@@ -534,8 +528,7 @@ impl Member {
     }
 
     /// Transfers leadership before the leader is removed. A leader that removed itself could stop before the others
-    /// learn of
-    /// it, and the other one of two members would wait for it forever. The next leader removes it.
+    /// learn of it, and the other one of two members would wait for it forever. The next leader removes it.
     fn must_hand_over(&mut self, proposal: &Proposal) -> bool {
         let leaves = matches!(proposal.change(), Some(Change::Remove { id }) if *id == self.config.id);
         if !leaves || !self.is_leader() || self.group.is_sole_voter(self.config.id) {

@@ -1,8 +1,7 @@
 //! Messages between members and their encoding.
 //!
 //! Version 1 of a message is a version byte, a kind byte and the fields of that kind in order, little-endian. An
-//! unknown
-//! version is rejected; fields are added by new versions. Snapshot messages contain no state, which is streamed
+//! unknown version is rejected; fields are added by new versions. Snapshot messages contain no state, which is streamed
 //! separately.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -39,8 +38,7 @@ const KIND_FORWARD: u8 = 3;
 const KIND_REFUSED: u8 = 4;
 
 /// Message types that a peer may send, with their wire numbers. Other types are local to a member; a proposal, for
-/// example,
-/// is sent as [`Message::Forward`].
+/// example, is sent as [`Message::Forward`].
 const STEPS: [(u8, MessageType); 12] = [
     (1, MessageType::MsgAppend),
     (2, MessageType::MsgAppendResponse),

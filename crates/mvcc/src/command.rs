@@ -192,8 +192,7 @@ impl Command {
     }
 
     /// Whether the command may grow the key space. A store with an exhausted quota rejects such commands. The quota
-    /// does not
-    /// limit users and roles.
+    /// does not limit users and roles.
     pub fn counts_against_quota(&self) -> bool {
         match self {
             Command::Put(_) | Command::LeaseGrant { .. } => true,

@@ -1,8 +1,7 @@
 //! Lease expiry: the leader's deadlines, which only report due leases.
 //!
 //! Only a leader has a lessor. It is created from the state when a member becomes leader. Every lease then gets its
-//! full
-//! TTL again, or the remaining time of its last checkpoint: a lease may live longer than requested, never shorter.
+//! full TTL again, or the remaining time of its last checkpoint: a lease may live longer than requested, never shorter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +63,7 @@ impl Lessor {
     }
 
     /// Returns the checkpoint to propose before a lease with a checkpoint is renewed: otherwise a new leader would
-    /// shorten
-    /// the renewal.
+    /// shorten the renewal.
     pub fn checkpoint_of_renewal(&self, id: LeaseId) -> Option<Command> {
         let deadline = self.leases.get(&id).filter(|deadline| deadline.checkpointed)?;
         Some(Command::LeaseCheckpoint { remaining: vec![(id, deadline.ttl_seconds)] })

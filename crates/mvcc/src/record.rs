@@ -7,8 +7,7 @@ use bytes::Bytes;
 use crate::{LeaseId, Revision};
 
 /// One version of a key: a put, or the tombstone of a delete. Immutable, and shared between the state, its snapshots
-/// and
-/// all readers.
+/// and all readers.
 ///
 /// The value shares the buffer it was created from, so that buffer should contain nothing else.
 #[derive(Debug, PartialEq, Eq)]

@@ -224,8 +224,7 @@ impl State {
     }
 
     /// Reads at a validated revision; `revision` is the current revision in the reply (reads in a transaction see its
-    /// own
-    /// writes).
+    /// own writes).
     fn range_as_of(&self, range: &Range, revision: Revision) -> RangeReply {
         let as_of = if range.revision <= 0 { NOW } else { range.revision };
         if range.count_only {

@@ -1,5 +1,4 @@
-//! Persistent B+ tree: a sorted set whose clones share all nodes; a write copies only the path that a clone still
-//! holds.
+//! Persistent B+ tree: a sorted set whose clones share nodes. A write copies only the path that a clone holds.
 //!
 //! ```text
 //!            Inner [ first,weight,node | first,weight,node | … ]
@@ -261,8 +260,7 @@ impl<T: Item> Node<T> {
 
 impl<T: Item> Child<T> {
     /// Changes the subtree and updates `first`. The caller adds the difference to `weight`, because computing the sum
-    /// would
-    /// read every item. An empty subtree is left for [`rebalance`] to drop.
+    /// would read every item. An empty subtree is left for [`rebalance`] to drop.
     fn change<R>(&mut self, change: impl FnOnce(&mut Node<T>) -> R) -> R {
         let node = Arc::make_mut(&mut self.node);
         let result = change(node);

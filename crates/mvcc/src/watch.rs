@@ -2,8 +2,7 @@
 //!
 //! A watcher has no queue but a mark: the first revision it has not read. A change sets the marks of the watchers it
 //! concerns. A marked watcher reads events from its mark on from the state's log, at its own speed. A slow watcher
-//! costs
-//! one number and delays no other, and catching up is the same as following.
+//! costs one number and delays no other, and catching up is the same as following.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,8 +99,7 @@ impl WatchSet {
     }
 
     /// Marks all watchers without a mark, because individual changes from a revision on are no longer available.
-    /// Reading from
-    /// there fails with a compaction error. Returns the watchers to wake.
+    /// Reading from there fails with a compaction error. Returns the watchers to wake.
     pub fn notice_lost(&mut self, from: Revision) -> Vec<WatchId> {
         let unmarked = self.watchers.iter_mut().filter(|(_, watcher)| watcher.mark.is_none());
         let mark = |(id, watcher): (&WatchId, &mut Watcher)| {

@@ -63,8 +63,7 @@ impl SimDisk {
     }
 
     /// Applies a crash: directory entries are those of some moment since their last sync, and unsynced sectors survive
-    /// at
-    /// random.
+    /// at random.
     pub(crate) fn crash(&self, random: &mut Random) {
         let mut inner = self.inner();
         inner.power = None;

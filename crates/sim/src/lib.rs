@@ -1,15 +1,10 @@
-//! Deterministic simulation of a replicated store: the real consensus, log, checkpoints and state on a faulty network
-//! and
-//! faulty disks.
+//! Deterministic simulation of the store: the real consensus, log and state on a faulty network and faulty disks.
 //!
 //! One seed is one run, which is repeatable: time is virtual and there is one source of randomness. Members lose power
-//! at
-//! any disk operation; unsynced sectors survive individually or not. Messages are lost, delayed, duplicated and
-//! reordered.
-//! Members are partitioned, pause, and tick in bursts; disks fill up. Meanwhile clients write, read, compare and swap,
-//! hold leases and watch; operators compact, and add, promote and remove members. Each file of [`invariants`] checks
-//! one
-//! property that must always hold. Then the faults end, and everything must converge.
+//! at any disk operation; unsynced sectors survive individually or not. Messages are lost, delayed, duplicated and
+//! reordered. Members are partitioned, pause, and tick in bursts; disks fill up. Meanwhile clients write, read, compare
+//! and swap, hold leases and watch; operators compact, and add, promote and remove members. Each file of [`invariants`]
+//! checks one property that must always hold. Then the faults end, and everything must converge.
 
 mod chronicle;
 mod clients;

@@ -508,8 +508,7 @@ impl World {
                 self.history[number].answered(&outcome, now);
             }
             // The operation is in no log and never will be, so it is treated as never sent. Any other rejection refers
-            // to one copy
-            // and leaves the outcome unknown.
+            // to one copy and leaves the outcome unknown.
             (Asked::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),
             (Asked::Grant { lease, ttl_seconds, began_ms }, Ok(Answer::Outcome(outcome))) if outcome.result.is_ok() => {
                 self.leases_last.lasts(lease, began_ms, ttl_seconds);

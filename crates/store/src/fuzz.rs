@@ -13,8 +13,7 @@ use crate::{log, peer};
 const IDENTITY: (u64, u64) = (7, 1);
 
 /// Parses bytes as log records: unchanged, and with corrected checksums to reach the code behind them. A log that can
-/// be
-/// read must give the same result when read again.
+/// be read must give the same result when read again.
 pub fn wal_frames(input: &[u8]) {
     log::fuzz::records(input);
     for segment in [input.to_vec(), log::fuzz::segment_of(input, IDENTITY)] {

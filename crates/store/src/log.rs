@@ -4,8 +4,8 @@
 //! the previous one ends. Segments whose entries are covered by a checkpoint are removed, oldest first.
 //!
 //! A small reserve file is preallocated. If the disk has no space for the next segment, the reserve becomes that
-//! segment.
-//! This leaves space to raise an alarm and to free space (deletions, compaction), while growing writes are rejected.
+//! segment. This leaves space to raise an alarm and to free space (deletions, compaction), while growing writes are
+//! rejected.
 
 pub(crate) mod fuzz;
 mod record;
@@ -143,8 +143,7 @@ const ZEROED_BYTES: usize = 1 << 20;
 const UNFINISHED: &str = "segment.tmp";
 const RESERVE: &str = "reserve";
 /// A quarter of a segment, at most 16 MiB: space for two groups of 8 MiB that were in progress when the disk became
-/// full,
-/// and then for thousands of deletions.
+/// full, and then for thousands of deletions.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
 const RESERVE_PART: u64 = 4;
 
@@ -162,8 +161,7 @@ impl<D: Disk> Log<D> {
         let sequence = recovered.segments.last().map_or(1, |(sequence, _)| sequence + 1);
         let start = Start { identity: config.identity, boot, hard_state, previous_end: recovered.end };
         // Done before the next segment is created, because on a full disk this may be the only space. The truncated
-        // part was
-        // never acknowledged.
+        // part was never acknowledged.
         if let Some((last, _)) = recovered.segments.last() {
             give_back(&disk, *last, recovered.end);
         }
@@ -259,8 +257,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Creates a new reserve after the old one was used, if there is space for it and for the next segment. Otherwise
-    /// it
-    /// would be used immediately.
+    /// it would be used immediately.
     pub fn replenish(&mut self) -> Result<(), LogError> {
         if self.is_low() { self.put_by(self.config.segment_bytes) } else { Ok(()) }
     }

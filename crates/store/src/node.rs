@@ -170,8 +170,7 @@ struct Shared {
     group: watch::Receiver<Group>,
     stopped: watch::Receiver<Option<StopReason>>,
     /// Whether reads are linearizable without a quorum round. The task clears this before it processes anything by
-    /// which
-    /// another member could become leader.
+    /// which another member could become leader.
     reads_freely: Arc<AtomicBool>,
     patience: Duration,
     traffic: Traffic,

@@ -69,8 +69,7 @@ pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &Shelf) -> Result<O
     let entries = reconcile(&snapshot, contents.entries)?;
     if entries.is_empty() && snapshot.index > 0 {
         // Staged again, because a crash may have occurred between the checkpoint and its reset record. The next entry
-        // follows
-        // the checkpoint and must not look like one whose predecessors are lost.
+        // follows the checkpoint and must not look like one whose predecessors are lost.
         log.stage_reset(snapshot.index);
         log.write()?;
         log.sync()?;

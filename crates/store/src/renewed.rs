@@ -8,8 +8,7 @@ use std::sync::{Mutex, PoisonError};
 type Make<T, E> = Box<dyn Fn() -> Result<T, E> + Send + Sync>;
 
 /// A value that follows its files. If they are invalid, such as between the replacement of key and certificate, the
-/// last
-/// valid value is used.
+/// last valid value is used.
 pub(crate) struct Renewed<T, E> {
     files: Vec<PathBuf>,
     make: Make<T, E>,

@@ -253,8 +253,7 @@ impl Replica {
     }
 
     /// Renews a lease if this member is the leader and returns its TTL in seconds. Valid only after a read has
-    /// confirmed the
-    /// leadership.
+    /// confirmed the leadership.
     pub fn renew(&mut self, lease: mvcc::LeaseId, now_ms: u64) -> Option<i64> {
         let lessor = self.lessor.as_mut()?;
         let checkpoint = lessor.checkpoint_of_renewal(lease);

@@ -1,9 +1,8 @@
 //! Watch hub: wakes the watchers that a change concerns, which then read the events from the state.
 //!
 //! The order of steps guarantees that no event is missed. A watcher takes its mark *before* it reads the state; a
-//! change
-//! is applied *before* it is published. Any change that the read did not see is published later and sets the mark
-//! again.
+//! change is applied *before* it is published. Any change that the read did not see is published later and sets the
+//! mark again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,8 +77,7 @@ impl Hub {
 
 impl Watchers {
     /// Adds a watcher from a revision on. The watcher is ready immediately, because events applied since that revision
-    /// are
-    /// not published again.
+    /// are not published again.
     pub fn add(&mut self, span: Span, from: Revision) -> WatchId {
         let mut inner = self.hub.lock();
         inner.last_id += 1;

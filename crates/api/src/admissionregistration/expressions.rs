@@ -1,5 +1,4 @@
-//! CEL expressions of policies and webhooks, compiled in their evaluation environment and checked for their result
-//! type.
+//! CEL expressions of policies and webhooks: compilation in their environment, and result type checks.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,7 @@
 //! Type checking of ValidatingAdmissionPolicy expressions against the schemas of the matched kinds.
 //!
 //! An expression is compiled once per type, with that type for `object` and `oldObject`. A compilation failure becomes
-//! a
-//! warning in the policy's status and has no other effect: evaluation uses the actual objects.
+//! a warning in the policy's status and has no other effect: evaluation uses the actual objects.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! Builds the [`Kind`] that a CustomResourceDefinition defines.
+//! Builds the `Kind` that a CustomResourceDefinition defines.
 
 mod embedded;
 pub mod field_path;

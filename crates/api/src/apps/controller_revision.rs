@@ -41,8 +41,7 @@ impl Rules for ControllerRevision {
 
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
         // DEVIATION: `data` is compared by value. Upstream compares bytes, so a revision that was created with
-        // whitespace
-        // between JSON tokens can no longer be patched.
+        // whitespace between JSON tokens can no longer be patched.
         object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         non_negative(&root.get("revision"), errors);

@@ -195,8 +195,7 @@ impl Loader {
     }
 
     /// Appends the fields that `lines` declare to `flat`, including those of inlined structs, and returns their
-    /// protobuf
-    /// form.
+    /// protobuf form.
     fn fields(
         &mut self,
         package: &'static str,

@@ -1,8 +1,7 @@
 //! PKCS#10 certificate requests: the only parser of `spec.request`.
 //!
 //! Validation, admission, the approver and the signer all use [`CertificateRequest`], so the data that is checked is
-//! the
-//! data that is signed.
+//! the data that is signed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -43,8 +42,7 @@ impl CertificateRequest {
     }
 
     /// Parses DER that is exactly one request. Fails if a subject attribute that names a user or group is not text, or
-    /// if
-    /// extensions are requested more than once, because parsers differ on such input.
+    /// if extensions are requested more than once, because parsers differ on such input.
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         let Ok(([], request)) = X509CertificationRequest::from_der(der) else { return Err(Error::MalformedRequest) };
         let info = &request.certification_request_info;

@@ -1,5 +1,6 @@
-//! Metadata validation that upstream's kind-specific rules repeat after the generic validation. Clients see the number
-//! of causes, so errors are repeated here too.
+//! Metadata validation that upstream's kind-specific rules repeat after the generic validation.
+//!
+//! Clients see the number of causes, so errors are repeated here too.
 
 use machinery::field::Error;
 use machinery::meta::{self, Meta, Scope, name_is_dns_subdomain};

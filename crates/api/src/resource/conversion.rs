@@ -1,5 +1,4 @@
-//! Conversion between resource.k8s.io/v1beta1, whose requests and devices are nested differently, and the storage
-//! version.
+//! Conversion between resource.k8s.io/v1beta1, which nests requests and devices differently, and v1.
 
 use machinery::Value;
 

@@ -36,8 +36,7 @@ impl Member {
         let mut at_once = ready.take_messages();
         if self.raft.raft.term > self.durable.term {
             // A sole voter becomes leader before its vote is durable. If the vote were lost, it would lead the same
-            // term again with
-            // other entries. Until then no other member may receive entries of that term.
+            // term again with other entries. Until then no other member may receive entries of that term.
             may_wait.splice(0..0, std::mem::take(&mut at_once));
         }
         let committed = ready.take_committed_entries();
@@ -134,10 +133,8 @@ impl Member {
     }
 
     /// Holds back messages of a non-leader until its disk is synced. Exceptions promise nothing about unsynced data:
-    /// forwarded
-    /// reads; responses to heartbeats of a durable term, without which a slow disk would cost the leader its quorum;
-    /// and
-    /// snapshots, which contain only durable data.
+    /// forwarded reads; responses to heartbeats of a durable term, without which a slow disk would cost the leader its
+    /// quorum; and snapshots, which contain only durable data.
     fn hold(&mut self, number: u64, messages: Vec<eraftpb::Message>, effects: &mut Effects) {
         let free = |message: &eraftpb::Message| match message.msg_type {
             MessageType::MsgHeartbeatResponse => message.term == self.durable.term,

@@ -46,8 +46,7 @@ impl Member {
     /// restored.
     ///
     /// Followers lose their leader simultaneously, so they campaign in order, one tick apart, and votes do not split. A
-    /// member
-    /// that was not elected uses random waits, because the first in order may be unable to win.
+    /// member that was not elected uses random waits, because the first in order may be unable to win.
     pub(super) fn draw_election(&mut self, timed_out: bool) {
         let standing = (self.raft.raft.term, self.raft.raft.state);
         if timed_out || self.election.drawn_for != Some(standing) {
@@ -68,10 +67,8 @@ impl Member {
     }
 
     /// Reports that a peer closed its connection, as the kernel does for a dead process. If it was the leader, the
-    /// others
-    /// campaign without waiting for the timeout, one tick apart so that votes do not split. A live leader that a
-    /// majority hears
-    /// remains leader, because those members refuse to vote.
+    /// others campaign without waiting for the timeout, one tick apart so that votes do not split. A live leader that a
+    /// majority hears remains leader, because those members refuse to vote.
     pub fn hung_up(&mut self, peer: u64) {
         let raft = &mut self.raft.raft;
         if self.removed || raft.leader_id != peer || raft.state != StateRole::Follower {
@@ -84,8 +81,7 @@ impl Member {
     }
 
     /// Whether raft's assertions allow a campaign: a winner's log must be durable, and a candidate scans its log for
-    /// pending
-    /// changes. A sole voter wins immediately, and during a snapshot there is no log to scan.
+    /// pending changes. A sole voter wins immediately, and during a snapshot there is no log to scan.
     pub(super) fn may_campaign_now(&self) -> bool {
         let log = &self.raft.raft.raft_log;
         let behind = log.persisted != log.last_index();
@@ -94,8 +90,7 @@ impl Member {
     }
 
     /// Whether more entries are committed and unapplied than a candidate may scan: `raft` 0.7 copies all of them to
-    /// search for
-    /// membership changes (fixed after 0.7 by its change 530).
+    /// search for membership changes (fixed after 0.7 by its change 530).
     pub(super) fn has_long_backlog(&self) -> bool {
         let log = &self.raft.raft.raft_log;
         log.committed.saturating_sub(log.applied) > BACKLOG_MAX

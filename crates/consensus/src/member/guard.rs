@@ -1,6 +1,6 @@
-//! Validation of peer messages: rejects everything that would make the `raft` crate panic or violate an invariant it
-//! does
-//! not check.
+//! Validation of peer messages.
+//!
+//! Rejects everything that would make the `raft` crate panic or violate an invariant it does not check.
 
 use raft::eraftpb::{self, MessageType};
 
@@ -40,12 +40,10 @@ impl Member {
     }
 
     /// Corrects a rejection of entries so that a leader never goes back before the follower's acknowledged index.
-    /// Returns
-    /// whether anything is left to process.
+    /// Returns whether anything is left to process.
     ///
     /// A delayed or duplicated rejection arrives after the acknowledgement of the same entries. `raft` 0.7 uses its
-    /// hint while
-    /// probing, and `next_idx` falls to or below `matched` (its issue 555). etcd's raft keeps it above.
+    /// hint while probing, and `next_idx` falls to or below `matched` (its issue 555). etcd's raft keeps it above.
     pub(super) fn correct_refusal(&self, message: &mut eraftpb::Message) -> bool {
         let raft = &self.raft.raft;
         let is_refusal = message.msg_type == MessageType::MsgAppendResponse && message.reject;

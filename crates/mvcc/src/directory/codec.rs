@@ -1,5 +1,4 @@
-//! Encoding of users, roles and their changes in log and checkpoint. Decoded values are copies, which outlive the
-//! input.
+//! Encoding of users, roles and their changes in log and checkpoint. Decoded values do not share the input.
 
 use std::collections::BTreeMap;
 

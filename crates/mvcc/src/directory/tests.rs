@@ -3,10 +3,8 @@
 use super::*;
 
 /// Parses a change: `user+ NAME [PASSWORD]`, `user- NAME`, `passwd NAME PASSWORD`, `grant USER ROLE`, `revoke USER
-/// ROLE`,
-/// `role+ NAME`, `role- NAME`, `allow ROLE r|w|rw KEY END`, `forbid ROLE KEY END`, `enable`, `disable`. `_` is empty,
-/// `0` is
-/// a zero byte.
+/// ROLE`, `role+ NAME`, `role- NAME`, `allow ROLE r|w|rw KEY END`, `forbid ROLE KEY END`, `enable`, `disable`. `_` is
+/// empty, `0` is a zero byte.
 fn change(words: &str) -> DirectoryChange {
     let words: Vec<String> = words.split(' ').map(|word| word.replace('_', "").replace('0', "\0")).collect();
     let word = |at: usize| words.get(at).cloned().unwrap_or_default();

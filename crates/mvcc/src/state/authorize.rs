@@ -7,8 +7,7 @@ use crate::{LeaseId, Span};
 
 impl State {
     /// Checks that `caller` may execute `command`. As in etcd, compactions, alarms and lease grants are checked where
-    /// they are
-    /// requested.
+    /// they are requested.
     pub(super) fn authorize(&self, caller: Option<&Caller>, command: &Command) -> Result<(), DirectoryError> {
         match command {
             Command::Authenticate { user, .. } => self.directory.check_session(user),
@@ -49,8 +48,7 @@ impl State {
     }
 
     /// Checks a put. Attaching a key to a lease requires write permission for all its other keys, because the caller
-    /// could
-    /// revoke the lease.
+    /// could revoke the lease.
     fn authorize_put(&self, caller: Option<&Caller>, put: &Put) -> Result<(), DirectoryError> {
         let key = Span::key(put.key.clone());
         self.directory.check_keys(caller, Access::Write, &key)?;

@@ -12,8 +12,7 @@ const LOG_TAIL: usize = 1024;
 
 impl State {
     /// Makes all revisions before this one unreadable immediately. The unreachable records are removed incrementally,
-    /// so that
-    /// no request waits for it.
+    /// so that no request waits for it.
     pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Error> {
         if revision <= self.compact_revision {
             return Err(Error::Compacted { compact_revision: self.compact_revision });
@@ -47,8 +46,7 @@ impl State {
     }
 
     /// Removes the records that at most `changes_max` changes of the log made unreachable. Returns whether there is
-    /// more. Has
-    /// no visible effect. The work is proportional to the changes, not to the keys.
+    /// more. Has no visible effect. The work is proportional to the changes, not to the keys.
     pub fn forget(&mut self, changes_max: usize) -> bool {
         let (Some(at), revision) = (self.forgetting, self.compact_revision) else { return false };
         // The trees change while the log is read: the clone is a stable snapshot.

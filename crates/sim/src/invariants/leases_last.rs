@@ -1,5 +1,4 @@
-//! Invariant: a lease does not expire before its TTL after the last renewal, but it does expire, and its keys are
-//! deleted.
+//! Invariant: leases expire with their keys, but not before their TTL after the last renewal.
 
 use std::collections::BTreeMap;
 

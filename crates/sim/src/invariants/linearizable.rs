@@ -29,8 +29,7 @@ pub(crate) fn check(history: &[Operation], written: &BTreeSet<u64>) -> Result<()
 }
 
 /// Resolves an unknown outcome: values are unique, so the final state shows whether a write happened. An unanswered
-/// read
-/// is dropped.
+/// read is dropped.
 fn resolve(operation: Operation, written: &BTreeSet<u64>) -> Option<Operation> {
     match (operation.end, operation.kind) {
         (Some(_), _) | (None, Kind::Delete) => Some(operation),

@@ -1,5 +1,4 @@
-//! Invariant: a watcher receives every change of its keys once and in order, across member restarts, or a compaction
-//! error.
+//! Invariant: a watcher receives every change of its keys once and in order, or a compaction error.
 
 use mvcc::{Span, State};
 

@@ -51,10 +51,8 @@ impl Choice {
     }
 
     /// Sends a request to the selected member, and to the others if it is unreachable. A non-idempotent write is
-    /// retried only
-    /// if it was never sent. An idempotent write is also sent to another member if its member is slow: a request
-    /// forwarded to
-    /// a dead leader is lost. Returns the index of the member that responded, with the response.
+    /// retried only if it was never sent. An idempotent write is also sent to another member if its member is slow: a
+    /// request forwarded to a dead leader is lost. Returns the index of the member that responded, with the response.
     pub(super) async fn ask<T, F>(&self, effect: Effect, ask: impl Fn(Channel) -> F) -> Result<(usize, T), Status>
     where
         F: Future<Output = Result<T, Status>>,

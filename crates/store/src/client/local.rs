@@ -55,8 +55,7 @@ pub(super) async fn lease(backend: &NodeBackend, ttl_seconds: i64) -> Result<Lea
 }
 
 /// Proposes within the quota. An embedded store has no operator who runs `alarm disarm`, so the NOSPACE alarm is
-/// cleared
-/// automatically once space is available.
+/// cleared automatically once space is available.
 async fn propose(backend: &NodeBackend, command: Command) -> Result<Outcome, BackendError> {
     if command.counts_against_quota() && backend.is_alarmed_in_vain() {
         let member = backend.id();

@@ -1,8 +1,7 @@
 //! Idempotent transactions, which can be retried even if the first attempt succeeds in the meantime.
 //!
 //! Such a transaction writes keys only if their mod revision is unchanged, so it succeeds at most once. If its outcome
-//! is
-//! unknown, it is sent again. If the second attempt fails, the stored values are compared with the values to be
+//! is unknown, it is sent again. If the second attempt fails, the stored values are compared with the values to be
 //! written.
 
 use bytes::Bytes;

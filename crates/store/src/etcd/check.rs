@@ -69,8 +69,8 @@ impl Writes {
 }
 
 /// Returns the written keys, or an error if a key is written twice. A put of a deleted key is rejected regardless of
-/// the
-/// order of the operations. The branches of a nested transaction may write the same keys, because only one is executed.
+/// the order of the operations. The branches of a nested transaction may write the same keys, because only one is
+/// executed.
 fn writes(operations: &[pb::RequestOp]) -> Result<Writes, Status> {
     let mut all = Writes::default();
     for operation in operations {

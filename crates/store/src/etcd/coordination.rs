@@ -1,8 +1,7 @@
 //! The Lock and Election services, for clients without a concurrency library.
 //!
 //! Both are a queue of keys under a prefix, one per waiting lease. The key with the lowest create revision owns the
-//! lock.
-//! When a key is deleted or its lease expires, the next waiter is notified by its watch.
+//! lock. When a key is deleted or its lease expires, the next waiter is notified by its watch.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -130,8 +129,7 @@ impl<B: Backend> Server<B> {
         self.authorize_queue(caller.as_ref(), name)?;
         if lease == 0 {
             // DEVIATION: a request without a lease is rejected. etcd grants a lease here and keeps it alive only until
-            // the call
-            // ends.
+            // the call ends.
             return Err(Status::invalid_argument("etcdserver: lease is not provided"));
         }
         let key = Bytes::from([name, format!("/{lease:x}").as_bytes()].concat());

@@ -1,5 +1,4 @@
-//! Request checks before all services: learners serve only stale reads, and calls that require a leader fail without
-//! one.
+//! Request checks before all services: learners serve only stale reads, and a required leader must exist.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

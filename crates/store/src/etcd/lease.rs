@@ -134,8 +134,7 @@ impl<B: Backend> Server<B> {
     }
 
     /// Returns a positive ID that is unused on this member. If another client takes it first, the grant fails and the
-    /// client
-    /// retries.
+    /// client retries.
     fn new_id(&self) -> Result<LeaseId, Status> {
         loop {
             let mut bytes = [0; 8];

@@ -32,8 +32,7 @@ pub(super) async fn hashed(password: String, iterations: NonZeroU32) -> Result<P
 }
 
 /// Whether the password matches the hash. Without a hash the result is false after the same time, so that timing does
-/// not
-/// reveal which users exist.
+/// not reveal which users exist.
 pub(super) async fn verify(
     password: String,
     hash: Option<PasswordHash>,

@@ -134,7 +134,7 @@ pub fn routers<B: Backend>(backend: B, config: Config) -> Routers {
     Routers { clients: grpc.merge(observers.clone()).merge(endpoints::version()), observers }
 }
 
-/// Serves until `stop` completes, then waits up to [`DRAIN`] for open requests.
+/// Serves until `stop` completes, then waits up to two seconds for open requests.
 pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);

@@ -260,8 +260,7 @@ impl<B: Backend> Client<B> {
     }
 
     /// Reports progress if it was requested and all watchers have caught up. The revision is read first, so every event
-    /// up
-    /// to it was sent before.
+    /// up to it was sent before.
     async fn answer_progress(&mut self) -> Result<(), Gone> {
         if !self.progress_asked {
             return Ok(());
@@ -284,8 +283,7 @@ impl<B: Backend> Client<B> {
     }
 
     /// Whether a watcher has pending events up to a revision. Published events are known by the watcher's mark, so the
-    /// log
-    /// is scanned only after it, regardless of how long the watcher was idle.
+    /// log is scanned only after it, regardless of how long the watcher was idle.
     fn unread(&self, watcher: &Watcher, revision: Revision) -> bool {
         let Some(published) = self.watchers.quiet_until(watcher.hub_id) else { return true };
         let from = watcher.next.max(published + 1);

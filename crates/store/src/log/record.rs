@@ -7,8 +7,7 @@
 //!
 //! The checksum (CRC-32C) covers everything after itself. The group is the number of the write, with one sync each,
 //! counted from 0 in every segment; the last record of a group is flagged. This distinguishes a torn tail from damage:
-//! a
-//! record written after the sync of a broken record proves that the broken one was once complete.
+//! a record written after the sync of a broken record proves that the broken one was once complete.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use consensus::codec::Reader;

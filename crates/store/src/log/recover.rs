@@ -127,8 +127,7 @@ impl Reading<'_> {
     }
 
     /// Decides whether the bytes after the last complete record are a torn tail or damage. A group is torn only if no
-    /// later
-    /// group was written.
+    /// later group was written.
     fn cut<F: DiskFile>(&mut self, window: &mut Window<F>, end: u64, last: Option<&Framed>) -> Result<(), LogError> {
         let torn_group = next_group(last);
         let written = window.written()?;

@@ -81,8 +81,7 @@ impl Waiters {
     }
 
     /// Forwards a result. A proposal that failed only because of a leader change is proposed to the next leader: with
-    /// the same
-    /// request ID if a copy may be in some log, with a new one if no copy can be applied.
+    /// the same request ID if a copy may be in some log, with a new one if no copy can be applied.
     pub(super) fn answer(&mut self, sequence: u64, answer: Result<Answer, Refusal>) {
         let Some(waiter) = self.proposed.remove(&sequence) else { return };
         match answer {

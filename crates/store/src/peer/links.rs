@@ -152,8 +152,7 @@ async fn write_frames(
         let next = tokio::select! {
             frame = frames.recv() => frame,
             // The peer never sends on this connection. A close must be detected before the next frame: the first frame
-            // written to
-            // a closed connection is lost without an error, and may be a vote.
+            // written to a closed connection is lost without an error, and may be a vote.
             _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionReset.into()),
         };
         let Some(frame) = next else { return Ok(()) };

@@ -50,8 +50,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Maximum number of established connections: seven members with two streams each, and some membership queries.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of connections before their greeting. One more closes the oldest. Members take milliseconds, so
-/// silent
-/// connections cannot keep them out.
+/// silent connections cannot keep them out.
 const PENDING_MAX: usize = 128;
 
 /// Accepts connections until the member stops.
@@ -152,8 +151,7 @@ async fn serve(mut stream: Box<dyn Stream>, greeting: &Greeting, listener: &List
 
 impl Listener {
     /// Whether the greeting is accepted. A member that does not know the membership yet accepts all senders of its
-    /// cluster,
-    /// to learn the membership.
+    /// cluster, to learn the membership.
     fn welcomes(&self, greeting: &Greeting) -> bool {
         let group = self.group.borrow();
         let knows = group.members().next().is_some();

@@ -62,9 +62,8 @@ pub(crate) struct Counts {
 pub(crate) struct Connection(Arc<Counts>);
 
 /// Send times of unanswered heartbeats by peer. Responses arrive in order, and none is missing while the connections
-/// hold,
-/// unless a peer drops frames because its queue is full. The measured times are then too long until a connection breaks
-/// or the leader changes.
+/// hold, unless a peer drops frames because its queue is full. The measured times are then too long until a connection
+/// breaks or the leader changes.
 #[derive(Default)]
 pub(crate) struct Heartbeats(BTreeMap<u64, VecDeque<Instant>>);
 

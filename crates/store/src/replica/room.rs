@@ -1,5 +1,7 @@
-//! Handling of a full disk. The member raises an alarm, hands over leadership and rejects growing writes. The others
-//! continue while a majority has space; without a majority nothing grows until space is available.
+//! Handling of a full disk.
+//!
+//! The member raises an alarm, hands over leadership and rejects growing writes. The others continue while a majority
+//! has space; without a majority nothing grows until space is available.
 
 use consensus::Role;
 use mvcc::{Alarm, AlarmChange, Command, State};
@@ -64,8 +66,7 @@ impl Replica {
 
     /// Raises this member's alarms while its disk is full, and clears them afterwards.
     // DEVIATION: a member with a full disk raises an alarm that does not stop the others while a majority has space,
-    // and
-    // clears it itself. etcd does not survive a full disk.
+    // and clears it itself. etcd does not survive a full disk.
     pub(super) fn tell_space(&mut self) {
         if !self.space.is_unsettled || self.space.silent_ticks > 0 {
             self.space.silent_ticks = self.space.silent_ticks.saturating_sub(1);

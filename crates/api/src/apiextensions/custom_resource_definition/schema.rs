@@ -40,8 +40,7 @@ const AT_ROOT: [(&str, &str); 22] = [
 ];
 
 /// Validates the `schema` of one version or the schema that all versions share. `status`: whether the status
-/// subresource
-/// is enabled.
+/// subresource is enabled.
 pub fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
     let schema = at.get("openAPIV3Schema");
     if schema.is_absent() {

@@ -1,8 +1,7 @@
 //! Validation of a CRD's spec.
 //!
 //! Upstream validates its internal type, where fields equal in all versions are at the top level. Error paths follow
-//! it:
-//! `spec.validation` rather than `spec.versions[0].schema`.
+//! it: `spec.validation` rather than `spec.versions[0].schema`.
 
 use machinery::field::{BadValue, Error};
 use machinery::meta::Meta;

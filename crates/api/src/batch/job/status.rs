@@ -1,8 +1,7 @@
 //! Validation of a Job's status and its transitions.
 //!
 //! External controllers may manage a Job (`managedBy`), so the server enforces the meaning of the status. A rule
-//! applies
-//! only if the fields it refers to change, because the status may be stale after a spec update.
+//! applies only if the fields it refers to change, because the status may be stale after a spec update.
 
 use std::collections::BTreeSet;
 

@@ -62,8 +62,7 @@ fn fault(name: &str) -> Option<Fault> {
 }
 
 /// Whether the name is an IQN such as `iqn.2003-01.org.linux-iscsi.host:sn.1`: a month, a reversed domain, and an
-/// optional
-/// suffix.
+/// optional suffix.
 fn is_iqn(name: &str) -> bool {
     name.match_indices("iqn.").any(|(start, prefix)| {
         let rest = &name[start + prefix.len()..];
