@@ -50,7 +50,7 @@ pub struct Config {
 pub enum Start {
     /// Bootstraps a new cluster; all its members start with the same list.
     New(Vec<Peer>),
-    /// Joins an existing cluster. The peers in the list are accepted until the member learns the membership.
+    /// Joins an existing cluster. The member sends only to these peers until it knows the membership.
     Join(Vec<Peer>),
 }
 

@@ -156,7 +156,7 @@ fn validate_reference(reference: &At<'_>, errors: &mut Errors) {
     required_and_looks(&reference.get("name"), path_segment, errors);
 }
 
-/// Whether the target has an API group. ReplicationController is the only scalable kind without one.
+/// Whether the target has an API group or is a ReplicationController, the only scalable kind of the core group.
 fn has_group(reference: &At<'_>) -> bool {
     let version = reference.get("apiVersion");
     match version.str().split_once('/') {

@@ -150,8 +150,8 @@ async fn serve(mut stream: Box<dyn Stream>, greeting: &Greeting, listener: &List
 }
 
 impl Listener {
-    /// Whether the greeting is accepted. A member that does not know the membership yet accepts all senders of its
-    /// cluster, to learn the membership.
+    /// Whether the greeting is accepted. Messages and snapshots are accepted from every sender of the cluster that was
+    /// not removed, so that a new member can learn the membership.
     fn welcomes(&self, greeting: &Greeting) -> bool {
         let group = self.group.borrow();
         let knows = group.members().next().is_some();

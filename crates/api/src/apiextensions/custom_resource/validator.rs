@@ -215,7 +215,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Evaluates `messageExpression`. Returns nothing if there is none or its result is unusable.
+    /// Evaluates `messageExpression`. Returns nothing if there is none or its result is unusable; fails if the cost
+    /// budget is exceeded.
     fn message(
         &mut self,
         compiled: &'a Compiled,
