@@ -20,7 +20,7 @@ pub enum CheckpointError {
     /// The disk is full; the previous checkpoint is intact.
     #[error("no space left on the disk for a checkpoint")]
     Full(#[source] io::Error),
-    #[error("a checkpoint could not be written or read")]
+    #[error("failed to write or read a checkpoint")]
     Disk(#[from] io::Error),
     #[error(
         "the checkpoint {name} is damaged: {what}. In a cluster, remove this member, empty its data directory and add it again; a single \
@@ -93,7 +93,7 @@ pub fn read_to<D: Disk>(disk: &D, shelf: &Shelf) -> Result<Option<(SnapshotMeta,
     let mut tail = [0; TAIL_BYTES as usize];
     file.read_at(state_end, &mut tail)?;
     if tail[12..] != *TAIL_MAGIC || tail[..8] != (state_end - state_start).to_le_bytes() {
-        return Err(damaged("it does not end as it should"));
+        return Err(damaged("its trailer is invalid"));
     }
     let mut input = Input { file: &file, offset: state_start, end: state_end, crc: 0, buffer: Vec::new(), position: 0 };
     let state = State::read_to(&mut input, &mut |value| shelf.place(value));
@@ -103,7 +103,7 @@ pub fn read_to<D: Disk>(disk: &D, shelf: &Shelf) -> Result<Option<(SnapshotMeta,
         return Err(damaged("its checksum is wrong"));
     }
     if state.applied_index() != meta.index {
-        return Err(damaged("header and state are of different points in time"));
+        return Err(damaged("header and state have different log indexes"));
     }
     Ok(Some((meta, state)))
 }

@@ -58,7 +58,7 @@ pub enum LogError {
     },
     /// A record that was once durable is damaged.
     #[error(
-        "the log is damaged in {segment} at byte {offset}: {what}. Acknowledged writes may be gone from this disk. In a cluster, remove this \
+        "the log is damaged in {segment} at byte {offset}: {what}. Acknowledged writes may be missing on this disk. In a cluster, remove this \
          member, empty its data directory and add it again; a single member is restored from a snapshot (knarr store snapshot restore)"
     )]
     Damaged {
@@ -356,7 +356,7 @@ fn reserve_bytes(config: Config) -> u64 {
 }
 
 fn look_for_reserve<D: Disk>(disk: &D, config: Config) -> Result<Reserve, LogError> {
-    let failed = |source| LogError::Disk { what: "look for its reserve", source };
+    let failed = |source| LogError::Disk { what: "check its reserve", source };
     let is_there = disk.list().map_err(failed)?.iter().any(|name| name == RESERVE);
     let bytes = if is_there { disk.open(RESERVE).and_then(|file| file.len()).map_err(failed)? } else { 0 };
     // A crash may have left a partial reserve.
@@ -367,7 +367,7 @@ fn look_for_reserve<D: Disk>(disk: &D, config: Config) -> Result<Reserve, LogErr
 fn give_back<D: Disk>(disk: &D, sequence: u32, end: u64) {
     let cut = disk.open(&segment_name(sequence)).and_then(|mut file| file.cut(end));
     if let Err(error) = cut {
-        tracing::warn!(%error, segment = segment_name(sequence), "the unused end of a segment stays allocated");
+        tracing::warn!(%error, segment = segment_name(sequence), "failed to truncate the unused end of a segment");
     }
 }
 

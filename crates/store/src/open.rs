@@ -16,7 +16,7 @@ pub enum OpenError {
     Log(#[from] LogError),
     /// Entries between checkpoint and log are missing.
     #[error(
-        "the checkpoint ends at entry {checkpoint} but the log begins at entry {log}: entries between them are gone. In a cluster, remove this \
+        "the checkpoint ends at entry {checkpoint} but the log starts at entry {log}: the entries between them are missing. In a cluster, remove this \
          member, empty its data directory and add it again; a single member is restored from a snapshot (knarr store snapshot restore)"
     )]
     Gap {

@@ -35,7 +35,7 @@ impl<T: Clone, E: std::error::Error + 'static> Renewed<T, E> {
                 Ok(made) => *kept = (now, made),
                 Err(error) => {
                     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    tracing::warn!(%error, source, "changed files cannot be used; the old ones serve");
+                    tracing::warn!(%error, source, "failed to load changed files; keeping the previous ones");
                 }
             }
         }

@@ -39,7 +39,7 @@ impl Shelf {
         match Spill::create(&directory.join(NAME)) {
             Ok(spill) => Self { file: Some(Arc::new(File { spill, placed: AtomicUsize::new(0) })) },
             Err(error) => {
-                tracing::warn!(%error, "there is no file for values: all of them stay in memory");
+                tracing::warn!(%error, "failed to create the value file; keeping all values in memory");
                 Self::memory()
             }
         }

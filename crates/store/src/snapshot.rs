@@ -23,9 +23,9 @@ use crate::open;
 pub enum SnapshotError {
     #[error(transparent)]
     Remote(#[from] RemoteError),
-    #[error("the snapshot was not received whole")]
+    #[error("the snapshot was received incompletely")]
     Stream(#[source] Box<tonic::Status>),
-    #[error("cannot use {path}")]
+    #[error("cannot read or write {path}")]
     File {
         /// The snapshot file or data directory.
         path: PathBuf,

@@ -126,7 +126,7 @@ impl Choice {
             is_first
         });
         if moved {
-            tracing::warn!(member, next, "a member of the store does not answer; another one is asked");
+            tracing::warn!(member, next, "a store member does not respond; switching to another member");
         }
     }
 }

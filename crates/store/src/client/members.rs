@@ -13,7 +13,7 @@ use crate::etcd::proto::etcdserverpb as pb;
 
 /// A membership request failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the store says: {message}")]
+#[error("the store returned an error: {message}")]
 pub struct MembersError {
     pub code: Code,
     pub message: String,

@@ -35,11 +35,11 @@ pub struct RemoteConfig {
 /// The configuration of a remote cluster is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    #[error("no etcd server was given")]
+    #[error("no etcd server is configured")]
     NoServers,
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("{url:?} is not a server's URL: use http://host:port, https://host:port or unix:///path")]
+    #[error("{url:?} is not a server URL: use http://host:port, https://host:port or unix:///path")]
     Server {
         /// The URL as configured.
         url: String,

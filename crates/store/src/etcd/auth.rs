@@ -263,7 +263,7 @@ impl<B: Backend> Server<B> {
         if password::verify(password, hash, self.config.auth.hash_iterations).await? {
             return Ok(revision);
         }
-        tracing::warn!(user = name, "invalid authentication was requested");
+        tracing::warn!(user = name, "authentication failed: invalid user name or password");
         Err(status::of_directory(DirectoryError::AuthFailed))
     }
 

@@ -45,9 +45,9 @@ async fn compact<B: Backend>(backend: &B, revision: Option<Revision>) {
         return;
     }
     match backend.propose(Command::Compact { revision }).await.map(|outcome| outcome.result) {
-        Ok(Ok(_)) => tracing::info!(revision, "compacted"),
-        Ok(Err(error)) => tracing::warn!(revision, %error, "compaction was refused"),
-        Err(error) => tracing::warn!(revision, %error, "compaction failed and is tried again later"),
+        Ok(Ok(_)) => tracing::info!(revision, "compacted the key space"),
+        Ok(Err(error)) => tracing::warn!(revision, %error, "compaction was rejected"),
+        Err(error) => tracing::warn!(revision, %error, "compaction failed; retrying later"),
     }
 }
 

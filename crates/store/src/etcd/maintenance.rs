@@ -92,7 +92,7 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         self.require_admin(&Credentials::of(&request)).await?;
-        tracing::info!("defragment: nothing to do, checkpoints are written whole");
+        tracing::info!("ignoring a defragment request: checkpoints are always rewritten completely");
         Ok(Response::new(pb::DefragmentResponse { header: None }))
     }
 
@@ -120,7 +120,7 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         let header = self.header(state.revision());
         tokio::task::spawn_blocking(move || {
             if let Err(error) = send_snapshot(&state, header, &parts) {
-                tracing::warn!(%error, "a snapshot was not sent to its end");
+                tracing::warn!(%error, "failed to send the complete snapshot");
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))

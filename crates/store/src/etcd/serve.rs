@@ -161,7 +161,7 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
                 },
             };
             if let Err(error) = served {
-                tracing::debug!(%error, "a connection ended badly");
+                tracing::debug!(%error, "a connection failed");
             }
         });
     }

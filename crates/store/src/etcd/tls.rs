@@ -45,7 +45,7 @@ pub enum TlsError {
         path: PathBuf,
         source: pem::Error,
     },
-    #[error("{path} holds no usable certificate authority")]
+    #[error("{path} contains no usable CA certificate")]
     Roots {
         /// The CA file.
         path: PathBuf,

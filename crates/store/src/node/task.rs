@@ -100,7 +100,7 @@ pub(super) fn start(
     if opened.torn_bytes > 0 {
         tracing::info!(
             bytes = opened.torn_bytes,
-            "a crash tore the end of the log off; nothing in it was acknowledged"
+            "truncated the torn end of the log after a crash; nothing in it was acknowledged"
         );
     }
     let disk = opened.log.disk().clone();
@@ -428,7 +428,7 @@ impl Task {
             }
             Internal::Checkpointed { index, result: Err(error) } => {
                 self.checkpointing = false;
-                tracing::error!(index, error = &error as &dyn std::error::Error, "a checkpoint could not be written");
+                tracing::error!(index, error = &error as &dyn std::error::Error, "failed to write a checkpoint");
             }
         }
     }
@@ -552,7 +552,7 @@ impl Task {
             );
             let sent = stream_snapshot(identity, to, urls, state, message).await;
             if let Err(error) = &sent {
-                tracing::warn!(to = format!("{to:x}"), %error, "a snapshot could not be sent");
+                tracing::warn!(to = format!("{to:x}"), %error, "failed to send a snapshot");
             }
             let _ = internal.send(Internal::SnapshotSent { to, arrived: sent.is_ok() }).await;
         });

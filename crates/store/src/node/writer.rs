@@ -128,13 +128,11 @@ impl<D: Disk> Writer<D> {
         }
         self.room = room;
         match room {
-            Room::Ample => tracing::info!("the disk of the log has room again"),
+            Room::Ample => tracing::info!("the log disk has free space again"),
             Room::Low => {
-                tracing::error!(
-                    "the disk of the log is full: this member takes nothing that grows until there is room on it"
-                );
+                tracing::error!("the log disk is full; rejecting writes that grow the store until space is available");
             }
-            Room::None => tracing::error!("the disk of the log is full to the last: this member waits for room on it"),
+            Room::None => tracing::error!("the log disk and its reserve are full; waiting for free space"),
         }
         let _ = self.events.send(Event::Room(room));
     }
@@ -167,7 +165,7 @@ impl<D: Disk> Writer<D> {
         self.log.sync()?;
         let took = began.elapsed();
         if took > SLOW {
-            tracing::warn!(milliseconds = took.as_millis(), "the disk of the log is slow: a sync took long");
+            tracing::warn!(milliseconds = took.as_millis(), "a sync of the log took too long; the disk is slow");
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.stats.syncs += 1;

@@ -22,15 +22,17 @@ pub enum DialError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The URL requires TLS and this member has no certificates.
-    #[error("{0} needs TLS: give this member a peer certificate, key and authority")]
+    #[error("{0} requires TLS: configure a peer certificate, key and CA for this member")]
     NoTls(String),
-    #[error("the peer could not be reached")]
+    #[error("failed to connect to the peer")]
     Io(#[from] io::Error),
-    #[error("the peer did not answer in time")]
+    #[error("the peer did not respond in time")]
     Timeout,
-    #[error("the peer refused: it belongs to another cluster, or this member is not or no longer in it")]
+    #[error(
+        "the peer rejected the connection: it belongs to another cluster, or this member is not or no longer in it"
+    )]
     Refused,
-    #[error("the peer's answer makes no sense")]
+    #[error("the peer sent an invalid response")]
     Answer(#[from] consensus::DecodeError),
     #[error("no peer URL was given")]
     Nobody,
@@ -127,11 +129,11 @@ async fn run(
                 let ended = write_frames(&mut stream, &mut frames, &traffic).await;
                 drop(connection);
                 if let Err(error) = ended {
-                    tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer ended");
+                    tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer closed");
                 }
             }
             Err(error) => {
-                tracing::debug!(peer = format!("{to:x}"), %error, "a peer could not be reached");
+                tracing::debug!(peer = format!("{to:x}"), %error, "failed to connect to a peer");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(REDIAL_MAX);
             }

@@ -69,7 +69,7 @@ pub(crate) async fn listen(socket: TcpListener, listener: Listener) {
             }
             Err(error) => {
                 // Probably out of file descriptors: waits until others are closed.
-                tracing::warn!(%error, "a peer's connection could not be accepted");
+                tracing::warn!(%error, "failed to accept a peer connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -104,17 +104,17 @@ async fn establish(tcp: TcpStream, listener: Listener, slots: Arc<Semaphore>) {
     let (stream, greeting) = match greeted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok(greeted) => greeted,
         Err(error) => {
-            tracing::debug!(%error, "a peer's connection failed before its greeting");
+            tracing::debug!(%error, "a peer connection failed before its greeting");
             return;
         }
     };
     let Ok(slot) = slots.try_acquire_owned() else {
-        tracing::warn!(from = greeting.from, max = CONNECTIONS_MAX, "closing a peer's connection: there are too many");
+        tracing::warn!(from = greeting.from, max = CONNECTIONS_MAX, "closing a peer connection: too many connections");
         return;
     };
     tokio::spawn(async move {
         if let Err(error) = serve(stream, &greeting, &listener).await {
-            tracing::debug!(%error, "a peer's connection ended");
+            tracing::debug!(%error, "a peer connection closed");
         }
         drop(slot);
     });

@@ -37,10 +37,10 @@ pub enum TlsError {
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    #[error("the peer certificates cannot be used")]
+    #[error("the peer certificates are unusable")]
     Config(#[source] rustls::Error),
     /// The CA is unusable.
-    #[error("the peer certificate authority cannot be used")]
+    #[error("the peer CA certificate is unusable")]
     Authority(#[source] rustls::server::VerifierBuilderError),
 }
 
