@@ -48,7 +48,7 @@ pub enum CorruptCheckpoint {
         frame: usize,
     },
     /// Another version wrote the stream, or the stream is not a checkpoint.
-    #[error("the checkpoint has format {0}, this program reads formats up to {WITH_AUTHENTICATION}")]
+    #[error("the checkpoint has format {0}, this version reads formats up to {WITH_AUTHENTICATION}")]
     Format(u8),
     /// The checksum of a frame matches, but its content is invalid.
     #[error("the checkpoint has malformed content in frame {frame}")]

@@ -30,7 +30,7 @@ pub enum Error {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// The log entry is not newer than the last applied one.
-    #[error("entry {index} was applied already")]
+    #[error("entry {index} is already applied")]
     AlreadyApplied {
         /// The log index of the entry.
         index: u64,

@@ -19,10 +19,10 @@ const DEPTH_MAX: usize = 64;
 /// A log entry is not a command of a known format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptCommand {
-    #[error("log entry has format {0}, this program reads format {FORMAT}")]
+    #[error("log entry has format {0}, this version reads format {FORMAT}")]
     Format(u8),
     /// A tag or enum value is unknown.
-    #[error("log entry has {value} as {field}")]
+    #[error("log entry has an unknown value {value} for {field}")]
     Unknown {
         /// The name of the field.
         field: &'static str,
