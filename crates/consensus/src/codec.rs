@@ -5,13 +5,13 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DecodeError {
     /// The input ends inside the named field.
-    #[error("{0} is cut short")]
+    #[error("{0} is truncated")]
     Short(&'static str),
     /// The named field has a value that this version does not know or allow.
     #[error("{0} has an invalid value")]
     Invalid(&'static str),
     /// Bytes follow the end of the named structure.
-    #[error("{0} is followed by bytes that do not belong to it")]
+    #[error("{0} is followed by trailing bytes")]
     Trailing(&'static str),
 }
 

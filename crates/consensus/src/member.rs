@@ -92,7 +92,7 @@ pub enum ProposeError {
 pub enum Fault {
     /// The leader knows that this member has stored more than its log contains.
     #[error(
-        "member {from} counts on entries up to {expected} but the log here ends at {last}: this member's disk has lost entries that \
+        "member {from} relies on entries up to {expected}, but the local log ends at {last}: this member's disk has lost entries that \
          it had acknowledged; remove the member from the cluster and add it again with an empty data directory"
     )]
     LogLost {
@@ -104,7 +104,7 @@ pub enum Fault {
         last: u64,
     },
     /// The message is invalid and was dropped.
-    #[error("member {from} sent a message that makes no sense here: {what}")]
+    #[error("member {from} sent an invalid message: {what}")]
     Nonsense {
         /// The sender of the message.
         from: u64,

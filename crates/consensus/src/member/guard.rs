@@ -10,7 +10,7 @@ impl Member {
     pub(super) fn guard(&self, from: u64, message: &eraftpb::Message) -> Result<(), Fault> {
         let nonsense = |what| Err(Fault::Nonsense { from, what });
         if message.from != from || message.to != self.config.id || from == self.config.id || from == 0 {
-            return nonsense("its addresses are wrong");
+            return nonsense("it has a wrong sender or receiver");
         }
         let raft = &self.raft.raft;
         let last = raft.raft_log.last_index();
@@ -21,7 +21,7 @@ impl Member {
             MessageType::MsgHeartbeat | MessageType::MsgAppend | MessageType::MsgSnapshot
                 if message.term == raft.term && self.is_leader() =>
             {
-                nonsense("it claims to lead in the term this member leads in")
+                nonsense("it claims leadership in a term that this member leads")
             }
             // `raft` treats an entry beyond its log as one of term 0, and panics when it is committed.
             MessageType::MsgAppend if message.log_term == 0 && message.index != 0 => {
@@ -33,8 +33,8 @@ impl Member {
             MessageType::MsgAppendResponse if self.is_leader() && message.index > last && !message.reject => {
                 nonsense("it acknowledges entries that were never sent")
             }
-            MessageType::MsgTimeoutNow if !self.may_campaign_now() => nonsense("it asks for an election out of turn"),
-            MessageType::MsgReadIndex if !self.is_leader() => nonsense("it takes this member for the leader"),
+            MessageType::MsgTimeoutNow if !self.may_campaign_now() => nonsense("it requests an election out of turn"),
+            MessageType::MsgReadIndex if !self.is_leader() => nonsense("it requests a read index from a non-leader"),
             _ => Ok(()),
         }
     }
