@@ -77,7 +77,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, milliseconds, invariant, what } = self;
         writeln!(out, "seed {seed}, at {milliseconds} ms, {invariant}: {what}")?;
-        write!(out, "again: cargo run -p sim -- --start {seed} --seeds 1")
+        write!(out, "reproduce: cargo run -p sim -- --start {seed} --seeds 1")
     }
 }
 

@@ -29,7 +29,7 @@ pub fn check(
     compacted: i64,
 ) -> Result<(), Broken> {
     if let Some(gap) = gaps.iter().find(|gap| gap.from > gap.compact_revision || gap.compact_revision > compacted) {
-        return Err((NAME, format!("watcher {watcher} was cut off for nothing: {gap:?}, compacted is {compacted}")));
+        return Err((NAME, format!("watcher {watcher} was cancelled wrongly: {gap:?}, compacted is {compacted}")));
     }
     let hidden = |revision: i64| gaps.iter().any(|gap| (gap.from..=gap.to).contains(&revision));
     let concerns = |event: &&mvcc::Event| span.contains(event.record.key()) && !hidden(event.record.mod_revision);
