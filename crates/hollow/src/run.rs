@@ -110,7 +110,7 @@ async fn renew_all(shared: Arc<Shared>) {
         for name in shared.nodes.keys() {
             tokio::time::sleep(pause).await;
             if let Err(error) = renew(&shared, name).await {
-                tracing::warn!(node = name, error = %error, "the lease could not be renewed");
+                tracing::warn!(node = name, error = %error, "failed to renew the lease");
             }
         }
         if shared.nodes.is_empty() {
@@ -177,7 +177,7 @@ async fn say(shared: Arc<Shared>, key: Key, uid: String, step: Step, notices: No
         Ok(_) => {}
         Err(error) if error.is_not_found() || error.is_conflict() => {}
         Err(error) => {
-            tracing::warn!(pod = %key, error = %error, "the status of a pod could not be told");
+            tracing::warn!(pod = %key, error = %error, "failed to update the pod status");
             tokio::time::sleep(BACKOFF.after(0, client::backoff::random())).await;
             notices.add([key]);
         }
