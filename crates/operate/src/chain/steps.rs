@@ -215,7 +215,7 @@ fn container(status: &Value) -> Vec<Found> {
     for state in ["lastState", "state"] {
         let Some(at) = time(&[state, "terminated", "finishedAt"]) else { continue };
         let code = status.at(&[state, "terminated", "exitCode"]).and_then(Value::as_int).unwrap_or_default();
-        found.push(coarse(Stage::Other, at, format!("container {name} ended with code {code}"), "kubelet"));
+        found.push(coarse(Stage::Other, at, format!("container {name} exited with code {code}"), "kubelet"));
     }
     found
 }
@@ -239,7 +239,7 @@ fn deletion(object: &Value) -> Option<Found> {
     let meta = Meta::of(object);
     let grace = meta.deletion_grace_period_seconds().unwrap_or_default();
     let asked = meta.deletion_timestamp()?.plus(Duration::from_seconds(grace.saturating_neg()));
-    Some(coarse(Stage::Other, asked, "deletion asked for", ""))
+    Some(coarse(Stage::Other, asked, "deletion requested", ""))
 }
 
 fn event(event: &Value) -> Option<Found> {

@@ -128,7 +128,7 @@ fn any_object_can_be_traced() {
             {"manager": "kubectl-edit", "operation": "Update", "time": "2026-11-16T12:00:05Z"}]}});
     let said: Vec<String> =
         chain(&object, &[], &[], &[]).iter().map(|step| format!("{} by {}", step.what, step.by)).collect();
-    assert_eq!(said, ["written by helm", "changed by kubectl-edit", "deletion asked for by "]);
+    assert_eq!(said, ["written by helm", "changed by kubectl-edit", "deletion requested by "]);
     assert!(chain(&Value::object(), &[Value::object()], &[Value::object()], &[]).is_empty());
 }
 
@@ -148,5 +148,5 @@ fn terminated_container_has_its_exit_reason() {
             "lastState": {"terminated": {"exitCode": 3, "startedAt": "2026-11-16T12:00:02Z", "finishedAt": "2026-11-16T12:00:04Z"}},
             "state": {"running": {"startedAt": "2026-11-16T12:00:05Z"}}}]}});
     let said: Vec<String> = chain(&pod, &[], &[], &[]).into_iter().map(|step| step.what).collect();
-    assert_eq!(said, ["written", "container c ended with code 3", "container c started (restart 1)"]);
+    assert_eq!(said, ["written", "container c exited with code 3", "container c started (restart 1)"]);
 }

@@ -62,15 +62,15 @@ pub fn judge(machine: &Machine) -> Vec<Row> {
 }
 
 fn kernel(release: &str) -> Row {
-    let row = Row::new("kernel", "its release", release);
+    let row = Row::new("kernel", "release", release);
     let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_GOOD => row,
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_MIN => {
-            row.but(Verdict::Doubtful, "pods in user namespaces of their own need 5.12 or newer")
+            row.but(Verdict::Doubtful, "pods with user namespaces (hostUsers: false) need Linux 5.12 or newer")
         }
         (Some(_), Some(_)) => row.but(Verdict::Bad, "Knarr needs Linux 5.4 or newer"),
-        _ => row.but(Verdict::Doubtful, "its number cannot be read; Knarr needs Linux 5.4 or newer"),
+        _ => row.but(Verdict::Doubtful, "the release cannot be parsed; Knarr needs Linux 5.4 or newer"),
     }
 }
 
@@ -83,7 +83,7 @@ fn feature(feature: &Feature) -> Row {
             format!("use a kernel with {0}, or load its module: `modprobe {0}`", feature.name),
         ),
         Tried::Unknown(why) => {
-            Row::new(feature.name, looks_at, why.as_str()).but(Verdict::Doubtful, "run this as root to have it tried")
+            Row::new(feature.name, looks_at, why.as_str()).but(Verdict::Doubtful, "run this as root to test it")
         }
     }
 }
@@ -99,13 +99,13 @@ fn cgroups(cgroups: &Cgroups) -> Row {
     let known: Vec<&str> = cgroups.controllers.iter().map(String::as_str).collect();
     let row = Row::new("cgroups", "hierarchies and controllers", format!("{version}: {}", known.join(" ")));
     if cgroups.hierarchy == Hierarchy::Absent {
-        return row.but(Verdict::Bad, "mount control groups: `mount -t cgroup2 none /sys/fs/cgroup`");
+        return row.but(Verdict::Bad, "mount cgroups: `mount -t cgroup2 none /sys/fs/cgroup`");
     }
     let Some(worst) = missing.iter().map(|(_, verdict)| *verdict).max() else { return row };
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
     row.but(
         worst,
-        format!("pods cannot be limited in {}: boot a kernel that has these controllers on", names.join(", ")),
+        format!("pods cannot be limited in {}: boot a kernel with these cgroup controllers enabled", names.join(", ")),
     )
 }
 
@@ -123,7 +123,7 @@ fn capabilities(held: u64) -> Row {
     let missing: Vec<_> = missing(held).collect();
     let row = Row::new(
         "capabilities",
-        "what this process may do",
+        "capabilities of this process",
         format!("{} of {}", CAPABILITIES.len() - missing.len(), CAPABILITIES.len()),
     );
     let Some(worst) = missing.iter().map(|(_, _, verdict)| *verdict).max() else { return row };
@@ -162,9 +162,9 @@ impl DiskPressure {
     /// Returns the explanation and the recommended action.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Near => "below 5 % nodes are tainted with disk-pressure and evict pods: make room before",
+            Self::Near => "below 5 % free space, nodes are tainted with disk-pressure and evict pods: free disk space",
             Self::Reached => {
-                "nodes are tainted with disk-pressure: no pods are scheduled and some are evicted; make room"
+                "nodes are tainted with disk-pressure: no pods are scheduled and some are evicted; free disk space"
             }
         }
     }
@@ -185,16 +185,16 @@ fn disk(machine: &Machine) -> Row {
     let percent = disk.free_bytes.saturating_mul(100) / disk.total_bytes.max(1);
     let row = Row::new("disk", &disk.folder, format!("{} MiB free, {percent} %", disk.free_bytes >> 20));
     if disk.free_bytes < FREE_BYTES_MIN {
-        return row.but(Verdict::Bad, "make room, or choose another folder with --data-dir");
+        return row.but(Verdict::Bad, "free disk space, or choose another directory with --data-dir");
     }
     if let Some(pressure) = disk_pressure(disk.free_bytes, disk.total_bytes) {
         return row.but(Verdict::Doubtful, pressure.advice());
     }
     if disk.free_files.is_some_and(|files| files < FREE_FILES_MIN) {
-        return row.but(Verdict::Doubtful, "there is hardly room for new files (inodes), which images have many of");
+        return row.but(Verdict::Doubtful, "almost no inodes are free, and images have many files");
     }
     if disk.free_bytes < FREE_BYTES_GOOD {
-        return row.but(Verdict::Doubtful, "images and logs of pods will fill it: make room before they do");
+        return row.but(Verdict::Doubtful, "images and pod logs will fill it: free disk space");
     }
     row
 }
@@ -203,7 +203,7 @@ fn sync(machine: &Machine) -> Row {
     let looks_at = "4 KiB written and synced";
     match &machine.disk.sync {
         Err(why) => Row::new("sync speed", looks_at, why.as_str())
-            .but(Verdict::Doubtful, "run this as root, or with a --data-dir that can be written"),
+            .but(Verdict::Doubtful, "run this as root, or with a writable --data-dir"),
         Ok(sync) => {
             let millis = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
             let found = format!("p50 {} ms, p99 {} ms", millis(sync.p50_micros), millis(sync.p99_micros));
@@ -222,23 +222,23 @@ fn sync(machine: &Machine) -> Row {
 fn clock(machine: &Machine) -> Row {
     let clock = &machine.clock;
     let kept = match clock.synchronised {
-        Some(true) => format!("synchronised, wrong by {} ms at most", clock.error_micros / 1000),
+        Some(true) => format!("synchronised, maximum error {} ms", clock.error_micros / 1000),
         Some(false) => "not synchronised".to_owned(),
-        None => "the kernel does not say".to_owned(),
+        None => "unknown".to_owned(),
     };
-    let row = Row::new("clock", "adjtimex and the order of time", kept);
+    let row = Row::new("clock", "adjtimex and monotonicity", kept);
     if clock.unix_seconds < UNIX_SECONDS_MIN {
         return row.but(Verdict::Bad, "the clock was never set: certificates would not be valid; set it");
     }
     if clock.went_back {
-        return row.but(Verdict::Doubtful, "time went back while it was looked at: something sets the clock by steps");
+        return row.but(Verdict::Doubtful, "the time went backwards during the check: something steps the clock");
     }
     match clock.synchronised {
         Some(true) if clock.error_micros <= CLOCK_ERROR_MAX_MICROS => row,
         Some(true) => {
-            row.but(Verdict::Doubtful, "tokens and leases suffer from clocks that differ: check the time service")
+            row.but(Verdict::Doubtful, "tokens and leases need clocks that are synchronised: check the time service")
         }
-        _ => row.but(Verdict::Doubtful, "fine for one machine; several need a time service such as systemd-timesyncd"),
+        _ => row.but(Verdict::Doubtful, "fine for one node; several need a time service such as systemd-timesyncd"),
     }
 }
 
@@ -284,17 +284,17 @@ fn forwarding(machine: &Machine) -> Row {
     match machine.forwarding {
         Some(true) => Row::new("forwarding", looks_at, "on"),
         // The pod network enables forwarding itself.
-        Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` switches it on"),
-        None => Row::new("forwarding", looks_at, "the kernel does not say")
-            .but(Verdict::Doubtful, "pods reach nothing outside the node without it"),
+        Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` enables it"),
+        None => Row::new("forwarding", looks_at, "unknown")
+            .but(Verdict::Doubtful, "without it, pods cannot reach anything outside the node"),
     }
 }
 
 fn resolvers(machine: &Machine) -> Row {
     let looks_at = "/etc/resolv.conf";
     if machine.resolvers.is_empty() {
-        return Row::new("resolver", looks_at, "names no server")
-            .but(Verdict::Doubtful, "pods cannot find names outside the cluster; write `nameserver ADDRESS` there");
+        return Row::new("resolver", looks_at, "no name server")
+            .but(Verdict::Doubtful, "pods cannot resolve names outside the cluster; add `nameserver ADDRESS` there");
     }
     Row::new("resolver", looks_at, machine.resolvers.join(" "))
 }
