@@ -152,7 +152,7 @@ impl Scraper {
                 let resolution = machinery::time::Duration::from_nanos(resolution);
                 self.histories().entry(node).or_default().add(reading, resolution);
             }
-            Some(Ok((node, Err(problem)))) => tracing::warn!(node, problem, "a kubelet does not say what is used"),
+            Some(Ok((node, Err(problem)))) => tracing::warn!(node, problem, "failed to scrape a kubelet"),
             _ => {}
         }
     }

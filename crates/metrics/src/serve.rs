@@ -44,12 +44,12 @@ const MASTERS: &str = "system:masters";
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("{0} holds no usable PEM")]
+    #[error("{0} contains no usable PEM")]
     Pem(PathBuf, #[source] rustls::pki_types::pem::Error),
-    #[error("a certificate cannot be made")]
+    #[error("failed to generate a certificate")]
     Make(#[from] rcgen::Error),
     /// Certificate and key do not match.
-    #[error("the certificate cannot be used")]
+    #[error("the certificate is unusable")]
     Tls(#[from] rustls::Error),
 }
 
@@ -138,7 +138,7 @@ impl Server {
                 }
                 Err(error) => {
                     // Probably out of file descriptors: waits until others are closed.
-                    tracing::warn!(%error, "a connection could not be taken");
+                    tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -150,7 +150,7 @@ impl Server {
         let trust = snapshot.objects.iter().next().map(|entry| entry.value.clone()).unwrap_or_default();
         let tls = match self.tls(&trust) {
             Ok(tls) => TlsAcceptor::from(Arc::new(tls)),
-            Err(error) => return tracing::error!(%error, "nobody can be served"),
+            Err(error) => return tracing::error!(%error, "failed to build the TLS configuration"),
         };
         let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
         let peer = Arc::new(trust.peer(stream.get_ref().1.peer_certificates()));
@@ -161,7 +161,7 @@ impl Server {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
         if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(error, "a connection broke");
+            tracing::debug!(error, "a connection failed");
         }
     }
 
