@@ -40,9 +40,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
     -> impl Future<Output = Result<Option<Member>, BackendError>> + Send;
     /// Transfers the leadership to another member.
     fn move_leader(&self, to: u64) -> impl Future<Output = Result<(), BackendError>> + Send;
-    /// Renews a lease at the leader and returns its TTL in seconds, or nothing if the lease does not exist.
+    /// Renews a lease at the leader and returns its TTL in seconds, or `None` if the lease does not exist.
     fn lease_renew(&self, id: LeaseId) -> impl Future<Output = Result<Option<i64>, BackendError>> + Send;
-    /// Returns the remaining seconds of a lease by the leader's clock, or nothing if the lease does not exist.
+    /// Returns the remaining seconds of a lease by the leader's clock, or `None` if the lease does not exist.
     fn lease_remaining(&self, id: LeaseId) -> impl Future<Output = Result<Option<i64>, BackendError>> + Send;
 }
 

@@ -112,7 +112,7 @@ fn doubt(spec: &At<'_>, ty: &Matched, params: Option<&Matched>, expression: &str
     env.compile(expression).err().map(|wrong| format!("{group}/{version}, Kind={kind}: {wrong}\n"))
 }
 
-/// Adds variables that hold objects of a kind. Returns nothing if the kind has no such version.
+/// Adds variables that hold objects of a kind. Returns `None` if the kind has no such version.
 fn with_objects(mut env: Env, names: &[&str], of: &Matched) -> Option<Env> {
     match &version_of(&of.kind, &of.name.version)?.shape {
         Shape::BuiltIn(schema) => Some(names.iter().fold(env, |env, name| env.with_builtin(name, *schema))),
@@ -178,7 +178,7 @@ fn product<'a>(
     })
 }
 
-/// Returns the sorted names of a list, or nothing if the list contains a wildcard.
+/// Returns the sorted names of a list, or `None` if the list contains a wildcard.
 fn named<'a>(list: &At<'a>) -> Option<Vec<&'a str>> {
     let mut names: Vec<&str> = list.list().iter().filter_map(Value::as_str).collect();
     names.sort_unstable();

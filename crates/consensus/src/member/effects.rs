@@ -11,7 +11,7 @@ use crate::entry::{Entry, HardState, Payload};
 use crate::message::{Message, RaftMessage};
 
 impl Member {
-    /// Returns the next effects, or nothing if all inputs have been processed.
+    /// Returns the next effects, or `None` if all inputs have been processed.
     pub fn effects(&mut self) -> Option<Effects> {
         let mut effects = std::mem::take(&mut self.outbox);
         if !self.removed && self.raft.has_ready() {

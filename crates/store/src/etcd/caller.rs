@@ -41,7 +41,7 @@ pub enum Tokens {
 
 /// Signs and verifies tokens with a user and a directory revision.
 pub trait TokenSigner: fmt::Debug + Send + Sync {
-    /// Returns a token, or nothing if there is no signing key.
+    /// Returns a token, or `None` if there is no signing key.
     fn sign(&self, user: &str, revision: u64) -> Option<String>;
     /// Returns the user and the revision of a valid token.
     fn verify(&self, token: &str) -> Option<(String, u64)>;

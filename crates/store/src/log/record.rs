@@ -125,14 +125,14 @@ pub(super) fn raw(kind: u8, flags: u8, group: u64, segment: u32, payload: &[u8])
     out
 }
 
-/// Returns the size of the record with this header, or nothing if the header is invalid.
+/// Returns the size of the record with this header, or `None` if the header is invalid.
 pub(super) fn length(header: &[u8; HEADER_BYTES], segment: u32) -> Option<usize> {
     let length = u32::from_le_bytes(*header[4..].first_chunk()?) as usize;
     let is_header = header[20..24] == segment.to_le_bytes() && length <= PAYLOAD_BYTES_MAX;
     is_header.then(|| HEADER_BYTES + length.next_multiple_of(8))
 }
 
-/// Reads the record at the start of `bytes`, or nothing if it is incomplete or invalid.
+/// Reads the record at the start of `bytes`, or `None` if it is incomplete or invalid.
 pub(super) fn read(bytes: &[u8], segment: u32) -> Option<Framed> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let end = length(header, segment)?;

@@ -23,7 +23,7 @@ impl<F: DiskFile> Window<F> {
         Ok(Self { file, sequence, length, start: 0, bytes: Vec::new() })
     }
 
-    /// Returns the record at an offset, or nothing if it is incomplete or invalid.
+    /// Returns the record at an offset, or `None` if it is incomplete or invalid.
     pub(super) fn record(&mut self, offset: u64) -> Result<Option<Framed>, LogError> {
         let sequence = self.sequence;
         let Some(header) = self.bytes(offset, HEADER_BYTES as u64)? else { return Ok(None) };
@@ -48,7 +48,7 @@ impl<F: DiskFile> Window<F> {
         Ok(0)
     }
 
-    /// Returns `count` bytes at an offset, or nothing beyond the end of the segment.
+    /// Returns `count` bytes at an offset, or `None` beyond the end of the segment.
     fn bytes(&mut self, offset: u64, count: u64) -> Result<Option<&[u8]>, LogError> {
         let Some(end) = offset.checked_add(count).filter(|end| *end <= self.length) else { return Ok(None) };
         if offset < self.start || end > self.start + self.bytes.len() as u64 {

@@ -40,7 +40,7 @@ struct Node {
 }
 
 impl Validator {
-    /// Compiles the rules of a schema. Returns nothing if the schema has no rules.
+    /// Compiles the rules of a schema. Returns `None` if the schema has no rules.
     pub fn new(types: &Arc<Structural>) -> Option<Self> {
         let scope = Scope::stored(Arc::clone(types));
         let root = Node::new(&scope, types.schema(), true, &[])?;
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Evaluates `messageExpression`. Returns nothing if there is none or its result is unusable; fails if the cost
+    /// Evaluates `messageExpression`. Returns `None` if there is none or its result is unusable; fails if the cost
     /// budget is exceeded.
     fn message(
         &mut self,

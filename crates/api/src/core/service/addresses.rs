@@ -13,7 +13,7 @@ use crate::formats::legacy_ip;
 pub const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
 
-/// Returns the family of an address, or nothing if the text is not an address.
+/// Returns the family of an address, or `None` if the text is not an address.
 pub fn family(ip: &str) -> Option<&'static str> {
     parse_ip(ip).map(|ip| if ip.is_ipv4() { FAMILIES[0] } else { FAMILIES[1] })
 }
