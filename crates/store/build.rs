@@ -1,4 +1,4 @@
-//! Makes the protocol's types and services from its proto files, without a protoc on the machine, and a table of all methods.
+//! Generates the gRPC types and services from the proto files, without an installed protoc, and a table of all methods.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    // By path: that is how a method is found.
+    // Sorted by path, for binary search.
     methods.sort_by_key(|(service, method, _)| format!("/{service}/{method}"));
     let mut table = "&[\n".to_owned();
     for (service, name, kind) in methods {

@@ -1,4 +1,4 @@
-//! How long opening the catalogue takes.
+//! Benchmark: time to open the schema catalogue.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! The kinds of admissionregistration.k8s.io.
+//! API kinds of the admissionregistration.k8s.io group.
 
 mod binding;
 pub mod client_config;
@@ -19,7 +19,6 @@ use machinery::GroupVersion;
 
 use crate::kind::{Keeping, Kind};
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[
     mutating_admission_policy::kind,
     mutating_admission_policy_binding::kind,
@@ -29,8 +28,7 @@ pub const KINDS: &[fn() -> Kind] = &[
     validating_webhook_configuration::kind,
 ];
 
-/// Where kinds are kept that the version before the newest must still be able to read: a server that is rolled back may
-/// not know the newest.
+/// Stores a kind as v1beta1: after a rollback, the previous release may not be able to read v1.
 fn stored_as_beta(prefix: &str) -> Keeping {
     let version = GroupVersion { group: "admissionregistration.k8s.io".into(), version: "v1beta1".into() };
     Keeping::Stored { prefix: prefix.into(), version, expires: false }

@@ -1,8 +1,7 @@
-//! The kinds of apiregistration.k8s.io.
+//! API kinds of the apiregistration.k8s.io group.
 
 pub mod api_service;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[api_service::kind];

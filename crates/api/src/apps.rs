@@ -1,4 +1,4 @@
-//! The kinds of apps.
+//! API kinds of the apps group.
 
 pub mod controller_revision;
 pub mod daemon_set;
@@ -8,6 +8,5 @@ pub mod stateful_set;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] =
     &[controller_revision::kind, daemon_set::kind, deployment::kind, replica_set::kind, stateful_set::kind];

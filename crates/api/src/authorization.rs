@@ -1,4 +1,4 @@
-//! The kinds of authorization.k8s.io.
+//! API kinds of the authorization.k8s.io group.
 
 pub mod local_subject_access_review;
 mod reviews;
@@ -8,7 +8,6 @@ pub mod subject_access_review;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[
     local_subject_access_review::kind,
     self_subject_access_review::kind,

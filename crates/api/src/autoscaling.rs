@@ -1,8 +1,7 @@
-//! The kinds of autoscaling.
+//! API kinds of the autoscaling group.
 
 pub mod horizontal_pod_autoscaler;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[horizontal_pod_autoscaler::kind];

@@ -1,9 +1,8 @@
-//! The kinds of batch.
+//! API kinds of the batch group.
 
 pub mod cron_job;
 pub mod job;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[cron_job::kind, job::kind];

@@ -1,6 +1,6 @@
-//! The facts about every built-in API type, as a schema for each kind.
+//! Schemas of every built-in API type.
 //!
-//! The facts are `catalogue.txt`, which `cargo xtask catalogue` writes. They are read once, when first asked for.
+//! `cargo xtask catalogue` generates them as `catalogue.txt`, which is parsed on first use.
 
 mod load;
 
@@ -9,13 +9,12 @@ use std::sync::OnceLock;
 use machinery::schema::{Schema, Shape, TypeId, Types};
 use machinery::{GroupVersion, GroupVersionKind};
 
-/// The schema of a kind.
 pub fn schema(kind: &GroupVersionKind) -> Option<Schema<'static>> {
     open().schema(kind)
 }
 
-/// The schema of what says `apiVersion` and `kind` of itself. The documents of discovery of the core group say no
-/// `apiVersion`, and are of `v1`.
+/// Returns the schema for an `apiVersion` and `kind`. Discovery documents of the core group have no `apiVersion` and
+/// belong to `v1`.
 pub fn find(api_version: &str, kind: &str) -> Option<Schema<'static>> {
     let (group, version) = match api_version {
         "" => ("", "v1"),
@@ -28,31 +27,31 @@ pub fn find(api_version: &str, kind: &str) -> Option<Schema<'static>> {
     found.ok().map(|at| catalogue.types.schema(catalogue.kinds[at].1))
 }
 
-/// Every kind with its schema, in the order of group, version and kind.
+/// Returns every kind with its schema, ordered by group, version and kind.
 pub fn kinds() -> impl ExactSizeIterator<Item = (&'static GroupVersionKind, Schema<'static>)> {
     let catalogue = open();
     catalogue.kinds.iter().map(|(kind, id)| (kind, catalogue.types.schema(*id)))
 }
 
-/// Whether any kind of this group version is built in.
+/// Whether a built-in kind has this group version.
 pub fn has_version(version: &GroupVersion) -> bool {
     let kinds = &open().kinds;
     let at = kinds.partition_point(|(kind, _)| (&kind.group, &kind.version) < (&version.group, &version.version));
     kinds.get(at).is_some_and(|(kind, _)| kind.group == version.group && kind.version == version.version)
 }
 
-/// A type that has a name of its own.
+/// A named type.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared {
-    /// Its Go package: `k8s.io/api/core/v1`.
+    /// The Go package: `k8s.io/api/core/v1`.
     pub package: &'static str,
-    /// `Pod`.
+    /// The Go name: `Pod`.
     pub name: &'static str,
-    /// The type as it is declared. Where it is used it may differ in how apply merges it.
+    /// The declared type. At a field that uses the type, the merge strategy may differ.
     pub schema: Schema<'static>,
 }
 
-/// The declaration of a type, if it has a name of its own.
+/// Returns the declaration of a named type.
 pub fn declared(schema: Schema<'static>) -> Option<Declared> {
     let catalogue = open();
     let id = catalogue.base(schema.id()).unwrap_or_else(|| schema.id());
@@ -60,7 +59,7 @@ pub fn declared(schema: Schema<'static>) -> Option<Declared> {
     Some(Declared { package, name, schema: catalogue.types.schema(id) })
 }
 
-/// What a field or an item of this type says about merging beyond what its type says by itself: `atomic`, `granular`.
+/// Returns the merge strategy that a use of this type sets explicitly: `atomic` or `granular`.
 pub fn merge_word(schema: Schema<'static>) -> Option<&'static str> {
     let catalogue = open();
     let id = schema.id();
@@ -73,27 +72,26 @@ pub fn merge_word(schema: Schema<'static>) -> Option<&'static str> {
     catalogue.base(id).map(|_| if as_one { "atomic" } else { "granular" })
 }
 
-/// Reads the facts afresh. Only of use to those who measure how long it takes.
+/// Parses the catalogue again, for benchmarks.
 pub fn load() -> Catalogue {
     load::catalogue(include_str!("catalogue.txt"))
 }
 
-/// Reads facts about types that no API serves, such as those of a component's configuration file. The text is part of the
-/// program and follows the grammar of `catalogue.txt`.
+/// Parses types that no API serves, such as component configuration. `text` is compiled in and follows the grammar of
+/// `catalogue.txt`.
 pub fn read(text: &'static str) -> Catalogue {
     load::catalogue(text)
 }
 
-/// All types and kinds.
 #[derive(Debug)]
 pub struct Catalogue {
     types: Types,
     kinds: Vec<(GroupVersionKind, TypeId)>,
-    /// The package and name of each declared type; those have the first numbers.
+    /// Package and name of each declared type. Declared types have the lowest IDs.
     names: Vec<(&'static str, &'static str)>,
-    /// Types that differ from a declared one only in how apply merges them, with those.
+    /// Variants that differ from a declared type only in their merge strategy, each with that type.
     variants: Vec<(TypeId, TypeId)>,
-    /// Lists that say that they are one value, ascending.
+    /// Lists declared as atomic, in ascending order.
     atomic_lists: Vec<TypeId>,
 }
 
@@ -104,7 +102,6 @@ impl Catalogue {
 }
 
 impl Catalogue {
-    /// The schema of a kind.
     pub fn schema(&self, kind: &GroupVersionKind) -> Option<Schema<'_>> {
         let at = self.kinds.binary_search_by(|(have, _)| have.cmp(kind)).ok()?;
         Some(self.types.schema(self.kinds[at].1))

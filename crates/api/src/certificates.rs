@@ -1,4 +1,4 @@
-//! The kinds of certificates.k8s.io.
+//! API kinds of the certificates.k8s.io group.
 
 pub mod agreement;
 pub mod certificate_signing_request;
@@ -12,14 +12,12 @@ use machinery::{At, Errors, go, names};
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] =
     &[certificate_signing_request::kind, cluster_trust_bundle::kind, pod_certificate_request::kind];
 
-/// A DNS name, a slash, and a path of a DNS name and a label.
+/// Domain, slash, and a path of a DNS subdomain, a dot and a label.
 const SIGNER_NAME_MAX: usize = 253 + 1 + 253 + 1 + 63;
 
-/// What is wrong with the name of a signer.
 fn signer_name(at: &At<'_>, errors: &mut Errors) {
     if at.is_empty() {
         errors.push(at.required(""));

@@ -1,4 +1,4 @@
-//! Objects in and out of the three encodings, found out by looking.
+//! Object codec for JSON, YAML and Kubernetes protobuf, with detection of the encoding.
 
 use std::fmt;
 
@@ -6,101 +6,88 @@ use machinery::{GroupVersionKind, Value, conform, gvk, json, protobuf, yaml};
 
 use crate::catalogue;
 
-/// Writes JSON as upstream's API server does: built-in kinds in the order of their Go types, others sorted.
+/// Encodes JSON like the upstream API server: built-in kinds in the order of their Go fields, others sorted.
 pub const JSON: json::Encoder = json::Encoder::new(catalogue::find);
 
-/// How an object is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// One value after another.
+    /// Concatenated JSON values.
     Json,
     /// Documents separated by `---`.
     Yaml,
-    /// One envelope; or, for several, each after its length as four bytes, as Kubernetes frames a stream.
+    /// One envelope. Several envelopes are each preceded by their length as four bytes, as in Kubernetes watch streams.
     Protobuf,
 }
 
-/// Why bytes are not objects, or objects cannot be written.
+/// Decoding or encoding failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nothing to read.
     #[error("there is no object in the input")]
     Empty,
-    /// It starts like JSON and is none.
     #[error("cannot read JSON")]
     Json(#[from] json::Error),
-    /// It is text and no YAML.
     #[error("cannot read YAML")]
     Yaml(#[from] yaml::Error),
-    /// It is neither protobuf nor text.
     #[error("the input is neither JSON nor YAML nor Kubernetes protobuf")]
     Bytes(#[from] std::str::Utf8Error),
-    /// It is an envelope with something else inside.
+    /// The protobuf envelope or its content is invalid.
     #[error("cannot read protobuf")]
     Decode(#[source] protobuf::Error),
-    /// A length leads beyond the end.
+    /// A frame length exceeds the input.
     #[error("the input ends inside a protobuf frame")]
     Frame,
-    /// It is JSON or YAML, and no object.
     #[error("document {document} is not a Kubernetes object: {problem}")]
     NotAnObject {
         /// Counted from one.
         document: usize,
-        /// What it lacks.
         problem: NotAnObject,
     },
-    /// Only built-in kinds have a protobuf form.
     #[error("{0} has no protobuf form: it is not a built-in kind")]
     NoProtobuf(GroupVersionKind),
-    /// A field does not fit the kind.
+    /// A field does not match the schema of the kind.
     #[error("document {document} does not fit its kind")]
     Unfit {
         /// Counted from one.
         document: usize,
-        /// Which field, and why.
         source: conform::Error,
     },
-    /// A field has no protobuf form.
     #[error("document {document} cannot be written as protobuf")]
     Encode {
         /// Counted from one.
         document: usize,
-        /// Which field, and why.
         source: protobuf::Error,
     },
 }
 
-/// What a document lacks to be an object.
+/// The reason that a document is not a Kubernetes object.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotAnObject {
-    /// It is a list, a number, a text.
+    /// The document has this JSON type instead of object.
     Other(&'static str),
-    /// It does not say what it is.
+    /// `apiVersion` or `kind` is missing.
     Missing(&'static str),
-    /// Its `apiVersion` makes no sense.
     Version(gvk::InvalidGroupVersion),
 }
 
-/// Objects, and what was lost in writing them.
+/// Encoded objects, with warnings about dropped fields.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// The bytes.
     pub bytes: Vec<u8>,
-    /// What the kinds have no field for: `document 1: unknown field "spec.bogus"`.
+    /// Fields unknown to the kind: `document 1: unknown field "spec.bogus"`.
     pub warnings: Vec<String>,
 }
 
-/// Reads one or more objects in whichever encoding they are.
+/// Decodes one or more objects and detects their encoding.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Value>, Error> {
     let objects: Vec<Value> = match detect(bytes) {
         Encoding::Protobuf => frames(bytes)?.into_iter().map(decode_envelope).collect::<Result<_, _>>()?,
-        // What starts with a brace may still be YAML in its flow form; if it is neither, it was meant as JSON.
+        // Input that starts with a brace may be YAML flow style. If both parsers fail, the JSON error is returned.
         Encoding::Json => json::parse_all(bytes).or_else(|error| {
             std::str::from_utf8(bytes).ok().and_then(|text| yaml::parse_all(text).ok()).ok_or(error)
         })?,
         Encoding::Yaml => yaml::parse_all(std::str::from_utf8(bytes)?)?,
     };
-    // A document of nothing is what stands before the first `---` or after the last.
+    // Empty YAML documents before the first `---` or after the last one are ignored.
     let objects: Vec<Value> = objects.into_iter().filter(|object| !object.is_null()).collect();
     if objects.is_empty() {
         return Err(Error::Empty);
@@ -111,7 +98,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Writes objects in one encoding.
+/// Encodes objects. Fields that the kind does not have are dropped in protobuf and reported as warnings.
 pub fn encode(objects: &[Value], encoding: Encoding) -> Result<Written, Error> {
     let mut written = Written::default();
     for (at, object) in objects.iter().enumerate() {
@@ -139,7 +126,7 @@ pub fn encode(objects: &[Value], encoding: Encoding) -> Result<Written, Error> {
     Ok(written)
 }
 
-/// Which encoding these bytes are in, by how they start.
+/// Detects the encoding by the first bytes.
 pub fn detect(bytes: &[u8]) -> Encoding {
     let framed = bytes.get(FRAME..).is_some_and(protobuf::Envelope::is_in);
     if protobuf::Envelope::is_in(bytes) || framed {
@@ -151,7 +138,7 @@ pub fn detect(bytes: &[u8]) -> Encoding {
     }
 }
 
-/// The bytes of a frame's length.
+/// Size of a frame's length prefix in bytes.
 const FRAME: usize = size_of::<u32>();
 
 fn frames(bytes: &[u8]) -> Result<Vec<&[u8]>, Error> {
@@ -236,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused_with_what_it_lacks() {
+    fn non_objects_are_rejected_with_the_reason() {
         let check = |input: &[u8], expect: &str| assert_eq!(decode(input).unwrap_err().to_string(), expect);
         check(b"", "there is no object in the input");
         check(b"---\n---\n# nothing\n", "there is no object in the input");
@@ -255,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_the_kind_does_not_have_is_told_when_it_is_lost() {
+    fn dropped_unknown_fields_are_reported_as_warnings() {
         let mut object = config_map("a");
         object.as_object_mut().unwrap().insert("bogus", 1);
         let written = encode(&[object], Encoding::Protobuf).unwrap();
@@ -263,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_kind_passes_as_text_but_has_no_protobuf_form() {
+    fn custom_resources_have_no_protobuf_form() {
         let widget = value!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"size": 1}});
         assert_eq!(decode(&encode(from_ref(&widget), Encoding::Yaml).unwrap().bytes).unwrap(), from_ref(&widget));
         let refused = encode(&[widget], Encoding::Protobuf).unwrap_err().to_string();
@@ -271,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_the_wrong_type_is_named() {
+    fn type_error_names_the_field() {
         let pod = value!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": "none"}});
         let error = encode(&[pod], Encoding::Protobuf).unwrap_err();
         let cause = std::error::Error::source(&error).unwrap().to_string();

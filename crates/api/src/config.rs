@@ -1,46 +1,38 @@
-//! Configuration files: objects of kinds that no API serves, read strictly.
+//! Component configuration files: strict decoding of kinds that no API serves.
 
 use machinery::field_validation::{self, FieldValidation, StrictError};
 use machinery::{GroupVersionKind, Value, conform, gvk, yaml};
 
 use crate::catalogue::Catalogue;
 
-/// Why a file is not the configuration it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not text.
     #[error("the configuration is not UTF-8")]
     Bytes(#[from] std::str::Utf8Error),
-    /// It is neither YAML nor JSON.
     #[error("couldn't get version/kind; json parse error")]
     Yaml(#[from] yaml::Error),
-    /// It does not say what it is.
     #[error("Object '{0}' is missing")]
     Missing(&'static str),
-    /// Its `apiVersion` makes no sense.
     #[error("couldn't get version/kind")]
     Version(#[from] gvk::InvalidGroupVersion),
-    /// It is of a kind that does not belong here.
     #[error("no kind {kind:?} is registered for version {version:?}")]
     Kind {
-        /// Its kind.
         kind: String,
-        /// Its `apiVersion`.
+        /// The `apiVersion` of the file.
         version: String,
     },
-    /// A field does not fit its type.
     #[error("{0}")]
     Unfit(#[from] conform::Error),
-    /// It has fields that its kind does not have.
+    /// The file has unknown fields.
     #[error("{0}")]
     Strict(#[from] StrictError),
-    /// It has keys that stand twice in a mapping.
+    /// The file has duplicate keys.
     #[error("strict decoding error: {}", .0.join(", "))]
     Repeated(Vec<String>),
 }
 
-/// Reads one object of a kind of `catalogue`, from YAML or JSON. Fields that are unknown or given twice are refused, since a
-/// slip in a file that nobody looks at again would otherwise go unnoticed.
+/// Decodes one object of a kind of `catalogue` from YAML or JSON. Unknown and duplicate fields are rejected, so that a
+/// typing mistake does not go unnoticed.
 pub fn read(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersionKind, Value), Error> {
     match read_leniently(catalogue, bytes)? {
         (kind, object, None) => Ok((kind, object)),
@@ -48,8 +40,8 @@ pub fn read(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersionKind, Va
     }
 }
 
-/// The same, but unknown fields are dropped, of those given twice the last counts, and what a strict reader would have said is
-/// told along.
+/// Like [`read`], but drops unknown fields and uses the last of duplicate fields. The strict error is returned with the
+/// object.
 pub fn read_leniently(catalogue: &Catalogue, bytes: &[u8]) -> Result<(GroupVersionKind, Value, Option<Error>), Error> {
     let (mut object, repeated) = yaml::parse_strict(std::str::from_utf8(bytes)?)?;
     let text = |field: &'static str| {
@@ -86,7 +78,7 @@ kinds test.example/v1
 ";
 
     #[test]
-    fn a_configuration_is_read_strictly() {
+    fn configuration_is_decoded_strictly() {
         let catalogue = catalogue::read(FACTS);
         let check = |text: &str, expect: &str| {
             let got = match read(&catalogue, text.as_bytes()) {

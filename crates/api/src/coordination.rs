@@ -1,4 +1,4 @@
-//! The kinds of coordination.k8s.io.
+//! API kinds of the coordination.k8s.io group.
 
 pub mod lease;
 pub mod lease_candidate;
@@ -8,10 +8,9 @@ use machinery::{At, Errors, names};
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[lease::kind, lease_candidate::kind];
 
-/// How the holder of a lease is chosen: a word of Kubernetes' own, or somebody's with a domain.
+/// Validates a leader election strategy: a Kubernetes name without domain, or a domain-prefixed name.
 fn strategy(at: &At<'_>, errors: &mut Errors) {
     let parts: Vec<_> = at.str().split('/').collect();
     match parts[..] {

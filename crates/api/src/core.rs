@@ -1,4 +1,4 @@
-//! The kinds of the core group.
+//! API kinds of the core group.
 
 pub mod access_modes;
 pub mod binding;
@@ -26,7 +26,6 @@ pub mod service_account;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[
     binding::kind,
     component_status::kind,

@@ -1,8 +1,7 @@
-//! The kinds of discovery.k8s.io.
+//! API kinds of the discovery.k8s.io group.
 
 pub mod endpoint_slice;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[endpoint_slice::kind];

@@ -1,8 +1,7 @@
-//! The kinds of events.k8s.io.
+//! API kinds of the events.k8s.io group.
 
 pub mod event;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[event::kind];

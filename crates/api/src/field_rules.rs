@@ -1,4 +1,4 @@
-//! Rules about fields that many kinds share, and the small changes that their writes have in common.
+//! Field validation, defaulting and update helpers shared by many kinds.
 
 use machinery::field::{BadValue, Error};
 use machinery::meta::{Meta, MetaMut};
@@ -7,10 +7,9 @@ use machinery::table::{Cell, Column};
 use machinery::time::Time;
 use machinery::{At, Errors, Object, Path, Value, names};
 
-/// Said of a field that must stay as it is.
 pub const IMMUTABLE: &str = "field is immutable";
 
-/// Whether two values mean the same to upstream: an empty list or map is as good as none.
+/// Whether two values are semantically equal in upstream: an empty list or map equals an absent one.
 pub fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
@@ -26,15 +25,15 @@ pub fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The field must be what it was.
+/// Rejects a change of the field.
 pub fn immutable(new: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     if !same(new.value(), old.value()) {
         errors.push(Error::invalid(new.path(), emptied(new, old), IMMUTABLE));
     }
 }
 
-/// The value as it was sent: decoding has dropped a list or map that lost its last entry, which is not the same as
-/// one that is not there to those who read the message.
+/// Returns the value for an error message. Decoding drops a list or map that became empty; messages show it as empty
+/// rather than absent.
 pub fn emptied(new: &At<'_>, old: &At<'_>) -> Value {
     match (new.value(), old.value()) {
         (Value::Null, Value::Array(_)) => Value::Array(Vec::new()),
@@ -43,33 +42,33 @@ pub fn emptied(new: &At<'_>, old: &At<'_>) -> Value {
     }
 }
 
-/// As [`immutable`], for a value that messages do not show as JSON.
+/// Like [`immutable`], with another representation of the value in the error.
 pub fn immutable_shown(new: &At<'_>, old: &At<'_>, shown: impl FnOnce() -> BadValue, errors: &mut Errors) {
     if !same(new.value(), old.value()) {
         errors.push(Error::invalid(new.path(), shown(), IMMUTABLE));
     }
 }
 
-/// The string must be one of these, which are listed in the order given. An absent one reads as empty.
+/// Requires one of `known`, which the error lists in this order. An absent string counts as empty.
 pub fn one_of(at: &At<'_>, known: &[&str], errors: &mut Errors) {
     if !known.contains(&at.str()) {
         errors.push(Error::not_supported(at.path(), at.str(), known));
     }
 }
 
-/// As [`one_of`], of a field that may be absent.
+/// Like [`one_of`], for an optional field.
 pub fn one_of_if_present(at: &At<'_>, known: &[&str], errors: &mut Errors) {
     if at.is_present() {
         one_of(at, known, errors);
     }
 }
 
-/// The string must look as `rule` says.
+/// Adds an error per violation that `rule` returns for the string.
 pub fn looks(at: &At<'_>, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
     errors.extend(rule(at.str()).into_iter().map(|wrong| Error::invalid(at.path(), at.str(), wrong)));
 }
 
-/// There must be a string, and it must look as `rule` says.
+/// Requires a string that satisfies `rule`.
 pub fn required_and_looks(at: &At<'_>, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
     if at.str().is_empty() {
         errors.push(at.required(""));
@@ -78,21 +77,21 @@ pub fn required_and_looks(at: &At<'_>, rule: fn(&str) -> Vec<String>, errors: &m
     }
 }
 
-/// There must be something.
+/// Requires a non-empty value.
 pub fn required(at: &At<'_>, errors: &mut Errors) {
     if at.is_empty() {
         errors.push(at.required(""));
     }
 }
 
-/// The number must not be negative.
+/// Rejects a negative number.
 pub fn non_negative(at: &At<'_>, errors: &mut Errors) {
     if at.int() < 0 {
         errors.push(Error::invalid(at.path(), at.int(), "must be greater than or equal to 0"));
     }
 }
 
-/// A name of a CSI driver or a resource driver.
+/// Validates the name of a CSI or DRA driver.
 pub fn driver_name(at: &At<'_>, errors: &mut Errors) {
     const LENGTH_MAX: usize = 63;
     let name = at.str();
@@ -108,17 +107,17 @@ pub fn driver_name(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// A selector of labels; absent is right.
+/// Validates a label selector; an absent one is valid.
 pub fn label_selector(at: &At<'_>, errors: &mut Errors) {
     machinery::labels::validate_object(at.value(), at.path(), errors);
 }
 
-/// The quantity at a place, zero if there is none.
+/// Parses a quantity; absent or invalid ones are zero.
 pub fn quantity(value: &Value) -> Quantity {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or(Quantity::ZERO)
 }
 
-/// A quantity must not be negative.
+/// Rejects a negative quantity.
 pub fn non_negative_quantity(at: &At<'_>, errors: &mut Errors) {
     let found = quantity(at.value());
     if found.is_negative() {
@@ -126,7 +125,7 @@ pub fn non_negative_quantity(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Sets a field that is absent. Gives back whether it was.
+/// Sets a field that is absent. Returns whether it was absent.
 pub fn default_to(object: &mut Value, field: &str, value: impl Into<Value>) -> bool {
     let Some(object) = object.as_object_mut() else { return false };
     let absent = object.get(field).is_none_or(Value::is_null);
@@ -136,7 +135,7 @@ pub fn default_to(object: &mut Value, field: &str, value: impl Into<Value>) -> b
     absent
 }
 
-/// As [`default_to`], of a string that is empty when nobody set it.
+/// Like [`default_to`], for a string whose unset value is empty.
 pub fn default_empty_to(object: &mut Value, field: &str, value: &str) {
     let Some(object) = object.as_object_mut() else { return };
     if object.get(field).and_then(Value::as_str).is_none_or(str::is_empty) {
@@ -144,19 +143,19 @@ pub fn default_empty_to(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-/// The items of a list for changing; none if there is no list.
+/// Returns mutable list items; none if there is no list.
 pub fn items_mut<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
     object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Takes a field away, as from a client that may not set it.
+/// Removes a field that the client may not set.
 pub fn drop_field(object: &mut Value, field: &str) {
     if let Some(object) = object.as_object_mut() {
         object.remove(field);
     }
 }
 
-/// Puts a field back to what it was, as for a write that may not touch it.
+/// Restores a field that this write may not change.
 pub fn keep(object: &mut Value, old: &Value, field: &str) {
     match (object.as_object_mut(), old.get(field)) {
         (Some(object), Some(value)) => drop(object.insert(field, value.clone())),
@@ -165,7 +164,7 @@ pub fn keep(object: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// Puts everything but a field back to what it was; of the metadata, labels and the like stay as they are written.
+/// Restores everything except `field`. Mutable metadata such as labels is kept as written.
 pub fn keep_all_but(object: &mut Value, old: &Value, field: &str) {
     let others = |of: &Value| -> Vec<String> {
         let fields = of.as_object().into_iter().flat_map(Object::keys);
@@ -176,8 +175,8 @@ pub fn keep_all_but(object: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// Puts everything but the status back to what it was, the metadata too: for kinds whose status is written by others
-/// than those who may label an object or hold it. Who owns which field stays as it is written.
+/// Restores everything except the status and managedFields, including metadata. For kinds whose status writers may not
+/// change labels or finalizers.
 pub fn keep_for_status(object: &mut Value, old: &Value) {
     keep_all_but(object, old, "status");
     let (Some(metadata), Some(before)) = (object.get_mut("metadata"), old.get("metadata")) else { return };
@@ -186,7 +185,7 @@ pub fn keep_for_status(object: &mut Value, old: &Value) {
     }
 }
 
-/// The fields that writes do not set of kinds that keep their metadata when the status is written.
+/// Returns the reset fields of kinds that restore their metadata on status writes.
 pub fn reset_with_metadata(subresource: &str) -> &'static [&'static str] {
     match subresource {
         "" => &["status"],
@@ -195,14 +194,14 @@ pub fn reset_with_metadata(subresource: &str) -> &'static [&'static str] {
     }
 }
 
-/// The generation of a new object.
+/// Sets the generation of a new object to 1.
 pub fn start_generation(object: &mut Value) {
     if let Some(mut meta) = MetaMut::of(object) {
         meta.set("generation", 1);
     }
 }
 
-/// Raises the generation if one of the fields is not what it was.
+/// Increments the generation if one of the fields changed.
 pub fn raise_generation(object: &mut Value, old: &Value, fields: &[&str]) {
     let absent = Value::Null;
     let value = |of: &Value, field: &str| of.get(field).unwrap_or(&absent).clone();
@@ -210,7 +209,7 @@ pub fn raise_generation(object: &mut Value, old: &Value, fields: &[&str]) {
     raise_generation_where(object, old, changed);
 }
 
-/// Raises the generation if what the kind counts has changed.
+/// Increments the generation if `changed`.
 pub fn raise_generation_where(object: &mut Value, old: &Value, changed: bool) {
     if changed {
         let generation = Meta::of(old).generation() + 1;
@@ -220,22 +219,22 @@ pub fn raise_generation_where(object: &mut Value, old: &Value, changed: bool) {
     }
 }
 
-/// A column that is always shown.
+/// Returns a column of priority 0, which is always printed.
 pub fn column(name: &str, ty: &str, description: &str, cell: fn(&Value, Time) -> Value) -> Column {
     Column::new(name, ty, description, Cell::Function(cell))
 }
 
-/// A column that is shown where there is room.
+/// Returns a column of priority 1, printed with `-o wide`.
 pub fn wide_column(name: &str, ty: &str, description: &str, cell: fn(&Value, Time) -> Value) -> Column {
     Column { priority: 1, ..column(name, ty, description, cell) }
 }
 
-/// How many items there are, as a cell shows it.
+/// Returns the number of items as a cell.
 pub fn count_cell(at: &At<'_>) -> Value {
     Value::Int(i64::try_from(at.len()).unwrap_or(i64::MAX))
 }
 
-/// The errors of a rule that another path says in front.
+/// Adds the errors of the path segment rule.
 pub fn path_segment(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.extend(names::path_segment(name).into_iter().map(|wrong| Error::invalid(path, name, wrong)));
 }
@@ -247,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_list_or_map_is_as_good_as_none() {
+    fn empty_list_or_map_equals_absent() {
         let check = |a: Value, b: Value, expect: bool| assert_eq!(same(&a, &b), expect, "{a:?} {b:?}");
         check(value!({"a": []}), value!({}), true);
         check(value!({"a": {"b": {}}}), value!({"a": {}}), true);
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_to_the_status_keeps_everything_else() {
+    fn status_write_restores_everything_else() {
         let old =
             value!({"kind": "K", "metadata": {"name": "a", "finalizers": ["f"]}, "spec": {"x": 1}, "extra": true});
         let written = value!({"kind": "K", "metadata": {"name": "a", "labels": {"l": "m"}, "managedFields": [{}]},

@@ -1,4 +1,4 @@
-//! The kinds of flowcontrol.apiserver.k8s.io.
+//! API kinds of the flowcontrol.apiserver.k8s.io group.
 
 pub mod flow_schema;
 pub mod priority_level_configuration;
@@ -10,10 +10,8 @@ use machinery::{At, Errors};
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[flow_schema::kind, priority_level_configuration::kind];
 
-/// What is wrong with the conditions of a status.
 fn conditions(status: &At<'_>, errors: &mut Errors) {
     let conditions = status.get("conditions");
     let mut seen = BTreeSet::new();

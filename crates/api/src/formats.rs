@@ -1,4 +1,4 @@
-//! Texts in fields that several kinds have: addresses, prefixes, ports and paths with a domain.
+//! Text formats shared by several kinds: IP addresses, CIDRs, ports and domain-prefixed paths.
 
 use std::net::IpAddr;
 
@@ -6,14 +6,14 @@ use machinery::field::Error;
 use machinery::names::{self, parse_cidr, parse_ip};
 use machinery::{At, Errors, Path, Value, go};
 
-/// An address in a field that was there before addresses were looked at closely; `known` are taken as they are.
+/// Validates an address in a legacy field; addresses in `known` are always accepted.
 pub fn legacy_ip(at: &At<'_>, known: &[&str], errors: &mut Errors) {
     if !known.contains(&at.str()) {
         errors.extend(wrong_ip(at.str()).into_iter().map(|wrong| Error::invalid(at.path(), at.str(), wrong)));
     }
 }
 
-/// What is wrong with an address whose spelling must be plain, though not the one and only.
+/// Returns the violations of an address that need not be in canonical form.
 pub fn wrong_ip(text: &str) -> Vec<String> {
     let Some(ip) = parse_ip(text) else { return names::ip(text) };
     match text.parse::<IpAddr>() {
@@ -23,7 +23,7 @@ pub fn wrong_ip(text: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with an address that must be spelled in the one way that it is printed.
+/// Returns the violations of an address that must be in canonical form.
 pub fn wrong_canonical_ip(text: &str) -> Vec<String> {
     let wrong = wrong_ip(text);
     match parse_ip(text) {
@@ -34,14 +34,14 @@ pub fn wrong_canonical_ip(text: &str) -> Vec<String> {
     }
 }
 
-/// A prefix in a field that was there before prefixes were looked at closely; `known` are taken as they are.
+/// Validates a CIDR in a legacy field; CIDRs in `known` are always accepted.
 pub fn legacy_cidr(text: &str, path: &Path<'_>, known: &[&str], errors: &mut Errors) {
     if !known.contains(&text) {
         errors.extend(wrong_cidr(text).into_iter().map(|wrong| Error::invalid(path, text, wrong)));
     }
 }
 
-/// What is wrong with a prefix whose spelling must be plain.
+/// Returns the violations of a CIDR that need not be in canonical form.
 pub fn wrong_cidr(text: &str) -> Vec<String> {
     let Some((ip, bits)) = parse_cidr(text) else { return names::cidr(text) };
     let (address, length) = text.split_once('/').unwrap_or((text, ""));
@@ -56,7 +56,7 @@ pub fn wrong_cidr(text: &str) -> Vec<String> {
     vec![wrong.to_owned()]
 }
 
-/// What is wrong with a prefix that must be spelled in the one way that it is printed.
+/// Returns the violations of a CIDR that must be in canonical form.
 pub fn wrong_canonical_cidr(text: &str) -> Vec<String> {
     let wrong = wrong_cidr(text);
     match parse_cidr(text) {
@@ -69,7 +69,7 @@ pub fn wrong_canonical_cidr(text: &str) -> Vec<String> {
     }
 }
 
-/// The first address of a prefix.
+/// Returns the network address of a CIDR.
 pub fn network(ip: IpAddr, bits: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -83,12 +83,12 @@ pub fn network(ip: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-/// Whether a prefix contains an address.
+/// Whether a CIDR contains an address.
 pub fn contains((first, bits): (IpAddr, u8), ip: IpAddr) -> bool {
     first.is_ipv4() == ip.is_ipv4() && network(first, bits) == network(ip, bits)
 }
 
-/// An address that pods or machines can have.
+/// Rejects addresses that an endpoint cannot have, such as loopback and link-local ones.
 pub fn endpoint_ip(at: &At<'_>, errors: &mut Errors) {
     let text = at.str();
     let invalid = |detail: &str| Error::invalid(at.path(), text, detail);
@@ -114,7 +114,7 @@ pub fn endpoint_ip(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// A path that begins with a domain: `example.com/thing`.
+/// Validates a path with a domain prefix: `example.com/thing`.
 pub fn domain_prefixed_path(at: &At<'_>, errors: &mut Errors) {
     let text = at.str();
     if text.is_empty() {
@@ -131,7 +131,7 @@ pub fn domain_prefixed_path(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The number or the name of a port. An absent one is the number 0.
+/// Validates a port number or port name. An absent one is the number 0.
 pub fn port_or_name(at: &At<'_>, errors: &mut Errors) {
     let (wrong, shown) = match at.value() {
         Value::String(name) => (names::port_name(name), Value::from(name.as_str())),
@@ -140,7 +140,7 @@ pub fn port_or_name(at: &At<'_>, errors: &mut Errors) {
     errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), shown.clone(), wrong)));
 }
 
-/// What a client should know about the spelling of an address.
+/// Returns the warning about a non-canonical address.
 pub fn ip_warnings(path: &Path<'_>, text: &str) -> Option<String> {
     let ip = parse_ip(text)?;
     let quoted = (go::quote(text), go::quote(&ip.to_string()));
@@ -153,7 +153,7 @@ pub fn ip_warnings(path: &Path<'_>, text: &str) -> Option<String> {
         .then(|| format!("{path}: IPv6 address {} should be in RFC 5952 canonical format ({})", quoted.0, quoted.1))
 }
 
-/// What a client should know about the spelling of a prefix.
+/// Returns the warnings about a non-canonical CIDR.
 pub fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
     let Some((ip, bits)) = parse_cidr(text) else { return Vec::new() };
     let prefix = go::quote(&format!("{}/{bits}", network(ip, bits)));
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_spelled_plainly() {
+    fn ambiguous_addresses_are_rejected() {
         let check = |text: &str, legacy: Option<&str>, strict: Option<&str>| {
             assert_eq!(wrong_ip(text).first().map(String::as_str), legacy, "{text}");
             assert_eq!(wrong_canonical_ip(text).first().map(String::as_str), strict, "{text}");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_have_no_bits_beyond_their_length() {
+    fn cidr_host_bits_must_be_zero() {
         let check = |text: &str, expect: Option<&str>| {
             assert_eq!(wrong_cidr(text).first().map(String::as_str), expect, "{text}");
         };
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_not_on_the_local_link() {
+    fn loopback_and_link_local_endpoints_are_rejected() {
         let check = |text: &str, count: usize| {
             let mut errors = Errors::new();
             endpoint_ip(&At::root(&value!(text)), &mut errors);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_begins_with_a_domain() {
+    fn path_requires_a_domain_prefix() {
         let check = |text: &str, count: usize| {
             let mut errors = Errors::new();
             domain_prefixed_path(&At::root(&value!(text)), &mut errors);

@@ -1,7 +1,7 @@
-//! Values as upstream's messages show them: by the Go names and in the order of its internal types.
+//! Values in error messages, printed like upstream's internal Go types.
 //!
-//! Where a message quotes a struct, upstream prints a type that has no JSON names: `{"Kind":"Pod","Name":""}`, every field
-//! of it. Types that all versions share (label selectors, metadata) keep their JSON names.
+//! Where a message quotes a struct, upstream prints all fields of a type without JSON names:
+//! `{"Kind":"Pod","Name":""}`. Types shared by all versions (label selectors, metadata) keep their JSON names.
 
 mod diff;
 pub(crate) mod pods;
@@ -14,7 +14,7 @@ use machinery::{At, GroupVersionKind, Value, go};
 
 use crate::catalogue;
 
-/// Types whose internal order of fields is not that of their protobuf numbers.
+/// Types whose internal field order differs from the order of protobuf field numbers.
 const ORDER: &[(&str, &[&str])] = &[
     ("v1.PersistentVolumeClaimSpec", &["accessModes", "selector", "resources", "volumeName"]),
     (
@@ -40,7 +40,7 @@ const ORDER: &[(&str, &[&str])] = &[
     ("v1.ServiceReference", &["namespace", "name", "port"]),
 ];
 
-/// Go names that are not the JSON name with a capital letter.
+/// Go names that differ from the capitalized JSON name.
 const NAMES: &[(&str, &str)] = &[
     ("adminAccess", "AdminAccess"),
     ("apiGroup", "APIGroup"),
@@ -68,16 +68,16 @@ const NAMES: &[(&str, &str)] = &[
     ("volumeID", "VolumeID"),
 ];
 
-/// The types that keep their JSON names, being the same in all versions.
+/// Types that are shared by all versions and keep their JSON names.
 const SHARED: &[&str] =
     &["v1.LabelSelector", "v1.LabelSelectorRequirement", "v1.ObjectMeta", "v1.OwnerReference", "v1.Condition"];
 
-/// A value of a type on one line, to be shown as what is wrong.
+/// Formats a value on one line for an error.
 pub fn shown(value: &Value, schema: Schema<'_>) -> BadValue {
     BadValue::Text(compact(value, schema))
 }
 
-/// What stands at `path` below the kind's root, to be shown as what is wrong; as JSON if the schema does not know it.
+/// Formats the value at `path` below the kind's root for an error; as JSON if the schema does not contain the path.
 pub fn shown_at(at: &At<'_>, root: Schema<'_>, path: &[&str]) -> BadValue {
     match path.iter().try_fold(root, |schema, step| step_into(schema, step)) {
         Some(schema) => shown(at.value(), schema),
@@ -85,7 +85,7 @@ pub fn shown_at(at: &At<'_>, root: Schema<'_>, path: &[&str]) -> BadValue {
     }
 }
 
-/// A field of a kind's stored v1 form that differs from `old`, to be shown as what is wrong.
+/// Formats a field of a kind's stored v1 form, which differs from `old`, for an error.
 pub fn shown_stored(at: &At<'_>, old: &At<'_>, kind: (&'static str, &'static str), field: &str) -> BadValue {
     let gvk = GroupVersionKind::of(kind.0, "v1", kind.1);
     match catalogue::schema(&gvk).and_then(|schema| schema.child(field)) {
@@ -94,7 +94,7 @@ pub fn shown_stored(at: &At<'_>, old: &At<'_>, kind: (&'static str, &'static str
     }
 }
 
-/// A value of a type on one line.
+/// Formats a value on one line.
 pub fn compact(value: &Value, schema: Schema<'_>) -> String {
     if let Some(pod) = pods::known(&schema.ty().name, value) {
         return pod;
@@ -104,13 +104,13 @@ pub fn compact(value: &Value, schema: Schema<'_>) -> String {
     writer.out
 }
 
-/// What differs between two values of a type, as a unified diff of their printed forms.
+/// Returns a unified diff of the printed forms of two values.
 pub fn difference(old: &Value, new: &Value, schema: Schema<'_>) -> String {
     diff::unified(&pretty(old, schema), &pretty(&restored(new, old, schema, &[]), schema))
 }
 
-/// A value as it was sent: decoding has dropped lists and maps that lost their last entry, which messages show empty.
-/// `path` leads from the schema to the values.
+/// Returns the value with emptied lists and maps restored: decoding drops them and messages show them as empty. `path`
+/// leads from the schema to the values.
 pub fn restored(new: &Value, old: &Value, schema: Schema<'_>, path: &[&str]) -> Value {
     let mut restored = new.clone();
     if let Some(schema) = path.iter().try_fold(schema, |schema, step| step_into(schema, step)) {
@@ -140,7 +140,7 @@ fn restore(new: &mut Value, old: &Value, schema: Schema<'_>) {
     }
 }
 
-/// As [`difference`], of only those fields of a struct that Go inlines from the struct named `part`.
+/// Like [`difference`], for the fields of a struct that Go inlines from the struct named `part`.
 pub fn difference_of_part(old: &Value, new: &Value, schema: Schema<'_>, part: &str) -> String {
     let print = |value: &Value| {
         let mut writer = Writer { out: String::new(), indent: Some(" ") };
@@ -172,7 +172,7 @@ fn step_into<'a>(schema: Schema<'a>, step: &str) -> Option<Schema<'a>> {
 
 struct Writer {
     out: String,
-    /// What a level of nesting is indented by, if every value gets its own line.
+    /// Indentation per level in the multi-line form.
     indent: Option<&'static str>,
 }
 
@@ -250,7 +250,7 @@ impl Writer {
 
 static ABSENT: Value = Value::Null;
 
-/// A field with its value; metadata, which internal types embed, as the fields that it has.
+/// Returns a field with its value. Metadata is replaced by its fields, because internal types embed it.
 fn flattened<'v, 's>(field: &'s Field, value: &'v Value, schema: Schema<'s>) -> Vec<(&'s Field, &'v Value, bool)> {
     let found = value.get(&field.name).unwrap_or(&ABSENT);
     let inner = schema.other(field.ty);
@@ -263,7 +263,7 @@ fn flattened<'v, 's>(field: &'s Field, value: &'v Value, schema: Schema<'s>) -> 
     }
 }
 
-/// The fields of a struct in the order of their protobuf numbers.
+/// Returns the fields of a struct in the order of their protobuf numbers.
 fn numbered(ty: &Struct) -> Vec<usize> {
     fn collect(fields: &[(u32, Wire)], into: &mut Vec<usize>) {
         for (_, wire) in fields {
@@ -278,7 +278,7 @@ fn numbered(ty: &Struct) -> Vec<usize> {
     order
 }
 
-/// Puts the fields that [`ORDER`] names first, the others after them as they were.
+/// Moves the fields in [`ORDER`] to the front and keeps the order of the others.
 fn reorder(ty: &Struct, name: &str, fields: &mut [usize]) {
     if let Some((_, order)) = ORDER.iter().find(|(have, _)| *have == name) {
         fields.sort_by_key(|at| {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn structs_show_every_field_by_its_go_name() {
+    fn structs_are_printed_with_all_fields_by_go_name() {
         check(
             ("", "Event"),
             "involvedObject",

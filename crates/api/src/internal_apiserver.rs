@@ -1,8 +1,7 @@
-//! The kinds of internal.apiserver.k8s.io.
+//! API kinds of the internal.apiserver.k8s.io group.
 
 pub mod storage_version;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[storage_version::kind];

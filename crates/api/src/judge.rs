@@ -1,11 +1,11 @@
-//! For tests of kinds: what a kind's rules say of an object, in the words that clients read.
+//! Test helpers: run a kind's rules and return the error messages that clients see.
 
 use machinery::Value;
 use machinery::time::Time;
 
 use crate::kind::{Context, Kind, Requester};
 
-/// What is wrong with an object that shall be created, after its defaults.
+/// Defaults and validates an object that is created, and returns the errors.
 pub fn create(kind: &Kind, object: &Value) -> Vec<String> {
     let mut object = object.clone();
     kind.rules.default(&mut object, &kind.versions[0].name);
@@ -14,7 +14,7 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// What becomes of a write to an object or a part of it, and what is wrong with that.
+/// Prepares and validates a write to an object or a subresource, and returns the result with the errors.
 pub fn update(kind: &Kind, part: &str, object: &Value, old: &Value) -> (Value, Vec<String>) {
     let requester = Requester::default();
     let context = context(kind, part, &requester);

@@ -1,7 +1,7 @@
-//! A kind as a row of a table: everything that the generic path asks about it.
+//! Kind: everything that generic request handling needs to know about an API kind.
 //!
-//! A built-in kind is one file that makes one [`Kind`]; a CustomResourceDefinition makes the same row at run time. What
-//! is the same for all kinds is not here: a row holds names and switches, and [`Rules`] what only this kind knows.
+//! A built-in kind is one file with one [`Kind`]; a CustomResourceDefinition creates the same structure at run time. It
+//! contains names and options; [`Rules`] contains the kind-specific behaviour.
 
 mod rules;
 mod subresource;
@@ -19,172 +19,158 @@ use crate::core::service::allocation::{Chance, Claim, Config, Plan, Refusal, Tak
 pub use rules::{Context, NoRules, Requester, Rules};
 pub use subresource::{Connect, Does, ReplicaPaths, Subresource};
 
-/// One kind of objects.
+/// An API kind.
 #[derive(Clone, Debug)]
 pub struct Kind {
     /// The API group, empty for core.
     pub group: Str,
-    /// `Pod`.
+    /// Such as `Pod`.
     pub kind: Str,
-    /// `PodList`.
+    /// Such as `PodList`.
     pub list_kind: Str,
-    /// `pods`, as it stands in URLs.
+    /// The resource name in URLs, such as `pods`.
     pub plural: Str,
-    /// `pod`.
+    /// Such as `pod`.
     pub singular: Str,
-    /// `po`.
+    /// Such as `po`.
     pub short_names: Vec<Str>,
-    /// `all`.
+    /// Such as `all`.
     pub categories: Vec<Str>,
-    /// Whether its objects live in namespaces.
     pub scope: Scope,
-    /// The versions, in the order of preference.
+    /// The versions, in order of preference.
     pub versions: Vec<Version>,
-    /// Where its objects are.
     pub keeping: Keeping,
-    /// What a client may do with its objects.
     pub verbs: &'static [Verb],
-    /// The parts that are read and written by themselves, in all versions; a custom kind has none of these but
-    /// [`Version::subresources`].
+    /// The subresources, in all versions. Custom resources have [`Version::subresources`] instead.
     pub subresources: Vec<Subresource>,
-    /// What a name must look like.
     pub name_rule: NameRule,
-    /// Whether a PUT of a name that does not exist creates it.
+    /// Whether a PUT of a name that does not exist creates the object.
     pub create_on_update: bool,
-    /// Whether a PUT may leave out the resourceVersion.
+    /// Whether a PUT may omit the resourceVersion.
     pub unconditional_update: bool,
-    /// What becomes of an object's dependents when a delete does not say.
+    /// Default propagation policy of a delete.
     pub dependents: Dependents,
-    /// Whether a delete answers with the object rather than with a Status.
+    /// Whether a delete returns the object instead of a Status.
     pub returns_deleted: bool,
-    /// Fields that a field selector may name, besides `metadata.name` and (in namespaces) `metadata.namespace`. Of a custom
-    /// kind those of the stored version: [`Kind::selectable_in`] has those of another.
+    /// Fields supported in field selectors, in addition to `metadata.name` and (if namespaced) `metadata.namespace`.
+    /// For custom resources those of the storage version; [`Kind::selectable_in`] returns those of another.
     pub selectable: Vec<Selectable>,
-    /// Whether finalizers must have a domain, as most kinds ask.
+    /// Whether finalizers must be qualified by a domain, as for most kinds.
     pub qualified_finalizers: bool,
-    /// How often its validation of an update looks at the metadata again.
+    /// Number of times the update validation repeats the metadata checks.
     pub update_checks: UpdateChecks,
-    /// Whether the rules themselves judge the metadata of a new object, as far as it is judged at all: the generic path
-    /// looks at it only when they find nothing wrong.
+    /// Whether the rules validate the metadata of a new object themselves. Generic validation then runs only if the
+    /// rules report no error.
     pub judges_metadata: bool,
-    /// Whether a name that is to be made up gets an ending; where names are addresses, it does not.
+    /// Whether `generateName` appends a random suffix. Kinds whose names are addresses do not.
     pub ends_names: bool,
-    /// Whether objects are taken apart before they go, and so have a delete of their own, which words its preconditions
-    /// in its own way.
+    /// Whether the kind has a specific delete operation, because its objects are dismantled first. Its precondition
+    /// errors have specific messages.
     pub is_dismantled: bool,
-    /// Annotations that stand for fields which this version lacks: who asks for metadata only does not see them.
+    /// Annotations that replace fields missing in this version. They are omitted from PartialObjectMetadata.
     pub field_annotations: &'static [&'static str],
-    /// What its objects take that no other may have.
+    /// Allocation of cluster-wide unique values, such as cluster IPs.
     pub allocates: Option<Allocates>,
-    /// The webhook that converts its objects between versions: the `webhook` of a definition's `conversion`.
+    /// The conversion webhook: `spec.conversion.webhook` of the CRD.
     pub converter: Option<Arc<Value>>,
-    /// Tells the row that a definition makes from those that it made before it changed; 0 for a built-in kind.
+    /// Identifies the revision of the CRD that this kind was built from; 0 for a built-in kind.
     pub edition: u64,
-    /// What only this kind knows.
+    /// The kind-specific behaviour.
     pub rules: Arc<dyn Rules>,
 }
 
-/// Gives an object what it is to have: from the object, what it was, what the cluster has, what is taken, and what draws
-/// are made from.
+/// Allocates values for an object, given its old state, the configured ranges, the allocated values and a seed.
 pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, Chance) -> Result<Plan, Refusal>;
 
-/// How objects of a kind get what only one may have. The claims are part of the object's own transaction.
+/// Allocation of unique values for objects of a kind. The claims are part of the object's transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocates {
-    /// Gives the object what it is to have, and says what to take and to give back.
+    /// Allocates the values and returns the claims and releases.
     pub plan: PlanClaims,
-    /// All that an object has, to be given back when it goes.
+    /// Returns everything that an object holds, to be released on deletion.
     pub held: fn(&Value) -> Vec<Claim>,
 }
 
-/// How often a kind's validation of an update looks at metadata that the generic path has looked at. Each look finds
-/// the same again, and clients see every finding among the causes.
+/// Number of times a kind's update validation repeats the generic metadata checks. Each repetition reports the same
+/// errors again, and clients see every error in the causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpdateChecks {
-    /// At the metadata by itself.
+    /// Repetitions of the validation of the metadata alone.
     pub whole: u8,
-    /// At how it changed.
+    /// Repetitions of the comparison with the old metadata.
     pub change: u8,
 }
 
-/// One version of a kind.
+/// A version of a kind.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// `v1`.
+    /// Such as `v1`.
     pub name: Str,
-    /// Whether it is served unless `--runtime-config` says otherwise.
+    /// Whether the version is served by default (without `--runtime-config`).
     pub served: bool,
-    /// What its objects look like.
     pub shape: Shape,
-    /// What is said to clients that use it, if it is going away.
+    /// The warning sent to clients of a deprecated version.
     pub deprecation: Option<Str>,
-    /// What `kubectl get` prints.
+    /// Table columns.
     pub columns: Vec<Column>,
-    /// How its objects become the stored version and come back; `None` if they differ in nothing but the version.
+    /// Conversion to and from the storage version; `None` if only the version differs.
     pub convert: Option<Convert>,
-    /// Fields that a field selector may name, if this is the version of a custom kind: each has its own.
+    /// Fields supported in field selectors; only for custom resources.
     pub selectable: Vec<Selectable>,
-    /// The parts that are read and written by themselves, if this is the version of a custom kind: each has its own.
+    /// Subresources; only for custom resources.
     pub subresources: Vec<Subresource>,
 }
 
-/// How objects of a version become those of the stored one, and back. Both are total: what has no counterpart is
-/// kept in annotations, as Kubernetes does.
+/// Conversion between a version and the storage version. Both directions are total: fields without a counterpart are
+/// kept in annotations, as in upstream.
 #[derive(Clone, Copy, Debug)]
 pub struct Convert {
-    /// From this version to the stored one. Does not touch `apiVersion` and `kind`.
+    /// Converts to the storage version, except for `apiVersion` and `kind`.
     pub to_stored: fn(&mut Value),
-    /// From the stored version to this one.
+    /// Converts from the storage version.
     pub from_stored: fn(&mut Value),
 }
 
-/// What objects of a version look like.
+/// The schema of a version.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// A type of the catalogue: what it does not name does not exist.
+    /// A type of the catalogue; other fields are unknown.
     BuiltIn(Schema<'static>),
-    /// The structural schema of a CustomResourceDefinition.
+    /// The structural schema of a CRD.
     Custom(Arc<Types>, TypeId),
 }
 
-/// Where the objects of a kind are.
+/// Storage of the objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keeping {
     /// In the store.
     Stored {
-        /// The key's part after `/registry/`: `pods`, `services/specs`, `apps.example.com/widgets`.
+        /// The key part after `/registry/`: `pods`, `services/specs`, `apps.example.com/widgets`.
         prefix: Str,
-        /// The version they are stored in, with its group: Events of `events.k8s.io` are stored as `v1`.
+        /// The storage version with its group: Events of `events.k8s.io` are stored as `v1`.
         version: GroupVersion,
-        /// Whether they expire (`--event-ttl`).
+        /// Whether objects expire (`--event-ttl`).
         expires: bool,
     },
-    /// Nowhere: a question that is answered.
+    /// Not stored: the server computes the response.
     Answered(Question),
 }
 
-/// The kinds that are questions.
+/// Kinds whose objects are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Whose token is this?
     TokenReview,
-    /// Who am I?
     SelfSubjectReview,
-    /// May this subject do that?
     SubjectAccessReview,
-    /// The same, in one namespace.
     LocalSubjectAccessReview,
-    /// May I do that?
     SelfSubjectAccessReview,
-    /// What may I do?
     SelfSubjectRulesReview,
-    /// A pod's binding, addressed without the pod.
+    /// A pod's binding, created without the pod in the URL.
     Binding,
-    /// Are the parts of the control plane well?
     ComponentStatus,
 }
 
-/// What a client may do with objects.
+/// A request verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Verb {
@@ -198,36 +184,36 @@ pub enum Verb {
     Watch,
 }
 
-/// What becomes of an object's dependents when a delete does not say.
+/// Default propagation policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dependents {
-    /// They are deleted afterwards.
+    /// Background: dependents are deleted afterwards.
     Delete,
-    /// They are left, without their owner.
+    /// Dependents are kept and lose their owner reference.
     Orphan,
-    /// The kind never has any.
+    /// The kind never has dependents.
     None,
 }
 
-/// A field that a field selector may name.
+/// A field supported in field selectors.
 #[derive(Clone, Debug)]
 pub struct Selectable {
-    /// `status.phase`.
+    /// Such as `status.phase`.
     pub name: Str,
-    /// Its value, empty if the object has none.
+    /// The value is empty if the object lacks the field.
     pub value: Selected,
 }
 
-/// How the value of a selectable field is found.
+/// Extraction of the value of a selectable field.
 #[derive(Clone, Debug)]
 pub enum Selected {
-    /// By a function, for a built-in kind: it knows what an absent field means.
+    /// For a built-in kind; the function handles absent fields.
     Function(fn(&Value) -> Str),
-    /// By a path that a CRD names.
+    /// A JSON path from a CRD.
     Path(machinery::jsonpath::JsonPath),
 }
 
-/// Everything a stored kind allows.
+/// All verbs of a stored kind.
 pub const ALL_VERBS: &[Verb] = &[
     Verb::Create,
     Verb::Delete,
@@ -240,7 +226,7 @@ pub const ALL_VERBS: &[Verb] = &[
 ];
 
 impl Kind {
-    /// A stored kind in namespaces with one version, all verbs, no subresource, and no rules but those of all objects.
+    /// Returns a namespaced stored kind with one version, all verbs, no subresource and no specific rules.
     pub fn stored(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         let stored = GroupVersion { group: group.into(), version: version.into() };
         Self {
@@ -275,7 +261,7 @@ impl Kind {
         }
     }
 
-    /// A kind that is a question: it can only be created, and the answer is in what comes back.
+    /// Returns a kind that supports only create and whose response contains the result.
     pub fn question(group: &str, version: &str, kind: &str, plural: &str, question: Question) -> Self {
         Self {
             scope: Scope::Cluster,
@@ -285,7 +271,7 @@ impl Kind {
         }
     }
 
-    /// The row with a version that is not served by default and differs from the stored one in nothing but its name.
+    /// Adds a version that is not served by default and differs from the storage version only in its name.
     #[must_use]
     pub fn with_beta(mut self, version: &str) -> Self {
         let served = false;
@@ -294,7 +280,7 @@ impl Kind {
         self
     }
 
-    /// The row with these columns in all versions.
+    /// Sets the columns of all versions.
     #[must_use]
     pub fn with_columns(mut self, columns: &[Column]) -> Self {
         for version in &mut self.versions {
@@ -303,32 +289,29 @@ impl Kind {
         self
     }
 
-    /// The version of that name.
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// The kind's name in a version.
     pub fn gvk(&self, version: &str) -> GroupVersionKind {
         GroupVersionKind { group: self.group.clone(), version: version.into(), kind: self.kind.clone() }
     }
 
-    /// Whether its objects live in namespaces.
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
     }
 
-    /// Whether a definition made it, rather than a file of this program.
+    /// Whether a CRD defines the kind.
     pub fn is_custom(&self) -> bool {
         self.versions.iter().any(|version| matches!(version.shape, Shape::Custom(..)))
     }
 
-    /// Fields that a field selector may name in a version, besides `metadata.name` and `metadata.namespace`.
+    /// Returns the fields supported in field selectors of a version, in addition to `metadata.name` and
+    /// `metadata.namespace`.
     pub fn selectable_in<'k>(&'k self, version: &'k Version) -> &'k [Selectable] {
         if self.is_custom() { &version.selectable } else { &self.selectable }
     }
 
-    /// The subresources of a version.
     pub fn subresources_in(&self, version: &str) -> &[Subresource] {
         match self.version(version).filter(|_| self.is_custom()) {
             Some(version) => &version.subresources,
@@ -336,22 +319,21 @@ impl Kind {
         }
     }
 
-    /// The subresource of that name in a version.
     pub fn subresource(&self, version: &str, name: &str) -> Option<&Subresource> {
         self.subresources_in(version).iter().find(|subresource| subresource.name == name)
     }
 
-    /// The group and resource as messages have them: `deployments.apps`, `pods`.
+    /// Returns resource and group as in messages: `deployments.apps`, `pods`.
     pub fn qualified_resource(&self) -> String {
         if self.group.is_empty() { self.plural.to_string() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 
 impl Version {
-    /// A served version of a built-in kind, which prints its name and age.
+    /// Returns a served version of a built-in kind with the default columns.
     ///
     /// # Panics
-    /// If the catalogue lacks it: a mistake in the table, which the test of all kinds finds.
+    /// If the catalogue lacks the type: a bug that the test of all kinds detects.
     pub fn built_in(group: &str, version: &str, kind: &str) -> Self {
         let gvk = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
         let schema = catalogue::schema(&gvk).expect("every built-in kind is in the catalogue");
@@ -367,7 +349,6 @@ impl Version {
         }
     }
 
-    /// What its objects look like.
     pub fn schema(&self) -> Schema<'_> {
         match &self.shape {
             Shape::BuiltIn(schema) => *schema,
@@ -377,12 +358,11 @@ impl Version {
 }
 
 impl Selectable {
-    /// A field whose value a function finds.
     pub fn new(name: &str, value: fn(&Value) -> Str) -> Self {
         Self { name: name.into(), value: Selected::Function(value) }
     }
 
-    /// The field's value in `object`.
+    /// Returns the field's value in `object`.
     pub fn of(&self, object: &Value) -> Str {
         match &self.value {
             Selected::Function(find) => find(object),
@@ -394,7 +374,6 @@ impl Selectable {
 }
 
 impl Verb {
-    /// All verbs.
     pub const ALL: [Self; 8] = [
         Self::Create,
         Self::Delete,
@@ -406,12 +385,11 @@ impl Verb {
         Self::Watch,
     ];
 
-    /// The verb of this name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
-    /// `deletecollection`.
+    /// Returns the name in lower case, such as `deletecollection`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -426,24 +404,22 @@ impl Verb {
     }
 }
 
-/// Name and age: what is printed of a kind that says nothing else.
+/// Returns the columns of a kind without specific columns: name and creation time.
 pub fn default_columns() -> Vec<Column> {
     vec![name_column(), created_column()]
 }
 
-/// The column of the name.
 pub fn name_column() -> Column {
     let description = "Name must be unique within a namespace, and cannot be changed.";
     Column { format: "name".to_owned(), ..Column::new("Name", "string", description, Cell::Function(table::name_cell)) }
 }
 
-/// The column of the age.
 pub fn age_column() -> Column {
     let description = "Time since the object was created.";
     Column::new("Age", "string", description, Cell::Function(table::age_cell))
 }
 
-/// The column of the time of creation, which kinds without columns of their own have instead of an age.
+/// Returns the creation time column, used instead of the age by kinds without specific columns.
 fn created_column() -> Column {
     fn created(object: &Value, _now: machinery::time::Time) -> Value {
         object.at(&["metadata", "creationTimestamp"]).cloned().unwrap_or(Value::Null)
@@ -451,7 +427,7 @@ fn created_column() -> Column {
     Column::new("Created At", "date", "When the object was created.", Cell::Function(created))
 }
 
-/// Strings as a row wants them.
+/// Converts strings to the type used in [`Kind`].
 pub fn names(of: &[&str]) -> Vec<Str> {
     of.iter().map(|name| Str::from(*name)).collect()
 }

@@ -1,10 +1,10 @@
-//! The table of all built-in kinds.
+//! Table of all built-in kinds.
 
 use std::sync::Arc;
 
 use crate::kind::Kind;
 
-/// The groups, in the order in which discovery lists them.
+/// Groups in discovery order.
 const GROUPS: &[&[fn() -> Kind]] = &[
     crate::core::KINDS,
     crate::apiregistration::KINDS,
@@ -31,7 +31,6 @@ const GROUPS: &[&[fn() -> Kind]] = &[
     crate::storagemigration::KINDS,
 ];
 
-/// Every built-in kind.
 pub fn all() -> Vec<Arc<Kind>> {
     GROUPS.iter().flat_map(|group| group.iter()).map(|kind| Arc::new(kind())).collect()
 }

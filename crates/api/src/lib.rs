@@ -1,4 +1,4 @@
-//! The built-in kinds of Kubernetes: the catalogue of their types, and what is particular to each.
+//! Built-in Kubernetes kinds: the schema catalogue, and kind-specific defaulting and validation.
 
 pub mod admissionregistration;
 pub mod apiextensions;

@@ -1,4 +1,4 @@
-//! The kinds of networking.k8s.io, and what they share.
+//! API kinds of the networking.k8s.io group, and their shared validation.
 
 pub mod ingress;
 pub mod ingress_class;
@@ -12,11 +12,10 @@ use machinery::{At, Errors, Value};
 use crate::field_rules::{looks, required_and_looks};
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] =
     &[ingress::kind, ingress_class::kind, ip_address::kind, network_policy::kind, service_cidr::kind];
 
-/// A reference to an object of some kind: its group, kind and name.
+/// Validates a reference by API group, kind and name.
 fn validate_reference(reference: &At<'_>, errors: &mut Errors) {
     let group = reference.get("apiGroup");
     if group.is_present() {
@@ -26,7 +25,7 @@ fn validate_reference(reference: &At<'_>, errors: &mut Errors) {
     required_and_looks(&reference.get("name"), path_segment, errors);
 }
 
-/// The name of the host where something is served.
+/// Validates the host name of a load balancer ingress.
 pub(crate) fn validate_balancer_host(host: &At<'_>, errors: &mut Errors) {
     if host.is_empty() {
         return;
@@ -37,7 +36,7 @@ pub(crate) fn validate_balancer_host(host: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The addresses and hosts where something is served, as a cell.
+/// Returns the load balancer addresses and host names as a cell.
 pub(crate) fn balancer_cell(object: &Value) -> Value {
     let served = object.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array).unwrap_or_default();
     let found = served.iter().filter_map(|one| {
@@ -48,7 +47,7 @@ pub(crate) fn balancer_cell(object: &Value) -> Value {
     found.into_iter().collect::<Vec<_>>().join(",").into()
 }
 
-/// The first few of a list, and how many there are beyond them.
+/// Joins the first `shown` texts and appends the number of the others.
 pub(crate) fn shortened(texts: &[&str], shown: usize) -> String {
     match texts.len().checked_sub(shown) {
         Some(more @ 1..) => format!("{} + {more} more...", texts[..shown].join(",")),

@@ -1,8 +1,7 @@
-//! The kinds of node.k8s.io.
+//! API kinds of the node.k8s.io group.
 
 pub mod runtime_class;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[runtime_class::kind];

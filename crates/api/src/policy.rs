@@ -1,8 +1,7 @@
-//! The kinds of policy.
+//! API kinds of the policy group.
 
 pub mod pod_disruption_budget;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[pod_disruption_budget::kind];

@@ -1,4 +1,4 @@
-//! What quotas count: amounts, what an object uses of them, and which objects a quota is about.
+//! Resource quota evaluation: amounts, usage of an object, and scopes.
 
 pub mod amounts;
 pub mod scopes;

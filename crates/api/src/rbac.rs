@@ -1,4 +1,4 @@
-//! The kinds of rbac.authorization.k8s.io.
+//! API kinds of the rbac.authorization.k8s.io group.
 
 mod binding;
 pub mod cluster_role;
@@ -10,20 +10,19 @@ use machinery::{At, Errors};
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[cluster_role::kind, cluster_role_binding::kind, role::kind, role_binding::kind];
 
-/// The group that roles, users and groups belong to.
+/// API group of roles, users and groups.
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Whose rules are looked at.
+/// The scope of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Namespace,
     Cluster,
 }
 
-/// What is wrong with the rules of a role.
+/// Validates the rules of a role.
 fn rules(object: &At<'_>, reach: Reach, errors: &mut Errors) {
     let rules = object.get("rules");
     for rule in rules.items() {

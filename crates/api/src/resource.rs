@@ -1,4 +1,4 @@
-//! The kinds of resource.k8s.io.
+//! API kinds of the resource.k8s.io group (dynamic resource allocation).
 
 mod allocation;
 mod claim;
@@ -15,7 +15,6 @@ pub mod resource_slice;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[
     device_class::kind,
     device_taint_rule::kind,

@@ -1,4 +1,4 @@
-//! The kinds of scheduling.k8s.io.
+//! API kinds of the scheduling.k8s.io group.
 
 pub mod pod_group;
 mod policy;
@@ -7,5 +7,4 @@ pub mod workload;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[pod_group::kind, priority_class::kind, workload::kind];

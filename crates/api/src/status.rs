@@ -1,4 +1,4 @@
-//! The status of an object: what a new one starts with, and which writes may touch it.
+//! Status of an object: initial value, separation from spec writes, and counter validation.
 
 use machinery::conform::zero;
 use machinery::field::Error;
@@ -8,7 +8,7 @@ use crate::catalogue;
 use crate::field_rules::keep;
 use crate::kind::Context;
 
-/// Gives an object the status that nobody has written yet, whatever the client sent.
+/// Replaces the status by the initial status of the type, regardless of the client's value.
 pub fn reset(object: &mut Value) {
     let text = |key: &str| object.str_at(&[key]).unwrap_or_default();
     let kind = GroupVersionKind::parse(text("apiVersion"), text("kind")).ok();
@@ -18,22 +18,22 @@ pub fn reset(object: &mut Value) {
     }
 }
 
-/// Keeps the status on a write to the object, and the spec on a write to the status. Says whether it is the object
-/// that is written.
+/// Restores the status on a write to the object, and the spec on a write to the status. Returns whether the object is
+/// written.
 pub fn separate(object: &mut Value, old: &Value, context: &Context<'_>) -> bool {
     let whole = context.subresource.is_empty();
     keep(object, old, if whole { "status" } else { "spec" });
     whole
 }
 
-/// None of the numbers may be negative.
+/// Rejects negative numbers.
 pub fn non_negative(status: &At<'_>, fields: &[&str], errors: &mut Errors) {
     for field in fields {
         crate::field_rules::non_negative(&status.get(field), errors);
     }
 }
 
-/// A number that is part of another may not be greater.
+/// Rejects a value of `part` that is greater than that of `whole`.
 pub fn at_most(status: &At<'_>, part: &str, whole: &str, called: &str, errors: &mut Errors) {
     let part = status.get(part);
     if part.int() > status.get(whole).int() {
@@ -41,7 +41,7 @@ pub fn at_most(status: &At<'_>, part: &str, whole: &str, called: &str, errors: &
     }
 }
 
-/// A counter that once was there only grows.
+/// Rejects a decrease or removal of a counter.
 pub fn never_decremented(status: &At<'_>, old: &At<'_>, field: &str, errors: &mut Errors) {
     let (new, old) = (status.get(field), old.get(field));
     if old.is_present() && (new.is_absent() || new.int() < old.int()) {
@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_object_has_the_status_of_its_type_whatever_was_sent() {
+    fn new_object_has_the_initial_status_of_its_type() {
         let mut object = value!({"apiVersion": "v1", "kind": "Service", "status": {"loadBalancer": {"ingress": []}}});
         reset(&mut object);
         assert_eq!(object["status"], value!({"loadBalancer": {}}));
     }
 
     #[test]
-    fn a_counter_that_goes_away_counts_as_lowered() {
+    fn removed_counter_is_rejected_as_a_decrease() {
         let check = |new: Value, old: Value, expect: usize| {
             let mut errors = Errors::new();
             never_decremented(&At::root(&new), &At::root(&old), "n", &mut errors);

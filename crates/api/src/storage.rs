@@ -1,4 +1,4 @@
-//! The kinds of storage.k8s.io.
+//! API kinds of the storage.k8s.io group.
 
 pub mod csi_driver;
 pub mod csi_node;
@@ -12,7 +12,6 @@ use machinery::{At, Errors, names};
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[
     csi_driver::kind,
     csi_node::kind,
@@ -22,12 +21,12 @@ pub const KINDS: &[fn() -> Kind] = &[
     volume_attributes_class::kind,
 ];
 
-/// Parameters may have so many entries.
+/// Maximum number of parameters.
 const PARAMETERS_MAX: usize = 512;
-/// Parameters may have so many bytes, keys and values together.
+/// Maximum total size of parameter keys and values in bytes.
 const PARAMETER_BYTES_MAX: usize = 256 << 10;
 
-/// What is wrong with what is handed to a driver.
+/// Validates the parameters of a driver.
 fn parameters(at: &At<'_>, errors: &mut Errors) {
     if at.len() > PARAMETERS_MAX {
         errors.push(Error::too_long(at.path(), PARAMETERS_MAX));
@@ -45,7 +44,7 @@ fn parameters(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// There must be a provisioner or driver, and it must be a qualified name but for capital letters.
+/// Requires a provisioner or driver name: a qualified name after conversion to lower case.
 fn provisioner(at: &At<'_>, errors: &mut Errors) {
     if at.is_empty() {
         errors.push(at.required(""));

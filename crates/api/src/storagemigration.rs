@@ -1,8 +1,7 @@
-//! The kinds of storagemigration.k8s.io.
+//! API kinds of the storagemigration.k8s.io group.
 
 pub mod storage_version_migration;
 
 use crate::kind::Kind;
 
-/// Every kind of the group.
 pub const KINDS: &[fn() -> Kind] = &[storage_version_migration::kind];

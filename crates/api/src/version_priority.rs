@@ -1,11 +1,11 @@
-//! Which of two versions of a group is preferred.
+//! Kubernetes version priority: the order of preference of API versions.
 
 use std::cmp::Reverse;
 
 use machinery::Str;
 
-/// How much a version is preferred: released ones before betas before alphas before anything else, newer before
-/// older, and the rest backwards by name.
+/// Returns a sort key: GA before beta before alpha before other versions, newer before older, and others in reverse
+/// order of their names.
 pub fn version_priority(version: &str) -> (u8, u64, u64, Reverse<Str>) {
     let other = || (0, 0, 0, Reverse(version.into()));
     let Some((major, rest)) = version.strip_prefix('v').and_then(number) else { return other() };
@@ -22,7 +22,7 @@ pub fn version_priority(version: &str) -> (u8, u64, u64, Reverse<Str>) {
     }
 }
 
-/// The number that a text begins with, and the rest. Versions do not begin with a zero.
+/// Splits off the leading number, which must not start with a zero.
 fn number(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_preferred_by_how_ready_and_how_new_they_are() {
+    fn versions_are_ordered_by_stability_and_number() {
         let mut versions =
             ["v1", "foo1", "v2beta1", "v10", "v1alpha2", "v11alpha2", "foo10", "v3beta1", "v12alpha1", "v2"];
         versions.sort_by_key(|version| Reverse(version_priority(version)));

@@ -1,4 +1,4 @@
-//! What the kinds that make pods from a template share: selectors, numbers that may be percentages, and columns.
+//! Validation and columns shared by kinds with a pod template: selectors, int-or-percent values, containers.
 
 use machinery::field::{BadValue, Error};
 use machinery::labels::{self, Selector};
@@ -10,17 +10,17 @@ use crate::core::pod_template_spec;
 use crate::field_rules::wide_column;
 use crate::{catalogue, go_form};
 
-/// What a template and its selector are held to.
+/// Kind-specific parts of the error messages about selector and template.
 pub struct Shape {
-    /// What a selector without requirements is called wrong for: `deployment`.
+    /// The kind in the error about an empty selector: `deployment`.
     pub selects_for: &'static str,
-    /// What a selector that cannot be read is called.
+    /// The error about an invalid selector.
     pub unreadable: &'static str,
-    /// The kind that cannot have a deadline for its pods.
+    /// The kind in the error about `activeDeadlineSeconds`.
     pub endless: &'static str,
 }
 
-/// The rules of a selector that is required, and of the template it must match.
+/// Validates a required selector and the template that it must match.
 pub fn validate_selected(spec: &At<'_>, shape: &Shape, errors: &mut Errors) {
     let selector = spec.get("selector");
     validate_selector(&selector, shape, errors);
@@ -36,7 +36,7 @@ pub fn validate_selected(spec: &At<'_>, shape: &Shape, errors: &mut Errors) {
     }
 }
 
-/// There must be a selector that selects by something.
+/// Requires a selector that is not empty.
 pub fn validate_selector(selector: &At<'_>, shape: &Shape, errors: &mut Errors) {
     if selector.is_absent() {
         errors.push(selector.required(""));
@@ -46,7 +46,7 @@ pub fn validate_selector(selector: &At<'_>, shape: &Shape, errors: &mut Errors) 
     not_empty(selector, shape.selects_for, errors);
 }
 
-/// A selector must select by something.
+/// Rejects an empty selector.
 pub fn not_empty(selector: &At<'_>, selects_for: &str, errors: &mut Errors) {
     if selector.get("matchLabels").len() + selector.get("matchExpressions").len() == 0 {
         let detail = format!("empty selector is invalid for {selects_for}");
@@ -54,7 +54,7 @@ pub fn not_empty(selector: &At<'_>, selects_for: &str, errors: &mut Errors) {
     }
 }
 
-/// The selector must match the pods that the template makes.
+/// Requires the selector to match the template's labels.
 pub fn matches_template(selector: &Selector, template: &At<'_>, errors: &mut Errors) {
     let metadata = template.get("metadata");
     let found = metadata.get("labels");
@@ -63,7 +63,7 @@ pub fn matches_template(selector: &Selector, template: &At<'_>, errors: &mut Err
     }
 }
 
-/// Pods that are kept running restart always and have no deadline.
+/// Requires restartPolicy Always and no `activeDeadlineSeconds`.
 pub fn runs_forever(template: &At<'_>, endless: &str, errors: &mut Errors) {
     let spec = template.get("spec");
     let policy = spec.get("restartPolicy");
@@ -76,7 +76,7 @@ pub fn runs_forever(template: &At<'_>, endless: &str, errors: &mut Errors) {
     }
 }
 
-/// A selector as messages show it.
+/// Formats a selector for an error message.
 pub fn shown_selector(selector: &Value) -> BadValue {
     let root = GroupVersionKind { group: "apps".into(), version: "v1".into(), kind: "Deployment".into() };
     let schema = catalogue::schema(&root).and_then(|root| root.child("spec")).and_then(|spec| spec.child("selector"));
@@ -86,7 +86,7 @@ pub fn shown_selector(selector: &Value) -> BadValue {
     }
 }
 
-/// A part of an object as messages show it, by the schema of a built-in kind.
+/// Formats a part of an object for an error message, by the schema of a built-in kind.
 pub fn shown(at: &At<'_>, kind: (&str, &str, &str), path: &[&str]) -> BadValue {
     let kind = GroupVersionKind { group: kind.0.into(), version: kind.1.into(), kind: kind.2.into() };
     match catalogue::schema(&kind) {
@@ -95,7 +95,7 @@ pub fn shown(at: &At<'_>, kind: (&str, &str, &str), path: &[&str]) -> BadValue {
     }
 }
 
-/// A whole number that is not negative, or a percentage.
+/// Requires a non-negative integer or a percentage.
 pub fn int_or_percent(at: &At<'_>, errors: &mut Errors) {
     match at.value() {
         Value::String(text) => errors.extend(names::percent(text).into_iter().map(|wrong| at.invalid(wrong))),
@@ -103,14 +103,14 @@ pub fn int_or_percent(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// A percentage may not be more than all.
+/// Rejects a percentage above 100.
 pub fn at_most_all(at: &At<'_>, errors: &mut Errors) {
     if percentage(at.value()).is_some_and(|percent| percent > 100) {
         errors.push(at.invalid("must not be greater than 100%"));
     }
 }
 
-/// The number, or how many percent it is; zero if it is neither.
+/// Returns the integer or the percentage; zero if the value is neither.
 pub fn int_or_percent_value(value: &Value) -> i64 {
     match value {
         Value::String(text) => percentage(value).unwrap_or_else(|| text.parse().unwrap_or_default()),
@@ -118,7 +118,7 @@ pub fn int_or_percent_value(value: &Value) -> i64 {
     }
 }
 
-/// The columns of the pods' containers.
+/// Returns the columns for container names and images.
 pub fn container_columns() -> [Column; 2] {
     [
         wide_column("Containers", "string", "The names of the containers.", container_names),
@@ -126,7 +126,7 @@ pub fn container_columns() -> [Column; 2] {
     ]
 }
 
-/// The column of a label selector in `spec.selector`.
+/// Returns the column for the label selector in `spec.selector`.
 pub fn selector_column() -> Column {
     fn selector(object: &Value, _now: Time) -> Value {
         labels::format_selector(object.at(&["spec", "selector"])).into()
@@ -134,19 +134,19 @@ pub fn selector_column() -> Column {
     wide_column("Selector", "string", "Which pods belong to it.", selector)
 }
 
-/// A number of an object as a cell shows it, zero if it is absent.
+/// Returns an integer as a cell, zero if absent.
 pub fn int_cell(object: &Value, path: &[&str]) -> Value {
     Value::Int(object.at(path).and_then(Value::as_int).unwrap_or_default())
 }
 
-/// The names of the containers of a pod's specification, as a cell.
+/// Returns the names of a PodSpec's containers as a cell.
 pub fn names_of(spec: Option<&Value>, field: &str) -> Value {
     let containers = spec.and_then(|spec| spec.get("containers")).and_then(Value::as_array).unwrap_or_default();
     let names: Vec<_> = containers.iter().map(|container| container.str_at(&[field]).unwrap_or_default()).collect();
     names.join(",").into()
 }
 
-/// What a name that becomes part of pods' names should be.
+/// Returns the warning about an object name that is not a valid DNS label, as it becomes part of pod names.
 pub fn pod_name_warning(name: &str) -> Option<String> {
     let wrong = names::dns1123_label(name);
     let problem =
@@ -154,7 +154,7 @@ pub fn pod_name_warning(name: &str) -> Option<String> {
     (!wrong.is_empty()).then(|| format!("metadata.name: {problem}: [{}]", wrong.join(" ")))
 }
 
-/// The warnings about a template, which on an update are given only if the object's desired state changed.
+/// Returns the template's warnings. On update there are none unless the generation changed.
 pub fn template_warnings(template: &At<'_>, object: &Value, old: Option<&Value>, path: &[&str]) -> Vec<String> {
     let generation = |of: &Value| machinery::meta::Meta::of(of).generation();
     match old {
@@ -169,7 +169,7 @@ pub fn template_warnings(template: &At<'_>, object: &Value, old: Option<&Value>,
 
 fn percentage(value: &Value) -> Option<i64> {
     let text = value.as_str()?;
-    // What does not fit is as much as can be: it is over every limit.
+    // A percentage that does not fit is treated as the maximum, so it exceeds every limit.
     names::percent(text).is_empty().then(|| text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
 }
 
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_may_be_a_percentage_but_not_anything_else() {
+    fn value_is_an_integer_or_a_percentage() {
         let check = |value: Value, number: i64, wrong: usize| {
             let mut errors = Errors::new();
             int_or_percent(&At::root(&value), &mut errors);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_shown_in_the_order_of_their_type() {
+    fn selectors_are_printed_in_go_field_order() {
         let selector = value!({"matchExpressions": [{"key": "a", "operator": "Exists"}], "matchLabels": {"b": "c"}});
         let shown = shown_selector(&selector).to_string();
         assert_eq!(shown, r#"{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}"#);

@@ -1,7 +1,7 @@
-//! Owners of fields against those that Kubernetes 1.36 recorded, write by write.
+//! Managed fields compared with recordings of Kubernetes 1.36, request by request.
 //!
-//! The recordings hold the object after each write. What a pure function can be held to: from the object before a write
-//! and what was sent (apply) or came of it (any other write), the same owners come out, or the same refusal.
+//! The recordings contain the object after each write. Given the object before a write and the request (apply) or the
+//! resulting object (any other write), the same managers or the same error must result.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use machinery::time::Time;
 use machinery::{GroupVersionKind, Value, json};
 
 #[test]
-fn applies_leave_the_owners_that_upstream_records() {
+fn apply_results_in_the_managers_that_upstream_records() {
     let Some(tally) = replay(&["apply"], is_apply) else { return };
     tally.report("applies");
     assert!(tally.wrong.is_empty(), "{} of {} differ", tally.wrong.len(), tally.checked());
@@ -22,7 +22,7 @@ fn applies_leave_the_owners_that_upstream_records() {
 }
 
 #[test]
-fn other_writes_leave_the_owners_that_upstream_records() {
+fn other_writes_result_in_the_managers_that_upstream_records() {
     let Some(tally) = replay(&["apply", "lifecycle", "update"], |step| !is_apply(step)) else { return };
     tally.report("other writes");
     assert!(tally.wrong.is_empty(), "{} of {} differ", tally.wrong.len(), tally.checked());
@@ -30,7 +30,7 @@ fn other_writes_leave_the_owners_that_upstream_records() {
 }
 
 #[test]
-fn replicas_are_owned_through_scale_as_upstream_records() {
+fn replicas_are_managed_through_scale_as_upstream_records() {
     let Some(scenarios) = recordings("subresources") else { return };
     let scale = scenarios.iter().find(|it| it["name"].as_str() == Some("subresources/scale")).expect("it is recorded");
     let mut parent = Value::Null;
@@ -49,7 +49,7 @@ fn replicas_are_owned_through_scale_as_upstream_records() {
     assert_eq!(checked, 2);
 }
 
-/// Writes to the `scale` of a deployment, and settles the owners of the deployment.
+/// Writes the `scale` of a deployment and updates the deployment's managed fields.
 fn write_scale(step: &Step<'_>, parent: &mut Value) {
     let kind = GroupVersionKind::of("autoscaling", "v1", "Scale");
     let schema = catalogue::schema(&kind).expect("every kind is in the catalogue");
@@ -90,11 +90,11 @@ fn write_scale(step: &Step<'_>, parent: &mut Value) {
 
 const NOW: Time = Time::from_unix(1_700_000_000, 0);
 
-/// What came of comparing.
+/// Counts of compared writes.
 #[derive(Default)]
 struct Tally {
     same: usize,
-    /// Writes after whose owners were settled the server set more fields: those are in the object and nobody's.
+    /// Writes after which the server set more fields: these are in the object and have no manager.
     within: usize,
     wrong: Vec<String>,
 }
@@ -117,7 +117,7 @@ impl Tally {
     }
 }
 
-/// One recorded exchange.
+/// A recorded request and response.
 struct Step<'a> {
     name: &'a str,
     method: &'a str,
@@ -156,7 +156,7 @@ impl<'a> Step<'a> {
         if self.path.ends_with("/status") { "status" } else { "" }
     }
 
-    /// Where the object is: the path of a single object, whatever was asked of it.
+    /// Returns the path of the object, without subresource or query.
     fn object_path(&self) -> String {
         match (self.method, self.answer.str_at(&["metadata", "name"])) {
             ("POST", Some(name)) => format!("{}/{name}", self.path),
@@ -169,7 +169,7 @@ fn is_apply(step: &Step<'_>) -> bool {
     step.content_type.starts_with("application/apply-patch")
 }
 
-/// Goes through recordings and checks the writes that `wanted` picks.
+/// Replays recordings and checks the writes that `wanted` selects.
 fn replay(files: &[&str], wanted: fn(&Step<'_>) -> bool) -> Option<Tally> {
     let mut tally = Tally::default();
     for file in files {
@@ -187,7 +187,7 @@ fn recordings(file: &str) -> Option<Vec<Value>> {
         println!("skipped: {} is not there", path.display());
         return None;
     };
-    // The recordings hide ports that differ from run to run behind a text where a number belongs.
+    // The recordings replace ports that differ between runs by a string where a number belongs.
     let text = text.replace("\"<node port>\"", "30000");
     Some(json::parse_all(text.as_bytes()).expect("recordings are JSON"))
 }
@@ -254,7 +254,7 @@ fn check_apply(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, tally: 
         (Ok(applied), true) => {
             let have = owners_of(&applied.object);
             let mut want = owners_of(step.answer);
-            // The server's own controllers write to the status of some kinds between two requests.
+            // The server's controllers write the status of some kinds between two requests.
             let before = live.map(owners_of).unwrap_or_default();
             want.retain(|who, _| !who.ends_with(" status") || before.contains_key(who) || have.contains_key(who));
             tally.compare(step, &lines(&have), &lines(&want));
@@ -298,9 +298,9 @@ fn check_update(step: &Step<'_>, write: &Write<'_>, live: Option<&Value>, tally:
     }
 }
 
-/// The server settles owners before admission and before it sets or clears what is its own to set (addresses,
-/// finalizers, fields of another type of service). What it sets is in the recorded object, in no recorded set, and not
-/// in the request; what it clears is in a recorded set and not in the recorded object.
+/// Whether the difference results from fields that the server sets or clears after tracking managers: addresses,
+/// finalizers, fields of another service type. Fields that the server sets are in the recorded object, in no recorded
+/// set and not in the request. Fields that it clears are in a recorded set and not in the recorded object.
 fn differs_by_what_the_server_set(
     step: &Step<'_>,
     write: &Write<'_>,
@@ -320,7 +320,7 @@ fn differs_by_what_the_server_set(
     })
 }
 
-/// What each owner of an object owns, without times, which recordings hide.
+/// Returns the field set of each manager, without times, which recordings hide.
 fn owners_of(object: &Value) -> BTreeMap<String, FieldSet> {
     let owners = Owners::of(object).expect("recorded owners can be read");
     let who = |it: &machinery::apply::Owner| {

@@ -1,10 +1,10 @@
-//! Laws of the three encodings, for random objects of every kind.
+//! Property tests of the three encodings, for random objects of every kind.
 
 use machinery::schema::{Schema, Shape, Struct};
 use machinery::{Object, Str, Value, json, protobuf, yaml};
 use proptest::prelude::*;
 
-/// Makes a tree that fits a schema out of random numbers; when they run out, what is left to choose stays empty.
+/// Generates a tree that conforms to a schema from random bytes; when they run out, the rest stays empty.
 struct Source<'b> {
     rest: &'b [u8],
 }
@@ -99,7 +99,7 @@ impl Source<'_> {
     }
 }
 
-/// Whether all that `part` says is said by `whole`, apart from what is empty.
+/// Whether `whole` contains everything in `part`, except for empty values.
 fn says(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
@@ -121,11 +121,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_object_says_the_same_in_every_encoding(kind in any::<u16>(), bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn objects_are_equal_in_every_encoding(kind in any::<u16>(), bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let kinds = api::catalogue::kinds();
         let at = usize::from(kind) % kinds.len();
         let (kind, schema) = api::catalogue::kinds().nth(at).unwrap();
-        // A table has no form in protobuf.
+        // Table has no protobuf form.
         prop_assume!(kind.kind != "Table");
         let object = Source { rest: &bytes }.tree(schema, 0);
         let encode = |object: &Value| {

@@ -1,4 +1,4 @@
-//! The catalogue holds every kind that others know of: those that upstream serves, and those of `k8s-openapi`.
+//! The catalogue contains every kind that upstream serves and every kind of `k8s-openapi`.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn every_kind_that_upstream_serves_is_in_the_catalogue() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The kinds of the resources that a discovery document lists, which are of its own version unless they say otherwise.
+/// Returns the kinds in a discovery document; the version is that of the document unless specified.
 fn served(document: &Value) -> Vec<GroupVersionKind> {
     let resources = document["resources"].as_array().unwrap_or_default();
     let version: GroupVersion = document["groupVersion"].as_str().unwrap_or_default().parse().unwrap();
@@ -47,7 +47,7 @@ fn every_kind_of_k8s_openapi_has_the_same_fields() {
 struct Known {
     generator: SchemaGenerator,
     findings: Vec<String>,
-    /// Pairs of names that were compared, theirs and ours.
+    /// Compared pairs of type names: theirs, ours.
     seen: BTreeSet<(String, String)>,
 }
 
@@ -61,7 +61,7 @@ impl Known {
         }
     }
 
-    /// Goes down both sides; a path ends where their side says nothing more.
+    /// Compares recursively until the other schema has no more information.
     fn compare(&mut self, theirs: &Json, ours: Schema<'static>, path: &str) {
         let Some(name) = theirs["$ref"].as_str().or_else(|| theirs["allOf"][0]["$ref"].as_str()) else {
             return self.compare_inside(theirs, ours, path);

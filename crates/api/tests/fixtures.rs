@@ -1,4 +1,4 @@
-//! Every object that upstream wrote in three encodings means the same to us in each, and is written the same way.
+//! Upstream's serialization fixtures decode to the same object from all three encodings and encode to the same bytes.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use machinery::protobuf::{self, Envelope};
 use machinery::{GroupVersionKind, Schema, Value, json, yaml};
 
-/// The folder of reference material, or none with a message where the tree stands alone.
+/// Returns the directory of reference material, or prints a message if it is absent.
 fn shared(part: &str) -> Option<PathBuf> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared"));
     let path = root.join(part);
@@ -17,7 +17,7 @@ fn shared(part: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The files of one object, and its schema.
+/// The files and schema of one object.
 struct Fixture {
     name: String,
     schema: Schema<'static>,
@@ -39,7 +39,7 @@ fn fixtures() -> Vec<Fixture> {
 
 fn fixture(folder: &Path, name: String) -> Fixture {
     let read = |kind: &str| std::fs::read(folder.join(format!("{name}.{kind}"))).unwrap();
-    // group.version.Kind, where the group may have dots and the core group is called core.
+    // group.version.Kind, where the group may contain dots and the core group is named core.
     let mut parts = name.rsplitn(3, '.');
     let (kind, version, group) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
     let group = if group == "core" { "" } else { group };
@@ -49,7 +49,7 @@ fn fixture(folder: &Path, name: String) -> Fixture {
     Fixture { schema, json, yaml: String::from_utf8(read("yaml")).unwrap(), protobuf, name }
 }
 
-/// Runs `check` over all fixtures and tells every one that fails.
+/// Runs `check` on all fixtures and reports every failure.
 fn check(check: impl Fn(&Fixture) -> Result<(), String>) {
     let failures: Vec<String> = fixtures()
         .iter()
@@ -77,9 +77,9 @@ fn protobuf_decodes_to_the_json_that_upstream_prints() {
 }
 
 #[test]
-fn objects_are_found_by_what_their_envelope_says() {
+fn envelopes_identify_their_kind() {
     check(|fixture| {
-        // A watch event does not say what it is.
+        // The envelope of a watch event has no kind.
         if Envelope::decode(&fixture.protobuf).unwrap().kind.is_empty() {
             return Ok(());
         }

@@ -1,14 +1,14 @@
-//! Every kind is written in the order of its Go type at all levels, and reads back as the same tree.
+//! Every kind is serialized in the field order of its Go type at all levels, and decodes to the same tree.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use machinery::json::{self, RawEntries};
 use machinery::schema::{Schema, Shape};
 use machinery::{Object, Value};
 
-/// How deep types are followed, some of which contain themselves.
+/// Maximum nesting depth; some types are recursive.
 const DEPTH_MAX: usize = 9;
 
-/// A value of a type with every field for which `has` holds.
+/// Generates a value with every field for which `has` returns true.
 fn made(schema: Schema<'static>, depth: usize, has: &mut impl FnMut() -> bool) -> Value {
     match schema.shape() {
         Shape::Struct(_) | Shape::Map(_) | Shape::List(_) | Shape::Either(_) if depth == 0 => Value::Null,
@@ -41,7 +41,7 @@ fn made(schema: Schema<'static>, depth: usize, has: &mut impl FnMut() -> bool) -
     }
 }
 
-/// Checks that the keys of all objects stand in the order of their Go type; gives how many were seen.
+/// Asserts that the keys of all objects are in the order of their Go type; returns the number of keys.
 fn check_order(json: &[u8], at: usize, schema: Schema<'static>, path: &str) -> usize {
     match (schema.shape(), json[at]) {
         (Shape::Struct(shape), b'{') => {
@@ -69,7 +69,7 @@ fn check_order(json: &[u8], at: usize, schema: Schema<'static>, path: &str) -> u
 }
 
 #[test]
-fn every_kind_is_written_in_the_order_of_its_go_type() {
+fn every_kind_is_serialized_in_go_field_order() {
     let mut seen = 0;
     for (kind, schema) in api::catalogue::kinds() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -91,7 +91,7 @@ fn every_kind_is_written_in_the_order_of_its_go_type() {
 }
 
 #[test]
-fn objects_begin_with_what_they_are() {
+fn objects_start_with_kind_and_api_version() {
     for (kind, schema) in api::catalogue::kinds() {
         let Shape::Struct(shape) = schema.shape() else { panic!("{kind} is a struct") };
         let place = |name: &str| shape.fields.iter().position(|field| field.name == name).map(|at| shape.order[at]);

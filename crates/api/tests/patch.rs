@@ -1,4 +1,4 @@
-//! Patches on the real types: the lists that users patch, and what kubectl makes of a manifest that changed.
+//! Strategic merge patches on built-in types, and kubectl's patches for a changed manifest.
 
 use api::catalogue;
 use machinery::patch::strategic::{OnConflict, create_three_way, create_two_way};
@@ -100,7 +100,7 @@ fn the_selector_of_a_disruption_budget_is_replaced() {
 }
 
 #[test]
-fn the_ports_of_a_service_are_told_apart_by_number() {
+fn service_ports_are_merged_by_port_number() {
     check(
         schema("", "v1", "Service"),
         r#"{"spec":{"ports":[{"port":80,"protocol":"TCP","targetPort":8080},{"port":443,"protocol":"TCP"}]}}"#,
@@ -155,7 +155,7 @@ fn two_way_patches_lead_from_one_pod_to_another() {
     assert_eq!(Value::from(patched).to_string(), Value::from(to).to_string());
 }
 
-/// Strategies that no code here could carry out would go unnoticed until somebody patches.
+/// Detects merge strategies that the implementation cannot execute.
 #[test]
 fn every_merged_list_of_objects_has_a_key_that_its_items_have() {
     let mut seen = 0;

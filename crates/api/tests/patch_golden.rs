@@ -1,4 +1,4 @@
-//! Patches recorded from kube-apiserver, replayed where the patch alone decides what becomes of the object.
+//! Replays patches recorded from kube-apiserver where the patch alone determines the result.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use machinery::patch::{Blame, PatchType, apply_patch};
 use machinery::schema::Shape;
 use machinery::{GroupVersionKind, Schema, Value, json};
 
-/// What the server changes on its own with every write.
+/// Metadata that the server changes on writes.
 const SERVERS: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// The scenario whose patches make the server give out addresses and ports, or take them back.
+/// The scenario whose patches cause allocation or release of addresses and ports.
 const ALLOCATES: &str = "services/allocation";
 
 #[test]
-fn recorded_patches_come_out_as_they_did() {
+fn recorded_patches_have_the_recorded_results() {
     let folder = shared();
     let Ok(files) = std::fs::read_dir(folder.join("golden")) else {
         println!("skipped: no recordings in {}", folder.display());
@@ -72,7 +72,7 @@ fn replay(scenario: &Value, tally: &mut BTreeMap<String, usize>, wrong: &mut Vec
 enum Verdict {
     Same,
     Refused,
-    /// Something other than the patch decided: validation, admission, defaults, a part that may not be written.
+    /// The result depends on more than the patch: validation, admission, defaulting or a read-only part.
     Undecided,
     Differs(String),
 }
@@ -112,7 +112,7 @@ fn judge(kind: PatchType, before: &Value, patch: &Value, answer: &Value, status:
     }
 }
 
-/// The patched object is the recorded one, but for what the server does to both.
+/// Compares the patched object with the recorded one, except for changes by the server.
 fn compare(ours: &Value, recorded: &Value, before: &Value, status: bool) -> Verdict {
     if recorded["kind"] != before["kind"] {
         return Verdict::Undecided;
@@ -126,7 +126,7 @@ fn tidy(object: &Value, before: &Value, status: bool) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|key, value| !SERVERS.contains(&key) && !is_empty(value));
     }
-    // A write to the status leaves the rest alone, and the other way round.
+    // A status write changes only the status, and other writes do not change it.
     let kept = if status { "spec" } else { "status" };
     if let Some(object) = object.as_object_mut() {
         match before.get(kept) {
@@ -138,7 +138,7 @@ fn tidy(object: &Value, before: &Value, status: bool) -> Value {
     object
 }
 
-/// Drops the fields that the type does not have, as decoding does after every patch.
+/// Drops unknown fields, as decoding does after every patch.
 fn prune(value: &mut Value, schema: Schema<'_>) {
     match (schema.shape(), value) {
         (Shape::Struct(_), Value::Object(object)) => object.retain(|key, value| {

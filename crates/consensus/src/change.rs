@@ -1,72 +1,66 @@
-//! Members of a cluster and the changes of membership, one at a time.
+//! Cluster members and membership changes, one at a time.
 
 use bytes::{BufMut, BytesMut};
 use raft::eraftpb;
 
 use crate::codec::{DecodeError, Reader, put_bytes, put_count};
 
-/// What the cluster knows of one member.
+/// A member of the cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Peer {
-    /// Its identity, never 0 and never used again after removal.
+    /// The member's ID, never 0 and never reused after removal.
     pub id: u64,
-    /// The name it was started with; empty until it has started.
+    /// The configured name; empty until the member has started.
     pub name: String,
-    /// Where other members reach it.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it.
     pub client_urls: Vec<String>,
-    /// Whether it receives the log without a vote.
+    /// Whether the member receives the log without a vote.
     pub learner: bool,
 }
 
-/// One change of membership.
+/// A membership change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// A new member, voting or learning as the peer says.
+    /// Adds a voter or a learner.
     Add(Peer),
-    /// A learner becomes a voter.
+    /// Makes a learner a voter.
     Promote {
-        /// Who.
+        /// The learner.
         id: u64,
     },
-    /// A member leaves for good.
+    /// Removes a member permanently.
     Remove {
-        /// Who.
+        /// The member to remove.
         id: u64,
     },
-    /// A member's addresses and name, given by itself when it starts or by an operator. Its vote does not change.
+    /// Sets a member's addresses and name, on its start or by an operator. The vote does not change.
     Update(Peer),
 }
 
-/// Why a change was refused; nothing has changed then.
+/// A rejected membership change; nothing changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ChangeError {
-    /// The identity is taken.
     #[error("member ID already exists")]
     IdExists,
-    /// The identity belonged to a member that was removed.
+    /// The ID belonged to a removed member.
     #[error("the member has been permanently removed from the cluster")]
     Removed,
     /// Another member has one of these peer URLs.
     #[error("Peer URLs already exists")]
     PeerUrlExists,
-    /// Nobody has this identity.
     #[error("member not found")]
     NotFound,
-    /// A voter cannot be promoted.
     #[error("can only promote a learner member")]
     NotLearner,
-    /// There is a learner already.
+    /// The cluster already has a learner.
     #[error("too many learner members in cluster")]
     TooManyLearners,
-    /// The last voter cannot leave.
     #[error("the last voting member cannot be removed")]
     LastVoter,
-    /// The change cannot be put into words the log understands.
+    /// The change exceeds the size limits of the log.
     #[error("the change of membership is too large")]
     TooLarge,
-    /// Another change of membership was still on its way when this one was proposed.
+    /// Another membership change was in progress when this one was proposed.
     #[error("another change of membership is in progress")]
     InProgress,
 }
@@ -76,12 +70,12 @@ const KIND_PROMOTE: u8 = 2;
 const KIND_REMOVE: u8 = 3;
 const KIND_UPDATE: u8 = 4;
 
-/// Addresses and names are short; more is a mistake or an attack.
+/// Limits of addresses and names; larger values are a mistake or an attack.
 const URLS_MAX: usize = 64;
 const STRING_BYTES_MAX: usize = 2048;
 
 impl Peer {
-    /// Whether it is small enough to be written into the log.
+    /// Whether the peer is small enough for the log.
     pub fn is_bounded(&self) -> bool {
         let urls = || self.peer_urls.iter().chain(&self.client_urls);
         self.name.len() <= STRING_BYTES_MAX
@@ -147,7 +141,7 @@ impl Change {
         }
     }
 
-    /// What the quorum must know of it; an update of addresses concerns no quorum.
+    /// Returns the change of the quorum; none for an update of addresses.
     pub(crate) fn to_raft(&self) -> Option<eraftpb::ConfChangeV2> {
         let (kind, id) = match self {
             Self::Add(peer) if peer.learner => (eraftpb::ConfChangeType::AddLearnerNode, peer.id),

@@ -1,70 +1,66 @@
-//! Little-endian primitives that peer messages, log records and checkpoints are built of.
+//! Little-endian primitives of peer messages, log records and checkpoints.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Why bytes could not be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DecodeError {
     /// The input ends inside the named field.
-    #[error("{0} is cut short")]
+    #[error("{0} is truncated")]
     Short(&'static str),
     /// The named field has a value that this version does not know or allow.
     #[error("{0} has an invalid value")]
     Invalid(&'static str),
     /// Bytes follow the end of the named structure.
-    #[error("{0} is followed by bytes that do not belong to it")]
+    #[error("{0} is followed by trailing bytes")]
     Trailing(&'static str),
 }
 
-/// Reads fields off the front of shared bytes; byte fields are slices of the input, never copies.
+/// Reads fields from the front of shared bytes; byte fields are slices of the input, never copies.
 #[derive(Debug)]
 pub struct Reader {
     bytes: Bytes,
 }
 
 impl Reader {
-    /// A reader at the start of `bytes`.
     pub fn new(bytes: Bytes) -> Self {
         Self { bytes }
     }
 
-    /// How many bytes are left.
+    /// Returns the number of remaining bytes.
     pub fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
-    /// One byte.
     pub fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
         self.need(1, field)?;
         Ok(self.bytes.get_u8())
     }
 
-    /// Four bytes.
     pub fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         self.need(4, field)?;
         Ok(self.bytes.get_u32_le())
     }
 
-    /// Eight bytes.
     pub fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         self.need(8, field)?;
         Ok(self.bytes.get_u64_le())
     }
 
-    /// A length and that many bytes.
+    /// Reads a length and that many bytes.
     pub fn bytes(&mut self, field: &'static str) -> Result<Bytes, DecodeError> {
         let length = self.u32(field)? as usize;
         self.need(length, field)?;
         Ok(self.bytes.split_to(length))
     }
 
-    /// A length and that many bytes of UTF-8.
+    /// Reads a length and that many bytes of UTF-8.
     pub fn string(&mut self, field: &'static str) -> Result<String, DecodeError> {
         let bytes = self.bytes(field)?;
         std::str::from_utf8(&bytes).map(str::to_owned).map_err(|_| DecodeError::Invalid(field))
     }
 
-    /// A count whose items take at least `item_bytes_min` each, so that a lying count cannot make the caller allocate.
+    /// Reads a count of items with at least `item_bytes_min` bytes each. A forged count fails before the caller
+    /// allocates.
     pub fn count(&mut self, item_bytes_min: usize, field: &'static str) -> Result<usize, DecodeError> {
         let count = self.u32(field)? as usize;
         match count.checked_mul(item_bytes_min) {

@@ -7,61 +7,58 @@ use raft::eraftpb;
 use crate::change::Change;
 use crate::codec::{DecodeError, Reader, put_bytes};
 
-/// Terms and indexes beyond this are refused: they would overflow arithmetic long before any real log gets there.
+/// Maximum term and index: larger values would overflow arithmetic, and no real log reaches them.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX >> 8;
 
-/// Names one proposal for the whole life of a cluster.
+/// Identifies a proposal for the lifetime of a cluster.
 ///
-/// The sequence of an origin only grows, over restarts too; that is what lets every member drop a proposal that the network
+/// The sequence of an origin only grows, also across restarts, so every member can drop a proposal that the network
 /// delivered twice.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestId {
-    /// The member at which the proposal entered.
+    /// The member that received the proposal.
     pub origin: u64,
-    /// Its number there.
+    /// The number of the proposal at that member.
     pub sequence: u64,
 }
 
-/// One entry of the replicated log.
+/// An entry of the replicated log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
-    /// Its place in the log, from 1.
+    /// The position in the log, from 1.
     pub index: u64,
-    /// The term of the leader that appended it.
+    /// The term of the leader that appended the entry.
     pub term: u64,
-    /// What it does.
     pub payload: Payload,
 }
 
-/// What an entry does when it is applied.
+/// The content of an entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Payload {
-    /// Nothing: a new leader's first entry.
+    /// No content: a new leader's first entry.
     Empty,
     /// A command of the state machine, opaque here.
     Command {
-        /// Who waits for it.
+        /// The ID of the proposal.
         request: RequestId,
-        /// The command.
         data: Bytes,
     },
-    /// A change of membership.
+    /// A membership change.
     Change {
-        /// Who waits for it.
+        /// The ID of the proposal.
         request: RequestId,
-        /// The change.
         change: Change,
     },
 }
 
-/// What a member must remember of elections.
+/// The Raft hard state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct HardState {
     /// The newest term seen.
     pub term: u64,
-    /// Who got this member's vote in it, or 0.
+    /// The member that got this member's vote in the term, or 0.
     pub vote: u64,
-    /// What was known to be committed; a hint, may be old.
+    /// A known committed index; a hint that may be old.
     pub commit: u64,
 }
 
@@ -85,7 +82,7 @@ impl RequestId {
 }
 
 impl Entry {
-    /// Appends the encoding, which [`Entry::decode`] reads.
+    /// Appends the encoding for [`Entry::decode`].
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u64_le(self.index);
         out.put_u64_le(self.term);
@@ -104,7 +101,7 @@ impl Entry {
         }
     }
 
-    /// Reads one entry; its data is a slice of the reader's bytes.
+    /// Decodes an entry; its data is a slice of the reader's bytes.
     pub fn decode(reader: &mut Reader) -> Result<Self, DecodeError> {
         let index = number(reader, "entry.index")?;
         let term = number(reader, "entry.term")?;
@@ -117,7 +114,7 @@ impl Entry {
         Ok(Self { index, term, payload })
     }
 
-    /// About how much memory and disk the entry takes.
+    /// Returns the approximate size in memory and on disk.
     pub fn size(&self) -> usize {
         match &self.payload {
             Payload::Empty => ENTRY_BYTES_MIN,
@@ -133,15 +130,16 @@ impl Entry {
         entry
     }
 
-    /// The inverse of [`Entry::into_raft`] for entries this crate made.
+    /// The inverse of [`Entry::into_raft`] for entries of this crate.
     pub(crate) fn from_raft(entry: &eraftpb::Entry) -> Self {
         Self { index: entry.index, term: entry.term, payload: Payload::from_raft(entry) }
     }
 }
 
 impl Payload {
-    /// The `raft` crate's form: request and membership change travel in `context`, in our encoding. The protobuf in a
-    /// change's `data` is there because a leader's `raft` parses what it proposes; it is always made here, never read from outside.
+    /// Converts to the `raft` crate's form: request and membership change are in `context`, in our encoding. A change's
+    /// `data` contains protobuf because a leader's `raft` parses its proposals. It is always generated here, never read
+    /// from outside.
     pub(crate) fn into_raft(self) -> eraftpb::Entry {
         let mut entry = eraftpb::Entry::default();
         match self {
@@ -161,7 +159,7 @@ impl Payload {
                     entry.set_entry_type(eraftpb::EntryType::EntryConfChangeV2);
                     entry.data = raft_change.write_to_bytes().expect("a change is within protobuf's size limit").into();
                 } else {
-                    // Told from a command by the length of its context, which a command has fixed.
+                    // Distinguished from a command by the length of its context, which is fixed for commands.
                     entry.set_entry_type(eraftpb::EntryType::EntryNormal);
                 }
             }
@@ -183,7 +181,7 @@ impl Payload {
     }
 }
 
-/// A term or an index in the range that arithmetic may touch.
+/// Reads a term or index within [`NUMBER_MAX`].
 pub(crate) fn number(reader: &mut Reader, field: &'static str) -> Result<u64, DecodeError> {
     let number = reader.u64(field)?;
     if number > NUMBER_MAX { Err(DecodeError::Invalid(field)) } else { Ok(number) }

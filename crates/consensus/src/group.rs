@@ -1,4 +1,4 @@
-//! What the members of a cluster agree on besides the state machine: who they are, and which proposals have been applied.
+//! Replicated group state: the membership, and the proposals that have been applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,51 +9,50 @@ use crate::change::{Change, ChangeError, Peer};
 use crate::codec::{DecodeError, Reader, put_count};
 use crate::entry::RequestId;
 
-/// Replicated beside the state machine: a part of every checkpoint and snapshot.
+/// Group state, replicated with the state machine and part of every checkpoint and snapshot.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Group {
     members: BTreeMap<u64, Peer>,
     removed: BTreeSet<u64>,
-    /// The newest sequence applied of each origin. Whatever comes with a lower one has been applied or was overtaken, and must
-    /// not be applied again: a doubled message would otherwise write twice.
+    /// The newest applied sequence per origin. A lower sequence was applied or superseded and must not be applied
+    /// again; otherwise a duplicated message would write twice.
     sessions: BTreeMap<u64, u64>,
 }
 
 const VERSION: u8 = 1;
-/// etcd's limit; more than one learner at a time slows the leader without a use.
+/// etcd's limit; more than one learner at a time only slows the leader.
 const LEARNERS_MAX: usize = 1;
-/// Identities of removed members are remembered for good; a cluster does not see this many.
+/// IDs of removed members are kept forever; no cluster reaches this number.
 const REMOVED_MAX: usize = 1 << 20;
 
 impl Group {
-    /// The group a new cluster starts with.
+    /// Returns the group of a new cluster.
     pub fn new(members: impl IntoIterator<Item = Peer>) -> Self {
         let members = members.into_iter().map(|peer| (peer.id, peer)).collect();
         Self { members, removed: BTreeSet::new(), sessions: BTreeMap::new() }
     }
 
-    /// All members, by identity.
+    /// Returns all members, ordered by ID.
     pub fn members(&self) -> impl Iterator<Item = &Peer> {
         self.members.values()
     }
 
-    /// One member.
     pub fn member(&self, id: u64) -> Option<&Peer> {
         self.members.get(&id)
     }
 
-    /// Whether a member of this identity has left.
+    /// Whether a member with this ID was removed.
     pub fn is_removed(&self, id: u64) -> bool {
         self.removed.contains(&id)
     }
 
-    /// Whether this member alone decides.
+    /// Whether this member is the only voter.
     pub fn is_sole_voter(&self, id: u64) -> bool {
         self.members.values().filter(|peer| !peer.learner).all(|peer| peer.id == id)
             && self.member(id).is_some_and(|peer| !peer.learner)
     }
 
-    /// What applying the change would say, so that a leader can refuse before it proposes.
+    /// Returns the result of applying the change, so that a leader can reject it before proposing.
     pub fn check(&self, change: &Change) -> Result<(), ChangeError> {
         match change {
             Change::Add(peer) => self.check_add(peer),
@@ -73,7 +72,7 @@ impl Group {
         }
     }
 
-    /// The encoding that checkpoints and snapshots carry.
+    /// Encodes the group for checkpoints and snapshots.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         out.put_u8(VERSION);
@@ -89,7 +88,7 @@ impl Group {
         out.freeze()
     }
 
-    /// Reads what [`Group::encode`] wrote.
+    /// Decodes the output of [`Group::encode`].
     pub fn decode(bytes: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.u8("group.version")? != VERSION {
@@ -140,8 +139,8 @@ impl Group {
         Ok(())
     }
 
-    /// Notes a request as applied. False when it, or a later one of the same origin, was applied before; and for an origin that has
-    /// left, of which nobody knows any more what was applied.
+    /// Records a request as applied. Returns false if it, or a later one of the same origin, was applied before. Also
+    /// returns false if the origin was removed, because its applied sequences are no longer known.
     pub(crate) fn admit(&mut self, request: RequestId) -> bool {
         if self.removed.contains(&request.origin) {
             return false;
@@ -169,7 +168,7 @@ impl Group {
         if self.members.contains_key(&peer.id) {
             return Err(ChangeError::IdExists);
         }
-        // In etcd's order: of two reasons a client is told the one that it would be told there.
+        // In etcd's order, so that clients get the same one of several errors.
         self.check_urls(peer)?;
         let learners = self.members.values().filter(|peer| peer.learner).count();
         if peer.learner && learners >= LEARNERS_MAX { Err(ChangeError::TooManyLearners) } else { Ok(()) }
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_make_no_sense_are_refused_with_the_reason() {
+    fn invalid_changes_are_rejected_with_the_reason() {
         check(&Change::Add(peer(4, false)), Ok(()));
         check(&Change::Add(peer(4, true)), Err(ChangeError::TooManyLearners));
         check(&Change::Add(peer(1, false)), Err(ChangeError::IdExists));
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_overtaken_is_not_admitted() {
+    fn superseded_request_is_not_admitted() {
         let mut group = Group::default();
         let request = |sequence| RequestId { origin: 1, sequence };
         assert!(group.admit(request(5)));
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_request_of_a_member_that_has_left_is_not_admitted() {
+    fn duplicated_request_of_a_removed_member_is_not_admitted() {
         let mut group = Group::new([peer(1, false), peer(2, false)]);
         let request = RequestId { origin: 2, sequence: 5 };
         assert!(group.admit(request));

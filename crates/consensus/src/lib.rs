@@ -1,4 +1,4 @@
-//! One Raft member as a step machine: inputs in, effects out, no I/O, no clock, no randomness of its own.
+//! A Raft member as a step machine: inputs in, effects out, without I/O, clock or random source.
 //!
 //! ```text
 //!   tick, message, propose, read, persisted, applied
@@ -7,9 +7,9 @@
 //!                     Member ──effects()──> Effects { persist, send, committed, reads, snapshots, … }
 //! ```
 //!
-//! The shell writes what `persist` holds and then calls [`Member::persisted`]; messages that must not leave before that are held
-//! back by the member itself, so a shell cannot acknowledge too early unless it lies about its disk. Peers speak the codec of
-//! [`message`]: the protobuf parser of the `raft` crate never sees a byte that came from the network or from a disk.
+//! The caller writes `persist` and then calls [`Member::persisted`]. The member itself holds back messages that must
+//! not be sent before, so a caller cannot acknowledge too early unless it misreports its disk. Peers use the codec of
+//! [`message`]: the protobuf parser of the `raft` crate never reads bytes from the network or from a disk.
 
 pub mod change;
 pub mod codec;

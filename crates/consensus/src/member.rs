@@ -1,4 +1,4 @@
-//! The member: inputs, and the effects they have.
+//! Raft member: inputs and their effects.
 
 mod effects;
 mod election;
@@ -16,235 +16,218 @@ use crate::group::Group;
 use crate::message::Message;
 use crate::storage::MemoryLog;
 
-/// How a member behaves; given at start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its identity, never 0.
+    /// The member's ID, never 0.
     pub id: u64,
     /// Ticks between a leader's heartbeats.
     pub heartbeat_ticks: usize,
-    /// Ticks without a leader until an election; the real wait is drawn between this and one and a half times this.
+    /// Ticks without a leader until an election; the actual wait is between this and 1.5 times this.
     pub election_ticks: usize,
-    /// Where the draws of election waits start: different in every member and every start.
+    /// Seed of the election waits, which must differ between members and starts.
     pub seed: u64,
-    /// Which start of this member this is; grows with every one, and is on disk before the member speaks.
+    /// The number of this start of the member, durable before the member sends messages.
     pub boot: u64,
-    /// Bytes of entries that one message carries.
+    /// Maximum size of entries per message.
     pub message_bytes_max: u64,
-    /// Bytes of entries proposed and not yet committed, beyond which proposals are refused.
+    /// Maximum size of proposed and uncommitted entries; further proposals are rejected.
     pub uncommitted_bytes_max: u64,
 }
 
-/// What a member finds on its disk.
+/// The state of a member recovered from disk.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// The newest checkpoint; index 0 for a member that knows nothing yet and waits to be told.
+    /// The newest checkpoint; index 0 for a new member that waits for a snapshot.
     pub snapshot: SnapshotMeta,
-    /// The entries of the log in order, some of them perhaps older than the checkpoint.
+    /// The log entries in order; some may be older than the checkpoint.
     pub entries: Vec<Entry>,
-    /// The last hard state written.
     pub hard_state: HardState,
 }
 
-/// The point in the log at which a state was taken.
+/// The position in the log of a state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SnapshotMeta {
-    /// The last entry in it.
+    /// The last included entry.
     pub index: u64,
-    /// That entry's term.
+    /// The term of that entry.
     pub term: u64,
-    /// The group at that point.
+    /// The group at that entry.
     pub group: Group,
 }
 
-/// A proposal is the payload of the entry it wants to become.
+/// The payload of the proposed entry.
 pub type Proposal = Payload;
 
-/// Why a proposal did not make it into the log.
+/// A proposal was not appended to the log.
 ///
-/// A refusal that came over the network is of one copy of the proposal: a doubled message may have brought another copy into a log.
-/// So it is made again under the same [`RequestId`], of which one copy at most is applied. Only [`ProposeError::Overtaken`] says that
-/// no copy ever will be, provided that this member has applied every entry itself and not skipped some by a snapshot.
+/// A rejection from the network refers to one copy of the proposal: a duplicated message may have brought another copy
+/// into a log. The proposal is therefore repeated with the same [`RequestId`], of which at most one copy is applied.
+/// Only [`ProposeError::Overtaken`] guarantees that no copy will be applied, provided that this member has applied
+/// every entry itself and skipped none by a snapshot.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProposeError {
-    /// There is no leader, or the one it was sent to leads no more.
+    /// There is no leader, or the contacted member is no longer the leader.
     #[error("no leader")]
     NoLeader,
-    /// A later proposal of the same member was applied first; this one will never be.
+    /// A later proposal of the same member was applied first; this one will never be applied.
     #[error("the proposal was overtaken by a later one")]
     Overtaken,
-    /// Leadership is on its way to another member.
     #[error("leadership is being transferred")]
     Transferring,
-    /// Too much is on its way already.
+    /// Too many proposals are in progress.
     #[error("too many requests")]
     Overloaded,
     /// The learner is too far behind to vote.
     #[error("can only promote a learner member which is in sync with leader")]
     LearnerNotReady,
-    /// The member has left the cluster.
     #[error("the member has been removed from the cluster")]
     Stopped,
-    /// The change of membership makes no sense.
+    /// The membership change is invalid.
     #[error(transparent)]
     Change(ChangeError),
 }
 
-/// A message from a peer that no correct peer sends, or that this member's own disk makes impossible to follow.
+/// A message that no correct peer sends, or that contradicts this member's disk.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// The leader knows that this member has stored more than it has.
+    /// The leader knows that this member has stored more than its log contains.
     #[error(
-        "member {from} counts on entries up to {expected} but the log here ends at {last}: this member's disk has lost entries that \
+        "member {from} relies on entries up to {expected}, but the local log ends at {last}: this member's disk has lost entries that \
          it had acknowledged; remove the member from the cluster and add it again with an empty data directory"
     )]
     LogLost {
-        /// Who said so.
+        /// The sender of the message.
         from: u64,
-        /// What it counts on.
+        /// The index that the sender relies on.
         expected: u64,
-        /// What is here.
+        /// The last index of the local log.
         last: u64,
     },
-    /// The message makes no sense here and was dropped.
-    #[error("member {from} sent a message that makes no sense here: {what}")]
+    /// The message is invalid and was dropped.
+    #[error("member {from} sent an invalid message: {what}")]
     Nonsense {
-        /// Who.
+        /// The sender of the message.
         from: u64,
-        /// What is wrong with it.
         what: &'static str,
     },
 }
 
-/// What a member is in its cluster.
+/// The Raft role of a member.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     /// Follows a leader, or waits for one.
     Follower,
-    /// Wants to lead.
     Candidate,
-    /// Leads.
     Leader,
 }
 
 /// The observable state of a member.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Status {
-    /// Its term.
     pub term: u64,
-    /// Who leads, or 0.
+    /// The leader's ID, or 0.
     pub leader: u64,
-    /// What it is.
     pub role: Role,
-    /// The last entry known to be committed.
     pub commit: u64,
-    /// The last entry handed out to be applied.
+    /// The last entry returned for application.
     pub handed_out: u64,
-    /// The last entry of its log.
+    /// The last entry of the log.
     pub last: u64,
 }
 
-/// What must be on disk, in this order, before [`Member::persisted`] is called with its number.
+/// Data that must be durable, in this order, before [`Member::persisted`] is called with its number.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Persist {
-    /// Counts up.
+    /// Increasing.
     pub number: u64,
-    /// A received snapshot to put in place of state, checkpoint and log.
+    /// A received snapshot that replaces state, checkpoint and log.
     pub install: Option<SnapshotMeta>,
-    /// Entries to append; the first one may replace what was at its index and after.
+    /// Entries to append; they replace all entries from the first index on.
     pub entries: Vec<Entry>,
-    /// The hard state, when it changed.
+    /// The hard state, if it changed.
     pub hard_state: Option<HardState>,
-    /// Whether it needs a sync and a report. Without, it is a hint that may be written with the next one that does.
+    /// Whether the write needs a sync and a report. Otherwise it is a hint that may be written with the next one.
     pub sync: bool,
 }
 
-/// An entry whose time has come, in order of index.
+/// A committed entry, in order of index.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Committed {
-    /// Nothing to do but to note the index.
+    /// Only the index must be recorded.
     Empty {
-        /// Its place.
+        /// The log index.
         index: u64,
     },
     /// A command to apply.
     Command {
-        /// Its place.
         index: u64,
-        /// Who waits.
+        /// The ID of the proposal.
         request: RequestId,
-        /// The command.
         data: Bytes,
     },
     /// A command that must not be applied: it, or a later one of its origin, was applied before.
     Overtaken {
-        /// Its place.
         index: u64,
-        /// Who may wait.
+        /// The ID of the proposal.
         request: RequestId,
     },
-    /// A change of membership, already in effect unless it failed.
+    /// A membership change, already in effect unless it failed.
     Changed {
-        /// Its place.
         index: u64,
-        /// Who waits.
+        /// The ID of the proposal.
         request: RequestId,
-        /// The change.
         change: Change,
-        /// Whether it was made.
         result: Result<(), ChangeError>,
     },
 }
 
-/// A snapshot to stream to a member that fell behind: the state as it is after everything committed in the same effects.
+/// A snapshot to stream to a lagging member: the state after everything committed in the same effects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendSnapshot {
-    /// To whom.
     pub to: u64,
     /// The message that ends the stream.
     pub message: Message,
 }
 
-/// What the shell has to do.
+/// The actions that the caller must execute.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effects {
-    /// To write.
     pub persist: Option<Persist>,
-    /// To send, now.
+    /// To be sent immediately.
     pub send: Vec<(u64, Message)>,
-    /// To apply, in order, before the snapshots below are taken.
+    /// To be applied in order, before the snapshots below are taken.
     pub committed: Vec<Committed>,
-    /// To stream; ended by [`Member::snapshot_sent`].
+    /// To be streamed; each ends with [`Member::snapshot_sent`].
     pub snapshots: Vec<SendSnapshot>,
-    /// Reads that may be answered once the index has been applied.
+    /// Reads by ID, each with the index that must be applied first.
     pub reads: Vec<(u64, u64)>,
     /// Proposals of this member that are in no log.
     pub refused: Vec<(RequestId, ProposeError)>,
-    /// Who leads and as what this member now stands, when it changed.
+    /// The new leader and role, if they changed.
     pub changed: Option<Status>,
     /// Set once this member has been removed from the cluster.
     pub removed: bool,
 }
 
-/// One member of a cluster.
+/// A member of a cluster.
 pub struct Member {
     config: Config,
     raft: RawNode<MemoryLog>,
     group: Group,
-    /// Snapshots that raft has not yet decided about.
+    /// Snapshots that raft has not accepted or rejected yet.
     offered: Vec<SnapshotMeta>,
-    /// Messages that wait for the disk, by the number of the write they wait for.
+    /// Messages that wait for the disk, by the number of the write.
     held: VecDeque<(u64, Vec<(u64, Message)>)>,
-    /// Writes handed out and not yet reported done, with the term and vote they make durable.
+    /// Writes not reported as done yet, with the term and vote they make durable.
     writing: VecDeque<(u64, Option<HardState>)>,
     durable: HardState,
-    /// The number of the write that installs a snapshot, while it is under way.
+    /// The number of the write that installs a snapshot, while in progress.
     installing: Option<u64>,
-    /// The last entry handed out, with its term.
+    /// The last entry returned for application, with its term.
     handed_out: (u64, u64),
     applied: u64,
     election: election::Draws,
-    /// It was asked to stand, and has too much to apply yet.
+    /// A campaign was requested while too many entries are not applied.
     campaign_wanted: bool,
     outbox: Effects,
     seen: Option<Status>,
@@ -252,11 +235,11 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member that continues from what it finds on its disk.
+    /// Returns a member with the state recovered from disk.
     ///
     /// # Panics
     ///
-    /// If the configuration contradicts itself, or the entries do not follow each other.
+    /// If the configuration is inconsistent or the entries are not contiguous.
     pub fn new(config: Config, recovered: Recovered) -> Self {
         let Recovered { snapshot, entries, hard_state } = recovered;
         let conf_state = snapshot.group.conf_state();
@@ -293,7 +276,7 @@ impl Member {
         member
     }
 
-    /// One tick of the clock that elections and heartbeats count in.
+    /// Advances the clock of elections and heartbeats by one tick.
     pub fn tick(&mut self) {
         if self.removed || !self.may_campaign_now() {
             return;
@@ -302,7 +285,8 @@ impl Member {
         self.draw_election(timed_out);
     }
 
-    /// Stands for election at once; a sole voter need not wait for a silence. One that has much to apply first stands after that.
+    /// Starts an election immediately; a sole voter need not wait for the timeout. With many entries to apply, the
+    /// election starts after they are applied.
     pub fn campaign(&mut self) {
         if self.removed {
             return;
@@ -314,7 +298,7 @@ impl Member {
         }
     }
 
-    /// Takes a message from a peer.
+    /// Processes a message of a peer.
     pub fn message(&mut self, from: u64, message: Message) -> Result<(), Fault> {
         if self.removed {
             return Ok(());
@@ -346,8 +330,8 @@ impl Member {
         Ok(())
     }
 
-    /// Proposes entries: appended here by a leader, forwarded to it by a follower. Each comes back as [`Committed`] or as
-    /// refused, or never when a message is lost.
+    /// Proposes entries: a leader appends them, a follower forwards them to the leader. Each is returned as
+    /// [`Committed`] or as rejected, or never if a message is lost.
     pub fn propose(&mut self, proposals: Vec<Proposal>) {
         let leader = self.raft.raft.leader_id;
         if self.is_leader() || leader == raft::INVALID_ID || self.removed {
@@ -358,8 +342,8 @@ impl Member {
         }
     }
 
-    /// Asks from which index on a read that starts now is linearizable. The answer comes in [`Effects::reads`], or never when
-    /// there is no leader or a message is lost: ask again then, with another id.
+    /// Requests the index from which a read started now is linearizable. [`Effects::reads`] contains the response.
+    /// There is none without a leader or if a message is lost: repeat the request with another ID.
     pub fn read(&mut self, id: u64) {
         if !self.removed {
             let mut context = BytesMut::with_capacity(24);
@@ -370,7 +354,7 @@ impl Member {
         }
     }
 
-    /// Everything up to this number is on disk.
+    /// Reports that everything up to this number is durable.
     pub fn persisted(&mut self, number: u64) {
         while let Some((oldest, hard_state)) = self.writing.front() {
             if *oldest > number {
@@ -392,7 +376,7 @@ impl Member {
         }
     }
 
-    /// The state machine has applied everything up to this index.
+    /// Reports that the state machine has applied everything up to this index.
     pub fn applied(&mut self, index: u64) {
         self.applied = self.applied.max(index);
         if !self.removed {
@@ -400,7 +384,7 @@ impl Member {
         }
     }
 
-    /// A snapshot reached the other side, or did not.
+    /// Reports whether a snapshot arrived.
     pub fn snapshot_sent(&mut self, to: u64, arrived: bool) {
         let status = if arrived { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
         if !self.removed {
@@ -408,21 +392,22 @@ impl Member {
         }
     }
 
-    /// A message could not be delivered.
+    /// Reports that a message could not be delivered.
     pub fn unreachable(&mut self, peer: u64) {
         if !self.removed {
             self.raft.report_unreachable(peer);
         }
     }
 
-    /// Hands leadership to another voter, if this member leads.
+    /// Transfers leadership to another voter, if this member is the leader.
     pub fn transfer(&mut self, to: u64) {
         if self.is_leader() && !self.removed {
             self.raft.transfer_leader(to);
         }
     }
 
-    /// Drops applied entries from memory: all but `reserve` bytes, and more only where a follower still follows them, up to `limit`.
+    /// Drops applied entries from memory, except for `reserve` bytes, or up to `limit` bytes that a follower still
+    /// needs.
     pub fn compact(&mut self, reserve: usize, limit: usize) {
         let applied = self.raft.raft.raft_log.applied;
         let needed = self.needed_by_followers();
@@ -431,35 +416,35 @@ impl Member {
         self.raft.mut_store().compact(may_drop);
     }
 
-    /// Whether time means nothing to this member now: it leads alone, so there is nobody to hear or to lose.
+    /// Whether this member needs no ticks: it is the leader and the only member.
     pub fn is_idle(&self) -> bool {
         self.removed
             || (self.is_leader() && self.group.is_sole_voter(self.config.id) && self.group.members().count() == 1)
     }
 
-    /// Whether everything that was ever acknowledged is among the entries handed out, and nobody else can acknowledge anything: it leads
-    /// alone, and has handed out an entry of its own term. A read then needs to ask nobody.
+    /// Whether a read is linearizable without a quorum round. This requires a sole voter that is the leader and has
+    /// returned an entry of its own term for application.
     pub fn decides_alone(&self) -> bool {
         let settled = self.handed_out.1 == self.raft.raft.term;
         settled && !self.removed && self.is_leader() && self.group.is_sole_voter(self.config.id)
     }
 
-    /// Who the members are, as of the last entry handed out.
+    /// Returns the group as of the last entry returned for application.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// The point at which a state that has applied everything handed out stands.
+    /// Returns the position of a state that has applied everything returned so far.
     pub fn snapshot_meta(&self) -> SnapshotMeta {
         SnapshotMeta { index: self.handed_out.0, term: self.handed_out.1, group: self.group.clone() }
     }
 
-    /// Bytes of the entries held in memory.
+    /// Returns the size of the entries in memory.
     pub fn log_bytes(&self) -> usize {
         self.raft.store().bytes()
     }
 
-    /// The voter that would make the best next leader, if there is another one that follows closely and is fit for it.
+    /// Returns the best next leader among the other voters that follow closely and are fit, if there is one.
     pub fn successor(&self, is_fit: impl Fn(u64) -> bool) -> Option<u64> {
         let progress = self.raft.raft.prs();
         let voter = |id: u64| self.group.member(id).is_some_and(|peer| !peer.learner);
@@ -469,7 +454,6 @@ impl Member {
         others.max_by_key(|(id, seen)| (seen.matched, **id)).map(|(id, _)| *id)
     }
 
-    /// The observable state.
     pub fn status(&self) -> Status {
         let raft = &self.raft.raft;
         let role = match raft.state {
@@ -491,7 +475,7 @@ impl Member {
         self.raft.raft.state == StateRole::Leader
     }
 
-    /// Raft wants to hear of entries that are durable here, and not before.
+    /// Reports applied entries to raft, which accepts only entries that are durable here.
     fn tell_applied(&mut self) {
         let log = &self.raft.raft.raft_log;
         let index = self.applied.min(log.committed).min(log.persisted);
@@ -504,12 +488,12 @@ impl Member {
     }
 
     fn step(&mut self, message: eraftpb::Message) {
-        // Errors say that raft ignored the message, which is its right.
+        // An error means that raft ignored the message, which is allowed.
         let _ = self.raft.step(message);
         self.draw_election(false);
     }
 
-    /// Appends as leader; gives back what it cannot.
+    /// Appends proposals as leader and returns the rejected ones.
     fn propose_here(&mut self, proposals: Vec<Proposal>) -> Vec<(RequestId, ProposeError)> {
         let mut refused = Vec::new();
         let mut entries = Vec::with_capacity(proposals.len());
@@ -543,8 +527,8 @@ impl Member {
         refused
     }
 
-    /// A leader does not remove itself: it would be gone before the others have heard that it may go, and of two members the other one
-    /// would wait for it for good. It hands over first, and the next leader removes it.
+    /// Transfers leadership before the leader is removed. A leader that removed itself could stop before the others
+    /// learn of it, and the other one of two members would wait for it forever. The next leader removes it.
     fn must_hand_over(&mut self, proposal: &Proposal) -> bool {
         let leaves = matches!(proposal.change(), Some(Change::Remove { id }) if *id == self.config.id);
         if !leaves || !self.is_leader() || self.group.is_sole_voter(self.config.id) {
@@ -565,7 +549,7 @@ impl Member {
         }
         let Some(change) = proposal.change() else { return Ok(()) };
         self.group.check(change).map_err(ProposeError::Change)?;
-        // Raft would turn a second change into an empty entry, and nobody would hear of it.
+        // Raft would replace a second change by an empty entry without reporting it.
         let is_change = |entry: &eraftpb::Entry| entry.get_entry_type() == eraftpb::EntryType::EntryConfChangeV2;
         let pending = self.raft.raft.has_pending_conf() || before.iter().any(is_change);
         if pending && change.to_raft().is_some() {
@@ -577,7 +561,7 @@ impl Member {
         }
     }
 
-    /// etcd's rule: a learner has nine tenths of what is committed.
+    /// Applies etcd's rule: a learner is in sync if it has 90 % of the committed entries.
     fn is_in_sync(&self, learner: u64) -> bool {
         let commit = self.raft.raft.raft_log.committed;
         self.raft
@@ -587,7 +571,7 @@ impl Member {
             .is_some_and(|seen| seen.matched.saturating_mul(10) >= commit.saturating_mul(9))
     }
 
-    /// The last entry that no follower this leader hears of will ask for.
+    /// Returns the last entry that no active follower needs.
     fn needed_by_followers(&self) -> u64 {
         if !self.is_leader() {
             return u64::MAX;
@@ -598,7 +582,7 @@ impl Member {
     }
 }
 
-/// Entries at or before the checkpoint are kept for followers; the oldest of them stands for its term only.
+/// Entries at or before the checkpoint are kept for followers; only the term of the oldest one is used.
 fn base_of(snapshot: &SnapshotMeta, entries: Vec<Entry>) -> ((u64, u64), VecDeque<eraftpb::Entry>) {
     let mut entries = VecDeque::from(entries);
     let adjacent = entries.iter().zip(entries.iter().skip(1)).all(|(one, next)| next.index == one.index + 1);

@@ -1,7 +1,8 @@
-//! What members send each other, and its encoding.
+//! Messages between members and their encoding.
 //!
-//! Version 1 of a message is one version byte, one kind byte and the fields of that kind in order, little-endian. A member refuses
-//! a version it does not know; a field is added by a new version. Snapshots carry no state here: it is streamed beside them.
+//! Version 1 of a message is a version byte, a kind byte and the fields of that kind in order, little-endian. An
+//! unknown version is rejected; fields are added by new versions. Snapshot messages contain no state, which is streamed
+//! separately.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use raft::eraftpb;
@@ -13,20 +14,20 @@ use crate::entry::{ENTRY_BYTES_MIN, Entry, Payload, RequestId, number};
 use crate::group::Group;
 use crate::member::ProposeError;
 
-/// One message from member to member.
+/// A message between members.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// A step of the protocol.
+    /// A Raft message.
     Raft(RaftMessage),
-    /// The announcement of a snapshot whose state was streamed beside it, with the group at that point.
+    /// The announcement of a snapshot whose state was streamed separately, with the group at that point.
     Snapshot(RaftMessage, Group),
-    /// Proposals that entered at a member that does not lead.
+    /// Proposals received by a member that is not the leader.
     Forward(Vec<Payload>),
-    /// Proposals that were forwarded to a member that could not accept them; they are not in any log.
+    /// Forwarded proposals that the receiver could not accept; they are in no log.
     Refused(Vec<(RequestId, ProposeError)>),
 }
 
-/// A step of the protocol, opaque outside this crate.
+/// A Raft message, opaque outside this crate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaftMessage(pub(crate) eraftpb::Message);
 
@@ -36,8 +37,8 @@ const KIND_SNAPSHOT: u8 = 2;
 const KIND_FORWARD: u8 = 3;
 const KIND_REFUSED: u8 = 4;
 
-/// The steps that may come from a peer, with their numbers on the wire. What is not here is local to a member: a proposal, for
-/// one, comes as [`Message::Forward`].
+/// Message types that a peer may send, with their wire numbers. Other types are local to a member; a proposal, for
+/// example, is sent as [`Message::Forward`].
 const STEPS: [(u8, MessageType); 12] = [
     (1, MessageType::MsgAppend),
     (2, MessageType::MsgAppendResponse),
@@ -54,17 +55,16 @@ const STEPS: [(u8, MessageType); 12] = [
 ];
 
 impl Message {
-    /// Whether the loss of this message costs more than the next heartbeat repairs at once.
+    /// Whether the loss of this message costs more than the next heartbeat repairs.
     pub fn is_vital(&self) -> bool {
         !matches!(self, Self::Raft(RaftMessage(message)) if message.entries.is_empty())
     }
 
-    /// Whether a leader asks by it who is there.
     pub fn is_heartbeat(&self) -> bool {
         self.is_step(MessageType::MsgHeartbeat)
     }
 
-    /// Whether it is the answer to a heartbeat: each gets one, in order.
+    /// Whether this is the response to a heartbeat: each heartbeat gets one, in order.
     pub fn is_heartbeat_answer(&self) -> bool {
         self.is_step(MessageType::MsgHeartbeatResponse)
     }
@@ -73,7 +73,7 @@ impl Message {
         matches!(self, Self::Raft(RaftMessage(message)) if message.msg_type == step)
     }
 
-    /// The encoding, which [`Message::decode`] reads.
+    /// Encodes the message for [`Message::decode`].
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(128 + self.size());
         out.put_u8(VERSION);
@@ -106,7 +106,7 @@ impl Message {
         out.freeze()
     }
 
-    /// Reads a message that claims to come from `from` and to be for `to`.
+    /// Decodes a message that claims to be from `from` to `to`.
     pub fn decode(bytes: Bytes, from: u64, to: u64) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.u8("message.version")? != VERSION {
@@ -129,7 +129,7 @@ impl Message {
         Ok(message)
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Raft(message) | Self::Snapshot(message, _) => {
@@ -148,7 +148,7 @@ impl Message {
 }
 
 impl RaftMessage {
-    /// Index and term of the snapshot that a snapshot message announces.
+    /// Returns index and term of the announced snapshot.
     pub fn snapshot_position(&self) -> (u64, u64) {
         let metadata = self.0.get_snapshot().get_metadata();
         (metadata.index, metadata.term)
@@ -206,7 +206,7 @@ impl RaftMessage {
         message.reject_hint = number(reader, "message.reject_hint")?;
         message.context = reader.bytes("message.context")?;
         let is_read = *step == MessageType::MsgReadIndex;
-        // A message without a term counts as local inside raft; only a forwarded read may come so.
+        // Raft treats a message without a term as local; only a forwarded read may have none.
         if (message.term == 0) != is_read {
             return Err(DecodeError::Invalid("message.term"));
         }
@@ -226,7 +226,7 @@ impl RaftMessage {
     }
 }
 
-/// Entries follow the message's index without a gap, in terms that do not fall and do not pass the message's.
+/// Decodes entries, which must follow the message's index without gaps, with non-decreasing terms up to the message's.
 fn decode_entries(reader: &mut Reader, message: &mut eraftpb::Message) -> Result<(), DecodeError> {
     let count = reader.count(ENTRY_BYTES_MIN, "message.entries")?;
     if count > 0 && message.msg_type != MessageType::MsgAppend {
@@ -264,7 +264,7 @@ fn decode_forward(reader: &mut Reader, from: u64) -> Result<Message, DecodeError
     let mut payloads = Vec::with_capacity(count);
     for _ in 0..count {
         let payload = Entry::decode(reader)?.payload;
-        // A member may speak for itself only: the sequences of another would lock that one out.
+        // A member may propose only under its own ID: sequences under another ID would block that member's proposals.
         match payload.request() {
             Some(request) if request.origin == from => payloads.push(payload),
             _ => return Err(DecodeError::Invalid("message.proposals")),
@@ -310,7 +310,7 @@ fn reason_number(reason: &ProposeError) -> u8 {
 }
 
 impl Payload {
-    /// Who waits for it.
+    /// Returns the ID of the proposal.
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::Empty => None,
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_survive_their_encoding() {
+    fn messages_survive_a_round_trip() {
         let refusals =
             REASONS.iter().map(|(n, reason)| (RequestId { origin: 1, sequence: u64::from(*n) }, reason.clone()));
         let request = RequestId { origin: 1, sequence: 1 };
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_raft_would_choke_on_are_refused() {
+    fn entries_that_would_make_raft_panic_are_rejected() {
         let refused = Err(DecodeError::Invalid("message.entries"));
         assert_eq!(Message::decode(append(3, &[(5, 5)]).encode(), 1, 2), refused, "a gap");
         assert_eq!(Message::decode(append(3, &[(4, 1)]).encode(), 1, 2), refused, "a falling term");
@@ -373,16 +373,16 @@ mod tests {
     }
 
     #[test]
-    fn a_member_proposes_in_its_own_name_only() {
+    fn member_proposes_only_under_its_own_id() {
         let request = RequestId { origin: 3, sequence: 1 };
         let message = Message::Forward(vec![Payload::Command { request, data: Bytes::new() }]);
         assert_eq!(Message::decode(message.encode(), 1, 2), Err(DecodeError::Invalid("message.proposals")));
     }
 
-    /// RUSTSEC-2024-0437 is about the parser of protobuf 2.28, which a leader's `raft` uses on changes of membership.
+    /// RUSTSEC-2024-0437 concerns the parser of protobuf 2.28, which a leader's `raft` uses on membership changes.
     #[test]
-    fn the_protobuf_parser_sees_only_bytes_that_were_made_here() {
-        // What a peer puts where `raft` has its protobuf: groups within groups, until the stack is used up.
+    fn protobuf_parser_reads_only_bytes_generated_here() {
+        // A peer's payload in the place of raft's protobuf: nested groups that would exhaust the stack.
         let nested = Bytes::from(vec![0x0b; 100_000]);
         let request = RequestId { origin: 1, sequence: 1 };
         let peer = Peer { id: 9, name: "nine".into(), peer_urls: vec![], client_urls: vec![], learner: true };

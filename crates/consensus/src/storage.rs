@@ -1,4 +1,4 @@
-//! The log as the `raft` crate reads it: the entries in memory since the last compaction.
+//! Raft storage: the entries in memory since the last compaction.
 
 use std::collections::VecDeque;
 
@@ -6,25 +6,25 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::storage::{GetEntriesContext, RaftState, Storage};
 use raft::{Error, StorageError};
 
-/// Everything in it is on its way to the disk or already there; [`crate::Effects::persist`] says which.
+/// The in-memory log. Its entries are durable or being written; [`crate::Effects::persist`] tells which.
 pub(crate) struct MemoryLog {
     initial: RaftState,
-    /// Index and term of the entry before the first one held.
+    /// Index and term of the entry before the first one.
     base: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: usize,
-    /// What a snapshot made now would carry.
+    /// The metadata of the next snapshot.
     snapshot: Snapshot,
 }
 
 impl MemoryLog {
-    /// `entries` follow `base` without a gap.
+    /// `entries` must follow `base` without gaps.
     pub fn new(hard_state: HardState, conf_state: ConfState, base: (u64, u64), entries: VecDeque<Entry>) -> Self {
         let bytes = entries.iter().map(size).sum();
         Self { initial: RaftState::new(hard_state, conf_state), base, entries, bytes, snapshot: Snapshot::default() }
     }
 
-    /// Adds entries at the end, over whatever was there at their indexes.
+    /// Appends entries and replaces existing ones from the first index on.
     pub fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         let keep = usize::try_from(first.index - self.base.0 - 1).expect("the log in memory is indexed by usize");
@@ -37,14 +37,14 @@ impl MemoryLog {
         self.entries.extend(entries.iter().cloned());
     }
 
-    /// Forgets everything: the log continues after a snapshot.
+    /// Clears the log, which continues after a snapshot.
     pub fn reset(&mut self, base: (u64, u64)) {
         self.base = base;
         self.entries.clear();
         self.bytes = 0;
     }
 
-    /// Drops the oldest entries while `may_drop` allows it, given the index and the bytes still held.
+    /// Drops the oldest entries while `may_drop` returns true for the index and the remaining bytes.
     pub fn compact(&mut self, may_drop: impl Fn(u64, usize) -> bool) {
         while let Some(entry) = self.entries.front() {
             if !may_drop(entry.index, self.bytes) {
@@ -56,7 +56,7 @@ impl MemoryLog {
         }
     }
 
-    /// What the next snapshot will carry.
+    /// Sets the metadata of the next snapshot.
     pub fn set_snapshot(&mut self, index: u64, term: u64, conf_state: ConfState) {
         let metadata = self.snapshot.mut_metadata();
         metadata.index = index;
@@ -64,7 +64,7 @@ impl MemoryLog {
         metadata.set_conf_state(conf_state);
     }
 
-    /// The bytes of all entries held.
+    /// Returns the size of all entries.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -131,7 +131,7 @@ impl Storage for MemoryLog {
 }
 
 fn size(entry: &Entry) -> usize {
-    /// What an entry costs beside its bytes, about the size of its structure.
+    /// Cost of an entry besides its bytes, about the size of its struct.
     const OVERHEAD: usize = 96;
     entry.data.len() + entry.context.len() + OVERHEAD
 }

@@ -1,8 +1,9 @@
-//! Nodes without containers: pods become Running and Ready as a kubelet would report them.
+//! Hollow nodes: simulated kubelets whose pods become Running and Ready without containers.
 //!
-//! [`node`] and [`life`] decide what nodes and pods say; `run` watches pods and says it. What the containers of a pod do is up to
-//! its annotation `hollow.knarr.dev/does` (`run`, `notready`, `succeed`, `fail` or `fail:CODE`), or else to an image of one of these
-//! names, such as `hollow/fail:3`; or else pods that are restarted run, and others succeed at once.
+//! [`node`] and [`life`] compute the status of nodes and pods; `run` watches pods and writes it. The annotation
+//! `hollow.knarr.dev/does` (`run`, `notready`, `succeed`, `fail` or `fail:CODE`) determines the behaviour of a pod's
+//! containers. Without it, the image name does, such as `hollow/fail:3`. Otherwise pods with restart policy Always run,
+//! and others succeed immediately.
 
 pub mod life;
 pub mod node;

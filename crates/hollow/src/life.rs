@@ -1,4 +1,4 @@
-//! What a kubelet would say about a pod next, if its containers did what they are told.
+//! Simulated pod lifecycle: the next status that a kubelet would report.
 
 use std::net::Ipv4Addr;
 
@@ -6,32 +6,32 @@ use machinery::meta::Meta;
 use machinery::time::Time;
 use machinery::{Value, value};
 
-/// What says what the containers of a pod do.
+/// Annotation for the behaviour of a pod's containers.
 pub const ANNOTATION: &str = "hollow.knarr.dev/does";
-/// What a process that was killed ends with.
+/// Exit code of a killed process.
 const KILLED: i64 = 137;
 
-/// What the containers of a pod do.
+/// The behaviour of a pod's containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
-    /// They run and are ready.
+    /// Running and ready.
     Run,
-    /// They run and are not ready.
+    /// Running and not ready.
     NotReady,
-    /// They end, with this code.
+    /// Exits with this code.
     End(i64),
 }
 
-/// What there is to say about a pod.
+/// The next write for a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Its status is this.
+    /// Sets the status.
     Status(Value),
-    /// It is gone.
+    /// Deletes the pod.
     Gone,
 }
 
-/// What the pod is told to do.
+/// Returns the configured behaviour of a pod.
 pub fn does(pod: &Value) -> Does {
     let by_annotation = Meta::of(pod).annotation(ANNOTATION).and_then(read);
     let images = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
@@ -42,13 +42,13 @@ pub fn does(pod: &Value) -> Does {
     by_annotation.or_else(by_image).unwrap_or_else(by_policy)
 }
 
-/// The next thing to say about a pod that is on a node of ours, if anything.
+/// Returns the next write for a pod on a hollow node, if any.
 pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option<Step> {
     let meta = Meta::of(pod);
     let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
     let ended = matches!(phase, "Succeeded" | "Failed");
     if meta.is_deleting() {
-        // Whoever holds the pod by a finalizer wants to know how it ended.
+        // The holder of a finalizer needs the final status.
         let is_held = meta.finalizers().next().is_some();
         return Some(if is_held && !ended {
             Step::Status(status(pod, Does::End(KILLED), host, address, now))
@@ -87,7 +87,7 @@ fn is_true(pod: &Value, kind: &str) -> bool {
     conditions.iter().any(|have| have.str_at(&["type"]) == Some(kind) && have.str_at(&["status"]) == Some("True"))
 }
 
-/// Whether all that others have to say about readiness is said.
+/// Whether all readiness gates are true.
 fn gates_are_open(pod: &Value) -> bool {
     let gates = pod.at(&["spec", "readinessGates"]).and_then(Value::as_array).unwrap_or_default();
     gates.iter().all(|gate| gate.str_at(&["conditionType"]).is_none_or(|kind| is_true(pod, kind)))
@@ -161,7 +161,7 @@ mod tests {
         merge::apply(value!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}), more)
     }
 
-    /// All that is said about a pod, one after the other: `Running ready`, `Failed 3`, `gone`.
+    /// Returns all writes for a pod in order: `Running ready`, `Failed 3`, `gone`.
     fn story(mut pod: Value) -> Vec<String> {
         let mut told = Vec::new();
         while let Some(step) = step(&pod, HOST, POD, NOW) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_does_what_it_is_told_and_that_is_said_once() {
+    fn pod_follows_its_configured_behaviour_and_status_is_written_once() {
         let check = |more: Value, expect: &[&str]| assert_eq!(story(pod(more.clone())), expect, "{more}");
         let annotated = |does: &str| value!({"metadata": {"annotations": {"hollow.knarr.dev/does": does}}});
         check(value!({}), &["Running ready"]);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_its_address_and_one_on_the_host_has_the_hosts() {
+    fn pod_keeps_its_ip_and_host_network_pods_use_the_node_ip() {
         let address = |more: Value| match step(&pod(more), HOST, POD, NOW) {
             Some(Step::Status(status)) => status["podIP"].as_str().unwrap().to_owned(),
             other => panic!("{other:?}"),

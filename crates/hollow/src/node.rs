@@ -1,27 +1,25 @@
-//! What a hollow node says about itself: the object, its status and its lease.
+//! Objects of a hollow node: Node, its status and its Lease.
 
 use std::net::Ipv4Addr;
 
 use machinery::time::Time;
 use machinery::{Value, value};
 
-/// The version of the kubelet that nodes claim to have.
+/// The reported kubelet version.
 pub const KUBELET_VERSION: &str = "v1.36.0";
-/// How long a lease lasts, as the kubelet's does.
+/// Lease duration, equal to the kubelet's.
 pub const LEASE_SECONDS: i64 = 40;
-/// How often it is renewed.
+/// Interval of lease renewals.
 pub const RENEW_SECONDS: u64 = 10;
-/// The namespace of the leases of nodes.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// How large a node is.
+/// Capacity of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Processors, as a quantity.
+    /// CPUs, as a quantity.
     pub cpu: String,
     /// Memory, as a quantity.
     pub memory: String,
-    /// Pods.
     pub pods: u32,
 }
 
@@ -31,7 +29,7 @@ impl Default for Size {
     }
 }
 
-/// The node to register.
+/// Returns the Node to register.
 pub fn object(name: &str) -> Value {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {
@@ -39,7 +37,7 @@ pub fn object(name: &str) -> Value {
         "type": "hollow"}}})
 }
 
-/// The status of a node that is well.
+/// Returns the status of a healthy node.
 pub fn status(name: &str, index: u32, size: &Size, now: Time) -> Value {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let amounts = value!({"cpu": (size.cpu.as_str()), "memory": (size.memory.as_str()), "pods": (size.pods.to_string()),
@@ -64,20 +62,20 @@ pub fn status(name: &str, index: u32, size: &Size, now: Time) -> Value {
     })
 }
 
-/// The lease of a node, just renewed.
+/// Returns the lease of a node, renewed now.
 pub fn lease(name: &str, now: Time) -> Value {
     value!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"namespace": LEASE_NAMESPACE, "name": name},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": (now.micro().to_string())}})
 }
 
-/// The address of a node: one of 10.255.0.0/16.
+/// Returns the IP of a node, from 10.255.0.0/16.
 pub fn address(index: u32) -> Ipv4Addr {
     let [_, _, high, low] = (index + 1).to_be_bytes();
     Ipv4Addr::new(10, 255, high, low)
 }
 
-/// The address of a pod: the node gives out 256 of 10.0.0.0/9 one after the other.
+/// Returns the IP of a pod: each node has 256 addresses of 10.0.0.0/9, of which 254 are used in turn.
 pub fn pod_address(index: u32, number: u32) -> Ipv4Addr {
     let low = number % 254 + 1;
     Ipv4Addr::from(0x0A00_0000 | (index & 0x7FFF) << 8 | low)
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_nodes_and_pods_are_their_own() {
+    fn node_and_pod_addresses_are_unique() {
         assert_eq!(address(0).to_string(), "10.255.0.1");
         assert_eq!(address(255).to_string(), "10.255.1.0");
         assert_eq!(pod_address(0, 0).to_string(), "10.0.0.1");

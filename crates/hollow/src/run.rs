@@ -1,4 +1,4 @@
-//! Registers hollow nodes, keeps their leases, and plays the kubelet of each pod on them.
+//! Registers hollow nodes, renews their leases, and simulates the kubelet of their pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,39 +18,37 @@ use tokio::task::JoinSet;
 use crate::life::{Step, step};
 use crate::node::{self, Size};
 
-/// Requests under way at once.
+/// Maximum number of concurrent requests.
 const REQUESTS_MAX: usize = 64;
-/// Pods that are remembered one by one before all are looked at again.
+/// Maximum number of queued pod changes before all pods are reconciled.
 const NOTICES_MAX: usize = 200_000;
-/// Waits after a request that failed.
+/// Backoff after a failed request.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(30) };
 
-/// How many nodes, and what they are like.
+/// Number and properties of the nodes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many.
     pub nodes: u32,
-    /// What their names start with; a number comes after it.
+    /// Name prefix, followed by the index.
     pub prefix: String,
-    /// How large each is.
     pub size: Size,
 }
 
-/// Nodes that are up. They fall silent when this is dropped; the objects stay.
+/// Running hollow nodes. Dropping this stops their heartbeats; the objects remain.
 pub struct Nodes {
     _tasks: JoinSet<()>,
 }
 
 struct Shared {
     client: Client,
-    /// The nodes by name: the number of each, and how many addresses it gave out.
+    /// Nodes by name: index, and number of assigned addresses.
     nodes: BTreeMap<String, (u32, AtomicU32)>,
     settings: Settings,
     room: Semaphore,
 }
 
 impl Nodes {
-    /// Registers the nodes, then keeps them and their pods alive.
+    /// Registers the nodes, then keeps nodes and pods up to date.
     pub async fn start(client: Client, settings: Settings) -> Result<Self, Error> {
         let names = (0..settings.nodes).map(|index| (format!("{}{index}", settings.prefix), index));
         let nodes = names.map(|(name, index)| (name, (index, AtomicU32::new(0)))).collect();
@@ -68,7 +66,7 @@ impl Nodes {
     }
 }
 
-/// The one place here that reads the clock.
+/// Reads the clock; the only place in this crate that does.
 fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time::from_unix(since.as_secs().try_into().unwrap_or(i64::MAX), since.subsec_nanos())
@@ -104,7 +102,7 @@ async fn register(shared: &Shared, name: &str, index: u32) -> Result<(), Error> 
     renew(shared, name).await
 }
 
-/// Renews all leases, spread over the time between two renewals of each.
+/// Renews all leases, evenly spread over the renewal interval.
 async fn renew_all(shared: Arc<Shared>) {
     let count = u32::try_from(shared.nodes.len()).unwrap_or(u32::MAX).max(1);
     let pause = Duration::from_secs(node::RENEW_SECONDS) / count;
@@ -112,7 +110,7 @@ async fn renew_all(shared: Arc<Shared>) {
         for name in shared.nodes.keys() {
             tokio::time::sleep(pause).await;
             if let Err(error) = renew(&shared, name).await {
-                tracing::warn!(node = name, error = %error, "the lease could not be renewed");
+                tracing::warn!(node = name, error = %error, "failed to renew the lease");
             }
         }
         if shared.nodes.is_empty() {
@@ -134,7 +132,7 @@ async fn renew(shared: &Shared, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Looks at each pod whenever it changes, and says what there is to say.
+/// Reconciles each changed pod.
 async fn play(shared: Arc<Shared>, pods: Reader<Value>, notices: Notices) {
     let mut under_way: JoinSet<()> = JoinSet::new();
     loop {
@@ -158,7 +156,8 @@ async fn play(shared: Arc<Shared>, pods: Reader<Value>, notices: Notices) {
     }
 }
 
-/// Says one thing about a pod. If that fails the pod is looked at again, unless it changed or is gone: then it is anyway.
+/// Executes one write for a pod. On failure the pod is queued again, unless it changed or was deleted, which queues it
+/// anyway.
 async fn say(shared: Arc<Shared>, key: Key, uid: String, step: Step, notices: Notices) {
     let said = {
         let _permit = shared.room.acquire().await;
@@ -178,7 +177,7 @@ async fn say(shared: Arc<Shared>, key: Key, uid: String, step: Step, notices: No
         Ok(_) => {}
         Err(error) if error.is_not_found() || error.is_conflict() => {}
         Err(error) => {
-            tracing::warn!(pod = %key, error = %error, "the status of a pod could not be told");
+            tracing::warn!(pod = %key, error = %error, "failed to update the pod status");
             tokio::time::sleep(BACKOFF.after(0, client::backoff::random())).await;
             notices.add([key]);
         }

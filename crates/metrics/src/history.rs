@@ -1,4 +1,4 @@
-//! What is used at present, from the difference of two readings.
+//! Current usage, computed from the difference of two readings.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,30 +6,29 @@ use machinery::time::{Duration, Time};
 
 use crate::reading::{Reading, Spent};
 
-/// Readings of a node at most: the oldest go first.
+/// Maximum number of readings per node; the oldest are dropped.
 const READINGS_MAX: usize = 16;
 
-/// What something uses.
+/// Resource usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// Billionths of a processor, over the window.
+    /// Average CPU usage over the window, in nanocores.
     pub cpu_nanocores: i64,
-    /// Memory at the end of it.
+    /// Memory at the end of the window.
     pub memory_bytes: i64,
     /// The end of the window.
     pub at: Time,
-    /// How long it is.
     pub window: Duration,
 }
 
-/// The last readings of a node.
+/// The latest readings of a node.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     readings: VecDeque<Reading>,
 }
 
 impl History {
-    /// Adds a reading. Only as many are kept as a window of `resolution` needs.
+    /// Adds a reading and drops readings that a window of `resolution` does not need.
     pub fn add(&mut self, reading: Reading, resolution: Duration) {
         let at = reading.at;
         self.readings.push_back(reading);
@@ -40,7 +39,7 @@ impl History {
         }
     }
 
-    /// What the node uses; nothing before it was asked twice.
+    /// Returns the usage of the node; none before two readings.
     pub fn node(&self) -> Option<Used> {
         let (newest, base) = self.window(|earlier, newest| {
             let (earlier, newest) = (earlier.node?, newest.node?);
@@ -49,7 +48,7 @@ impl History {
         Some(difference(base, base.node?, newest, newest.node?))
     }
 
-    /// What each container of a pod uses; nothing before all of them were seen twice.
+    /// Returns the usage of each container of a pod; none before all of them have two readings.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<BTreeMap<&str, Used>> {
         let key = (namespace.to_owned(), name.to_owned());
         let (newest, base) = self.window(|earlier, newest| {
@@ -63,7 +62,7 @@ impl History {
         Some(now.iter().map(|(name, now)| (name.as_str(), difference(base, then[name], newest, *now))).collect())
     }
 
-    /// The newest reading, and the oldest that can be compared with it.
+    /// Returns the newest reading, and the oldest one comparable with it.
     fn window(&self, fits: impl Fn(&Reading, &Reading) -> Option<()>) -> Option<(&Reading, &Reading)> {
         let newest = self.readings.back()?;
         let mut earlier = self.readings.iter().take(self.readings.len() - 1);
@@ -73,7 +72,7 @@ impl History {
     }
 }
 
-/// Whether it is the same that goes on: the time of one that was started anew counts from its start.
+/// Whether the counter continued: a restarted container's CPU time starts at zero.
 const fn went_on(then: Spent, now: Spent) -> bool {
     then.cpu_nanos <= now.cpu_nanos
 }
@@ -95,7 +94,7 @@ mod tests {
 
     const RESOLUTION: Duration = Duration::from_seconds(15);
 
-    /// A reading at a second; containers of the pod n/p by the milliseconds they have had.
+    /// Returns a reading at a second; containers of pod n/p with their CPU milliseconds.
     fn reading(second: i64, node_ms: i64, containers: &[(&str, i64)]) -> Reading {
         let spent = |ms: i64| Spent { cpu_nanos: ms * 1_000_000, memory_bytes: second };
         let containers: BTreeMap<String, Spent> =
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_or_was_started_anew_has_no_usage_until_it_was_seen_twice() {
+    fn new_or_restarted_container_has_no_usage_before_two_readings() {
         let old = reading(0, 0, &[("c", 9_000)]);
         check(&[old.clone(), reading(10, 0, &[("c", 100)])], "0m/10s -");
         check(&[old.clone(), reading(10, 0, &[("c", 100)]), reading(11, 0, &[("c", 600)])], "0m/11s c=500m/1s");
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_as_long_as_the_resolution_if_it_can_be_and_readings_are_few() {
+    fn window_matches_the_resolution_and_readings_are_bounded() {
         let readings: Vec<Reading> = (0..100).map(|second| reading(second, second * 100, &[])).collect();
         check(&readings, "100m/15s -");
         let mut history = History::default();

@@ -1,11 +1,11 @@
-//! The resource metrics API (`metrics.k8s.io`): what nodes and pods use, asked of their kubelets.
+//! Resource metrics API (`metrics.k8s.io`): usage of nodes and pods, scraped from kubelets.
 //!
 //! ```text
 //!   kubelet ──/metrics/resource──> reading ──> history ──> usage over a window ──> NodeMetrics, PodMetrics
 //! ```
 //!
-//! Kubelets are asked when somebody asks this server and what it knows is too old, and once in a while besides, so that there
-//! is always a reading to compare the next one with. Whether somebody may ask, the API server says.
+//! Kubelets are scraped on request if the data is too old. They are also scraped periodically, so that the next reading
+//! can be compared with an earlier one. The API server authorizes requests (SubjectAccessReview).
 
 mod history;
 pub mod objects;

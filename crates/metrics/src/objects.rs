@@ -1,4 +1,4 @@
-//! NodeMetrics, PodMetrics, and the documents that say which of them there are.
+//! NodeMetrics, PodMetrics and their discovery documents.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,18 @@ use machinery::{Object, Value, value};
 
 use crate::history::Used;
 
-/// The group.
 pub const GROUP: &str = "metrics.k8s.io";
-/// Its version.
 pub const VERSION: &str = "v1beta1";
 const API_VERSION: &str = "metrics.k8s.io/v1beta1";
 
-/// What there are metrics of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `nodes`.
     Node,
-    /// `pods`.
     Pod,
 }
 
 impl Kind {
-    /// The name of the resource in paths.
+    /// Returns the resource name in paths.
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Node => "nodes",
@@ -41,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// There is none of that name, or nothing is known of it yet.
+    /// Returns a NotFound status: the object does not exist, or has no metrics yet.
     pub fn not_found(self, namespace: &str, name: &str) -> Status {
         let resource = match self {
             Self::Node => "nodemetrics",
@@ -52,14 +47,14 @@ impl Kind {
     }
 }
 
-/// What a node uses. `object` is the node, of which the metadata is enough.
+/// Returns the NodeMetrics of a node; the metadata of `object` is sufficient.
 pub fn node(object: &Value, used: Used, now: Time) -> Value {
     let mut metrics = beginning(Kind::Node, object, used, now);
     metrics.insert("usage", usage(used));
     Value::Object(metrics)
 }
 
-/// What a pod's containers use; `None` if it has none.
+/// Returns the PodMetrics of a pod; `None` without containers.
 pub fn pod(object: &Value, containers: &BTreeMap<&str, Used>, now: Time) -> Option<Value> {
     let first = containers.values().next()?;
     let mut metrics = beginning(Kind::Pod, object, *first, now);
@@ -68,12 +63,11 @@ pub fn pod(object: &Value, containers: &BTreeMap<&str, Used>, now: Time) -> Opti
     Some(Value::Object(metrics))
 }
 
-/// A list of them.
 pub fn list(kind: Kind, items: Vec<Value>) -> Value {
     value!({"kind": (format!("{}List", kind.name())), "apiVersion": API_VERSION, "metadata": {}, "items": items})
 }
 
-/// One of them, or a list, as a table.
+/// Converts one object or a list to a Table.
 pub fn as_table(objects: &Value, include: IncludeObject, now: Time) -> Value {
     let column = |name: &str, format: &str, description: &str, cell: fn(&Value, Time) -> Value| {
         let column = Column::new(name, "string", description, Cell::Function(cell));
@@ -88,12 +82,12 @@ pub fn as_table(objects: &Value, include: IncludeObject, now: Time) -> Value {
     table::table(&columns, objects, include, now)
 }
 
-/// `/apis`.
+/// Returns the document at `/apis`.
 pub fn groups() -> Value {
     value!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [(bare_group())]})
 }
 
-/// `/apis/metrics.k8s.io`.
+/// Returns the document at `/apis/metrics.k8s.io`.
 pub fn group() -> Value {
     let mut group = bare_group();
     if let Some(group) = group.as_object_mut() {
@@ -103,7 +97,7 @@ pub fn group() -> Value {
     group
 }
 
-/// `/apis/metrics.k8s.io/v1beta1`.
+/// Returns the document at `/apis/metrics.k8s.io/v1beta1`.
 pub fn resources() -> Value {
     let row = |kind: Kind| {
         value!({"name": (kind.plural()), "singularName": "", "namespaced": (kind == Kind::Pod), "kind": (kind.name()),
@@ -141,7 +135,7 @@ fn usage(used: Used) -> Value {
     value!({"cpu": (cpu.to_string()), "memory": (memory.to_string())})
 }
 
-/// What a node, or all containers of a pod together, use of a resource.
+/// Returns the usage of a node, or the total usage of a pod's containers.
 fn total(object: &Value, resource: &str) -> String {
     let containers = object["containers"].as_array().unwrap_or_default().iter().map(|container| &container["usage"]);
     let usages = object.get("usage").into_iter().chain(containers);
@@ -160,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_look_as_upstreams() {
+    fn metrics_match_upstreams_form() {
         let object = value!({"metadata": {"name": "a", "namespace": "n", "labels": {"x": "y"}, "uid": "u"}});
         let now = Time::from_unix(61, 0);
         let containers = BTreeMap::from([("c", used(1_234_567, 5 << 20)), ("d", used(1_000_000, 1536))]);

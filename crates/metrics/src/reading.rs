@@ -1,37 +1,36 @@
-//! What a kubelet says that its node and its containers have used, at one time.
+//! Reading: cumulative usage of a node and its containers, reported by a kubelet.
 
 use std::collections::BTreeMap;
 
 use machinery::time::Time;
 
-/// What something has used.
+/// Cumulative usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Processor time since it started, in nanoseconds.
+    /// CPU time since the start, in nanoseconds.
     pub cpu_nanos: i64,
-    /// Memory that cannot be taken from it.
+    /// Working set.
     pub memory_bytes: i64,
 }
 
-/// What a node said at one time.
+/// The report of a node at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// When.
     pub at: Time,
-    /// The node itself; nothing if it does not say both of what is asked.
+    /// The node itself; none unless both CPU and memory are reported.
     pub node: Option<Spent>,
-    /// Containers by their pod's namespace and name, and their own name.
+    /// Containers by name, per namespace and name of their pod.
     pub pods: BTreeMap<(String, String), BTreeMap<String, Spent>>,
 }
 
-/// Processor and memory, as far as they were told.
+/// CPU and memory, as far as reported.
 type Told = (Option<i64>, Option<i64>);
 
-/// The longest that a label may be: names are shorter.
+/// Maximum length of a label value; names are shorter.
 const LABEL_BYTES_MAX: usize = 512;
 
 impl Reading {
-    /// Reads Prometheus' text. Lines that are not about this, or that make no sense, count for nothing.
+    /// Parses Prometheus text. Other metrics and malformed lines are ignored.
     pub fn parse(text: &str, at: Time) -> Self {
         let mut node = Told::default();
         let mut containers: BTreeMap<(String, String, String), Told> = BTreeMap::new();
@@ -67,7 +66,8 @@ fn both((cpu, memory): Told) -> Option<Spent> {
     Some(Spent { cpu_nanos: cpu?, memory_bytes: memory? })
 }
 
-/// Name, labels and value of a line: `name{labels} value timestamp`. The time of the request is as good as the timestamp.
+/// Splits a line `name{labels} value timestamp` into name, labels and value. The timestamp is ignored; the time of the
+/// request is used.
 fn sample(line: &str) -> Option<(&str, &str, f64)> {
     if line.starts_with('#') {
         return None;
@@ -82,7 +82,7 @@ fn sample(line: &str) -> Option<(&str, &str, f64)> {
     (value.is_finite() && value >= 0.0).then_some((name, labels, value))
 }
 
-/// Where the braces close that are open at the start: not within quotes.
+/// Returns the position of the closing brace outside of quotes.
 fn closing(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, letter) in text.char_indices() {
@@ -97,7 +97,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Namespace, pod and name of a container.
+/// Returns namespace, pod and name of a container.
 fn container(labels: &str) -> Option<(String, String, String)> {
     let of = |name: &str| label(labels, name).filter(|text| !text.is_empty() && text.len() <= LABEL_BYTES_MAX);
     Some((of("namespace")?, of("pod")?, of("container")?))
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelets_text_is_read() {
+    fn kubelet_metrics_are_parsed() {
         let check = |text: &str, expect: &str| assert_eq!(shown(text), expect, "{text}");
         check(
             "# HELP x\nnode_cpu_usage_seconds_total 12.5 1700000000000\nnode_memory_working_set_bytes 1.5e+03",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_may_hold_anything_and_nonsense_is_nothing() {
+    fn labels_may_contain_any_text_and_malformed_lines_are_ignored() {
         assert_eq!(label(r#"a="x\"}\\\n",b="y""#, "b").as_deref(), Some("y"));
         assert_eq!(label(r#"a="x\"}\\\n",b="y""#, "a").as_deref(), Some("x\"}\\\n"));
         assert_eq!(sample(r#"m{a="}"} 3"#), Some(("m", r#"a="}""#, 3.0)));

@@ -1,4 +1,4 @@
-//! Asks kubelets what their nodes and pods have used, and keeps the last of what they said.
+//! Scrapes kubelets and keeps their latest readings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,32 +18,31 @@ use tokio::time::Instant;
 use crate::history::{History, Used};
 use crate::reading::Reading;
 
-/// Kubelets that are asked at once.
+/// Maximum number of concurrent scrapes.
 const AT_ONCE: usize = 32;
-/// What is incomplete is asked for again, but not sooner than this.
+/// Minimum interval of scrapes for missing data.
 const AGAIN: Duration = Duration::from_secs(1);
-/// With nobody asking kubelets are asked so rarely: often enough for a window, too rarely to be noticed.
+/// Scrape interval without requests: short enough for a window, long enough to cause no load.
 const UNASKED: Duration = Duration::from_secs(60);
-/// The longest answer of a kubelet: a container takes some 300 bytes.
+/// Maximum size of a response: a container takes about 300 bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// A node, and what its kubelet said or why it did not.
+/// A node with its reading or the scrape error.
 type Answered = (String, Result<Reading, String>);
 
-/// How kubelets are reached.
+/// Connection settings of kubelets.
 #[derive(Clone, Debug)]
 pub struct Kubelets {
-    /// Who to be, and whom to trust. Its server is not used.
+    /// Client identity and trusted CAs. The server URL is not used.
     pub config: Config,
-    /// Types of addresses, the best first.
+    /// Address types in order of preference.
     pub address_types: Vec<String>,
-    /// The port; each node's own word if absent.
+    /// The port; if absent, the port in each node's status.
     pub port: Option<u16>,
-    /// How long one may take.
     pub timeout: Duration,
 }
 
-/// What kubelets said. Clones share it.
+/// Scraped readings. Clones share them.
 #[derive(Clone)]
 pub struct Scraper(Arc<Shared>);
 
@@ -53,12 +52,12 @@ struct Shared {
     nodes: Reader<Option<Uri>>,
     clients: Mutex<HashMap<Uri, Client>>,
     histories: Mutex<BTreeMap<String, History>>,
-    /// When kubelets were asked last. Whoever asks them holds it, so that others wait for the same answers.
+    /// The time of the last scrape. The scraping task holds the lock, so that other requests wait for the same result.
     asked: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Scraper {
-    /// Follows the nodes; the future asks their kubelets for as long as it is polled.
+    /// Watches the nodes. The returned future scrapes their kubelets while it is polled.
     pub fn start(client: Client, kubelets: Kubelets, resolution: Duration) -> (Self, impl Future<Output = ()> + Send) {
         let (types, port) = (kubelets.address_types.clone(), kubelets.port);
         let source = Source::all(client, kinds::NODES.clone());
@@ -82,31 +81,30 @@ impl Scraper {
         (scraper, work)
     }
 
-    /// What a node uses.
     pub fn node(&self, name: &str) -> Option<Used> {
         self.histories().get(name)?.node()
     }
 
-    /// Gives what each container of a pod uses to `then`, if it is known.
+    /// Calls `then` with the usage of each container of a pod, if known.
     pub fn pod<T>(&self, namespace: &str, name: &str, then: impl FnOnce(&BTreeMap<&str, Used>) -> T) -> Option<T> {
         let histories = self.histories();
-        // A pod is on one node, and a node has few readings: nobody tells which node it is.
+        // The node of the pod is unknown here; the pod is on only one, and a node has few readings.
         let found = histories.values().find_map(|history| history.pod(namespace, name))?;
         Some(then(&found))
     }
 
-    /// Asks kubelets if what is known is older than the resolution.
+    /// Scrapes kubelets if the data is older than the resolution.
     pub async fn refresh(&self) {
         self.ask_if_older(self.0.resolution).await;
     }
 
-    /// Asks kubelets because something is not known, unless they have just been asked.
+    /// Scrapes kubelets because of missing data, unless they were just scraped.
     pub async fn complete(&self) {
         self.ask_if_older(AGAIN.min(self.0.resolution)).await;
     }
 
     async fn keep(&self) {
-        // A cache that is not kept any more ends with this future.
+        // A cache that is no longer updated ends together with this future.
         let _ = self.0.nodes.synced().await;
         loop {
             self.ask_if_older(self.0.resolution).await;
@@ -154,7 +152,7 @@ impl Scraper {
                 let resolution = machinery::time::Duration::from_nanos(resolution);
                 self.histories().entry(node).or_default().add(reading, resolution);
             }
-            Some(Ok((node, Err(problem)))) => tracing::warn!(node, problem, "a kubelet does not say what is used"),
+            Some(Ok((node, Err(problem)))) => tracing::warn!(node, problem, "failed to scrape a kubelet"),
             _ => {}
         }
     }
@@ -203,7 +201,7 @@ impl Scraper {
     }
 }
 
-/// Where a node's kubelet is; nowhere before it has said so.
+/// Returns the URL of a node's kubelet; none before the node reports its address.
 fn place(node: &Value, types: &[String], port: Option<u16>) -> Option<Uri> {
     let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
     let of_type = |ty: &String| addresses.iter().find(|address| address.str_at(&["type"]) == Some(ty.as_str()));
@@ -226,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubelet_is_where_its_node_says() {
+    fn kubelet_url_is_taken_from_the_node_status() {
         let node = value!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}, "addresses": [
             {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "fd00::1"}]}});
         let check = |node: &Value, types: &[&str], port: Option<u16>, expect: Option<&str>| {

@@ -1,4 +1,4 @@
-//! The server: who asks, whether they may, and what is used by what they ask for.
+//! HTTPS server of the metrics API: authentication, authorization and responses.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -34,39 +34,37 @@ use crate::objects::{self, GROUP, Kind, VERSION};
 use crate::scrape::Scraper;
 use crate::trust::{self, Peer, Trust};
 
-/// How long a client may take to say who it is, and to say what it wants.
+/// Timeout of the TLS handshake and of the request header.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections at once; whoever comes later waits.
+/// Maximum number of concurrent connections; further ones wait.
 const CONNECTIONS_MAX: usize = 256;
-/// Who may do everything, without the API server being asked.
+/// Group that is authorized without a SubjectAccessReview.
 const MASTERS: &str = "system:masters";
 
-/// Why nobody can be served.
+/// The server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A file holds no certificate or key.
-    #[error("{0} holds no usable PEM")]
+    #[error("{0} contains no usable PEM")]
     Pem(PathBuf, #[source] rustls::pki_types::pem::Error),
-    /// A certificate cannot be made.
-    #[error("a certificate cannot be made")]
+    #[error("failed to generate a certificate")]
     Make(#[from] rcgen::Error),
-    /// Certificate and key do not fit.
-    #[error("the certificate cannot be used")]
+    /// Certificate and key do not match.
+    #[error("the certificate is unusable")]
     Tls(#[from] rustls::Error),
 }
 
-/// What the server shows of itself.
+/// The serving certificate.
 #[derive(Debug)]
 pub enum Certificate {
-    /// A certificate and its key in files, which are read for each connection: they are renewed, and connections are few.
+    /// Certificate and key files, read for each connection: they are renewed, and connections are few.
     Files(PathBuf, PathBuf),
-    /// One made for this run.
+    /// A certificate generated for this run.
     Made(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>),
 }
 
 /// The server of the metrics API.
 pub struct Server {
-    /// Asked for the metadata of nodes and pods.
+    /// Client for the metadata of nodes and pods.
     objects: Client,
     reviews: Reviews,
     scraper: Scraper,
@@ -74,7 +72,7 @@ pub struct Server {
     trust: Reader<Trust>,
 }
 
-/// What a path asks for.
+/// The resource in a request path.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Groups,
@@ -85,7 +83,7 @@ enum Asked {
 }
 
 impl Certificate {
-    /// Makes one that nobody vouches for.
+    /// Generates a self-signed certificate.
     pub fn make() -> Result<Self, ServeError> {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -108,7 +106,7 @@ impl Certificate {
 }
 
 impl Server {
-    /// A server that has `client` for itself; the future follows whom to believe, for as long as it is polled.
+    /// Creates a server that uses `client`. The returned future follows the trusted CAs while it is polled.
     pub fn new(
         client: Client,
         scraper: Scraper,
@@ -125,7 +123,7 @@ impl Server {
         Ok((Arc::new(Self { objects, reviews, scraper, certificate, trust }), reflector.run()))
     }
 
-    /// Serves until it is dropped.
+    /// Serves until dropped.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
@@ -139,8 +137,8 @@ impl Server {
                     });
                 }
                 Err(error) => {
-                    // Out of descriptors, mostly: others will close theirs.
-                    tracing::warn!(%error, "a connection could not be taken");
+                    // Probably out of file descriptors: waits until others are closed.
+                    tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -152,7 +150,7 @@ impl Server {
         let trust = snapshot.objects.iter().next().map(|entry| entry.value.clone()).unwrap_or_default();
         let tls = match self.tls(&trust) {
             Ok(tls) => TlsAcceptor::from(Arc::new(tls)),
-            Err(error) => return tracing::error!(%error, "nobody can be served"),
+            Err(error) => return tracing::error!(%error, "failed to build the TLS configuration"),
         };
         let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await else { return };
         let peer = Arc::new(trust.peer(stream.get_ref().1.peer_certificates()));
@@ -163,7 +161,7 @@ impl Server {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
         if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(error, "a connection broke");
+            tracing::debug!(error, "a connection failed");
         }
     }
 
@@ -198,7 +196,7 @@ impl Server {
         }
     }
 
-    /// Finds out who asks, and whether they may.
+    /// Authenticates and authorizes a request.
     async fn admit(&self, request: &Request<Incoming>, peer: &Peer, asked: &Asked) -> Result<(), Status> {
         let user = match peer.user(request.headers()) {
             Some(user) => user,
@@ -274,7 +272,7 @@ impl Server {
         metrics.pop().ok_or_else(|| kind.not_found(namespace, name))
     }
 
-    /// The nodes or pods that are asked for.
+    /// Returns the requested nodes or pods.
     async fn objects_of(
         &self,
         kind: Kind,
@@ -288,7 +286,7 @@ impl Server {
             let options = ListOptions {
                 label_selector: parameter(query, "labelSelector").to_owned(),
                 field_selector: fields.collect::<Vec<_>>().join(","),
-                // What the server has in memory is new enough.
+                // The API server's watch cache is recent enough.
                 resource_version: "0".to_owned(),
                 ..ListOptions::default()
             };
@@ -301,7 +299,7 @@ impl Server {
         }
     }
 
-    /// The metrics of those of which they are known.
+    /// Returns the metrics of the objects for which they are known.
     fn metrics(&self, kind: Kind, of: &[Value]) -> Vec<Value> {
         let now = clock::now();
         let one = |object: &Value| {
@@ -342,7 +340,7 @@ fn asked(path: &str) -> Asked {
     }
 }
 
-/// A table of metrics, if the client prefers one.
+/// Converts metrics to a Table if the client prefers one.
 fn shown(value: Value, request: &Request<Incoming>) -> Value {
     let is_metrics = value.str_at(&["kind"]).is_some_and(|kind| kind.contains("Metrics"));
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -363,7 +361,7 @@ fn query(text: &str) -> Vec<(String, String)> {
     form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
-/// The first value of a parameter, empty if it is not given.
+/// Returns the first value of a query parameter, empty if absent.
 fn parameter<'a>(query: &'a [(String, String)], name: &str) -> &'a str {
     query.iter().find(|(have, _)| have == name).map_or("", |(_, value)| value)
 }
@@ -391,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_say_what_is_asked_for() {
+    fn paths_are_parsed_to_resources() {
         let metrics = |kind, namespace: &str, name: &str| Asked::Metrics {
             kind,
             namespace: namespace.to_owned(),

@@ -1,4 +1,4 @@
-//! Whom to believe: what the API server publishes for servers behind it, as the verification of certificates.
+//! Trusted CAs from the ConfigMap extension-apiserver-authentication, for the verification of client certificates.
 
 use std::sync::Arc;
 
@@ -14,33 +14,32 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-/// The ConfigMap that says it.
+/// Namespace of the ConfigMap.
 pub const NAMESPACE: &str = "kube-system";
-/// Its name.
+/// Name of the ConfigMap.
 pub const NAME: &str = "extension-apiserver-authentication";
 
-/// Whom certificates are believed.
+/// Certificate verifiers of the request header CA and of the client CA.
 #[derive(Clone, Default)]
 pub struct Trust {
     clients: Option<Arc<dyn ClientCertVerifier>>,
     proxies: Option<(Arc<dyn ClientCertVerifier>, request_header::Config)>,
-    /// Anybody of either.
+    /// Accepts certificates of either CA.
     any: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// A proxy, whose requests say for whom they are.
+    /// A front proxy, whose requests contain the user in headers.
     Proxy(request_header::Config, Str),
-    /// A user.
     User(User),
-    /// Nobody whose certificate says who they are.
+    /// A client without a certificate that identifies a user.
     Stranger,
 }
 
 impl Trust {
-    /// Reads the ConfigMap. What it does not say, or not in a usable form, is not believed.
+    /// Reads the ConfigMap. Missing or invalid entries are not trusted.
     pub fn read(map: &Value) -> Self {
         let text = |key: &str| map.at(&["data", key]).and_then(Value::as_str).unwrap_or_default();
         let (of_clients, of_proxies) =
@@ -60,12 +59,12 @@ impl Trust {
         Self { clients: verifier(&of_clients), proxies, any: verifier(&[of_clients, of_proxies].concat()) }
     }
 
-    /// What checks certificates as connections are made; nothing if nobody is believed.
+    /// Returns the verifier for TLS handshakes; none without a trusted CA.
     pub fn verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
         self.any.clone()
     }
 
-    /// Who showed these certificates, which were checked.
+    /// Returns the client with this verified certificate chain.
     pub fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
         let Some((own, between)) = chain.and_then(<[_]>::split_first) else { return Peer::Stranger };
         let Ok(subject) = Subject::read(own, clock::now()) else { return Peer::Stranger };
@@ -80,7 +79,7 @@ impl Trust {
 }
 
 impl Peer {
-    /// Who a request is from, as far as the connection says.
+    /// Returns the user of a request, as far as the connection identifies it.
     pub fn user(&self, headers: &HeaderMap) -> Option<User> {
         match self {
             Self::User(user) => Some(user.clone()),
@@ -102,7 +101,7 @@ fn verifier(roots: &[CertificateDer<'static>]) -> Option<Arc<dyn ClientCertVerif
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.iter().cloned());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    // Others may prove who they are by a token.
+    // Clients without a certificate may authenticate by a token.
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).allow_unauthenticated();
     builder.build().ok()
 }
@@ -114,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// The certificate of an authority in PEM, and one that it signed.
+    /// Returns a CA certificate in PEM, and a certificate that it signed.
     fn authority(name: &str, signed: &str) -> (String, CertificateDer<'static>) {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_speak_for_others_and_clients_for_themselves() {
+    fn proxies_impersonate_users_and_clients_authenticate_themselves() {
         let (client_ca, client) = authority("clients", "alice");
         let (proxy_ca, proxy) = authority("proxies", "front");
         let (_, stranger) = authority("strangers", "front");

@@ -1,4 +1,4 @@
-//! Random commands for property tests, over few enough keys that they meet.
+//! Random commands for property tests, on few keys so that they interact.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -96,7 +96,7 @@ fn txn() -> impl Strategy<Value = Txn> {
     })
 }
 
-/// A command as the log may hold it, with or without a caller.
+/// Generates a command as in the log, with or without a caller.
 pub(crate) fn logged_command() -> impl Strategy<Value = Command> {
     let bare = prop_oneof![
         4 => command(),

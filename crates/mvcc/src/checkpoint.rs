@@ -1,4 +1,4 @@
-//! The whole state as a stream: what a checkpoint file holds and what a member that fell behind is sent.
+//! Serialization of the entire state, for checkpoint files and for snapshots sent to lagging members.
 //!
 //! ```text
 //!   frame = length u32, CRC-32C u32, payload          numbers little-endian
@@ -17,15 +17,15 @@ use crate::record::{Event, Place, Record, Value};
 use crate::state::{Attached, Head, Lease, Logged, Past, State};
 use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64};
 
-/// The formats this code reads.
+/// Readable formats.
 const FORMATS: std::ops::RangeInclusive<u8> = WITHOUT_DIRECTORY..=WITH_AUTHENTICATION;
-/// What was written before there were users and roles, and still is while there never were any: members of an older version read it.
+/// Format without users and roles. It is still written while none were ever added, so that older versions can read it.
 const WITHOUT_DIRECTORY: u8 = 1;
-/// Users and roles, written while authentication is disabled.
+/// Users and roles; authentication is disabled.
 const WITH_DIRECTORY: u8 = 2;
-/// Authentication is enabled: a member that could not enforce it must not open the state.
+/// Authentication is enabled: a version that cannot enforce it must not open the state.
 const WITH_AUTHENTICATION: u8 = 3;
-/// A frame is closed when it has grown to this.
+/// Size at which a frame is closed.
 const FRAME_BYTES: usize = 256 * 1024;
 
 const HEADER: u8 = 1;
@@ -36,22 +36,21 @@ const ALARMS: u8 = 5;
 const END: u8 = 6;
 const DIRECTORY: u8 = 7;
 
-/// A stream that holds no whole state.
+/// A checkpoint is unreadable or damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum CorruptCheckpoint {
     /// The stream could not be read, or ended early.
     #[error("the checkpoint could not be read")]
     Read(#[from] io::Error),
-    /// A frame's checksum is wrong.
     #[error("the checkpoint is damaged in frame {frame}")]
     Checksum {
         /// Counted from 0.
         frame: usize,
     },
-    /// The stream was written by another version of the program, or is no checkpoint.
-    #[error("the checkpoint has format {0}, this program reads formats up to {WITH_AUTHENTICATION}")]
+    /// Another version wrote the stream, or the stream is not a checkpoint.
+    #[error("the checkpoint has format {0}, this version reads formats up to {WITH_AUTHENTICATION}")]
     Format(u8),
-    /// A frame's checksum is right, its content is not.
+    /// The checksum of a frame matches, but its content is invalid.
     #[error("the checkpoint has malformed content in frame {frame}")]
     Content {
         /// Counted from 0.
@@ -60,9 +59,9 @@ pub enum CorruptCheckpoint {
 }
 
 impl State {
-    /// Writes the whole state. Use a clone to write while the state goes on.
+    /// Writes the entire state. Use a clone to write while the state changes.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
-        // Whoever reads it has no log to find by what is left to forget.
+        // The reader has no log from which the remaining compaction work could be derived.
         if self.is_forgetting() {
             return self.forgotten().write_to(out);
         }
@@ -102,12 +101,12 @@ impl State {
         frames.close()
     }
 
-    /// Reads what [`State::write_to`] wrote.
+    /// Reads the output of [`State::write_to`].
     pub fn read_from(input: &mut dyn Read) -> Result<Self, CorruptCheckpoint> {
         Self::read_to(input, &mut |value| Bytes::copy_from_slice(value))
     }
 
-    /// The same; values are kept where `place` puts them.
+    /// Like [`State::read_from`], but stores values with `place`.
     pub fn read_to(input: &mut dyn Read, place: &mut Place<'_>) -> Result<Self, CorruptCheckpoint> {
         let mut state = State::new();
         for frame in 0.. {
@@ -134,7 +133,7 @@ impl State {
         Ok(state)
     }
 
-    /// Takes in the content of one frame; true when it was the last.
+    /// Reads the content of one frame. Returns true for the last one.
     fn read_content(&mut self, kind: u8, reader: &mut Reader, place: &mut Place<'_>) -> Result<bool, Malformed> {
         match kind {
             HEADER => {
@@ -199,7 +198,7 @@ impl State {
         Ok(Arc::new(record))
     }
 
-    /// The log is not stored: from the compaction on, the records are the changes.
+    /// Rebuilds the event log, which is not stored: from the compact revision on, the records are the changes.
     fn rebuild_log(&mut self) {
         self.log_floor = self.compact_revision.max(0);
         let heads = self.heads.iter().map(|head| &head.0);
@@ -268,7 +267,7 @@ fn read_frame(input: &mut dyn Read, frame: usize) -> Result<Bytes, CorruptCheckp
     let (length, checksum) = prefix.split_at(4);
     let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
     let checksum = u32::from_le_bytes(checksum.try_into().expect("four bytes"));
-    // The buffer grows with what arrives, so a damaged length costs no memory.
+    // The buffer grows as data arrives, so a damaged length allocates no memory.
     let mut payload = Vec::with_capacity((length as usize).min(2 * FRAME_BYTES));
     input.take(u64::from(length)).read_to_end(&mut payload)?;
     if payload.len() < length as usize {
@@ -285,7 +284,7 @@ mod tests {
     use super::*;
     use crate::{Access, Command, DirectoryChange, PasswordHash, Permission, Put, Range, Span};
 
-    /// What the first format is, in hexadecimal.
+    /// A checkpoint in the first format, in hexadecimal.
     const GOLDEN: &[u8] =
         b"050000008d91e9f601010304011000000098cfb0ed02036b65790576616c7565040004020e01000000a5a02d410304000000\
                             d9a5e8f8040e780003000000b6efb8f405050102000000e3a5c56a0601";
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_comes_back_whole() {
+    fn state_survives_a_round_trip() {
         let state = sample();
         let bytes = written(&state);
         let back = State::read_from(&mut &bytes[..]).expect("the checkpoint is whole");
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_roles_come_back_and_nobody_is_written_before_there_was_anybody() {
+    fn users_and_roles_survive_and_the_first_format_is_written_without_them() {
         let mut state = sample();
         let (format, before) = (9, written(&state));
         assert_eq!(before[format], WITHOUT_DIRECTORY, "members of an older version read it");
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn enabled_authentication_survives_a_checkpoint_that_older_members_refuse() {
+    fn enabled_authentication_survives_and_older_versions_reject_the_checkpoint() {
         let mut state = sample();
         let root = || "root".to_owned();
         let changes = [
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_from_before_there_were_users_opens() {
+    fn checkpoint_in_the_first_format_is_readable() {
         let bytes = GOLDEN.as_chunks::<2>().0.iter().map(|[high, low]| {
             let digit = |letter: u8| char::from(letter).to_digit(16).expect("hexadecimal");
             u8::try_from(digit(*high) << 4 | digit(*low)).expect("a byte")
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_is_written_as_it_was_while_the_state_goes_on() {
+    fn clone_is_written_unchanged_while_the_state_changes() {
         let mut state = sample();
         let before = written(&state);
         let snapshot = state.clone();
@@ -409,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_anywhere_is_found() {
+    fn damage_at_any_byte_is_detected() {
         let bytes = written(&sample());
         for at in (0..bytes.len()).step_by(977).chain([0, 1, 4, 8, 9, bytes.len() - 1]) {
             let mut damaged = bytes.clone();

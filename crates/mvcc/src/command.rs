@@ -1,4 +1,4 @@
-//! What the replicated log carries: every change of the key space as data.
+//! Commands of the replicated log: every change of the key space.
 
 mod codec;
 
@@ -10,58 +10,55 @@ use crate::directory::{Caller, DirectoryChange};
 use crate::range::Range;
 use crate::{LeaseId, Revision, Span};
 
-/// One entry of the replicated log.
+/// A command in the replicated log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Writes one key.
     Put(Put),
     /// Deletes the keys of a span.
     Delete(Delete),
-    /// Compares, then does one of two lists of operations.
+    /// Compares, then executes one of two lists of operations.
     Txn(Txn),
-    /// Makes a lease.
+    /// Creates a lease.
     LeaseGrant {
-        /// Its id, chosen by the proposer.
+        /// Chosen by the proposer.
         id: LeaseId,
-        /// Its time to live.
         ttl_seconds: i64,
     },
-    /// Ends a lease and deletes its keys.
+    /// Revokes a lease and deletes its keys.
     LeaseRevoke {
-        /// The lease.
+        /// The lease to revoke.
         id: LeaseId,
     },
-    /// Records how long leases still have, so that a new leader does not start them over.
+    /// Records the remaining time of leases, so that a new leader does not restart them with their full TTL.
     LeaseCheckpoint {
         /// Pairs of lease and remaining seconds.
         remaining: Vec<(LeaseId, i64)>,
     },
-    /// Forgets history before a revision.
+    /// Removes the history before a revision.
     Compact {
         /// The oldest revision that stays readable.
         revision: Revision,
     },
-    /// Raises or lowers an alarm.
+    /// Raises or clears an alarm.
     Alarm {
-        /// Whether it is raised.
         change: AlarmChange,
-        /// Which.
         alarm: Alarm,
-        /// The member concerned; when an alarm is lowered, 0 is every member.
+        /// The member concerned; 0 clears the alarm of all members.
         member: u64,
     },
     /// Changes users or roles.
     Directory(DirectoryChange),
     /// Opens a session for a user whose password the proposer has verified.
     Authenticate {
-        /// The user.
         user: String,
-        /// The first part of the session's token; the entry's index is the second. Empty if the token is signed by the proposer.
+        /// The first part of the session's token; the entry's index is the second. Empty if the proposer signs the
+        /// token.
         token: String,
     },
-    /// A command on behalf of a caller. A bare command is anonymous.
+    /// A command on behalf of a caller. A command without caller is anonymous.
     Authorized {
-        /// Whose permissions are checked when the command is applied.
+        /// The caller whose permissions are checked when the command is applied.
         caller: Caller,
         /// The command, which is not itself authorized.
         command: Box<Command>,
@@ -71,61 +68,54 @@ pub enum Command {
 /// Writes one key.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Put {
-    /// The key.
     pub key: Bytes,
-    /// The value, or none to keep the present one.
+    /// The value, or none to keep the current one.
     pub value: Option<Bytes>,
-    /// The lease to attach (0 detaches), or none to keep the present one.
+    /// The lease to attach (0 detaches), or none to keep the current one.
     pub lease: Option<LeaseId>,
-    /// Whether the reply carries what was there before.
+    /// Whether the reply contains the previous record.
     pub want_previous: bool,
 }
 
 /// Deletes the keys of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// Which keys.
     pub span: Span,
-    /// Whether the reply carries what was there before.
+    /// Whether the reply contains the previous records.
     pub want_previous: bool,
 }
 
-/// Compares, then does one of two lists of operations, in one revision.
+/// Compares, then executes one of two lists of operations in one revision.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Txn {
-    /// All must hold for success.
+    /// The transaction succeeds if all compares hold.
     pub compare: Vec<Compare>,
-    /// Done when all compares hold.
     pub success: Vec<Operation>,
-    /// Done otherwise.
     pub failure: Vec<Operation>,
 }
 
-/// One step of a transaction.
+/// An operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads; sees the transaction's own writes before it.
+    /// Reads; sees the earlier writes of the transaction.
     Range(Range),
-    /// Writes a key.
     Put(Put),
-    /// Deletes keys.
     Delete(Delete),
-    /// A transaction within.
+    /// A nested transaction.
     Txn(Txn),
 }
 
-/// A condition on every key of a span; with no key there, on an absent one.
+/// A condition on every key of a span, or on an absent key if the span is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// Which keys.
     pub span: Span,
-    /// How the key's attribute stands to the given one.
+    /// The relation of the key's attribute to the given value.
     pub relation: Relation,
-    /// The attribute and what it is compared with.
+    /// The attribute and the value that it is compared with.
     pub target: Target,
 }
 
-/// How two values are compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Relation {
@@ -135,7 +125,7 @@ pub enum Relation {
     NotEqual,
 }
 
-/// What of a key is compared, and with what.
+/// The compared attribute of a key, with the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of a key's attributes")]
 pub enum Target {
@@ -146,21 +136,21 @@ pub enum Target {
     Lease(LeaseId),
 }
 
-/// A condition of a member that operators must act on.
+/// A condition of a member that requires an operator's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
-    /// The store has used up its quota: nothing may grow.
+    /// The quota is exhausted: the store must not grow.
     NoSpace,
-    /// Members hold different data: nothing may be written.
+    /// Members have different data: nothing may be written.
     Corrupt,
-    /// The disk of this member is full: it refuses what grows, and the others go on.
+    /// The disk of this member is full: it rejects growing commands, and the others continue.
     Low,
-    /// No majority of the members has room on its disk: nothing may grow.
+    /// No majority of the members has disk space: the store must not grow.
     Full,
 }
 
 impl Alarm {
-    /// What operators call it: to them every want of room is one alarm.
+    /// Returns the etcd alarm type: all space alarms are NOSPACE for operators.
     #[must_use]
     pub fn kind(self) -> Self {
         match self {
@@ -170,24 +160,22 @@ impl Alarm {
     }
 }
 
-/// What becomes of an alarm.
+/// A change of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlarmChange {
-    /// It is raised.
     Raise,
-    /// It is lowered.
     Lower,
 }
 
 impl Command {
-    /// The command on behalf of a caller.
+    /// Returns the command on behalf of a caller.
     #[must_use]
     pub fn authorized(self, caller: Caller) -> Self {
         debug_assert!(!matches!(self, Command::Authorized { .. }), "a command has one caller");
         Command::Authorized { caller, command: Box::new(self) }
     }
 
-    /// The caller and the bare command.
+    /// Returns the caller and the command without it.
     pub fn split(&self) -> (Option<&Caller>, &Command) {
         match self {
             Command::Authorized { caller, command } => (Some(caller), command),
@@ -195,7 +183,7 @@ impl Command {
         }
     }
 
-    /// Whether the command may need more room on disk: what a member with a full disk refuses.
+    /// Whether the command may need more disk space. A member with a full disk rejects such commands.
     pub fn grows(&self) -> bool {
         match self.split().1 {
             Command::Directory(change) => change.grows(),
@@ -203,8 +191,8 @@ impl Command {
         }
     }
 
-    /// Whether the command may make the key space grow: what a store that has used up its quota refuses. Users and roles
-    /// are not limited by the quota.
+    /// Whether the command may grow the key space. A store with an exhausted quota rejects such commands. The quota
+    /// does not limit users and roles.
     pub fn counts_against_quota(&self) -> bool {
         match self {
             Command::Put(_) | Command::LeaseGrant { .. } => true,
@@ -238,7 +226,7 @@ impl Txn {
         self.success.iter().chain(&self.failure).any(Operation::is_write)
     }
 
-    /// Whether any branch of the transaction may make the key space grow.
+    /// Whether any branch of the transaction may grow the key space.
     pub fn has_put(&self) -> bool {
         self.success.iter().chain(&self.failure).any(|operation| match operation {
             Operation::Put(_) => true,

@@ -1,4 +1,4 @@
-//! Users, roles and permissions, beside the key space.
+//! Users, roles and permissions (etcd auth).
 //!
 //! The rules and the error messages are etcd's.
 
@@ -13,7 +13,8 @@ use crate::{End, Span};
 pub use access::Caller;
 pub(crate) use codec::read_text;
 
-/// The user that must exist before authentication can be enabled, and the role that may do everything. Users may have the role without its being added.
+/// The user that must exist before authentication can be enabled, and the role that grants everything. Users can be
+/// granted the role without adding it.
 const ROOT: &str = "root";
 
 /// All users and roles.
@@ -22,33 +23,29 @@ pub struct Directory {
     revision: u64,
     enabled: bool,
     users: BTreeMap<String, User>,
-    /// What each role allows, by the first key.
+    /// The permissions of each role, ordered by first key.
     roles: BTreeMap<String, Vec<Permission>>,
 }
 
-/// Somebody with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// What their password is checked against; none if only a certificate says who they are.
+    /// The password hash; none if the user authenticates only by certificate.
     pub password: Option<PasswordHash>,
-    /// What they are.
     pub roles: BTreeSet<String>,
 }
 
-/// What is kept of a password: a text that says how it was made and does not lead back to it.
+/// A salted password hash with its parameters, as text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash(String);
 
-/// That some keys may be read, written, or both.
+/// Read or write access to a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
-    /// What may be done.
     pub access: Access,
-    /// To which keys.
     pub span: Span,
 }
 
-/// What may be done to keys.
+/// Access to keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Access {
@@ -74,7 +71,7 @@ pub enum DirectoryChange {
     RevokePermission { role: String, span: Span },
 }
 
-/// A change that was refused, or a question about somebody unknown; nothing changed.
+/// A rejected change, or a query for an unknown user or role; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum DirectoryError {
@@ -111,47 +108,46 @@ pub enum DirectoryError {
 }
 
 impl Default for Directory {
-    /// Nobody. The first revision is etcd's.
+    /// Returns an empty directory. The first revision is etcd's.
     fn default() -> Self {
         Self { revision: 1, enabled: false, users: BTreeMap::new(), roles: BTreeMap::new() }
     }
 }
 
 impl Directory {
-    /// Counts the changes.
+    /// Returns the number of changes.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The names of all users, in order.
+    /// Returns the names of all users, sorted.
     pub fn users(&self) -> impl Iterator<Item = &str> {
         self.users.keys().map(String::as_str)
     }
 
-    /// The names of all roles, in order.
+    /// Returns the names of all roles, sorted.
     pub fn roles(&self) -> impl Iterator<Item = &str> {
         self.roles.keys().map(String::as_str)
     }
 
-    /// The user of a name.
     pub fn user(&self, name: &str) -> Result<&User, DirectoryError> {
         self.users.get(name).ok_or(DirectoryError::UserNotFound)
     }
 
-    /// What a role allows, by the first key. The root's allows everything, whatever was granted to it.
+    /// Returns the permissions of a role, ordered by first key. The root role has all permissions regardless of grants.
     pub fn permissions(&self, role: &str) -> Result<Vec<Permission>, DirectoryError> {
         let granted = self.roles.get(role).ok_or(DirectoryError::RoleNotFound)?;
         let everything = || vec![Permission { access: Access::ReadWrite, span: Span::all() }];
         Ok(if role == ROOT { everything() } else { granted.clone() })
     }
 
-    /// Whether there is a root user with the root role, without whom nobody could administer the store.
+    /// Fails unless a root user with the root role exists, without which the store could not be administered.
     pub fn check_root(&self) -> Result<(), DirectoryError> {
         let root = self.users.get(ROOT).ok_or(DirectoryError::RootUserNotFound)?;
         if root.roles.contains(ROOT) { Ok(()) } else { Err(DirectoryError::RootRoleNotGranted) }
     }
 
-    /// Makes a change, whole or not at all. What changes nothing is no new revision.
+    /// Applies a change atomically. A change without effect does not increment the revision.
     pub(crate) fn apply(&mut self, change: &DirectoryChange) -> Result<(), DirectoryError> {
         if self.enabled && change.takes_root() {
             return Err(DirectoryError::InvalidManagement);
@@ -175,12 +171,12 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether nothing was ever changed, and authentication was therefore never enabled.
+    /// Whether nothing was ever changed, so authentication was never enabled.
     pub(crate) fn is_untouched(&self) -> bool {
         self.revision == Self::default().revision
     }
 
-    /// Enabling is no new revision: nobody has a token yet that it could make stale.
+    /// Enables authentication without a new revision: no tokens exist yet that it could make stale.
     fn enable(&mut self) -> Result<bool, DirectoryError> {
         if !self.enabled {
             self.check_root()?;
@@ -201,7 +197,7 @@ impl Directory {
         Ok(true)
     }
 
-    /// Who has no password does not get one: they were added to be known by their certificate alone.
+    /// Changes a password. A user without a password does not get one: such users authenticate only by certificate.
     fn set_password(&mut self, name: &str, password: &PasswordHash) -> Result<bool, DirectoryError> {
         let user = self.users.get_mut(name).ok_or(DirectoryError::UserNotFound)?;
         user.password = user.password.take().map(|_| password.clone());
@@ -232,7 +228,7 @@ impl Directory {
         Ok(true)
     }
 
-    /// A role that goes is taken from everybody: one that is added later by the same name is another.
+    /// Deletes a role and revokes it from all users: a later role of the same name is a different one.
     fn delete_role(&mut self, name: &str) -> Result<bool, DirectoryError> {
         self.roles.remove(name).ok_or(DirectoryError::RoleNotFound)?;
         for user in self.users.values_mut() {
@@ -241,8 +237,8 @@ impl Directory {
         Ok(true)
     }
 
-    // DEVIATION: a permission takes the place of the role's other one for the same keys. etcd keeps both, the wider one in force, where the role
-    // has one that begins with the same key and ends elsewhere.
+    // DEVIATION: a permission replaces the role's permission for the same range. etcd keeps both, with the wider one in
+    // force, if the role has one with the same first key and a different end.
     fn grant_permission(&mut self, role: &str, permission: &Permission) -> Result<bool, DirectoryError> {
         if !permission.span.is_proper() {
             return Err(DirectoryError::InvalidManagement);
@@ -266,7 +262,7 @@ impl Directory {
 }
 
 impl DirectoryChange {
-    /// Whether there is more to keep afterwards.
+    /// Whether the change needs more storage.
     pub(crate) fn grows(&self) -> bool {
         match self {
             Self::AddUser { .. } | Self::AddRole { .. } | Self::GrantRole { .. } | Self::GrantPermission { .. } => true,
@@ -280,7 +276,7 @@ impl DirectoryChange {
         }
     }
 
-    /// Whether nobody could administer the store afterwards.
+    /// Whether the store could not be administered after the change.
     fn takes_root(&self) -> bool {
         match self {
             Self::DeleteUser { name } | Self::DeleteRole { name } => name == ROOT,
@@ -291,7 +287,7 @@ impl DirectoryChange {
 }
 
 impl Span {
-    /// Whether it can hold a key: it begins with one, and does not end before that.
+    /// Whether the span can contain a key: it has a start, and its end is after the start.
     fn is_proper(&self) -> bool {
         let ends_after = match &self.end {
             End::Single | End::Unbounded => true,
@@ -302,19 +298,18 @@ impl Span {
 }
 
 impl PasswordHash {
-    /// Takes what a password was made into.
+    /// `text` is the formatted hash.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl fmt::Debug for PasswordHash {
-    /// Who reads a log needs to know no more than that there is one.
+    /// Omits the hash from logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("PasswordHash")
     }

@@ -1,42 +1,38 @@
-//! Why a command or a query could not be done; the texts are etcd's, because clients match on them.
+//! Errors of commands and queries. The messages are etcd's, because clients match on them.
 
 use crate::directory::DirectoryError;
 use crate::{LeaseId, Revision};
 
-/// A request the state refused; it changed nothing.
+/// A request that the state rejected; it changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The revision was compacted away.
     #[error("etcdserver: mvcc: required revision has been compacted")]
     Compacted {
-        /// The oldest revision still readable.
+        /// The oldest readable revision.
         compact_revision: Revision,
     },
-    /// The revision does not exist yet.
     #[error("etcdserver: mvcc: required revision is a future revision")]
     FutureRevision,
-    /// The space alarm is raised.
+    /// The NOSPACE alarm is raised.
     #[error("etcdserver: mvcc: database space exceeded")]
     NoSpace,
-    /// The corruption alarm is raised.
+    /// The CORRUPT alarm is raised.
     #[error("etcdserver: corrupt cluster")]
     Corrupt,
     /// A put that keeps the value or lease found no key.
     #[error("etcdserver: key not found")]
     KeyNotFound,
-    /// There is no such lease.
     #[error("etcdserver: requested lease not found")]
     LeaseNotFound(LeaseId),
-    /// The lease exists already.
     #[error("etcdserver: lease already exists")]
     LeaseExists(LeaseId),
-    /// Users or roles are not as they would have to be.
+    /// An error about users or roles.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The log entry is not newer than what was applied.
-    #[error("entry {index} was applied already")]
+    /// The log entry is not newer than the last applied one.
+    #[error("entry {index} is already applied")]
     AlreadyApplied {
-        /// The entry's index.
+        /// The log index of the entry.
         index: u64,
     },
 }

@@ -1,7 +1,7 @@
-//! When leases run out: the leader's clockwork, which decides nothing but says what is due.
+//! Lease expiry: the leader's deadlines, which only report due leases.
 //!
-//! Only a leader has one. It is made anew from the state when a member becomes leader, and every lease then gets its full time again, or
-//! what its last checkpoint left of it: a lease may live longer than asked for, never shorter.
+//! Only a leader has a lessor. It is created from the state when a member becomes leader. Every lease then gets its
+//! full TTL again, or the remaining time of its last checkpoint: a lease may live longer than requested, never shorter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use crate::command::Command;
 use crate::state::{Outcome, Reply, State};
 use crate::{Lease, LeaseId};
 
-/// How often what long leases have left is written to the log.
+/// Interval at which the remaining time of long leases is written to the log.
 const CHECKPOINT_EVERY_MS: u64 = 5 * 60 * 1000;
-/// A lease that was reported as expired is reported again after this, should its revocation have been lost.
+/// Interval after which an expired lease is reported again, in case its revocation was lost.
 const REPORT_AGAIN_MS: u64 = 1000;
-/// Leases in one checkpoint command.
+/// Maximum number of leases in one checkpoint command.
 const CHECKPOINT_MAX: usize = 1000;
 
 /// The deadlines of all leases, in milliseconds of the leader's monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct Lessor {
     leases: BTreeMap<LeaseId, Deadline>,
-    /// When to look at which lease next: its expiry, or the time to report it again.
+    /// The time of each lease's next check: its expiry, or the time to report it again.
     due: BTreeSet<(u64, LeaseId)>,
     checkpoint_due_ms: u64,
 }
@@ -28,14 +28,14 @@ pub struct Lessor {
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     ttl_seconds: i64,
-    /// The checkpoint stands for less than the full time, so a renewal must clear it.
+    /// Whether the last checkpoint records less than the full TTL, so that a renewal must clear it.
     checkpointed: bool,
     expires_ms: u64,
     due_ms: u64,
 }
 
 impl Lessor {
-    /// The clockwork of a new leader; every lease gets `extend_ms` more, for the time without a leader.
+    /// Creates the lessor of a new leader; every lease is extended by `extend_ms`, for the time without a leader.
     pub fn promote(state: &State, now_ms: u64, extend_ms: u64) -> Self {
         let mut lessor = Self { checkpoint_due_ms: now_ms + CHECKPOINT_EVERY_MS, ..Self::default() };
         for lease in state.leases() {
@@ -44,7 +44,7 @@ impl Lessor {
         lessor
     }
 
-    /// Takes note of a command that was applied.
+    /// Records the effect of an applied command.
     pub fn observe(&mut self, command: &Command, outcome: &Outcome, now_ms: u64) {
         match (command.split().1, &outcome.result) {
             (_, Ok(Reply::LeaseGranted { id, ttl_seconds })) => {
@@ -55,26 +55,27 @@ impl Lessor {
         }
     }
 
-    /// Gives a lease its full time again and returns that time; none if there is no such lease or it has run out.
+    /// Renews a lease and returns its TTL in seconds; none if it does not exist or has expired.
     pub fn renew(&mut self, id: LeaseId, now_ms: u64) -> Option<i64> {
         let deadline = *self.leases.get(&id).filter(|deadline| deadline.expires_ms > now_ms)?;
         self.start(Lease { id, ttl_seconds: deadline.ttl_seconds, remaining_seconds: 0 }, now_ms);
         Some(deadline.ttl_seconds)
     }
 
-    /// The checkpoint to put into the log before a lease that has one is renewed: otherwise a new leader would cut the renewal short.
+    /// Returns the checkpoint to propose before a lease with a checkpoint is renewed: otherwise a new leader would
+    /// shorten the renewal.
     pub fn checkpoint_of_renewal(&self, id: LeaseId) -> Option<Command> {
         let deadline = self.leases.get(&id).filter(|deadline| deadline.checkpointed)?;
         Some(Command::LeaseCheckpoint { remaining: vec![(id, deadline.ttl_seconds)] })
     }
 
-    /// How many seconds a lease has left, rounded down; none if there is no such lease. Negative when it has run out.
+    /// Returns the remaining seconds of a lease, rounded down and negative after expiry; none if it does not exist.
     pub fn remaining(&self, id: LeaseId, now_ms: u64) -> Option<i64> {
         let deadline = self.leases.get(&id)?;
         Some((deadline.expires_ms.cast_signed() - now_ms.cast_signed()).div_euclid(1000))
     }
 
-    /// The leases that have run out, at most `max`: their revocation is to be proposed.
+    /// Returns at most `max` expired leases, whose revocation is to be proposed.
     pub fn expired(&mut self, now_ms: u64, max: usize) -> Vec<LeaseId> {
         let due: Vec<_> = self.due.range(..=(now_ms, LeaseId::MAX)).take(max).copied().collect();
         for (due_ms, id) in &due {
@@ -87,20 +88,20 @@ impl Lessor {
         due.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// When [`Lessor::expired`] or [`Lessor::checkpoints`] next has something to say.
+    /// Returns the next time at which [`Lessor::expired`] or [`Lessor::checkpoints`] has a result.
     pub fn next_deadline(&self) -> Option<u64> {
         let (due_ms, _) = self.due.first()?;
         Some((*due_ms).min(self.checkpoint_due_ms))
     }
 
-    /// The checkpoint of long leases, when one is due.
+    /// Returns the checkpoint of long leases, if one is due.
     pub fn checkpoints(&mut self, now_ms: u64) -> Option<Command> {
         if now_ms < self.checkpoint_due_ms {
             return None;
         }
         self.checkpoint_due_ms = now_ms + CHECKPOINT_EVERY_MS;
         let long = self.leases.iter_mut().filter(|(_, deadline)| {
-            // A lease shorter than the interval is renewed or gone before a checkpoint of it could matter.
+            // A lease shorter than the interval is renewed or expired before its checkpoint could matter.
             deadline.ttl_seconds.cast_unsigned().saturating_mul(1000) > CHECKPOINT_EVERY_MS
                 && deadline.expires_ms > now_ms
         });
@@ -108,7 +109,7 @@ impl Lessor {
             .take(CHECKPOINT_MAX)
             .map(|(id, deadline)| {
                 deadline.checkpointed = true;
-                // Rounded up: a lease must not end early because of a checkpoint.
+                // Rounded up: a checkpoint must not shorten a lease.
                 (*id, (deadline.expires_ms - now_ms).div_ceil(1000).cast_signed())
             })
             .collect();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_runs_out_at_its_time_and_is_reported_until_revoked() {
+    fn lease_expires_on_time_and_is_reported_until_revoked() {
         let mut lessor = lessor(&[(1, 10), (2, 20)]);
         assert_eq!(lessor.next_deadline(), Some(10_000));
         assert_eq!(lessor.expired(9_999, 9), []);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_starts_the_time_again_unless_it_is_over() {
+    fn renewal_restarts_the_ttl_unless_expired() {
         let mut lessor = lessor(&[(1, 10)]);
         assert_eq!(lessor.renew(1, 9_000), Some(10));
         assert_eq!(lessor.remaining(1, 9_500), Some(9));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_leader_goes_on_from_the_checkpoint_and_a_renewal_clears_it() {
+    fn new_leader_continues_from_the_checkpoint_and_renewal_clears_it() {
         let mut state = State::new();
         state.apply(1, &Command::LeaseGrant { id: 1, ttl_seconds: 1000 });
         state.apply(2, &Command::LeaseGrant { id: 2, ttl_seconds: 10 });

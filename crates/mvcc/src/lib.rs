@@ -1,7 +1,8 @@
-//! The key space of the store: revisions, leases, compaction and watches as a pure state machine.
+//! MVCC key space: revisions, leases, compaction and watches as a pure state machine.
 //!
-//! [`State`] is all keys in memory, and users and roles beside them. It changes only by [`State::apply`] of a [`Command`] from the replicated log, so that members
-//! which applied the same log hold the same state. Nothing here knows the time, a disk or a network.
+//! [`State`] holds all keys, users and roles in memory. It changes only by [`State::apply`] of a [`Command`] from the
+//! replicated log, so members that applied the same log have the same state. There is no access to time, disk or
+//! network.
 
 #[cfg(test)]
 mod arbitrary;
@@ -31,8 +32,8 @@ pub use span::{End, Span};
 pub use state::{EventBatch, Lease, OperationBody, OperationReply, Outcome, Reply, State};
 pub use watch::{WatchId, WatchSet};
 
-/// Counts transactions that changed something; a fresh store is at 1.
+/// Number of transactions that changed something; a new store is at 1.
 pub type Revision = i64;
 
-/// Names a lease; 0 is none.
+/// Lease ID; 0 is none.
 pub type LeaseId = i64;

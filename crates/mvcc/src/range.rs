@@ -1,4 +1,4 @@
-//! Reading: which keys, as of when, filtered, sorted and cut how.
+//! Range reads: revision, filters, sort order and limit.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,25 +9,23 @@ use crate::{Revision, Span};
 /// A read of the key space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Which keys.
     pub span: Span,
-    /// As of which revision; 0 or less is now.
+    /// The revision to read at; 0 or less means the current one.
     pub revision: Revision,
-    /// How many at most; 0 or less is all.
+    /// Maximum number of keys; 0 or less means unlimited.
     pub limit: i64,
-    /// In which order.
     pub sort: Option<Sort>,
-    /// Whether keys come without their values.
+    /// Whether values are omitted.
     pub keys_only: bool,
-    /// Whether only the count is wanted.
+    /// Whether only the count is returned.
     pub count_only: bool,
-    /// Only keys with these modification revisions.
+    /// Filter by mod revision.
     pub mod_revision: Bounds,
-    /// Only keys with these creation revisions.
+    /// Filter by create revision.
     pub create_revision: Bounds,
 }
 
-/// A closed interval of revisions; 0 is no bound.
+/// A closed interval of revisions; 0 means unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Bounds {
@@ -38,13 +36,11 @@ pub struct Bounds {
 /// An order other than by ascending key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sort {
-    /// What is sorted by.
     pub by: SortBy,
-    /// Greatest first.
     pub descending: bool,
 }
 
-/// What a range can be sorted by.
+/// Sort key of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of a key's attributes")]
 pub enum SortBy {
@@ -55,23 +51,23 @@ pub enum SortBy {
     Value,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RangeReply {
-    /// The state's revision when it was read.
+    /// The state's revision at the time of the read.
     pub revision: Revision,
-    /// The keys, whose values are to be left out if the request said so.
+    /// The keys. The caller omits the values if `keys_only` is set.
     pub records: Vec<Arc<Record>>,
-    /// Whether the limit cut something off.
+    /// Whether the limit truncated the result.
     pub more: bool,
-    /// How many keys the span holds, before filters and limit.
+    /// Number of keys in the span, before filters and limit.
     pub count: i64,
-    /// Whether values are to be left out.
+    /// Whether values are to be omitted.
     pub keys_only: bool,
 }
 
 impl Range {
-    /// The whole span, now.
+    /// Reads the entire span at the current revision.
     pub fn of(span: Span) -> Self {
         Self {
             span,
@@ -85,7 +81,7 @@ impl Range {
         }
     }
 
-    /// How many records must be read before the limit can be known to cut: all of them when a filter or an order comes first.
+    /// Returns the number of records to read before the limit applies: all, if they are filtered or sorted first.
     pub(crate) fn fetch_max(&self) -> usize {
         let unfiltered = self.mod_revision == Bounds::default() && self.create_revision == Bounds::default();
         match usize::try_from(self.limit) {
@@ -94,7 +90,7 @@ impl Range {
         }
     }
 
-    /// Filters, sorts and cuts what was read.
+    /// Filters, sorts and truncates the records.
     pub(crate) fn arrange(&self, mut records: Vec<Arc<Record>>, count: usize, revision: Revision) -> RangeReply {
         records.retain(|record| {
             self.mod_revision.contain(record.mod_revision) && self.create_revision.contain(record.create_revision)

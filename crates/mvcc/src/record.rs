@@ -1,4 +1,4 @@
-//! One version of one key, as the state keeps it and every reader shares it.
+//! Record: one version of a key, shared between the state and its readers.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use crate::{LeaseId, Revision};
 
-/// One version of a key: what a put wrote, or the tombstone a delete left. Immutable, and shared between the state, its
-/// snapshots and all readers.
+/// One version of a key: a put, or the tombstone of a delete. Immutable, and shared between the state, its snapshots
+/// and all readers.
 ///
-/// The value is shared with whoever gave it, wherever its bytes lie; so they should lie where nothing else is kept in memory by them.
+/// The value shares the buffer it was created from, so that buffer should contain nothing else.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record {
     pub(crate) key: Bytes,
@@ -20,14 +20,14 @@ pub struct Record {
     pub create_revision: Revision,
     /// Revision of this change.
     pub mod_revision: Revision,
-    /// Puts since the key was created; 0 in a tombstone.
+    /// Number of puts since the key was created; 0 in a tombstone.
     pub version: i64,
     /// The lease the key is attached to, or 0.
     pub lease: LeaseId,
 }
 
 impl Record {
-    /// A record as another store tells of it.
+    /// Returns a record received from another store.
     pub fn new(
         key: &[u8],
         value: &[u8],
@@ -39,7 +39,6 @@ impl Record {
         Self { create_revision, version, lease, ..Self::bare(key, Value::of(value), (mod_revision, 0)) }
     }
 
-    /// The record of a put.
     pub(crate) fn put(
         key: &[u8],
         value: Value,
@@ -48,12 +47,11 @@ impl Record {
         lease: LeaseId,
     ) -> Self {
         let (create_revision, version) = previous.map_or((at.0, 1), |old| (old.create_revision, old.version + 1));
-        // The command's own bytes of the key would keep the whole command in memory.
+        // A slice of the command's bytes would keep the entire command in memory.
         let key = previous.map_or_else(|| Bytes::copy_from_slice(key), Record::key_bytes);
         Self { create_revision, version, lease, ..Self::bare(key, value, at) }
     }
 
-    /// The record of a delete.
     pub(crate) fn tombstone(of: &Record, at: (Revision, u32)) -> Self {
         Self::bare(of.key_bytes(), Value::default(), at)
     }
@@ -62,45 +60,42 @@ impl Record {
         Self { key, value, sub, create_revision: 0, mod_revision, version: 0, lease: 0 }
     }
 
-    /// The key.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The value; empty in a tombstone.
+    /// Returns the value; empty in a tombstone.
     pub fn value(&self) -> &[u8] {
         &self.value.bytes
     }
 
-    /// The key as shared bytes.
     pub fn key_bytes(&self) -> Bytes {
         self.key.clone()
     }
 
-    /// The value as shared bytes.
     pub fn value_bytes(&self) -> Bytes {
         self.value.bytes.clone()
     }
 
-    /// Whether this is what a delete left.
+    /// Whether this is the tombstone of a delete.
     pub fn is_tombstone(&self) -> bool {
         self.version == 0
     }
 
-    /// What the record adds to the size of the state: its bytes, and its numbers as they would be stored.
+    /// Returns the size counted in the state: the bytes, and the stored size of the numbers.
     pub(crate) fn size_bytes(&self) -> u64 {
         (self.key.len() + self.value.bytes.len()) as u64 + 40
     }
 }
 
-/// A value and its checksum: its bytes may lie outside of memory.
+/// A value and its checksum; the bytes may be in a memory-mapped file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Value {
     bytes: Bytes,
     checksum: u32,
 }
 
-/// Puts the bytes of a value where they are kept. What it returns is taken to be the same bytes.
+/// Stores the bytes of a value and returns equal bytes.
 pub type Place<'p> = dyn FnMut(&Bytes) -> Bytes + 'p;
 
 impl Value {
@@ -108,21 +103,21 @@ impl Value {
         Self { checksum: crc32c::crc32c(&bytes), bytes }
     }
 
-    /// The checksum is of what was given: it tells whether the place has kept it, and costs no reading there.
+    /// Stores a value. The checksum is computed from the input, so it detects changes in storage without reading it.
     pub(crate) fn placed(bytes: &Bytes, place: &mut Place<'_>) -> Self {
         Self { checksum: crc32c::crc32c(bytes), bytes: place(bytes) }
     }
 
-    /// Whether the value is still what was written.
+    /// Whether the value matches its checksum.
     pub(crate) fn is_whole(&self) -> bool {
         crc32c::crc32c(&self.bytes) == self.checksum
     }
 }
 
-/// A change of one key: what watchers see.
+/// A change of one key, as delivered to watchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The key after the change; a tombstone when it was deleted.
+    /// The key after the change; a tombstone if it was deleted.
     pub record: Arc<Record>,
     /// The key before the change, if it existed.
     pub previous: Option<Arc<Record>>,
@@ -133,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_changed_is_not_written() {
+    fn damaged_value_is_not_written_to_a_checkpoint() {
         let mut state = crate::State::new();
         let put = crate::Put { key: "k".into(), value: Some("value".into()), lease: Some(0), want_previous: false };
         state.apply(1, &crate::Command::Put(put));

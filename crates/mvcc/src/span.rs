@@ -1,46 +1,43 @@
-//! Which keys a request means: one key, a range, a prefix, or everything from a key on.
+//! Span: a single key, a range, a prefix, or all keys from a key on.
 
 use bytes::Bytes;
 
 /// A set of keys: `[start, end)` in etcd's notation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
-    /// The first key.
     pub start: Bytes,
-    /// Where the keys stop.
     pub end: End,
 }
 
-/// Where a [`Span`] stops.
+/// The end of a [`Span`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// After the start key: the span is that one key.
+    /// The span is the start key only.
     Single,
-    /// Before this key.
+    /// The span ends before this key.
     Before(Bytes),
-    /// Nowhere.
     Unbounded,
 }
 
 impl Span {
-    /// One key.
+    /// Returns the span of one key.
     pub fn key(key: impl Into<Bytes>) -> Self {
         Self { start: key.into(), end: End::Single }
     }
 
-    /// All keys that begin with `prefix`.
+    /// Returns the span of all keys with a prefix.
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
         let start = prefix.into();
         let end = prefix_end(&start);
         Self { start, end }
     }
 
-    /// Every key.
+    /// Returns the span of all keys.
     pub fn all() -> Self {
         Self { start: Bytes::new(), end: End::Unbounded }
     }
 
-    /// Reads the pair of the wire: no `range_end` is one key, a zero byte is "and all after it".
+    /// Converts etcd's pair: an empty `range_end` means one key, a zero byte means all keys from `key` on.
     pub fn from_wire(key: Bytes, range_end: Bytes) -> Self {
         let end = match &*range_end {
             [] => End::Single,
@@ -50,7 +47,7 @@ impl Span {
         Self { start: key, end }
     }
 
-    /// The `range_end` that [`Span::from_wire`] reads back.
+    /// Returns the `range_end` for [`Span::from_wire`].
     pub fn wire_end(&self) -> Bytes {
         match &self.end {
             End::Single => Bytes::new(),
@@ -64,7 +61,7 @@ impl Span {
         key >= &self.start[..] && !self.is_past(key)
     }
 
-    /// Whether `key` and everything greater lies after the span.
+    /// Whether `key` and all greater keys are after the span.
     pub fn is_past(&self, key: &[u8]) -> bool {
         match &self.end {
             End::Single => key > &self.start[..],
@@ -73,13 +70,13 @@ impl Span {
         }
     }
 
-    /// Whether the span is all keys with its start as prefix.
+    /// Whether the span contains all keys with its start as prefix.
     pub fn is_prefix(&self) -> bool {
         self.end != End::Single && self.end == prefix_end(&self.start)
     }
 }
 
-/// The first key after all keys with the prefix: its last byte that can be, incremented.
+/// Returns the first key after all keys with the prefix: its last byte other than 0xff is incremented.
 fn prefix_end(prefix: &[u8]) -> End {
     match prefix.iter().rposition(|byte| *byte != 0xff) {
         None => End::Unbounded,
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_of_the_wire_names_a_span() {
+    fn wire_pair_is_converted_to_a_span() {
         check(b"a", b"", &["a"], &["", "a0", "b"]);
         check(b"a", b"c", &["a", "a0", "b"], &["", "c", "d"]);
         check(b"b", b"\0", &["b", "c", "zzz"], &["a"]);
@@ -117,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_before_its_successor() {
+    fn prefix_ends_before_its_successor() {
         assert_eq!(Span::prefix("ab").wire_end(), "ac");
         assert_eq!(Span::prefix(&b"a\xff"[..]).wire_end(), "b");
         assert_eq!(Span::prefix(&b"\xff\xff"[..]).end, End::Unbounded);

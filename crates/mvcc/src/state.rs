@@ -1,13 +1,13 @@
-//! All keys, their history back to the last compaction, leases, alarms, users and roles, in memory.
+//! State: all keys, their history since the last compaction, leases, alarms, users and roles, in memory.
 //!
 //! ```text
-//!   heads    by key                 the newest record of each key, tombstones too until they are compacted
+//!   heads    by key                 the newest record of each key, including tombstones until they are compacted
 //!   history  by key and revision    the records that heads replaced
-//!   log      by revision            every change as an event: what watchers read
+//!   log      by revision            every change as an event, for watchers
 //! ```
 //!
-//! All three are persistent trees over the same shared records, so a clone of the state is a snapshot that costs nothing and
-//! lives on another thread while this one goes on.
+//! All three are persistent trees over the same shared records. A clone of the state is a cheap snapshot, which another
+//! thread can use while this one changes.
 
 mod apply;
 mod authorize;
@@ -28,18 +28,18 @@ use crate::record::{Event, Record};
 use crate::tree::{Item, Tree};
 use crate::{End, LeaseId, Revision, Span};
 
-/// As of the last change, be it one of a transaction that is still being done.
+/// As of the last change, including those of a transaction in progress.
 const NOW: Revision = Revision::MAX;
 
-/// The whole key space. Cloning is O(1).
+/// The entire key space. Cloning is O(1).
 #[derive(Clone, Debug)]
 pub struct State {
     pub(crate) revision: Revision,
     pub(crate) compact_revision: Revision,
     pub(crate) applied_index: u64,
-    /// The oldest revision from which on the log is complete.
+    /// The oldest revision from which the log is complete.
     pub(crate) log_floor: Revision,
-    /// The change that forgetting what was compacted goes on with; none when there is nothing to forget.
+    /// The next change to process in the removal of compacted history; none if there is nothing to remove.
     pub(crate) forgetting: Option<(Revision, u32)>,
     pub(crate) heads: Tree<Head>,
     pub(crate) history: Tree<Past>,
@@ -52,25 +52,23 @@ pub struct State {
     pub(crate) size_bytes: u64,
 }
 
-/// A promise to delete keys unless it is renewed. Whether it has run out is not decided here.
+/// A lease: its keys are deleted unless it is renewed. The leader's lessor decides on expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its id.
     pub id: LeaseId,
-    /// How long it lives after a renewal.
+    /// Lifetime after a renewal.
     pub ttl_seconds: i64,
-    /// How long it had left at its last checkpoint; 0 when there was none since it was renewed.
+    /// Remaining time at the last checkpoint; 0 if there was none since the last renewal.
     pub remaining_seconds: i64,
 }
 
-/// Some changes to a span, in order.
+/// A batch of changes of a span, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventBatch {
-    /// The changes.
     pub events: Vec<Event>,
-    /// The revision to read on from.
+    /// The revision to continue from.
     pub next: Revision,
-    /// Whether there is something to read now.
+    /// Whether more events are available now.
     pub more: bool,
 }
 
@@ -81,7 +79,7 @@ impl Default for State {
 }
 
 impl State {
-    /// An empty key space, at revision 1 as etcd's.
+    /// Returns an empty key space at revision 1, as in etcd.
     pub fn new() -> Self {
         Self {
             revision: 1,
@@ -100,57 +98,56 @@ impl State {
         }
     }
 
-    /// The revision of the last change.
+    /// Returns the revision of the last change.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The oldest readable revision; -1 when nothing was ever compacted.
+    /// Returns the oldest readable revision; -1 if nothing was ever compacted.
     pub fn compact_revision(&self) -> Revision {
         self.compact_revision
     }
 
-    /// The oldest revision from which on all changes are known.
+    /// Returns the oldest revision from which all changes are available.
     pub fn log_floor(&self) -> Revision {
         self.log_floor
     }
 
-    /// The log entry this state is the result of.
+    /// Returns the index of the last applied log entry.
     pub fn applied_index(&self) -> u64 {
         self.applied_index
     }
 
-    /// Notes a log entry that carried no command (an election, a change of members).
+    /// Records a log entry without a command (an election or a membership change).
     pub fn set_applied_index(&mut self, index: u64) {
         self.applied_index = self.applied_index.max(index);
     }
 
-    /// Makes this the state after another log's entry: a snapshot that a new cluster starts from.
+    /// Sets the applied index to that of another log, for a snapshot from which a new cluster starts.
     pub fn rebase(&mut self, index: u64) {
         self.applied_index = index;
     }
 
-    /// What the records take: what a quota is compared with.
+    /// Returns the size of all records, which the quota limits.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// How many keys exist now.
+    /// Returns the number of existing keys.
     pub fn key_count(&self) -> usize {
         self.heads.weight_before(|_| true)
     }
 
-    /// The raised alarms, by member.
+    /// Returns the raised alarms by member.
     pub fn alarms(&self) -> &BTreeSet<(u64, Alarm)> {
         &self.alarms
     }
 
-    /// Users and roles.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Whether nothing may grow.
+    /// Whether the store must not grow.
     pub fn is_full(&self) -> bool {
         self.has_alarm(Alarm::NoSpace) || self.has_alarm(Alarm::Full)
     }
@@ -160,28 +157,27 @@ impl State {
         self.alarms.iter().any(|(_, raised)| *raised == alarm)
     }
 
-    /// The lease with this id.
     pub fn lease(&self, id: LeaseId) -> Option<Lease> {
         self.leases.find(|lease| lease.id.cmp(&id)).copied()
     }
 
-    /// All leases, by id.
+    /// Returns all leases, ordered by ID.
     pub fn leases(&self) -> impl Iterator<Item = Lease> {
         self.leases.iter().copied()
     }
 
-    /// The keys attached to a lease, in order.
+    /// Returns the keys attached to a lease, in order.
     pub fn lease_keys(&self, id: LeaseId) -> impl Iterator<Item = &Arc<Record>> {
         let records = self.attached.iter_from(move |attached| attached.0.lease < id).map(|attached| &attached.0);
         records.take_while(move |record| record.lease == id)
     }
 
-    /// The present record of a key.
+    /// Returns the current record of a key.
     pub fn key(&self, key: &[u8]) -> Option<&Arc<Record>> {
         self.heads.find(|head| head.0.key().cmp(key)).map(|head| &head.0).filter(|record| !record.is_tombstone())
     }
 
-    /// Reads a span as of any revision that was not compacted.
+    /// Reads a span at a revision that is not compacted.
     pub fn range(&self, range: &Range) -> Result<RangeReply, Error> {
         if self.has_alarm(Alarm::Corrupt) {
             return Err(Error::Corrupt);
@@ -190,7 +186,7 @@ impl State {
         Ok(self.range_as_of(range, self.revision))
     }
 
-    /// The changes to a span from a revision on, in order; fails when some of them are no longer known.
+    /// Returns the changes of a span from a revision on, in order; fails if some of them were removed.
     pub fn events<'a>(&'a self, span: &'a Span, from: Revision) -> Result<impl Iterator<Item = &'a Event>, Error> {
         if from < self.log_floor {
             return Err(Error::Compacted { compact_revision: self.compact_revision });
@@ -198,7 +194,7 @@ impl State {
         Ok(self.all_events(from).filter(|event| span.contains(event.record.key())))
     }
 
-    /// The next changes to a span from a revision on: whole revisions, so many that there are at least `max` events or no more.
+    /// Returns the next changes of a span from a revision on: entire revisions until there are at least `max` events.
     pub fn event_batch(&self, span: &Span, from: Revision, max: usize) -> Result<EventBatch, Error> {
         let mut events: Vec<Event> = Vec::new();
         for event in self.events(span, from)? {
@@ -212,7 +208,7 @@ impl State {
         Ok(EventBatch { events, next: self.revision + 1, more: false })
     }
 
-    /// The changes to all keys from a revision on, in order, as far as they are still known.
+    /// Returns the changes of all keys from a revision on, in order, as far as they are available.
     pub fn all_events(&self, from: Revision) -> impl Iterator<Item = &Event> {
         self.log.iter_from(move |logged| logged.0.record.mod_revision < from).map(|logged| &logged.0)
     }
@@ -227,7 +223,8 @@ impl State {
         Ok(())
     }
 
-    /// Reads with the revision checked; `revision` is what the reply calls now (a transaction's reads see its own writes).
+    /// Reads at a validated revision; `revision` is the current revision in the reply (reads in a transaction see its
+    /// own writes).
     fn range_as_of(&self, range: &Range, revision: Revision) -> RangeReply {
         let as_of = if range.revision <= 0 { NOW } else { range.revision };
         if range.count_only {
@@ -251,7 +248,7 @@ impl State {
             .take_while(|record| !span.is_past(record.key()))
     }
 
-    /// The record of the head's key as of a revision, if the key existed then.
+    /// Returns the record of the head's key at a revision, if the key existed then.
     fn live_at<'a>(&'a self, head: &'a Arc<Record>, as_of: Revision) -> Option<&'a Arc<Record>> {
         let record = if head.mod_revision <= as_of {
             head
@@ -263,7 +260,8 @@ impl State {
         (!record.is_tombstone()).then_some(record)
     }
 
-    /// How many keys of a span existed as of a revision: those of now, less what was created and more what was deleted since.
+    /// Returns the number of keys of a span at a revision: the current number, minus the created and plus the deleted
+    /// ones.
     fn count(&self, span: &Span, as_of: Revision) -> usize {
         let before_end = match &span.end {
             End::Unbounded => self.heads.weight_before(|_| true),
@@ -300,7 +298,7 @@ impl Item for Head {
     }
 }
 
-/// A record that a newer one of its key replaced.
+/// A superseded record.
 #[derive(Clone, Debug)]
 pub(crate) struct Past(pub(crate) Arc<Record>);
 
@@ -316,7 +314,7 @@ impl Item for Past {
     }
 }
 
-/// A change in the log of changes.
+/// A change in the event log.
 #[derive(Clone, Debug)]
 pub(crate) struct Logged(pub(crate) Event);
 

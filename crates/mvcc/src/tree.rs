@@ -1,4 +1,4 @@
-//! A sorted set in a persistent B+ tree: cloning shares every node, and writing copies only the path that a clone still holds.
+//! Persistent B+ tree: a sorted set whose clones share nodes. A write copies only the path that a clone holds.
 //!
 //! ```text
 //!            Inner [ first,weight,node | first,weight,node | … ]
@@ -6,23 +6,22 @@
 //!                  Leaf [a b c …]       Leaf [f g h …]
 //! ```
 //!
-//! Each child of an inner node carries its exact first item (never a stale separator: items own large values, and a separator
-//! that outlived its item would keep the value in memory) and the weight of all items below it, so that counting a range costs
-//! two descents.
+//! Each child of an inner node has its exact first item. A stale separator would keep the large value of a removed item
+//! in memory. Each child also has the weight of all items below it, so counting a range costs two descents.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Items a node holds before it splits: 64 pointers are eight cache lines to search and to copy.
+/// Maximum number of items per node: 64 pointers are eight cache lines to search and to copy.
 const NODE_MAX: usize = 64;
-/// Below this, a node is merged into its neighbour when both fit.
+/// A smaller node is merged with its neighbour if both fit.
 const NODE_MIN: usize = NODE_MAX / 4;
 
-/// Something that a [`Tree`] can keep in order.
+/// An item of a [`Tree`].
 pub trait Item: Clone {
     /// The total order of the tree; equal items replace each other.
     fn order(&self, other: &Self) -> Ordering;
-    /// What the item adds to the weight of its subtree.
+    /// Returns the weight of the item in its subtree.
     fn weight(&self) -> usize {
         1
     }
@@ -55,12 +54,12 @@ impl<T> Default for Tree<T> {
 }
 
 impl<T: Item> Tree<T> {
-    /// How many items there are, whatever their weight.
+    /// Returns the number of items, regardless of their weight.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds an item and returns the equal one it replaced.
+    /// Adds an item and returns the equal one that it replaced.
     pub fn insert(&mut self, item: T) -> Option<T> {
         let root = Arc::make_mut(&mut self.root);
         let (replaced, split) = root.insert(item);
@@ -72,7 +71,8 @@ impl<T: Item> Tree<T> {
         replaced
     }
 
-    /// Takes out the item for which `probe` says `Equal`; `probe` gives the item's order relative to the one sought.
+    /// Removes the item for which `probe` returns `Equal`; `probe` returns the order of an item relative to the wanted
+    /// one.
     pub fn remove(&mut self, probe: impl Fn(&T) -> Ordering) -> Option<T> {
         self.find(&probe)?;
         let root = Arc::make_mut(&mut self.root);
@@ -87,7 +87,7 @@ impl<T: Item> Tree<T> {
         removed
     }
 
-    /// The item for which `probe` says `Equal`.
+    /// Returns the item for which `probe` returns `Equal`.
     pub fn find(&self, probe: impl Fn(&T) -> Ordering) -> Option<&T> {
         let mut node = &*self.root;
         loop {
@@ -101,7 +101,7 @@ impl<T: Item> Tree<T> {
         }
     }
 
-    /// The greatest item for which `before` holds; it must hold for a prefix of the order.
+    /// Returns the greatest item for which `before` holds, which must be true for a prefix of the order.
     pub fn last_before(&self, before: impl Fn(&T) -> bool) -> Option<&T> {
         let mut node = &*self.root;
         loop {
@@ -115,7 +115,7 @@ impl<T: Item> Tree<T> {
         }
     }
 
-    /// The weight of all items for which `before` holds; it must hold for a prefix of the order.
+    /// Returns the weight of all items for which `before` holds, which must be true for a prefix of the order.
     pub fn weight_before(&self, before: impl Fn(&T) -> bool) -> usize {
         let mut node = &*self.root;
         let mut weight = 0;
@@ -136,12 +136,12 @@ impl<T: Item> Tree<T> {
         }
     }
 
-    /// All items in order.
+    /// Iterates over all items in order.
     pub fn iter(&self) -> Iter<'_, T> {
         self.iter_from(|_| false)
     }
 
-    /// The items in order, from the first for which `before` does not hold; it must hold for a prefix of the order.
+    /// Iterates from the first item for which `before` does not hold, which must be true for a prefix of the order.
     pub fn iter_from(&self, before: impl Fn(&T) -> bool) -> Iter<'_, T> {
         let mut inner = Vec::new();
         let mut node = &*self.root;
@@ -158,7 +158,7 @@ impl<T: Item> Tree<T> {
     }
 }
 
-/// The items of a [`Tree`] in order.
+/// Iterator over the items of a [`Tree`] in order.
 pub struct Iter<'a, T> {
     inner: Vec<std::slice::Iter<'a, Child<T>>>,
     leaf: std::slice::Iter<'a, T>,
@@ -259,8 +259,8 @@ impl<T: Item> Node<T> {
 }
 
 impl<T: Item> Child<T> {
-    /// Changes the subtree and keeps `first` true. The caller adds the difference to `weight`, because to sum it again would read
-    /// every item. An emptied subtree is left for [`rebalance`] to drop.
+    /// Changes the subtree and updates `first`. The caller adds the difference to `weight`, because computing the sum
+    /// would read every item. An empty subtree is left for [`rebalance`] to drop.
     fn change<R>(&mut self, change: impl FnOnce(&mut Node<T>) -> R) -> R {
         let node = Arc::make_mut(&mut self.node);
         let result = change(node);
@@ -271,7 +271,8 @@ impl<T: Item> Child<T> {
     }
 }
 
-/// Splits a full node in two; one that grew at its end keeps everything but the last, because keys and revisions that grow would leave halves behind.
+/// Splits a full node. A node that grew at its end keeps all but the last entry, because ascending keys and revisions
+/// would otherwise leave half-full nodes.
 fn split<E>(entries: &mut Vec<E>, appended: bool) -> Option<Vec<E>> {
     if entries.len() <= NODE_MAX {
         return None;

@@ -1,8 +1,8 @@
-//! Who must look when something changes.
+//! Watch set: the watchers to wake for a change.
 //!
-//! A watcher has no queue. It has a mark: the first revision it has not seen yet. A change sets the marks of the watchers it
-//! concerns, and a marked watcher reads the events from its mark on out of the state's log, as fast as it likes. So a slow watcher costs
-//! one number, nobody waits for it, and catching up is the same as following.
+//! A watcher has no queue but a mark: the first revision it has not read. A change sets the marks of the watchers it
+//! concerns. A marked watcher reads events from its mark on from the state's log, at its own speed. A slow watcher
+//! costs one number and delays no other, and catching up is the same as following.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +11,17 @@ use bytes::Bytes;
 use crate::record::Event;
 use crate::{End, Revision, Span};
 
-/// Names a watcher.
 pub type WatchId = u64;
 
-/// All watchers, by what they watch.
+/// All watchers, indexed by their spans.
 #[derive(Clone, Debug, Default)]
 pub struct WatchSet {
     watchers: BTreeMap<WatchId, Watcher>,
     keys: BTreeMap<Bytes, BTreeSet<WatchId>>,
     prefixes: BTreeMap<Bytes, BTreeSet<WatchId>>,
-    /// How many watched prefixes have each length: an event's key is looked up once per length.
+    /// Number of watched prefixes by length: an event's key is looked up once per length.
     prefix_lengths: BTreeMap<usize, usize>,
-    /// Spans that are neither: looked at one by one.
+    /// Other spans, which are checked linearly.
     ranges: BTreeMap<Span, BTreeSet<WatchId>>,
 }
 
@@ -33,7 +32,7 @@ struct Watcher {
 }
 
 impl WatchSet {
-    /// Adds a watcher that has to read from `mark` on, or has seen everything there is.
+    /// Adds a watcher that must read from `mark` on, or that has read everything.
     pub fn add(&mut self, id: WatchId, span: Span, mark: Option<Revision>) {
         self.remove(id);
         match Place::of(&span) {
@@ -55,7 +54,6 @@ impl WatchSet {
         self.watchers.insert(id, Watcher { span, mark });
     }
 
-    /// Takes a watcher out.
     pub fn remove(&mut self, id: WatchId) {
         let Some(watcher) = self.watchers.remove(&id) else { return };
         match Place::of(&watcher.span) {
@@ -78,7 +76,7 @@ impl WatchSet {
         }
     }
 
-    /// Marks the watchers that an event concerns and returns those that had no mark before: they are to be woken.
+    /// Marks the watchers that an event concerns. Returns those without a previous mark, which are to be woken.
     pub fn notice(&mut self, event: &Event) -> Vec<WatchId> {
         let key = event.record.key();
         let by_key = self.keys.get(key);
@@ -100,8 +98,8 @@ impl WatchSet {
         woken
     }
 
-    /// Marks all watchers that had no mark, because changes from a revision on can no longer be told one by one: whoever reads from there
-    /// hears that they are compacted. Returns those that are to be woken.
+    /// Marks all watchers without a mark, because individual changes from a revision on are no longer available.
+    /// Reading from there fails with a compaction error. Returns the watchers to wake.
     pub fn notice_lost(&mut self, from: Revision) -> Vec<WatchId> {
         let unmarked = self.watchers.iter_mut().filter(|(_, watcher)| watcher.mark.is_none());
         let mark = |(id, watcher): (&WatchId, &mut Watcher)| {
@@ -111,19 +109,19 @@ impl WatchSet {
         unmarked.map(mark).collect()
     }
 
-    /// The revision from which a watcher has to read, or none when it has seen everything.
+    /// Returns the revision from which a watcher must read, or none if it has read everything.
     pub fn mark(&self, id: WatchId) -> Option<Revision> {
         self.watchers.get(&id)?.mark
     }
 
-    /// Notes how far a watcher has read; none is "everything that was noticed".
+    /// Sets the position of a watcher; none means that it has read everything.
     pub fn set_mark(&mut self, id: WatchId, mark: Option<Revision>) {
         if let Some(watcher) = self.watchers.get_mut(&id) {
             watcher.mark = mark;
         }
     }
 
-    /// How many watchers there are, and how many of them have something to read.
+    /// Returns the number of watchers, and of watchers with pending events.
     pub fn counts(&self) -> (usize, usize) {
         (self.watchers.len(), self.watchers.values().filter(|watcher| watcher.mark.is_some()).count())
     }
@@ -147,7 +145,7 @@ impl Place {
     }
 }
 
-/// Takes a watcher out of its group; true when the group is gone with it.
+/// Removes a watcher from its group. Returns true if the group became empty.
 fn leave<K: Ord>(groups: &mut BTreeMap<K, BTreeSet<WatchId>>, key: &K, id: WatchId) -> bool {
     let Some(group) = groups.get_mut(key) else { return false };
     group.remove(&id);

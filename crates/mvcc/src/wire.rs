@@ -1,8 +1,8 @@
-//! Numbers and byte strings as the log and the checkpoint write them.
+//! Encoding of numbers and byte strings in log and checkpoint.
 
 use bytes::{BufMut, Bytes};
 
-/// Writes an unsigned number, seven bits a byte, the least first.
+/// Writes a varint: seven bits per byte, least significant first.
 pub(crate) fn put_u64(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.put_u8(number as u8 | 0x80);
@@ -11,7 +11,7 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, mut number: u64) {
     out.put_u8(number as u8);
 }
 
-/// Writes a signed number so that small negative ones stay short.
+/// Writes a zigzag varint, so that small negative numbers are short.
 pub(crate) fn put_i64(out: &mut Vec<u8>, number: i64) {
     put_u64(out, ((number << 1) ^ (number >> 63)).cast_unsigned());
 }
@@ -22,11 +22,11 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// The input ended early, or a number has more than 64 bits.
+/// The input ended early, or a number exceeds 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Reads what the writers above wrote; byte strings are slices of the input.
+/// Reads the output of the functions above; byte strings are slices of the input.
 pub(crate) struct Reader {
     rest: Bytes,
 }
@@ -40,7 +40,7 @@ impl Reader {
         self.rest.is_empty()
     }
 
-    /// How many bytes are left: the most items any list that follows can have.
+    /// Returns the remaining bytes: the maximum number of items of a following list.
     pub(crate) fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -81,7 +81,7 @@ impl Reader {
     }
 }
 
-/// Writes how many there are and each of them.
+/// Writes the number of items, then each item.
 pub(crate) fn write_list<T>(
     out: &mut Vec<u8>,
     list: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -92,13 +92,13 @@ pub(crate) fn write_list<T>(
     items.for_each(|item| write(out, item));
 }
 
-/// Reads what [`write_list`] wrote.
+/// Reads the output of [`write_list`].
 pub(crate) fn read_list<T, E: From<Malformed>>(
     reader: &mut Reader,
     read: impl Fn(&mut Reader) -> Result<T, E>,
 ) -> Result<Vec<T>, E> {
     let len = usize::try_from(reader.u64()?).map_err(|_| Malformed)?;
-    // Every item takes at least a byte, so a length that lies is found out before memory is spent on it.
+    // Each item takes at least one byte, so a forged length is rejected before memory is allocated.
     if len > reader.remaining() {
         return Err(Malformed.into());
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_survive_a_round_trip() {
         for number in [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN, 1 << 40] {
             let mut out = Vec::new();
             put_i64(&mut out, number);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_or_too_short_is_malformed() {
+    fn overlong_or_truncated_numbers_are_malformed() {
         assert_eq!(Reader::new(Bytes::from_static(&[0xff; 10])).u64(), Err(Malformed));
         assert_eq!(Reader::new(Bytes::from_static(&[0x80; 11])).u64(), Err(Malformed));
         assert_eq!(Reader::new(Bytes::from_static(&[0x80])).u64(), Err(Malformed));

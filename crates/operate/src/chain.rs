@@ -1,7 +1,8 @@
-//! What an object set in motion, step by step, in the order in which it happened.
+//! Causal trace (`knarr trace`): the steps that an object caused, in order.
 //!
-//! Most times of the API have a resolution of a second, in which a whole deployment happens. A step with such a time is put after the
-//! steps that it cannot have come before, as far as its second allows: an object after its owner, a container after its sandbox.
+//! Most API timestamps have a resolution of one second, in which an entire rollout can happen. A step with such a time
+//! is sorted after the steps that must precede it, as far as its second allows: an object after its owner, a container
+//! after its sandbox.
 
 mod record;
 mod related;
@@ -18,27 +19,26 @@ use machinery::time::{Duration, Time};
 pub use record::{Record, records};
 use steps::{Found, Stage};
 
-/// The longest time that is still within the second that a coarse time names.
+/// The longest offset within the second of a coarse timestamp.
 const WITHIN_SECOND: Duration = Duration::from_nanos(999_999_999);
 
-/// Something that happened.
+/// An event in the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When, as it is written down.
+    /// The recorded time.
     pub at: Time,
-    /// Whether that is known to the microsecond, and not only to the second.
+    /// Whether the time has a resolution of microseconds instead of seconds.
     pub precise: bool,
-    /// To which object: `Pod/web-1`.
+    /// The object: `Pod/web-1`.
     pub object: String,
-    /// What.
     pub what: String,
-    /// By whom; empty if nobody says.
+    /// The component; empty if unknown.
     pub by: String,
 }
 
-/// The chain of an object, of what it owns however indirectly, and of the endpoints that came of its pods.
+/// Returns the trace of an object, of everything it owns directly or indirectly, and of the endpoints of its pods.
 ///
-/// `objects` may be all there are; those that have nothing to do with `root` are left out.
+/// `objects` may contain unrelated objects, which are ignored.
 pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Record]) -> Vec<Step> {
     let related = related::of(root, objects);
     let mut said: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
@@ -60,12 +60,12 @@ pub fn chain(root: &Value, objects: &[Value], events: &[Value], records: &[Recor
         let floor = place(steps::distinct(found), &name, start, ready, &mut placed);
         floors.insert(meta.uid(), floor);
     }
-    // Equal times stay in the order of causes.
+    // The sort is stable: equal times keep the causal order.
     placed.sort_by_key(|(at, _)| *at);
     placed.into_iter().map(|(_, step)| step).collect()
 }
 
-/// As a table for people.
+/// Formats the steps as a table.
 pub fn table(steps: &[Step]) -> String {
     let Some(first) = steps.first() else { return String::new() };
     let width = steps.iter().map(|step| step.object.chars().count()).max().unwrap_or_default();
@@ -93,13 +93,13 @@ pub fn table(steps: &[Step]) -> String {
     out
 }
 
-/// When what others follow from happened.
+/// Earliest times for the steps that follow.
 struct Floors {
     written: Time,
     ready: Option<Time>,
 }
 
-/// Gives each step of one object a time to sort by: no earlier than its cause and the stage before it.
+/// Assigns a sort time to each step of an object: no earlier than its cause and the preceding stage.
 fn place(
     mut found: Vec<Found>,
     name: &str,

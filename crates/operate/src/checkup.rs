@@ -1,4 +1,4 @@
-//! Judges what was observed of a machine, and of the cluster that runs on it: a row a check.
+//! Diagnosis (`knarr doctor`) of a host and its cluster: one row per check.
 
 mod cluster;
 mod machine;
@@ -9,207 +9,190 @@ use std::collections::BTreeSet;
 
 use machinery::{Value, value};
 
-/// What was seen of a machine.
+/// Observations about a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The kernel's release: `6.1.0-13-amd64`.
+    /// The kernel release: `6.1.0-13-amd64`.
     pub kernel: String,
-    /// What the kernel was asked to do.
+    /// Kernel features that were tested.
     pub features: Vec<Feature>,
-    /// How processes are grouped.
     pub cgroups: Cgroups,
     /// Ports that components listen on.
     pub ports: Vec<Port>,
-    /// Where the data is.
+    /// The file system of the data directory.
     pub disk: Disk,
-    /// What time it is.
     pub clock: Clock,
-    /// The capabilities of this process, a bit each.
+    /// Effective capabilities of this process, as a bit mask.
     pub capabilities: u64,
-    /// What a process may have.
     pub limits: Limits,
-    /// Whether packets go from one interface to another; `None` if the kernel does not say.
+    /// Whether IP forwarding is enabled; `None` if unknown.
     pub forwarding: Option<bool>,
-    /// The name servers of this machine.
+    /// Name servers of the host.
     pub resolvers: Vec<String>,
 }
 
-/// Something that the kernel must be able to do.
+/// A required kernel feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// What it is called.
     pub name: &'static str,
-    /// What it is for.
     pub purpose: &'static str,
-    /// What is missing without it.
     pub need: Need,
-    /// What came of trying.
+    /// The result of the test.
     pub tried: Tried,
 }
 
-/// What is missing without something.
+/// The consequence of a missing feature or port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing works.
+    /// No cluster works without it.
     Always,
-    /// Some clusters do not.
+    /// Some clusters do not work without it.
     Sometimes,
 }
 
-/// What came of trying something.
+/// The result of testing a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// It works.
     Works,
-    /// It does not, for this reason.
+    /// The feature failed, with the reason.
     Fails(String),
-    /// It could not be tried, for this reason.
+    /// The feature could not be tested, with the reason.
     Unknown(String),
 }
 
-/// How processes are grouped.
+/// cgroup configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cgroups {
-    /// Which hierarchies are mounted.
     pub hierarchy: Hierarchy,
-    /// What can be limited.
+    /// Available controllers.
     pub controllers: BTreeSet<String>,
 }
 
-/// Which hierarchies of control groups a machine has.
+/// Mounted cgroup hierarchies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// None.
+    /// No hierarchy is mounted.
     #[default]
     Absent,
-    /// One for each controller.
+    /// One hierarchy per controller.
     V1,
-    /// Both, with some controllers in each.
+    /// Both versions, each with some controllers.
     Hybrid,
-    /// A single one.
+    /// The unified hierarchy.
     V2,
 }
 
 /// A port that a component listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its number.
     pub number: u16,
-    /// Who listens.
+    /// The component that listens.
     pub who: &'static str,
-    /// The flag that chooses another; empty if there is none.
+    /// The flag that changes the port; empty if there is none.
     pub flag: &'static str,
-    /// Whether nothing works without it.
     pub need: Need,
-    /// Who has it now.
+    /// The current user of the port.
     pub holder: Holder,
 }
 
-/// Who has a port.
+/// The user of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody.
+    /// The port is free.
     Nobody,
-    /// The cluster that is looked at.
+    /// The diagnosed cluster uses the port.
     Ours,
-    /// Somebody else.
+    /// Another process uses the port.
     Other,
 }
 
-/// Where the data is.
+/// The file system of the data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// The folder.
+    /// The data directory.
     pub folder: String,
-    /// Room for data.
     pub free_bytes: u64,
-    /// All that the disk has.
     pub total_bytes: u64,
-    /// Room for files; `None` where files take only bytes.
+    /// Free inodes; `None` if the file system has no limit.
     pub free_files: Option<u64>,
-    /// How long 4 KiB take to be safe, or why that is not known.
+    /// Latency of writing and syncing 4 KiB, or the reason that it is unknown.
     pub sync: Result<Sync, String>,
 }
 
-/// How long writes take to be safe.
+/// Sync latency percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sync {
-    /// Half of them are done by then.
     pub p50_micros: u64,
-    /// All but one in a hundred are.
     pub p99_micros: u64,
 }
 
-/// What the kernel says of its clock.
+/// State of the kernel clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Whether somebody keeps it true; `None` if the kernel does not say.
+    /// Whether the clock is synchronised; `None` if unknown.
     pub synchronised: Option<bool>,
-    /// By how much it may be wrong.
+    /// Estimated maximum error.
     pub error_micros: u64,
     /// Seconds since 1970.
     pub unix_seconds: i64,
-    /// Whether time went back while it was looked at.
+    /// Whether the time went backwards during the check.
     pub went_back: bool,
 }
 
-/// What a process may have; `None` is no limit, or an unknown one.
+/// Resource limits; `None` means unlimited or unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Files that are open at once.
+    /// Open files per process.
     pub files: Option<u64>,
-    /// Groups of watches on files, of one user.
+    /// inotify instances per user.
     pub inotify_instances: Option<u64>,
-    /// Watches on files, of one user.
+    /// inotify watches per user.
     pub inotify_watches: Option<u64>,
-    /// Processes of the machine.
+    /// Processes of the host.
     pub processes: Option<u64>,
 }
 
-/// What was seen of a cluster.
+/// Observations about a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// The process that runs it.
+    /// PID of the process that runs the cluster.
     pub process: u32,
-    /// Checks of the API server that fail, or why it does not answer.
+    /// Failed health checks of the API server, or the reason that it does not respond.
     pub failed_checks: Result<Vec<String>, String>,
-    /// Nodes, and whether they are ready.
+    /// Node names, and whether they are ready.
     pub nodes: Vec<(String, bool)>,
-    /// What the cluster's name server said of the API server's name.
+    /// The cluster DNS response for the API server's name.
     pub dns: Option<Result<String, String>>,
-    /// Certificates, and the days that are left of them.
+    /// Certificates with their remaining days.
     pub certificates: Vec<(String, u64)>,
-    /// How long the store took to answer a read that all members agree on, in microseconds.
+    /// Latency of a linearizable read in microseconds, or the error.
     pub store: Result<u64, String>,
 }
 
-/// What is thought of an observation.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// As it should be.
     Good,
-    /// Something will be missing or slow.
+    /// Some function will be missing or slow.
     Doubtful,
-    /// A cluster does not start, or does not work.
+    /// A cluster does not start or does not work.
     Bad,
 }
 
-/// One check.
+/// A check with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it is called.
     pub name: String,
-    /// What it looks at.
+    /// The checked property.
     pub looks_at: String,
-    /// What was found.
+    /// The observed value.
     pub found: String,
-    /// What is thought of it.
     pub verdict: Verdict,
-    /// What to do; empty if nothing.
+    /// The recommended action; empty if there is none.
     pub advice: String,
 }
 
-/// Judges a machine, and the cluster on it if one runs.
+/// Evaluates a host and its cluster, if one is running.
 pub fn judge(machine: &Machine, cluster: Option<&Cluster>) -> Vec<Row> {
     let mut rows = machine::judge(machine);
     if let Some(cluster) = cluster {
@@ -218,12 +201,12 @@ pub fn judge(machine: &Machine, cluster: Option<&Cluster>) -> Vec<Row> {
     rows
 }
 
-/// Whether something would prevent a start.
+/// Whether a check prevents a start.
 pub fn prevents(rows: &[Row]) -> bool {
     rows.iter().any(|row| row.verdict == Verdict::Bad)
 }
 
-/// As a table for people.
+/// Formats the rows as a table.
 pub fn table(rows: &[Row]) -> String {
     let width = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or_default();
     let (names, looks) = (width(|row| &row.name), width(|row| &row.looks_at));
@@ -242,7 +225,7 @@ pub fn table(rows: &[Row]) -> String {
     out
 }
 
-/// As JSON for programs.
+/// Formats the rows as JSON.
 pub fn json(rows: &[Row]) -> Value {
     let row = |row: &Row| {
         let verdict = match row.verdict {

@@ -1,8 +1,7 @@
-//! What an operator is told: whether a machine can carry a cluster, and what an object set in motion.
+//! Operator tools: diagnosis of a host and cluster, and causal traces of objects.
 //!
-//! [`checkup`] judges what was observed of a machine and of the cluster on it; [`chain`] puts what is written in objects, events
-//! and logs into the order in which it happened; [`static_pods`] are the manifests of a control plane that runs in pods. Who looks,
-//! asks and writes is the binary.
+//! [`checkup`] evaluates observations of a host and its cluster. [`chain`] orders the information in objects, events
+//! and logs by time. [`static_pods`] builds the manifests of a control plane in static pods. All I/O is in the binary.
 
 pub mod chain;
 pub mod checkup;

@@ -1,59 +1,56 @@
-//! The control plane as static pods: a manifest for each component, as a kubelet reads it.
+//! Static pod manifests of the control plane components.
 
 use machinery::{Value, value};
 
-/// What `system-node-critical` stands for: nobody resolves the name of a class before there is an API server.
+/// Priority of `system-node-critical`: without an API server, class names cannot be resolved.
 const PRIORITY: i64 = 2_000_001_000;
 
-/// A component that is to run as a static pod.
+/// A component that runs as a static pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
-    /// Its name, which is the pod's as well.
+    /// Name of the component and of its pod.
     pub name: String,
-    /// The image; its program is the one of this project.
+    /// The image with this project's binary.
     pub image: String,
-    /// The program and its flags.
+    /// The executable and its flags.
     pub command: Vec<String>,
-    /// Folders and files of the machine that it sees at the same path.
+    /// Host paths that are mounted at the same path.
     pub mounts: Vec<Mount>,
-    /// Where it says that it is alive.
+    /// The liveness endpoint.
     pub alive: Alive,
-    /// The share of a processor that it is promised, in thousandths.
+    /// CPU request in millicores.
     pub cpu_milli: u32,
 }
 
-/// Something of the machine that a component sees.
+/// A host path mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is.
     pub path: String,
-    /// What it is.
     pub kind: MountKind,
 }
 
-/// What is mounted, and whether it may be changed.
+/// Type and access of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountKind {
-    /// A folder that is written to, made if it is absent.
+    /// A writable directory, created if absent.
     OwnFolder,
-    /// A folder that is only read.
+    /// A read-only directory.
     Folder,
-    /// A file that is only read.
+    /// A read-only file.
     File,
 }
 
-/// A question to which a living component answers.
+/// A liveness endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alive {
     /// `HTTP` or `HTTPS`.
     pub scheme: &'static str,
-    /// The port, on the loopback address.
+    /// The port on the loopback address.
     pub port: u16,
-    /// The path.
     pub path: &'static str,
 }
 
-/// The pod of a component.
+/// Returns the pod of a component.
 pub fn manifest(component: &Component) -> Value {
     let name = component.name.as_str();
     let volumes = component.mounts.iter().enumerate().map(|(number, mount)| {
@@ -88,7 +85,7 @@ pub fn manifest(component: &Component) -> Value {
                 "imagePullPolicy": "IfNotPresent",
                 "command": (Value::Array(command)),
                 "resources": {"requests": {"cpu": (format!("{}m", component.cpu_milli))}},
-                // A store that has much to read, or an API server that waits for its store, is not yet dead.
+                // A store with a long log, or an API server that waits for its store, needs time to start.
                 "startupProbe": (probe(&component.alive, 1, 120)),
                 "livenessProbe": (probe(&component.alive, 10, 8)),
                 "volumeMounts": (Value::Array(mounts.collect())),
@@ -116,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_sees_its_files_at_their_own_paths_and_changes_only_its_own() {
+    fn host_paths_are_mounted_at_the_same_path_and_only_own_directories_are_writable() {
         let mount = |path: &str, kind| Mount { path: path.to_owned(), kind };
         let pod = manifest(&Component {
             name: "etcd".to_owned(),

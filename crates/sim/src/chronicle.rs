@@ -1,9 +1,9 @@
-//! What happened, kept whole: every committed command, done once by a state that is never compacted.
+//! Reference history of a run: every committed command, applied once to a state that is never compacted.
 
 use consensus::Committed;
 use mvcc::{Command, Range, Revision, Span, State};
 
-/// The history of a run, as whoever applied an entry first saw it.
+/// The history of a run, recorded from the first member that applies each entry.
 pub(crate) struct Chronicle {
     state: State,
     index: u64,
@@ -11,12 +11,12 @@ pub(crate) struct Chronicle {
 }
 
 impl Chronicle {
-    /// Of a cluster whose first entry is agreed on before it starts.
+    /// Starts after the bootstrap entry, which the members agree on before the cluster starts.
     pub(crate) fn new() -> Self {
         Self { state: State::new(), index: 1, compacted: -1 }
     }
 
-    /// Notes an entry that a member applied; false when another was first.
+    /// Records an entry that a member applied. Returns false if another member applied it first.
     pub(crate) fn note(&mut self, entry: &Committed) -> bool {
         let (Committed::Empty { index }
         | Committed::Command { index, .. }
@@ -40,17 +40,17 @@ impl Chronicle {
         true
     }
 
-    /// Everything that happened.
+    /// Returns the uncompacted state.
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
-    /// The last compaction; -1 when there was none.
+    /// Returns the last compact revision, or -1.
     pub(crate) fn compacted(&self) -> Revision {
         self.compacted
     }
 
-    /// The first revision that a member does not tell as it was, though it may not have forgotten it.
+    /// Returns the first uncompacted revision at which a member's state differs from the history.
     pub(crate) fn first_difference(&self, state: &State) -> Option<Revision> {
         let read = |state: &State, revision| {
             let reply = state.range(&Range { revision, ..Range::of(Span::all()) });

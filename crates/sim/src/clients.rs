@@ -1,4 +1,4 @@
-//! What clients do, and what they come to know.
+//! Client operations and their known outcomes.
 
 use bytes::Bytes;
 use mvcc::{
@@ -13,7 +13,7 @@ pub(crate) struct Operation {
     pub key: usize,
     pub kind: Kind,
     pub began_ms: u64,
-    /// None while it is under way, and when its outcome is in doubt.
+    /// None while the operation is in progress, and if its outcome is unknown.
     pub end: Option<End>,
 }
 
@@ -21,17 +21,17 @@ pub(crate) struct Operation {
 pub(crate) enum Kind {
     Get,
     Put(u64),
-    /// From a value, or none, to another.
+    /// Compare and swap from a value, or from absence.
     Swap(Option<u64>, u64),
     Delete,
 }
 
-/// What a client knows in the end.
+/// The known outcome of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub at_ms: u64,
     pub revision: i64,
-    /// What a read found.
+    /// The result of a read.
     pub read: Option<u64>,
     /// Whether a swap's condition held, or a delete found the key.
     pub succeeded: bool,
@@ -50,12 +50,12 @@ impl Operation {
         Self { key: random.index(KEYS), kind, began_ms: now_ms, end: None }
     }
 
-    /// Whether it is known to have changed the key.
+    /// Whether the operation is known to have changed the key.
     pub(crate) fn wrote(&self) -> bool {
         self.kind != Kind::Get && self.end.is_some_and(|end| end.succeeded)
     }
 
-    /// The value it wrote; none for a deletion.
+    /// Returns the written value; none for a deletion.
     pub(crate) fn written(&self) -> Option<u64> {
         match self.kind {
             Kind::Put(value) | Kind::Swap(_, value) => Some(value),
@@ -63,7 +63,8 @@ impl Operation {
         }
     }
 
-    /// The value after it, if it can have met this one before; a doubtful one may have met any.
+    /// Returns the value after the operation, if its outcome is consistent with the value before. An unknown outcome is
+    /// consistent with any.
     #[expect(clippy::option_option, reason = "whether it can follow, and the value or absence that it leaves")]
     pub(crate) fn follows(&self, before: Option<u64>) -> Option<Option<u64>> {
         match (self.kind, self.end) {
@@ -78,7 +79,7 @@ impl Operation {
         }
     }
 
-    /// The command; none for a read.
+    /// Returns the command; none for a read.
     pub(crate) fn command(&self) -> Option<Command> {
         let key = key(self.key);
         let put = |value: u64| Put {
@@ -119,7 +120,7 @@ impl Operation {
     }
 }
 
-/// The value of a key in a state.
+/// Returns the value of a key in a state.
 pub(crate) fn value(state: &State, index: usize) -> Option<u64> {
     let record = state.key(&key(index))?;
     Some(std::str::from_utf8(record.value()).ok()?.parse().expect("values are numbers"))

@@ -1,4 +1,4 @@
-//! A disk that forgets: what was not synced survives a crash sector by sector, or not.
+//! Simulated disk: after a crash, each unsynced sector is either kept or lost.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use crate::random::Random;
 
 const SECTOR: usize = 512;
 
-/// A shared handle, as a mounted disk is shared by open files.
+/// A shared handle to a disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SimDisk(Arc<Mutex<Inner>>);
 
@@ -19,12 +19,12 @@ struct Inner {
     files: BTreeMap<u64, Content>,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
-    /// Changes of names since the last sync, in order.
+    /// Directory changes since the last sync, in order.
     unsynced_names: Vec<NameChange>,
     next_file: u64,
-    /// Operations until the power goes; none is never.
+    /// Number of operations until the power fails; none means never.
     power: Option<u64>,
-    /// Whether nothing can grow.
+    /// Whether the disk is full.
     full: bool,
 }
 
@@ -47,22 +47,23 @@ pub(crate) struct SimFile {
 }
 
 impl SimDisk {
-    /// The power goes after so many more operations.
+    /// Lets the power fail after a number of operations.
     pub(crate) fn fail_after(&self, operations: u64) {
         self.inner().power = Some(operations);
     }
 
-    /// Whether it is full from now on: files keep what they have and get no more.
+    /// Sets whether the disk is full: files keep their size and cannot grow.
     pub(crate) fn set_full(&self, full: bool) {
         self.inner().full = full;
     }
 
-    /// Whether the power is gone.
+    /// Whether the power has failed.
     pub(crate) fn is_dead(&self) -> bool {
         self.inner().power == Some(0)
     }
 
-    /// What a restart finds: names as of some moment since their last sync, and of unsynced writes any sectors.
+    /// Applies a crash: directory entries are those of some moment since their last sync, and unsynced sectors survive
+    /// at random.
     pub(crate) fn crash(&self, random: &mut Random) {
         let mut inner = self.inner();
         inner.power = None;
@@ -95,7 +96,7 @@ impl SimDisk {
     }
 }
 
-/// Sectors of one write survive independently of each other, and mostly all or none.
+/// Keeps a random subset of a write's sectors, mostly all or none.
 fn tear(survived: &mut Vec<u8>, offset: usize, bytes: &[u8], random: &mut Random) {
     let chance = [0, 50, 100][random.index(3)];
     let mut start = 0;
@@ -224,7 +225,7 @@ impl DiskFile for SimFile {
         let mut inner = self.disk.operate()?;
         let content = inner.files.get_mut(&self.file).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
-        // What a crash undoes is what nobody reads: that it is lost at once, in both, is the harder case.
+        // A crash may undo a truncation of unused data. Losing the data immediately in both copies is the harder case.
         content.seen.truncate(length);
         content.durable.truncate(length);
         Ok(())

@@ -1,14 +1,14 @@
-//! What goes wrong, and when.
+//! Fault injection.
 
 use crate::host::{Host, TICK_MS};
 use crate::random::Random;
 use crate::world::{Event, World};
 
-/// How long things go wrong.
+/// End of the fault phase.
 pub(crate) const FAULTS_UNTIL_MS: u64 = 8_000;
 
 impl World {
-    /// Does one random harm; the time until the next.
+    /// Injects one random fault. Returns the time until the next one.
     pub(crate) fn harm(&mut self) -> u64 {
         let count = self.hosts.len();
         let victim = self.any_host();
@@ -38,7 +38,7 @@ impl World {
         self.random.between(50, 900)
     }
 
-    /// Everything works from now on.
+    /// Ends all faults.
     pub(crate) fn heal(&mut self) {
         self.network = crate::network::Network { delay_ms_max: 3, ..Default::default() };
         for host in 0..self.hosts.len() {
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// A clock that jumps: as many ticks at once as an election takes.
+    /// Simulates a clock jump: as many ticks as an election timeout.
     fn burst(&mut self, victim: usize) {
         let now = self.now_ms;
         let host = &mut self.hosts[victim];
@@ -62,7 +62,7 @@ impl World {
         self.settle(victim);
     }
 
-    /// A member's connections break: its process ended, or only they did.
+    /// Breaks the connections of a member, with or without ending its process.
     pub(crate) fn hang_up(&mut self, victim: usize) {
         let peer = self.hosts[victim].id;
         for host in (0..self.hosts.len()).filter(|host| *host != victim) {

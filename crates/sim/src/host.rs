@@ -1,4 +1,4 @@
-//! One member in the simulation: the real replica and log, driven as the node's task and thread drive them.
+//! Simulated member: the real replica and log, driven like by the node's task and disk thread.
 
 use std::collections::VecDeque;
 
@@ -16,17 +16,17 @@ pub(crate) struct Host {
     pub id: u64,
     pub disk: SimDisk,
     pub live: Option<Live>,
-    /// Counts starts, so that events of an earlier life are told apart.
+    /// Number of starts, to discard events of an earlier life.
     pub life: u64,
-    /// Its clock is this far from the world's: nothing may depend on it.
+    /// Offset of the member's clock from the virtual time: nothing may depend on it.
     pub clock_offset_ms: u64,
-    /// Until when it does nothing.
+    /// End of a pause of the process.
     pub paused_until: u64,
-    /// How long a sync takes.
+    /// Duration of a sync.
     pub sync_ms: u64,
-    /// Whether the cluster has removed it; it may not know, and may still be up.
+    /// Whether the cluster has removed the member, which may still be up and not know it.
     pub leaving: bool,
-    /// Whether it was removed from the cluster, for good.
+    /// Whether the member was removed and shut down permanently.
     pub retired: bool,
 }
 
@@ -35,24 +35,23 @@ pub(crate) struct Live {
     pub replica: Replica,
     log: Log<SimDisk>,
     queue: VecDeque<Write>,
-    /// The number that the group being written makes durable.
+    /// The write number that becomes durable with the group being written.
     staged: Option<u64>,
-    /// The number that the group being synced makes durable.
+    /// The write number that becomes durable with the group being synced.
     syncing: Option<Option<u64>>,
 }
 
-/// Why a member went down.
+/// The reason that a member went down.
 pub(crate) enum Down {
-    /// The power went.
     Power,
-    /// Its disk has no room to start on.
+    /// The disk has no space for a start.
     Full,
-    /// It says that it cannot go on, which is a failure of the run.
+    /// The member failed permanently, which fails the run.
     Fault(String),
 }
 
 const SEGMENT_BYTES: u64 = 8 << 10;
-/// So few that compactions are always under way.
+/// Small, so that compactions are always in progress.
 const FORGET_CHANGES: usize = 1;
 const CHECKPOINT_BYTES: u64 = 6 << 10;
 pub(crate) const CLUSTER: u64 = 7;
@@ -66,20 +65,20 @@ impl Host {
         host
     }
 
-    /// A member that was added to a cluster and is to be told everything.
+    /// Returns a member that was added to an existing cluster and needs a snapshot.
     pub(crate) fn joining(id: u64, clock_offset_ms: u64) -> Self {
         let disk = SimDisk::default();
         let (leaving, retired) = (false, false);
         Self { id, disk, live: None, life: 0, clock_offset_ms, paused_until: 0, sync_ms: 2, leaving, retired }
     }
 
-    /// How the cluster knows it.
+    /// Returns the membership entry of a member.
     pub(crate) fn peer(id: u64) -> Peer {
         let peer_urls = vec![format!("http://m{id}:2380")];
         Peer { id, name: format!("m{id}"), peer_urls, client_urls: vec![], learner: false }
     }
 
-    /// Starts from what the disk holds.
+    /// Starts from the content of the disk.
     pub(crate) fn start(&mut self, seed: u64) -> Result<(), Down> {
         self.life += 1;
         let config = log::Config { identity: (CLUSTER, self.id), segment_bytes: SEGMENT_BYTES };
@@ -107,7 +106,7 @@ impl Host {
         Ok(())
     }
 
-    /// Takes the next step of the replica; its write goes to the disk's queue.
+    /// Executes the next step of the replica and queues its write.
     pub(crate) fn step(&mut self, now_ms: u64) -> Result<Option<Step>, Down> {
         let now_ms = now_ms + self.clock_offset_ms;
         let Some(live) = &mut self.live else { return Ok(None) };
@@ -118,7 +117,7 @@ impl Host {
         Ok(Some(step))
     }
 
-    /// Writes what waits, unless a sync is under way; true when a sync was begun.
+    /// Writes the queue unless a sync is in progress. Returns whether a sync was started.
     pub(crate) fn begin_sync(&mut self, bugs: Bugs) -> Result<bool, Down> {
         let Some(live) = &mut self.live else { return Ok(false) };
         let waits = live.staged.is_some() || live.queue.iter().any(|write| write.persist.sync);
@@ -131,7 +130,7 @@ impl Host {
         Ok(written)
     }
 
-    /// Looks for room on a disk that was full.
+    /// Checks for space on a disk that was full.
     pub(crate) fn probe(&mut self) -> Result<(), Down> {
         let Some(live) = &mut self.live else { return Ok(()) };
         let result = live.log.replenish();
@@ -142,12 +141,12 @@ impl Host {
         Ok(())
     }
 
-    /// How much room its log has.
+    /// Returns the space available to the log.
     pub(crate) fn room(&self) -> Room {
         live_room(self.live.as_ref())
     }
 
-    /// Tells the replica how much room there is: this, or what the log says.
+    /// Reports the available space to the replica: `room`, or that of the log.
     fn set_room(&mut self, room: Option<Room>) {
         let Some(live) = &mut self.live else { return };
         let room = room.unwrap_or(if live.log.is_low() { Room::Low } else { Room::Ample });
@@ -156,7 +155,7 @@ impl Host {
         }
     }
 
-    /// The sync is done.
+    /// Completes the sync.
     pub(crate) fn end_sync(&mut self) -> Result<(), Down> {
         let Some(live) = &mut self.live else { return Ok(()) };
         let number = live.syncing.take().flatten();
@@ -168,7 +167,7 @@ impl Host {
         Ok(())
     }
 
-    /// Writes a checkpoint when enough has been logged.
+    /// Writes a checkpoint if the log has grown enough.
     pub(crate) fn checkpoint(&mut self) -> Result<(), Down> {
         let Some(live) = &mut self.live else { return Ok(()) };
         if live.replica.log_bytes() < CHECKPOINT_BYTES {
@@ -176,7 +175,7 @@ impl Host {
         }
         let (meta, state) = live.replica.checkpoint();
         let released = match store::checkpoint::write(&self.disk, &meta, &state) {
-            // The one before it still stands, and the log with it.
+            // The previous checkpoint and the log are intact.
             Err(CheckpointError::Full(_)) => Ok(()),
             Err(error) => Err(error.to_string()),
             Ok(()) => live.log.release(meta.index).map_err(|error| error.to_string()),
@@ -194,7 +193,7 @@ fn live_room(live: Option<&Live>) -> Room {
 }
 
 impl Live {
-    /// Writes what waits; false when there is no room for it, and it must be tried again.
+    /// Writes the queue. Returns false if there is no space and the write must be retried.
     fn write_group(&mut self, disk: &SimDisk, bugs: Bugs) -> Result<bool, String> {
         while let Some(write) = self.queue.front() {
             if let (Some(meta), Some(state)) = (&write.persist.install, &write.installed) {

@@ -1,4 +1,4 @@
-//! What must be true whatever happens, one file each.
+//! Invariants of the store, one file each.
 
 pub mod acknowledged_survives;
 pub mod committed_is_immutable;
@@ -10,5 +10,5 @@ pub mod one_leader;
 pub mod revisions_grow;
 pub mod watch_misses_nothing;
 
-/// A broken invariant: its name and how.
+/// A violated invariant: its name and a description.
 pub type Broken = (&'static str, String);

@@ -1,10 +1,10 @@
-//! A replicated store from a seed: the real consensus, log, checkpoints and state over a network and disks that fail.
+//! Deterministic simulation of the store: the real consensus, log and state on a faulty network and faulty disks.
 //!
-//! One seed is one run: virtual time, so nothing waits, and one source of randomness, so it can be repeated. Members lose power at
-//! any disk operation, unsynced sectors survive or not one by one, messages are lost, delayed, doubled and reordered, members
-//! are cut off, pause, and tick in bursts, disks fill up. Clients write, read, compare and swap, hold leases and watch meanwhile;
-//! operators compact, and add, promote and remove members. Each file of
-//! [`invariants`] holds one thing that must be true whatever happens. Then the faults stop, and everything must converge.
+//! One seed is one run, which is repeatable: time is virtual and there is one source of randomness. Members lose power
+//! at any disk operation; unsynced sectors survive individually or not. Messages are lost, delayed, duplicated and
+//! reordered. Members are partitioned, pause, and tick in bursts; disks fill up. Meanwhile clients write, read, compare
+//! and swap, hold leases and watch; operators compact, and add, promote and remove members. Each file of [`invariants`]
+//! checks one property that must always hold. Then the faults end, and everything must converge.
 
 mod chronicle;
 mod clients;
@@ -20,61 +20,56 @@ mod world;
 
 use std::fmt;
 
-/// What a run may be given besides its seed.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Mistakes to make on purpose.
     pub bugs: Bugs,
 }
 
-/// Mistakes that the harness makes on purpose, to show that the invariants notice.
+/// Bugs injected on purpose, to test that the invariants detect them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bugs {
-    /// Tell consensus that a write is durable before it is.
+    /// Reports a write as durable before it is.
     pub acknowledge_before_sync: bool,
-    /// Answer reads from the state of whoever is asked.
+    /// Serves reads from the state of the contacted member.
     pub read_without_quorum: bool,
-    /// Leave out one event in a watch.
+    /// Omits an event of a watch.
     pub skip_watch_event: bool,
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Report {
-    /// Events of the virtual world.
+    /// Number of simulated events.
     pub events: u64,
-    /// Operations that clients know the outcome of.
+    /// Number of operations with a known outcome.
     pub known: u64,
-    /// Operations that ended in doubt.
+    /// Number of operations with an unknown outcome.
     pub unknown: u64,
-    /// Crashes of members.
     pub crashes: u64,
-    /// Snapshots installed.
+    /// Number of installed snapshots.
     pub snapshots: u64,
-    /// Members that joined.
+    /// Number of members that joined.
     pub joined: u64,
-    /// Members that left.
+    /// Number of members that were removed.
     pub left: u64,
-    /// Times that a disk had no more room.
+    /// Number of times a disk became full.
     pub full: u64,
-    /// The last revision that was compacted, or -1.
+    /// The last compact revision, or -1.
     pub compacted: i64,
-    /// The revision everybody ended with.
+    /// The final revision of all members.
     pub revision: i64,
-    /// Virtual milliseconds.
+    /// Virtual duration.
     pub milliseconds: u64,
 }
 
-/// What went wrong in a run.
+/// A violated invariant in a run.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Its seed.
     pub seed: u64,
-    /// The virtual time.
+    /// The virtual time of the violation.
     pub milliseconds: u64,
-    /// The invariant that was broken.
     pub invariant: &'static str,
-    /// How.
     pub what: String,
 }
 
@@ -82,11 +77,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, milliseconds, invariant, what } = self;
         writeln!(out, "seed {seed}, at {milliseconds} ms, {invariant}: {what}")?;
-        write!(out, "again: cargo run -p sim -- --start {seed} --seeds 1")
+        write!(out, "reproduce: cargo run -p sim -- --start {seed} --seeds 1")
     }
 }
 
-/// Runs one seed.
 pub fn run(seed: u64, options: Options) -> Result<Report, Failure> {
     world::World::new(seed, options).run()
 }

@@ -1,4 +1,4 @@
-//! Runs seeds: `sim [--start SEED] [--seeds COUNT]`.
+//! Command line of the simulation: `sim [--start SEED] [--seeds COUNT]`.
 
 use std::process::ExitCode;
 

@@ -1,24 +1,24 @@
-//! A network that loses, delays, doubles and reorders, and can be cut in two.
+//! Simulated network with loss, delay, duplication, reordering and partitions.
 
 use std::collections::BTreeSet;
 
 use crate::random::Random;
 
-/// How bad it is now.
+/// Current fault parameters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Network {
-    /// Percent of messages lost.
+    /// Percentage of lost messages.
     pub loss: u64,
-    /// Percent of messages doubled.
+    /// Percentage of duplicated messages.
     pub doubled: u64,
-    /// The longest delay; different delays reorder.
+    /// Maximum delay; different delays cause reordering.
     pub delay_ms_max: u64,
-    /// Members of one side of a cut; empty when there is none.
+    /// Members on one side of a partition; empty without partition.
     pub island: BTreeSet<u64>,
 }
 
 impl Network {
-    /// The delays after which copies of a message arrive; none when it is lost.
+    /// Returns the delays of the delivered copies of a message; empty if it is lost.
     pub(crate) fn deliveries(&self, from: u64, to: u64, random: &mut Random) -> Vec<u64> {
         if self.island.contains(&from) != self.island.contains(&to) || random.percent(self.loss) {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What operators do while things go wrong: they compact, change the members, and lower alarms.
+//! Simulated operators: compaction, membership changes and clearing of alarms.
 
 use consensus::{Change, Committed, Peer};
 use mvcc::{Alarm, AlarmChange, Command, State};
@@ -7,13 +7,13 @@ use crate::faults::FAULTS_UNTIL_MS;
 use crate::host::Host;
 use crate::world::{Asked, Event, World};
 
-/// Members at a time.
+/// Maximum number of concurrent members.
 const MEMBERS_MAX: usize = 5;
-/// History that a compaction leaves, at most.
+/// Maximum number of revisions that a compaction keeps.
 const KEPT_REVISIONS: u64 = 15;
 
 impl World {
-    /// Forgets history up to a revision that some member knows.
+    /// Compacts up to a revision that some member has.
     pub(crate) fn compact(&mut self) {
         if self.now_ms >= FAULTS_UNTIL_MS {
             return;
@@ -54,7 +54,8 @@ impl World {
         self.settle(host);
     }
 
-    /// A change of members is decided: a new one is started, one that was removed is shut down, though it may not know yet.
+    /// Reacts to a decided membership change: starts a new member, or shuts down a removed one, which may not know it
+    /// yet.
     pub(crate) fn follow_change(&mut self, entry: &Committed) {
         match entry {
             Committed::Changed { change: Change::Add(peer), result: Ok(()), .. } => {
@@ -74,14 +75,14 @@ impl World {
         }
     }
 
-    /// Ends a member for good.
+    /// Shuts down a member permanently.
     pub(crate) fn retire(&mut self, host: usize) {
         self.hosts[host].retired = true;
         self.hosts[host].live = None;
         self.watchers.lose(host);
     }
 
-    /// Lowers all alarms, as often as it takes: a member that raised one may have forgotten why, or be gone.
+    /// Clears all alarms, repeatedly: the member that raised one may have restarted or been removed.
     pub(crate) fn disarm(&mut self) {
         let host = self.any_host();
         if self.view(host, |state| state.alarms().is_empty()) != Some(true) {

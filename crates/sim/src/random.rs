@@ -1,4 +1,4 @@
-//! The one source of randomness of a run.
+//! The only source of randomness of a run.
 
 /// `splitmix64`.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From `low` up to, but not, `high`.
+    /// Returns a number in `low..high`.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low)
     }

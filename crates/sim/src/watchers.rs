@@ -1,4 +1,4 @@
-//! Watchers: clients that follow keys at one member, and go on at another when it dies.
+//! Simulated watchers: clients that watch keys at one member and continue at another after a crash.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::random::Random;
 
 pub(crate) struct Watchers {
     pub watchers: Vec<Watcher>,
-    /// What each member keeps of its watchers, as long as it lives.
+    /// The watch hub of each live member.
     hubs: BTreeMap<usize, Hub>,
     skip_events: bool,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Watchers {
 pub(crate) struct Watcher {
     pub span: Span,
     pub seen: Vec<Seen>,
-    /// What it could not see because it was told that it is compacted.
+    /// Revisions missed because of compaction errors.
     pub gaps: Vec<Gap>,
     next: i64,
     at: Option<Connection>,
@@ -31,7 +31,7 @@ struct Connection {
     id: WatchId,
 }
 
-/// Events read in one go: few, so that reading is often interrupted.
+/// Events per read: few, so that reads are interrupted often.
 const BATCH: usize = 2;
 
 impl Watchers {
@@ -41,14 +41,15 @@ impl Watchers {
         Self { watchers: spans.into_iter().map(watcher).collect(), hubs: BTreeMap::new(), skip_events }
     }
 
-    /// A member is gone, and its watchers' connections with it.
+    /// Drops the connections of watchers to a member that went down.
     pub(crate) fn lose(&mut self, host: usize) {
         self.hubs.remove(&host);
         let lost = |watcher: &&mut Watcher| watcher.at.as_ref().is_some_and(|at| at.host == host);
         self.watchers.iter_mut().filter(lost).for_each(|watcher| watcher.at = None);
     }
 
-    /// A member's state moved on, or time did: those without a member come here, and those with something to read may read.
+    /// Publishes the member's state, connects watchers without a member at random, and lets connected ones read at
+    /// random.
     pub(crate) fn look(&mut self, host: usize, state: &State, random: &mut Random, eager: bool) {
         let hub = self.hubs.entry(host).or_default();
         hub.publish(state);
@@ -74,7 +75,7 @@ impl Watcher {
             let batch = match state.event_batch(&self.span, self.next, BATCH) {
                 Ok(batch) => batch,
                 Err(mvcc::Error::Compacted { compact_revision }) => {
-                    // It reads everything as it is now, and watches from there.
+                    // The watcher lists at the current revision and watches from there.
                     self.gaps.push(Gap { from: self.next, to: state.revision(), compact_revision });
                     self.next = state.revision() + 1;
                     continue;

@@ -1,4 +1,4 @@
-//! The virtual world: events in order of time, and everything that happens at one.
+//! The virtual world: events in order of time, and their effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub(crate) enum Event {
     Disarm,
 }
 
-/// What a member was asked for.
+/// A pending request to a member.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked {
     Operation(usize),
@@ -59,7 +59,7 @@ pub(crate) enum Asked {
         ttl_seconds: i64,
         began_ms: u64,
     },
-    /// Whose answer nobody waits for.
+    /// A request whose response is ignored.
     Nothing,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct World {
     events: BTreeMap<(u64, u64), Event>,
     next_event: u64,
     history: Vec<Operation>,
-    /// By member, its life, and the sequence or token it gave.
+    /// Keyed by member, its life, and the sequence or token it assigned.
     proposed: BTreeMap<(usize, u64, u64), Asked>,
     reading: BTreeMap<(usize, u64, u64), Asked>,
     next_token: u64,
@@ -90,13 +90,13 @@ pub(crate) struct World {
 }
 
 const CLIENTS: u64 = 4;
-/// After healing, time for an election and what was waiting.
+/// Time after the faults for an election and pending work.
 const HEALTHY_AFTER_MS: u64 = 5_000;
 const CLIENTS_UNTIL_MS: u64 = FAULTS_UNTIL_MS + HEALTHY_AFTER_MS + 500;
-/// Time for the last leases to end, and for everybody to hear of everything.
+/// Time for the last leases to expire and for all members to converge.
 const END_MS: u64 = CLIENTS_UNTIL_MS + 7_000;
 const PATIENCE_MS: u64 = 2_000;
-/// What the names of keys start with that a lease holds.
+/// Prefix of keys attached to a lease.
 const HELD: &[u8] = b"held/";
 
 impl World {
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// A member that pauses hears of everything later.
+    /// Returns the time until which an event to a paused member is delayed.
     fn pause_of(&self, event: &Event) -> Option<u64> {
         let (Event::Tick { host, .. } | Event::Deliver { to: host, .. } | Event::Synced { host, .. }) = event else {
             return None;
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// Does everything a member has to do now.
+    /// Executes everything that a member has to do now.
     pub(crate) fn settle(&mut self, host: usize) {
         loop {
             match self.hosts[host].step(self.now_ms) {
@@ -277,7 +277,7 @@ impl World {
         self.mind_room(host, room);
     }
 
-    /// Looks for room again after a while, and does what the replica has to do about it.
+    /// Reacts to a change of disk space: schedules a check for space, and executes the replica's reaction.
     fn mind_room(&mut self, host: usize, before: Room) {
         let room = self.hosts[host].room();
         if room == before {
@@ -312,7 +312,7 @@ impl World {
         }
         if step.installed {
             self.report.snapshots += 1;
-            // The snapshot may hold what was asked for; nobody will say.
+            // The snapshot may contain the proposals, so their outcome is unknown.
             self.proposed.retain(|(other, _, _), _| *other != host);
         }
         for entry in &step.applied {
@@ -364,7 +364,7 @@ impl World {
 
     fn snapshot(&mut self, from: usize, life: u64, to: usize, message: Bytes, state: &[u8]) {
         let (sender, receiver) = (self.hosts[from].id, self.hosts[to].id);
-        // A snapshot needs room for a checkpoint.
+        // A snapshot needs space for a checkpoint.
         let has_room = self.hosts[to].live.is_some() && self.hosts[to].room() == Room::Ample;
         let arrived = has_room && !self.network.deliveries(sender, receiver, &mut self.random).is_empty();
         if arrived {
@@ -382,7 +382,7 @@ impl World {
             return;
         }
         let seed = self.random.next();
-        // A clock may start anywhere, each time.
+        // A clock may have any value after a restart.
         self.hosts[host].clock_offset_ms = self.random.between(0, 1 << 40);
         let started = self.hosts[host].start(seed);
         let life = self.hosts[host].life;
@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// The power goes: what waited for an answer from this member will not get one.
+    /// Simulates a power failure: pending requests to this member get no response.
     pub(crate) fn crash(&mut self, host: usize) {
         let disk: SimDisk = self.hosts[host].disk.clone();
         if self.hosts[host].live.take().is_none() && !disk.is_dead() {
@@ -449,7 +449,7 @@ impl World {
         let life = self.hosts[host].life;
         let wait = self.random.between(30, 400);
         self.after(wait, Event::Client { client });
-        // One that has left may answer or not, and nobody must be told by it what is not so; in the end, everybody asked has to answer.
+        // A removed member may respond, but never with a wrong result. At the end, every contacted member must respond.
         let must_answer = self.now_ms >= FAULTS_UNTIL_MS + HEALTHY_AFTER_MS;
         if self.hosts[host].live.is_none() || (must_answer && self.hosts[host].leaving) {
             return;
@@ -500,14 +500,15 @@ impl World {
     fn answered(&mut self, asked: Asked, answer: Result<Answer, ProposeError>) {
         let now = self.now_ms;
         match (asked, answer) {
-            // An alarm refused it, for good.
+            // An alarm rejected the operation, so it is not applied.
             (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if outcome.result == Err(mvcc::Error::NoSpace) => {
                 self.forget(number);
             }
             (Asked::Operation(number), Ok(Answer::Outcome(outcome))) if self.history[number].end.is_none() => {
                 self.history[number].answered(&outcome, now);
             }
-            // In no log, and never will be: as if it had never been asked for. Any other refusal is of one copy, and leaves doubt.
+            // The operation is in no log and never will be, so it is treated as never sent. Any other rejection refers
+            // to one copy and leaves the outcome unknown.
             (Asked::Operation(number), Err(ProposeError::Overtaken)) => self.forget(number),
             (Asked::Grant { lease, ttl_seconds, began_ms }, Ok(Answer::Outcome(outcome))) if outcome.result.is_ok() => {
                 self.leases_last.lasts(lease, began_ms, ttl_seconds);
@@ -518,7 +519,7 @@ impl World {
         }
     }
 
-    /// A read may be answered by this member now.
+    /// Serves a read that this member may answer now.
     fn confirmed(&mut self, host: usize, asked: Asked) {
         let now = self.now_ms;
         match asked {
@@ -541,21 +542,21 @@ impl World {
 
     fn forget(&mut self, number: usize) {
         let operation = &mut self.history[number];
-        // A read without an answer is no constraint, which is what an operation that never was must be.
+        // An unanswered read imposes no constraint, like an operation that never existed.
         if operation.end.is_none() {
             operation.kind = Kind::Get;
             operation.began_ms = 0;
         }
     }
 
-    /// A client waits no longer; the operation may still happen.
+    /// Stops waiting for an operation, which may still be executed.
     fn doubt(&mut self, number: usize) {
         let pending = |asked: &Asked| matches!(asked, Asked::Operation(other) if *other == number);
         self.proposed.retain(|_, asked| !pending(asked));
         self.reading.retain(|_, asked| !pending(asked));
     }
 
-    /// Grants a lease with a key, or renews one where the leader seems to be.
+    /// Grants a lease with a key, or renews one at the presumed leader.
     fn lease(&mut self) {
         if self.now_ms >= FAULTS_UNTIL_MS {
             return;
@@ -626,7 +627,7 @@ impl World {
         Ok(())
     }
 
-    /// A member that was not removed, whether it is up or not.
+    /// Returns a member that was not removed, up or down.
     pub(crate) fn any_host(&mut self) -> usize {
         let members: Vec<usize> = (0..self.hosts.len()).filter(|host| !self.hosts[*host].retired).collect();
         members[self.random.index(members.len())]
@@ -658,13 +659,13 @@ impl World {
     }
 }
 
-/// Puts a key that ends with a lease.
+/// Returns the put of a key that is attached to a lease.
 fn held_by(lease: LeaseId) -> Command {
     let key = Bytes::from([HELD, lease.to_string().as_bytes()].concat());
     Command::Put(Put { key, value: Some(Bytes::from_static(b"held")), lease: Some(lease), want_previous: false })
 }
 
-/// Every value that was ever written.
+/// Returns every value ever written.
 fn values(state: &State) -> BTreeSet<u64> {
     let text = |event: &mvcc::Event| std::str::from_utf8(event.record.value()).ok()?.parse().ok();
     state.all_events(0).filter_map(text).collect()

@@ -1,4 +1,4 @@
-//! A thousand seeds hold, and planted mistakes are found.
+//! A thousand seeds pass, and injected bugs are detected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use sim::{Bugs, Failure, Options, run};
 
 const SEEDS: u64 = 1000;
 
-/// The first failure among the first seeds, by as many threads as there are processors.
+/// Returns the first failure among the first seeds, using one thread per CPU.
 fn first_failure(seeds: u64, options: Options) -> Option<Failure> {
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -30,14 +30,14 @@ fn first_failure(seeds: u64, options: Options) -> Option<Failure> {
 }
 
 #[test]
-fn a_thousand_seeds_hold() {
+fn thousand_seeds_pass() {
     if let Some(failure) = first_failure(SEEDS, Options::default()) {
         panic!("{failure}");
     }
 }
 
 #[test]
-fn a_seed_always_runs_the_same() {
+fn seed_is_deterministic() {
     for seed in 0..20 {
         let (one, other) = (run(seed, Options::default()), run(seed, Options::default()));
         assert_eq!(one.ok(), other.ok(), "seed {seed}");
@@ -45,21 +45,21 @@ fn a_seed_always_runs_the_same() {
 }
 
 #[test]
-fn acknowledging_before_the_sync_is_found() {
+fn acknowledging_before_sync_is_detected() {
     let bugs = Bugs { acknowledge_before_sync: true, ..Bugs::default() };
     let failure = first_failure(SEEDS, Options { bugs }).expect("the mistake is found");
     println!("found: {failure}");
 }
 
 #[test]
-fn reading_without_a_quorum_is_found() {
+fn reading_without_quorum_is_detected() {
     let bugs = Bugs { read_without_quorum: true, ..Bugs::default() };
     let failure = first_failure(SEEDS, Options { bugs }).expect("the mistake is found");
     assert!(["linearizable", "revisions grow"].contains(&failure.invariant), "{failure}");
 }
 
 #[test]
-fn skipping_a_watch_event_is_found() {
+fn skipping_a_watch_event_is_detected() {
     let bugs = Bugs { skip_watch_event: true, ..Bugs::default() };
     let failure = first_failure(SEEDS, Options { bugs }).expect("the mistake is found");
     assert_eq!(failure.invariant, "a watch misses nothing", "{failure}");

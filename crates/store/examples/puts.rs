@@ -1,4 +1,4 @@
-//! How many durable puts a second one member takes: `puts DIRECTORY [CLIENTS] [SECONDS]`.
+//! Benchmark of durable puts per second on one member: `puts DIRECTORY [CLIENTS] [SECONDS]`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One member that serves etcd's protocol, with the few of etcd's flags that a benchmark gives: `serve --data-dir=D --listen-client-urls=U`.
+//! One etcd-compatible member with the few etcd flags that benchmarks use: `serve --data-dir=D --listen-client-urls=U`.
 
 use std::time::Duration;
 

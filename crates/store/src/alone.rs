@@ -1,4 +1,4 @@
-//! A store of one member in this process, which nobody else reaches.
+//! Embedded single-member store: it runs in this process and listens on no port.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::etcd::{self, Endpoint, ServeError};
 use crate::node::{self, Node, Start, StartError};
 use crate::watch::Hub;
 
-/// Bytes of a log segment.
+/// Size of a log segment in bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
-/// Bytes of log after which a checkpoint is written, at least.
+/// Minimum log size in bytes between two checkpoints.
 pub const CHECKPOINT_BYTES: u64 = 64 << 20;
 
-/// The only member.
+/// Returns the single member.
 pub fn member() -> Peer {
     Peer { id: 1, name: "default".into(), peer_urls: Vec::new(), client_urls: Vec::new(), learner: false }
 }
 
-/// Opens the store in a folder, made now if it is the first time. The member runs until it is stopped or all its handles are
-/// gone.
+/// Opens the store in a directory and creates it if needed. The member runs until it is stopped or all its handles are
+/// dropped.
 pub async fn open(data_dir: PathBuf) -> Result<(Client, Node), StartError> {
     let hub = Hub::default();
     let watching = hub.clone();
@@ -44,8 +44,8 @@ pub async fn open(data_dir: PathBuf) -> Result<(Client, Node), StartError> {
     Ok((Client::Local(backend), node))
 }
 
-/// Serves snapshots of a store in this process, and nothing that changes its objects, at a socket for its owner, until `stop`
-/// completes.
+/// Serves the maintenance API (snapshots) of a store in this process on a Unix socket, until `stop` completes. Only the
+/// owner can connect, and no request can change objects.
 pub async fn serve_snapshots(
     store: NodeBackend,
     socket: &Path,
@@ -64,7 +64,7 @@ mod tests {
     use crate::snapshot;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_store_in_this_process_is_saved_while_it_runs_and_restored() {
+    async fn embedded_store_is_snapshotted_while_running_and_restored() {
         let folder = tempfile::tempdir().unwrap();
         let (client, node) = open(folder.path().join("store")).await.unwrap();
         let Client::Local(backend) = client.clone() else { panic!("it is in this process") };
@@ -98,7 +98,7 @@ mod tests {
         let found = restored.get("a".into(), Freshness::Linearizable).await.unwrap();
         assert!(format!("{found:?}").contains('1'), "{found:?}");
         assert_eq!(restored.revision().await.unwrap(), before + i64::from(snapshot::SKIPPED));
-        // One that had seen more than the snapshot has is told to read again.
+        // A watch from a revision after the snapshot fails, so that the client lists again.
         let refused = match restored.watch(mvcc::Span::key(bytes::Bytes::from("a")), before + 5).await {
             Ok(mut watch) => watch.next().await.err(),
             Err(error) => Some(error),

@@ -1,4 +1,4 @@
-//! What the protocol's server needs of a member of the cluster, whatever keeps the log beneath it.
+//! Interface between the etcd server and a member of the cluster.
 
 mod node;
 
@@ -13,43 +13,40 @@ use crate::peer::PeerTraffic;
 use crate::sessions::Sessions;
 use crate::watch::Hub;
 
-/// How often it is looked whether all that was compacted is forgotten, for who waits for that.
+/// Interval for polling whether a compaction has finished.
 const FORGETTING: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// A member of the cluster, as those who serve clients see it. Clones are handles to the same member.
+/// A member of the cluster. Clones are handles to the same member.
 pub trait Backend: Clone + Send + Sync + 'static {
-    /// This member's id.
     fn id(&self) -> u64;
-    /// The cluster's id.
     fn cluster_id(&self) -> u64;
-    /// Looks at what was applied so far. Keep it short: applying waits for it. Clone the state for anything long.
+    /// Calls `look` with the applied state. The call must be short, because applying waits for it: clone the state for
+    /// anything long.
     fn view<R>(&self, look: impl FnOnce(&State) -> R) -> R;
-    /// Who must look when something changes.
+    /// Returns the hub that notifies watchers of changes.
     fn hub(&self) -> &Hub;
-    /// The sessions of authenticated users.
     fn sessions(&self) -> &Sessions;
-    /// Puts a command into the log and returns what became of it once a majority has it on disk and it was applied here.
+    /// Appends a command to the log. Returns its outcome after a majority has it on disk and this member applied it.
     fn propose(&self, command: Command) -> impl Future<Output = Result<Outcome, BackendError>> + Send;
-    /// Returns when everything that was acknowledged before the call can be seen by [`Backend::view`].
+    /// Returns when [`Backend::view`] sees everything that was acknowledged before the call.
     fn read_index(&self) -> impl Future<Output = Result<(), BackendError>> + Send;
-    /// How the member stands.
     fn status(&self) -> Status;
-    /// What went to the other members and came from them.
+    /// Returns the traffic with each peer.
     fn peer_traffic(&self) -> Vec<PeerTraffic>;
-    /// The members as this one knows them.
+    /// Returns the members known to this member, which may be stale.
     fn members(&self) -> Vec<Member>;
-    /// Changes the members; returns the member concerned, if it still is one.
+    /// Changes the membership. Returns the member concerned, unless it was removed.
     fn change_members(&self, change: MemberChange)
     -> impl Future<Output = Result<Option<Member>, BackendError>> + Send;
-    /// Makes another member the leader.
+    /// Transfers the leadership to another member.
     fn move_leader(&self, to: u64) -> impl Future<Output = Result<(), BackendError>> + Send;
-    /// Renews a lease at the leader and returns its time to live in seconds, or none if there is no such lease.
+    /// Renews a lease at the leader and returns its TTL in seconds, or `None` if the lease does not exist.
     fn lease_renew(&self, id: LeaseId) -> impl Future<Output = Result<Option<i64>, BackendError>> + Send;
-    /// How many seconds a lease has left by the leader's clock, or none if there is no such lease.
+    /// Returns the remaining seconds of a lease by the leader's clock, or `None` if the lease does not exist.
     fn lease_remaining(&self, id: LeaseId) -> impl Future<Output = Result<Option<i64>, BackendError>> + Send;
 }
 
-/// Proposes a command, unless it would make a store grow that has used up its quota: that raises the alarm, and is refused.
+/// Proposes a command. A command that would grow a store over its quota raises the NOSPACE alarm and fails.
 pub(crate) async fn propose_within<B: Backend>(
     backend: &B,
     quota_bytes: Option<u64>,
@@ -66,70 +63,57 @@ pub(crate) async fn propose_within<B: Backend>(
     Ok(Outcome { revision: backend.view(State::revision), result: Err(mvcc::Error::NoSpace) })
 }
 
-/// Returns when all that was compacted is forgotten here.
+/// Returns when the compacted history has been removed on this member.
 pub(crate) async fn forgotten<B: Backend>(backend: &B) {
     while backend.view(State::is_forgetting) {
         tokio::time::sleep(FORGETTING).await;
     }
 }
 
-/// How a member stands.
+/// Status of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The leader's id, 0 when none is known.
+    /// The leader's ID, 0 if unknown.
     pub leader: u64,
-    /// The current term.
     pub term: u64,
-    /// The last entry a majority has.
     pub commit_index: u64,
-    /// The last entry applied here.
     pub applied_index: u64,
-    /// Whether this member does not vote.
     pub learner: bool,
-    /// What log and checkpoints take on disk.
+    /// Disk usage of log and checkpoints.
     pub disk_bytes: u64,
-    /// How often the leader has changed since this member started.
+    /// Number of leader changes since this member started.
     pub leader_changes: u64,
-    /// Commands proposed here and not yet applied.
+    /// Number of commands proposed here and not applied yet.
     pub pending: u64,
-    /// What the disk did.
     pub disk: DiskStats,
 }
 
-/// A member of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
     pub id: u64,
-    /// Its name; empty until it has started.
+    /// Empty until the member has started.
     pub name: String,
-    /// Where other members reach it.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it.
     pub client_urls: Vec<String>,
-    /// Whether it does not vote.
     pub learner: bool,
 }
 
-/// A change of the members.
+/// A membership change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// A new member.
     Add {
-        /// Where it will be.
         peer_urls: Vec<String>,
-        /// Whether it is not to vote.
+        /// Whether the member is added as a non-voting learner.
         learner: bool,
     },
-    /// A member leaves.
     Remove(u64),
-    /// A member has moved.
+    /// New peer URLs of a member.
     Update(u64, Vec<String>),
-    /// A learner becomes a voter.
+    /// Makes a learner a voter.
     Promote(u64),
 }
 
-/// Why the cluster did not do what was asked; the texts are etcd's.
+/// The cluster could not execute a request. The messages are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum BackendError {

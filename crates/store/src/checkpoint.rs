@@ -1,4 +1,4 @@
-//! Checkpoints: the whole state in one file, written aside, synced, then renamed into its place.
+//! Checkpoints: the entire state in one file, written to a temporary file, synced and renamed.
 //!
 //! ```text
 //! "KNARRCKP" │ version │ header length │ header: index, term, group │ crc │ state … │ state length │ crc │ "END!"
@@ -14,32 +14,26 @@ use mvcc::{CorruptCheckpoint, State};
 use crate::disk::{Disk, DiskFile};
 use crate::shelf::Shelf;
 
-/// Why a checkpoint could not be written or read.
+/// A checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The disk is full; the checkpoint before it still stands.
+    /// The disk is full; the previous checkpoint is intact.
     #[error("no space left on the disk for a checkpoint")]
     Full(#[source] io::Error),
-    /// The disk failed.
-    #[error("a checkpoint could not be written or read")]
+    #[error("failed to write or read a checkpoint")]
     Disk(#[from] io::Error),
-    /// The file is not what was written.
     #[error(
         "the checkpoint {name} is damaged: {what}. In a cluster, remove this member, empty its data directory and add it again; a single \
          member is restored from a snapshot (knarr store snapshot restore)"
     )]
     Damaged {
-        /// The file.
+        /// The file name.
         name: String,
-        /// What is wrong.
         what: &'static str,
     },
-    /// The state in it makes no sense.
     #[error("the state in checkpoint {name} cannot be read")]
     State {
-        /// The file.
         name: String,
-        /// Why.
         #[source]
         source: CorruptCheckpoint,
     },
@@ -52,15 +46,15 @@ const UNFINISHED: &str = "unfinished-checkpoint-";
 const PREFIX: &str = "checkpoint-";
 /// Length, checksum, magic.
 const TAIL_BYTES: u64 = 8 + 4 + 4;
-/// A group of members is small.
+/// Sanity limit: the header contains only index, term and membership.
 const HEADER_BYTES_MAX: u32 = 64 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes a checkpoint and removes those before it.
+/// Writes a checkpoint and removes older ones.
 pub fn write<D: Disk>(disk: &D, meta: &SnapshotMeta, state: &State) -> Result<(), CheckpointError> {
     let unfinished = format!("{UNFINISHED}{:016x}", meta.index);
     write_unfinished(disk, &unfinished, meta, state).map_err(|error| {
-        // What a full disk took of it is room that the log needs.
+        // The log needs the space of the partial file.
         let _ = disk.remove(&unfinished);
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => CheckpointError::Full(error),
@@ -81,7 +75,7 @@ pub fn read<D: Disk>(disk: &D) -> Result<Option<(SnapshotMeta, State)>, Checkpoi
     read_to(disk, &Shelf::memory())
 }
 
-/// The same, its values put on a shelf.
+/// Like [`read`], but stores the values on `shelf`.
 pub fn read_to<D: Disk>(disk: &D, shelf: &Shelf) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
     let names = disk.list()?;
     for unfinished in names.iter().filter(|name| name.starts_with(UNFINISHED)) {
@@ -99,7 +93,7 @@ pub fn read_to<D: Disk>(disk: &D, shelf: &Shelf) -> Result<Option<(SnapshotMeta,
     let mut tail = [0; TAIL_BYTES as usize];
     file.read_at(state_end, &mut tail)?;
     if tail[12..] != *TAIL_MAGIC || tail[..8] != (state_end - state_start).to_le_bytes() {
-        return Err(damaged("it does not end as it should"));
+        return Err(damaged("its trailer is invalid"));
     }
     let mut input = Input { file: &file, offset: state_start, end: state_end, crc: 0, buffer: Vec::new(), position: 0 };
     let state = State::read_to(&mut input, &mut |value| shelf.place(value));
@@ -109,7 +103,7 @@ pub fn read_to<D: Disk>(disk: &D, shelf: &Shelf) -> Result<Option<(SnapshotMeta,
         return Err(damaged("its checksum is wrong"));
     }
     if state.applied_index() != meta.index {
-        return Err(damaged("header and state are of different points in time"));
+        return Err(damaged("header and state have different log indexes"));
     }
     Ok(Some((meta, state)))
 }
@@ -167,7 +161,7 @@ fn decode_header(header: &Bytes) -> Result<SnapshotMeta, DecodeError> {
     Ok(SnapshotMeta { index, term, group: Group::decode(header.slice(16..))? })
 }
 
-/// Writes at the end of a file, in large pieces, and sums up.
+/// Appends to a file with buffering and computes the checksum.
 struct Output<'a, F> {
     file: &'a mut F,
     offset: u64,
@@ -193,7 +187,7 @@ impl<F: DiskFile> Write for Output<'_, F> {
     }
 }
 
-/// Reads a part of a file, in large pieces, and sums up.
+/// Reads a part of a file with buffering and computes the checksum.
 struct Input<'a, F> {
     file: &'a F,
     offset: u64,

@@ -1,4 +1,4 @@
-//! The store as the API server uses it: in this process, or a real etcd over the network. The caller does not know which it has.
+//! Store client of the API server, for an embedded member or a remote etcd cluster.
 
 mod choice;
 mod connector;
@@ -19,77 +19,74 @@ pub use remote::{Remote, RemoteConfig, RemoteError, RemoteWatch};
 
 use crate::backend::{Backend, BackendError, NodeBackend};
 
-/// A store, wherever it is. Clones share it.
+/// A store client. Clones share the store.
 #[derive(Clone)]
 pub enum Client {
-    /// A member in this process: a request is a function call, and values are shared with the store.
+    /// A member in this process: requests are function calls, and values are shared with the store.
     Local(NodeBackend),
-    /// A cluster that is reached by etcd's protocol.
+    /// A cluster that is accessed with etcd's protocol.
     Remote(Box<Remote>),
 }
 
-/// How fresh a read must be.
+/// Consistency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Everything acknowledged before the call is seen.
+    /// The read sees everything acknowledged before the call.
     Linearizable,
-    /// What the member at hand has.
+    /// The read sees the state of the contacted member.
     Stale,
 }
 
-/// Why a request was not done.
+/// A request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The key space refused it.
+    /// The key-value store rejected the request.
     #[error(transparent)]
     Refused(#[from] mvcc::Error),
-    /// The cluster could not do it now.
+    /// The cluster cannot execute the request now.
     #[error(transparent)]
     Unavailable(#[from] BackendError),
-    /// A remote store answered with an error of its own.
+    /// Any other error of a remote store.
     #[error("{message}")]
     Remote {
-        /// The gRPC code.
         code: tonic::Code,
-        /// Its text.
+        /// The message of the gRPC status.
         message: String,
     },
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnOutcome {
-    /// The revision after it.
+    /// The store's revision after the transaction.
     pub revision: Revision,
-    /// The answer: always [`Reply::Txn`].
+    /// Always [`Reply::Txn`].
     pub reply: Reply,
 }
 
-/// Changes that a watch delivers together.
+/// Events that a watch delivers together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchBatch {
-    /// The changes, in order; none in an answer to [`Watch::request_progress`].
+    /// Events in order; empty in a response to [`Watch::request_progress`].
     pub events: Vec<Event>,
-    /// Every change up to this revision has been delivered, with this batch.
+    /// All events up to this revision have been delivered, including this batch.
     pub revision: Revision,
 }
 
-/// A running watch; it ends when it is dropped.
+/// A running watch, which is cancelled when dropped.
 pub enum Watch {
-    /// Of a member in this process.
     Local(LocalWatch),
-    /// Of a remote cluster.
     Remote(Box<RemoteWatch>),
 }
 
 impl Client {
-    /// The key as of now, and the store's revision.
+    /// Returns the current record of a key and the store's revision.
     pub async fn get(&self, key: Bytes, freshness: Freshness) -> Result<(Option<Arc<Record>>, Revision), ClientError> {
         let reply = self.range(Range::of(Span::key(key)), freshness).await?;
         Ok((reply.records.into_iter().next(), reply.revision))
     }
 
-    /// A span, as of any revision that was not compacted.
+    /// Reads a key range at a revision that is not compacted.
     pub async fn range(&self, range: Range, freshness: Freshness) -> Result<RangeReply, ClientError> {
         match self {
             Client::Local(backend) => local::range(backend, &range, freshness).await,
@@ -105,7 +102,7 @@ impl Client {
         }
     }
 
-    /// The changes of a span from a revision on; 0 is from now on.
+    /// Watches a key range from a revision; 0 means from now.
     pub async fn watch(&self, span: Span, from: Revision) -> Result<Watch, ClientError> {
         match self {
             Client::Local(backend) => Ok(Watch::Local(LocalWatch::start(backend, span, from)?)),
@@ -113,7 +110,7 @@ impl Client {
         }
     }
 
-    /// Forgets history before a revision.
+    /// Removes the history before a revision.
     pub async fn compact(&self, revision: Revision) -> Result<(), ClientError> {
         match self {
             Client::Local(backend) => local::compact(backend, revision).await,
@@ -121,7 +118,7 @@ impl Client {
         }
     }
 
-    /// A lease of at least so many seconds; keys that are attached to it end with it.
+    /// Grants a lease of at least `ttl_seconds`; attached keys are deleted when it expires.
     pub async fn lease(&self, ttl_seconds: i64) -> Result<LeaseId, ClientError> {
         match self {
             Client::Local(backend) => local::lease(backend, ttl_seconds).await,
@@ -129,7 +126,6 @@ impl Client {
         }
     }
 
-    /// The store's revision now.
     pub async fn revision(&self) -> Result<Revision, ClientError> {
         match self {
             Client::Local(backend) => {
@@ -137,7 +133,7 @@ impl Client {
                 Ok(backend.view(mvcc::State::revision))
             }
             Client::Remote(remote) => {
-                // Any read tells it; a key that cannot be long is the cheapest.
+                // Every response contains the revision; a count of one short key is the cheapest read.
                 let range = Range { count_only: true, ..Range::of(Span::key(Bytes::from_static(&[0]))) };
                 Ok(remote.range(range, Freshness::Linearizable).await?.revision)
             }
@@ -146,7 +142,8 @@ impl Client {
 }
 
 impl Watch {
-    /// The next changes. After an error the watch is over: start another, from a revision that still exists.
+    /// Returns the next events. After an error the watch is finished: start another one from a revision that still
+    /// exists.
     pub async fn next(&mut self) -> Result<WatchBatch, ClientError> {
         match self {
             Watch::Local(watch) => watch.next().await,
@@ -154,7 +151,7 @@ impl Watch {
         }
     }
 
-    /// Asks for a batch, empty if nothing happened, that says how far the watch is.
+    /// Requests a batch, possibly empty, that reports the progress of the watch.
     pub async fn request_progress(&mut self) -> Result<(), ClientError> {
         match self {
             Watch::Local(watch) => {

@@ -1,4 +1,4 @@
-//! The little that log and checkpoints need of a disk, so that a simulated one can tear and lose what was not synced.
+//! Disk abstraction for log and checkpoints, so that a simulated disk can tear and lose unsynced writes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,46 +7,41 @@ use std::path::{Path, PathBuf};
 
 /// A flat directory.
 pub trait Disk: Send + 'static {
-    /// An open file of it.
     type File: DiskFile;
 
-    /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Opens a file that exists.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Self::File>;
-    /// Makes a file of so many zero bytes, in place of any other of that name.
+    /// Creates a file of `bytes` zero bytes and replaces an existing one.
     fn create(&self, name: &str, bytes: u64) -> io::Result<Self::File>;
-    /// Gives a file another name, in place of any other of that name. Durable after [`Disk::sync`].
+    /// Renames a file and replaces an existing one. Durable after [`Disk::sync`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. Durable after [`Disk::sync`].
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes names durable.
+    /// Makes directory entries durable.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file.
 #[expect(clippy::len_without_is_empty, reason = "nobody asks whether a segment is empty")]
 pub trait DiskFile: Send {
-    /// Its length.
     fn len(&self) -> io::Result<u64>;
-    /// Fills the buffer from an offset on.
+    /// Fills the buffer with the bytes at an offset.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// Writes all bytes at an offset. Durable after [`DiskFile::sync`]; until then any part of it may be lost.
+    /// Writes all bytes at an offset. Durable after [`DiskFile::sync`]; until then any part may be lost.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was written durable.
     fn sync(&mut self) -> io::Result<()>;
-    /// Gives back what lies after so many bytes, if there is more. A crash may undo it.
+    /// Truncates the file to `bytes` if it is longer. A crash may undo the truncation.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
 }
 
-/// A directory of the machine's file system.
+/// A directory of the host's file system.
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     directory: PathBuf,
 }
 
 impl FileDisk {
-    /// The directory, made if it is not there.
+    /// Opens the directory and creates it if needed.
     pub fn open(directory: impl Into<PathBuf>) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         let directory = directory.into();
@@ -54,7 +49,6 @@ impl FileDisk {
         Ok(Self { directory })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.directory
     }
@@ -118,16 +112,16 @@ impl DiskFile for File {
     }
 }
 
-/// Opens the file by whose lock a directory is held, for its owner alone; it is made if it is not there.
+/// Opens the lock file of a directory with mode 0600 and creates it if needed.
 pub fn lock_file(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Space is taken now, so that a full disk shows when a segment starts and not in the middle of a write.
+/// Allocates the space now, so that a full disk is detected when a segment is created and not during a write.
 fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
-        // Not every file system can; then the blocks come with the writes.
+        // Some file systems do not support it; blocks are then allocated on write.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL) => file.set_len(bytes),
         result => Ok(result?),
     }
@@ -140,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_the_store_are_for_their_owner_alone() {
+    fn store_files_are_accessible_only_by_their_owner() {
         let directory = tempfile::tempdir().unwrap();
         let disk = FileDisk::open(directory.path().join("store")).unwrap();
         disk.create("1.log", 10).unwrap();

@@ -1,6 +1,7 @@
-//! The store as an etcd server: the v3 protocol over gRPC, and etcd's HTTP end points beside it.
+//! etcd server: the v3 gRPC API and etcd's HTTP endpoints.
 //!
-//! Each service turns a request into a [`mvcc`] command or query and the outcome into a response; none holds state of its own.
+//! Each service converts a request to a [`mvcc`] command or query and the outcome to a response. Services are
+//! stateless.
 
 mod auth;
 mod authority;
@@ -37,27 +38,26 @@ use self::calls::Calls;
 use self::proto::etcdserverpb::ResponseHeader;
 use crate::backend::{Backend, propose_within};
 
-/// The etcd this server says it is: clients choose by it what they may use.
+/// The reported etcd version, by which clients select features.
 pub const VERSION: &str = "3.6.8";
-/// The version of the protocol that all members understand.
+/// The protocol version that all members support.
 pub const CLUSTER_VERSION: &str = "3.6.0";
 
-/// What the server allows.
+/// Limits and timeouts of the server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Operations in one list of a transaction.
+    /// Maximum number of operations in each list of a transaction.
     pub txn_ops_max: usize,
-    /// Bytes of one request.
+    /// Maximum size of a request.
     pub request_bytes_max: usize,
-    /// Bytes of all records; none is no bound.
+    /// Maximum size of all records; none means unlimited.
     pub quota_bytes: Option<u64>,
-    /// The shortest lease: a shorter one could run out during an election.
+    /// Minimum lease TTL: a shorter lease could expire during an election.
     pub lease_ttl_seconds_min: i64,
-    /// How long members go without a leader before they elect one.
+    /// Time without a leader after which members start an election.
     pub election_timeout: std::time::Duration,
-    /// How often a watcher that asked for it hears that nothing happened.
+    /// Interval of progress notifications for watchers that requested them.
     pub progress_interval: std::time::Duration,
-    /// How users prove who they are.
     pub auth: AuthConfig,
 }
 
@@ -67,7 +67,7 @@ impl Default for Config {
             txn_ops_max: 128,
             request_bytes_max: 1536 * 1024,
             quota_bytes: Some(2 * 1024 * 1024 * 1024),
-            // One and a half election timeouts of a second, rounded up.
+            // 1.5 election timeouts of one second, rounded up.
             lease_ttl_seconds_min: 2,
             election_timeout: std::time::Duration::from_secs(1),
             progress_interval: std::time::Duration::from_secs(600),
@@ -76,15 +76,15 @@ impl Default for Config {
     }
 }
 
-/// What all services share.
+/// State shared by all services.
 #[derive(Clone, Debug)]
 pub(crate) struct Server<B> {
     backend: B,
     config: Arc<Config>,
-    /// Commands that were proposed here and did not come through.
+    /// Number of proposals of this member that failed.
     failed: Arc<AtomicU64>,
     calls: Arc<Calls>,
-    /// Whether requests need no credentials: only the owner of the store reaches the listener.
+    /// Whether requests need no credentials, because only the owner of the store can connect.
     trusted: bool,
 }
 
@@ -109,7 +109,7 @@ impl<B: Backend> Server<B> {
         self.header(self.backend.view(mvcc::State::revision))
     }
 
-    /// Proposes a command on behalf of a caller; a refusal becomes the status etcd answers with.
+    /// Proposes a command on behalf of a caller and maps errors to etcd's status.
     async fn apply(&self, caller: Option<Caller>, command: Command) -> Result<(mvcc::Revision, Reply), Status> {
         let command = match caller {
             Some(caller) => command.authorized(caller),

@@ -1,4 +1,4 @@
-//! What fuzz targets and the replay of their corpora do with bytes that claim to come from a log or from a peer.
+//! Entry points of the fuzz targets for log records and peer messages, also used to replay their corpora.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +12,8 @@ use crate::{log, peer};
 
 const IDENTITY: (u64, u64) = (7, 1);
 
-/// Reads bytes as records of a log: as they are, and with checksums made right, so that what is behind them is reached. A log that can be
-/// read can be read again, and says the same.
+/// Parses bytes as log records: unchanged, and with corrected checksums to reach the code behind them. A log that can
+/// be read must give the same result when read again.
 pub fn wal_frames(input: &[u8]) {
     log::fuzz::records(input);
     for segment in [input.to_vec(), log::fuzz::segment_of(input, IDENTITY)] {
@@ -28,13 +28,13 @@ pub fn wal_frames(input: &[u8]) {
     }
 }
 
-/// Reads bytes as what a peer sends, and lets a follower and a leader hear it: neither fails.
+/// Parses bytes as peer messages and delivers them to a follower and a leader; neither may panic.
 pub fn peer_frames(input: &[u8]) {
     let Some(message) = peer::fuzz::message(input) else { return };
     for mut member in [member(1, 3), member(1, 1)] {
         member.campaign();
         drain(&mut member);
-        // A message that makes no sense is refused.
+        // Invalid messages are rejected with an error.
         let _ = member.message(2, message.clone());
         drain(&mut member);
         member.tick();
@@ -42,7 +42,7 @@ pub fn peer_frames(input: &[u8]) {
     }
 }
 
-/// The first of so many voters, with the second as a learner if it is alone: it is what a leader hears.
+/// Returns member `id` of a cluster in which the members after `voters` are learners. A single voter becomes leader.
 fn member(id: u64, voters: u64) -> Member {
     let peer = |id: u64| Peer {
         id,
@@ -76,7 +76,7 @@ fn drain(member: &mut Member) {
     }
 }
 
-/// A directory in memory.
+/// An in-memory directory.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Files>>);
 
@@ -195,12 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn the_corpus_of_log_records_is_read_without_a_finding() {
+    fn log_record_corpus_passes() {
         replay("wal_frames", log::fuzz::seeds(&payloads(), IDENTITY), wal_frames);
     }
 
     #[test]
-    fn the_corpus_of_peer_frames_is_read_without_a_finding() {
+    fn peer_frame_corpus_passes() {
         let mut follower = member(2, 3);
         (0..30).for_each(|_| follower.tick());
         let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! The cluster's only truth: a replicated, durable key-value store that speaks etcd's protocol.
+//! etcd-compatible store: a replicated, durable key-value store.
 //!
 //! ```text
 //!  etcd (gRPC, HTTP) ──> Backend
@@ -9,7 +9,7 @@
 //!    └───── log thread <─persist┘   Log (records, groups, one sync) + checkpoints, over a Disk
 //! ```
 //!
-//! The simulation drives the same [`Replica`], [`log`] and [`checkpoint`] code over a disk and a network of its own.
+//! The simulation runs the same [`Replica`], [`log`] and [`checkpoint`] code on a simulated disk and network.
 
 pub mod alone;
 pub mod backend;

@@ -1,10 +1,11 @@
-//! The write-ahead log: segments of checksummed records, one sync for a whole group of them.
+//! Write-ahead log: segments of checksummed records, with one sync per group of records.
 //!
-//! A member starts a new segment whenever it starts, so a tail that a crash tore is never written to again: the next segment says
-//! where the torn one ends. Segments whose entries a checkpoint covers are removed, oldest first.
+//! A member creates a new segment at every start, so a torn tail is never written again: the next segment records where
+//! the previous one ends. Segments whose entries are covered by a checkpoint are removed, oldest first.
 //!
-//! A small file is kept in reserve. When the disk has no room for the next segment, it becomes that segment: so there is room to tell
-//! the other members of it, and for what makes room (deletions, compaction), while everything that grows the store is refused.
+//! A small reserve file is preallocated. If the disk has no space for the next segment, the reserve becomes that
+//! segment. This leaves space to raise an alarm and to free space (deletions, compaction), while growing writes are
+//! rejected.
 
 pub(crate) mod fuzz;
 mod record;
@@ -22,156 +23,145 @@ use record::{Record, Start};
 use crate::disk::{Disk, DiskFile};
 use crate::shelf::Shelf;
 
-/// How a log is kept; given at start.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Cluster and member: a directory of another one is refused.
+    /// Cluster ID and member ID: a directory of another member is rejected.
     pub identity: (u64, u64),
-    /// Bytes after which a segment ends; allocated when it starts.
+    /// Maximum segment size, preallocated.
     pub segment_bytes: u64,
 }
 
-/// What a log held when it was opened.
+/// The content of a log when it was opened.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Contents {
-    /// The entries, without a gap.
+    /// Entries without gaps.
     pub entries: Vec<Entry>,
-    /// The last hard state.
     pub hard_state: HardState,
-    /// Which start of the member this is, from 1.
+    /// The number of this start of the member, from 1.
     pub boot: u64,
-    /// Bytes that a crash had torn off the end.
+    /// Bytes removed from a torn tail.
     pub torn_bytes: u64,
 }
 
-/// Why the log cannot go on.
+/// The log is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The disk is full; nothing was lost, and the same call may be made again.
+    /// The disk is full; nothing was lost, and the same call can be retried.
     #[error("no space left on the disk of the log")]
     Full(#[source] io::Error),
-    /// The disk failed.
     #[error("the log could not {what}")]
     Disk {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// Why it failed.
         #[source]
         source: io::Error,
     },
-    /// A record that was once whole is not anymore.
+    /// A record that was once durable is damaged.
     #[error(
-        "the log is damaged in {segment} at byte {offset}: {what}. Acknowledged writes may be gone from this disk. In a cluster, remove this \
+        "the log is damaged in {segment} at byte {offset}: {what}. Acknowledged writes may be missing on this disk. In a cluster, remove this \
          member, empty its data directory and add it again; a single member is restored from a snapshot (knarr store snapshot restore)"
     )]
     Damaged {
-        /// The file.
+        /// The file name of the segment.
         segment: String,
-        /// Where in it.
         offset: u64,
-        /// What is wrong.
         what: &'static str,
     },
-    /// The directory belongs to somebody else.
+    /// The directory belongs to another member.
     #[error(
         "the log belongs to member {found_member:x} of cluster {found_cluster:x}, not to member {member:x} of cluster {cluster:x}: \
          point --data-dir to this member's own directory"
     )]
     Foreign {
-        /// Whose directory was expected.
+        /// The expected cluster and member.
         cluster: u64,
-        /// Whose directory was expected.
         member: u64,
-        /// Whose it is.
         found_cluster: u64,
-        /// Whose it is.
         found_member: u64,
     },
 }
 
-/// A log that was looked at.
+/// A log that was read without changing it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspected {
-    /// Whose it is: cluster and member.
+    /// Cluster ID and member ID.
     pub identity: (u64, u64),
-    /// What it holds.
     pub contents: Contents,
 }
 
-/// Whose log a directory holds, cluster and member; none if there is no log.
+/// Returns the cluster ID and member ID of the log in a directory; none if there is no log.
 pub fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
     recover::identity(disk)
 }
 
-/// Reads the log of a directory without touching it; none if there is no log.
+/// Reads the log of a directory without changing it; none if there is no log.
 pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
     let Some(identity) = identity(disk)? else { return Ok(None) };
     Ok(Some(Inspected { identity, contents: recover::recover(disk, identity, &Shelf::memory())?.contents }))
 }
 
-/// An open log.
 pub struct Log<D: Disk> {
     disk: D,
     config: Config,
     boot: u64,
     hard_state: HardState,
     active: Segment<D::File>,
-    /// Those before, oldest first, with the newest index in each.
+    /// Earlier segments, oldest first, each with its newest index.
     closed: Vec<(u32, u64)>,
     staged: BytesMut,
-    /// The newest index staged but not yet written.
+    /// The newest index that is staged and not written yet.
     staged_index: u64,
     reserve: Reserve,
 }
 
-/// What became of the reserve.
+/// State of the reserve file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Reserve {
-    /// It is there.
     Ready,
-    /// It is a segment by now, because there was no room for another.
+    /// The reserve became a segment because there was no space for another.
     Used,
-    /// There never was room for it.
+    /// There was never space for the reserve.
     Missing,
 }
 
 struct Segment<F> {
     sequence: u32,
     file: F,
-    /// The bytes it was given.
+    /// Allocated bytes.
     room: u64,
     end: u64,
-    /// Up to here the file has blocks that were written before.
+    /// End of the blocks that have been written before.
     zeroed: u64,
     group: u64,
     newest_index: u64,
 }
 
-/// Zeros are written ahead of the groups in pieces of this size. A write to blocks that were only allocated changes the file's
-/// metadata, and its sync then costs a second write to the disk.
+/// Zeros are written ahead of the groups in pieces of this size. A write to blocks that are only allocated changes the
+/// file's metadata, so its sync costs a second disk write.
 const ZEROED_BYTES: usize = 1 << 20;
-/// The name under which a segment is made ready.
+/// Temporary name of a new segment.
 const UNFINISHED: &str = "segment.tmp";
-/// The name of the reserve.
 const RESERVE: &str = "reserve";
-/// A quarter of a segment, at most 16 MiB: what was on its way when room ran out, two groups of 8 MiB, and then thousands of deletions.
+/// A quarter of a segment, at most 16 MiB: space for two groups of 8 MiB that were in progress when the disk became
+/// full, and then for thousands of deletions.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
 const RESERVE_PART: u64 = 4;
 
 impl<D: Disk> Log<D> {
-    /// Opens the log of a directory, reads it, cuts off what a crash tore, and starts a new segment.
+    /// Opens and reads the log of a directory, truncates a torn tail, and creates a new segment.
     pub fn open(disk: D, config: Config) -> Result<(Self, Contents), LogError> {
         Self::open_to(disk, config, &Shelf::memory())
     }
 
-    /// The same; the commands that were read are put on a shelf.
+    /// Like [`Log::open`], but stores the commands on `shelf`.
     pub fn open_to(disk: D, config: Config, shelf: &Shelf) -> Result<(Self, Contents), LogError> {
         let recovered = recover::recover(&disk, config.identity, shelf)?;
         let boot = recovered.contents.boot + 1;
         let hard_state = recovered.contents.hard_state;
         let sequence = recovered.segments.last().map_or(1, |(sequence, _)| sequence + 1);
         let start = Start { identity: config.identity, boot, hard_state, previous_end: recovered.end };
-        // Before the next one starts: on a full disk that may be the only room there is. What is cut off was never acknowledged.
+        // Done before the next segment is created, because on a full disk this may be the only space. The truncated
+        // part was never acknowledged.
         if let Some((last, _)) = recovered.segments.last() {
             give_back(&disk, *last, recovered.end);
         }
@@ -201,17 +191,17 @@ impl<D: Disk> Log<D> {
         record::stage(&mut self.staged, &Record::HardState(state));
     }
 
-    /// Adds to the next group that a durable checkpoint took the place of the log up to an index.
+    /// Adds a reset to the next group: a durable checkpoint replaced the log up to `index`.
     pub fn stage_reset(&mut self, index: u64) {
         record::stage(&mut self.staged, &Record::Reset { index });
     }
 
-    /// Bytes of the next group.
+    /// Returns the size of the next group.
     pub fn staged_bytes(&self) -> usize {
         self.staged.len()
     }
 
-    /// Writes the staged group and keeps it staged until [`Log::sync`], so that a full disk can be tried again.
+    /// Writes the staged group and keeps it staged until [`Log::sync`], so that a write to a full disk can be retried.
     pub fn write(&mut self) -> Result<(), LogError> {
         if self.staged.is_empty() {
             return Ok(());
@@ -236,7 +226,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Makes the written group durable. It must not be tried again after an error: what the disk then holds is unknown.
+    /// Makes the written group durable. Must not be retried after an error, because the disk content is then unknown.
     pub fn sync(&mut self) -> Result<(), LogError> {
         if self.staged.is_empty() {
             return Ok(());
@@ -250,29 +240,29 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Removes the segments that a durable checkpoint at this index makes needless.
+    /// Removes the segments that a durable checkpoint at this index covers.
     pub fn release(&mut self, checkpoint_index: u64) -> Result<(), LogError> {
         let needless = self.closed.iter().take_while(|(_, newest)| *newest <= checkpoint_index).count();
         for (sequence, _) in self.closed.drain(..needless) {
-            // Durable one by one: a later segment that is gone before an earlier one would look like damage.
+            // Each removal is synced: a later segment missing before an earlier one would look like damage.
             let removed = self.disk.remove(&segment_name(sequence)).and_then(|()| self.disk.sync());
             removed.map_err(|source| LogError::Disk { what: "remove a segment", source })?;
         }
         Ok(())
     }
 
-    /// Whether the reserve is being used up, because the disk had no room for a segment.
+    /// Whether the reserve is in use because the disk had no space for a segment.
     pub fn is_low(&self) -> bool {
         self.reserve == Reserve::Used
     }
 
-    /// Puts a new reserve by in place of one that was used, if there is room for it and for the next segment: otherwise it would be used
-    /// up at once.
+    /// Creates a new reserve after the old one was used, if there is space for it and for the next segment. Otherwise
+    /// it would be used immediately.
     pub fn replenish(&mut self) -> Result<(), LogError> {
         if self.is_low() { self.put_by(self.config.segment_bytes) } else { Ok(()) }
     }
 
-    /// Puts a reserve by if so many bytes are left beside it.
+    /// Creates the reserve if `beside` bytes remain free in addition.
     fn put_by(&mut self, beside: u64) -> Result<(), LogError> {
         let reserve_bytes = reserve_bytes(self.config);
         let reserved = || {
@@ -289,12 +279,11 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// The disk under the log.
     pub fn disk(&self) -> &D {
         &self.disk
     }
 
-    /// Bytes of all segments, about.
+    /// Returns the approximate size of all segments.
     pub fn disk_bytes(&self) -> u64 {
         (self.closed.len() as u64 + 1) * self.config.segment_bytes
     }
@@ -314,7 +303,7 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// Starts a segment, out of the reserve if there is no other room.
+/// Creates a segment, from the reserve if there is no other space.
 fn start_somehow<D: Disk>(
     disk: &D,
     config: Config,
@@ -335,7 +324,7 @@ fn start_somehow<D: Disk>(
     }
 }
 
-/// The segment has its name only once its first record is durable: one that is there can be read.
+/// Creates a segment, which gets its name only after its first record is durable. A segment that exists is readable.
 fn start_segment<D: Disk>(
     disk: &D,
     (name, mut file, room): (&str, D::File, u64),
@@ -354,10 +343,10 @@ fn start_segment<D: Disk>(
     Ok(Segment { sequence, file, room, end, zeroed: end, group: 0, newest_index: 0 })
 }
 
-/// Makes a file, or leaves nothing of it: what a full disk gave of it is room that others need.
+/// Creates a file, or removes the partial file of a full disk, because others need the space.
 fn create<D: Disk>(disk: &D, name: &str, bytes: u64) -> io::Result<D::File> {
     disk.create(name, bytes).inspect_err(|_| {
-        // It may not have come to be at all.
+        // The file may not exist.
         let _ = disk.remove(name);
     })
 }
@@ -367,18 +356,18 @@ fn reserve_bytes(config: Config) -> u64 {
 }
 
 fn look_for_reserve<D: Disk>(disk: &D, config: Config) -> Result<Reserve, LogError> {
-    let failed = |source| LogError::Disk { what: "look for its reserve", source };
+    let failed = |source| LogError::Disk { what: "check its reserve", source };
     let is_there = disk.list().map_err(failed)?.iter().any(|name| name == RESERVE);
     let bytes = if is_there { disk.open(RESERVE).and_then(|file| file.len()).map_err(failed)? } else { 0 };
-    // A crash may have left less than a whole one.
+    // A crash may have left a partial reserve.
     Ok(if bytes >= reserve_bytes(config) { Reserve::Ready } else { Reserve::Missing })
 }
 
-/// Frees the room that a segment was given and never used: a member that is started often would fill its disk with it.
+/// Frees the unused space of a segment: a member that is started often would otherwise fill its disk.
 fn give_back<D: Disk>(disk: &D, sequence: u32, end: u64) {
     let cut = disk.open(&segment_name(sequence)).and_then(|mut file| file.cut(end));
     if let Err(error) = cut {
-        tracing::warn!(%error, segment = segment_name(sequence), "the unused end of a segment stays allocated");
+        tracing::warn!(%error, segment = segment_name(sequence), "failed to truncate the unused end of a segment");
     }
 }
 

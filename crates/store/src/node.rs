@@ -1,4 +1,4 @@
-//! A running member: one task owns the replica, one thread owns the disk, everybody else holds a [`Node`].
+//! A running cluster member: one task owns the replica, one thread owns the disk, and all others hold a [`Node`].
 
 mod task;
 mod waiters;
@@ -23,155 +23,135 @@ use crate::sessions::Sessions;
 use crate::shelf::Shelf;
 pub use writer::{DiskStats, SYNC_BUCKETS_MICROS};
 
-/// How a member runs; given at start.
 pub struct Config {
-    /// Its identity, never 0.
+    /// The member's ID, never 0.
     pub id: u64,
-    /// The cluster's.
     pub cluster_id: u64,
-    /// Where log and checkpoints are.
+    /// Directory of log and checkpoints.
     pub data_dir: PathBuf,
-    /// The time between a leader's heartbeats, and the unit of election time.
+    /// Interval of a leader's heartbeats, and unit of the election timeout.
     pub heartbeat: Duration,
-    /// Heartbeats without a leader until an election.
+    /// Number of heartbeats without a leader until an election.
     pub election_ticks: usize,
-    /// What to do when the directory is empty.
+    /// Action if the directory is empty.
     pub start: Start,
-    /// Where other members reach this one.
+    /// Listeners for peers.
     pub listeners: Vec<TcpListener>,
-    /// Certificates, when peers speak TLS.
+    /// Peer TLS; none means plain text.
     pub tls: Option<Tls>,
     /// Called after every batch that changed the state, in order.
     pub on_apply: Box<dyn Fn(&State) + Send + Sync>,
-    /// Bytes of a log segment.
     pub segment_bytes: u64,
-    /// Bytes of log after which a checkpoint is written, at least; a larger state waits for as many bytes as it has.
+    /// Minimum log size between checkpoints; a larger state waits for as many bytes as its own size.
     pub checkpoint_bytes: u64,
 }
 
-/// What a member does when its directory is empty.
+/// Start mode of a member with an empty directory.
 pub enum Start {
-    /// It starts a new cluster with these members, which all start with the same list.
+    /// Bootstraps a new cluster; all its members start with the same list.
     New(Vec<Peer>),
-    /// It waits for the cluster it was added to; these are the members it answers until it is told.
+    /// Joins an existing cluster. The member sends only to these peers until it knows the membership.
     Join(Vec<Peer>),
 }
 
-/// Why a member could not start.
+/// A member could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The directory cannot be used.
     #[error("the data directory {path} cannot be used")]
     Directory {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// Another process uses it.
     #[error("the data directory {0} is in use by another process")]
     InUse(PathBuf),
-    /// What is in it cannot be used.
+    /// The content of the directory is unusable.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A new cluster could not be laid down.
+    /// The bootstrap checkpoint could not be written.
     #[error(transparent)]
     Bootstrap(#[from] CheckpointError),
 }
 
-/// Why a write was not acknowledged.
+/// A proposal was not acknowledged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ProposeError {
-    /// It is in no log.
+    /// The proposal is in no log.
     #[error(transparent)]
     Refused(#[from] consensus::ProposeError),
-    /// It took too long; whether it was or will be applied is unknown.
+    /// The proposal timed out; whether it was or will be applied is unknown.
     #[error("request timed out")]
     Timeout,
-    /// The disk of this member is full; it is in no log.
+    /// The disk of this member is full; the proposal is in no log.
     #[error("no space left on the disk of this member")]
     NoSpace,
-    /// The member has stopped; whether it will be applied is unknown.
+    /// The member stopped; whether the proposal will be applied is unknown.
     #[error("the member has stopped")]
     Stopped,
 }
 
-/// Why a read could not be made linearizable.
+/// A linearizable read failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReadError {
-    /// No quorum answered in time.
+    /// No quorum responded in time.
     #[error("request timed out")]
     Timeout,
-    /// The member has stopped.
     #[error("the member has stopped")]
     Stopped,
 }
 
-/// Why nothing can be said of a lease.
+/// A lease request failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LeaseError {
-    /// There is no such lease.
     #[error("requested lease not found")]
     NotFound,
-    /// There is no leader to ask.
     #[error("no leader")]
     NoLeader,
-    /// The leader did not answer in time.
     #[error("request timed out")]
     Timeout,
-    /// The member has stopped.
     #[error("the member has stopped")]
     Stopped,
 }
 
-/// Why leadership did not move.
+/// A leadership transfer failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MoveError {
-    /// This member does not lead.
     #[error("not leader")]
     NotLeader,
-    /// The other one is no voter.
+    /// The target is not a voter.
     #[error("bad leader transferee")]
     BadTransferee,
-    /// It did not happen in time.
     #[error("request timed out, leader transfer took too long")]
     Timeout,
 }
 
-/// Why a member stopped.
+/// The reason that a member stopped.
 #[derive(Clone, Debug)]
 pub enum StopReason {
-    /// It was asked to.
+    /// [`Node::stop`] was called.
     Asked,
-    /// It was removed from the cluster.
+    /// The member was removed from the cluster.
     Removed,
-    /// It cannot go on.
+    /// The member failed permanently.
     Failed(Arc<dyn std::error::Error + Send + Sync>),
 }
 
-/// How a member stands.
+/// Status of a member.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeStatus {
-    /// Who leads, or 0.
+    /// The leader's ID, or 0.
     pub leader: u64,
-    /// Its term.
     pub term: u64,
-    /// What it is.
     pub role: Role,
-    /// The last entry known to be committed.
     pub commit: u64,
-    /// The last entry applied.
     pub applied: u64,
-    /// Whether it has no vote.
     pub is_learner: bool,
-    /// Whether its disk is full: it takes nothing then that grows the store.
+    /// Whether the disk is full: growing writes are then rejected.
     pub no_space: bool,
-    /// Bytes of log and checkpoint on disk, about.
+    /// Approximate size of log and checkpoint.
     pub disk_bytes: u64,
-    /// What its disk did.
     pub disk: DiskStats,
-    /// How often another member came to lead.
+    /// Number of leader changes.
     pub leader_changes: u64,
 }
 
@@ -189,7 +169,8 @@ struct Shared {
     status: watch::Receiver<NodeStatus>,
     group: watch::Receiver<Group>,
     stopped: watch::Receiver<Option<StopReason>>,
-    /// Whether reads need to ask nobody. The task says that they do before it hears anything by which somebody else could come to lead.
+    /// Whether reads are linearizable without a quorum round. The task clears this before it processes anything by
+    /// which another member could become leader.
     reads_freely: Arc<AtomicBool>,
     patience: Duration,
     traffic: Traffic,
@@ -207,9 +188,9 @@ enum Request {
     Stop,
 }
 
-/// Requests that wait to be taken by the task; beyond that, callers wait.
+/// Queue size of requests to the task; callers wait if it is full.
 const REQUESTS_MAX: usize = 4096;
-/// Frames of peers that wait to be taken; beyond that, their connections wait.
+/// Queue size of peer frames; connections wait if it is full.
 const INBOUND_MAX: usize = 256;
 
 impl Node {
@@ -221,7 +202,7 @@ impl Node {
         let (config, opened) = opening.await.map_err(failed)??;
         let (requests, received) = mpsc::channel(REQUESTS_MAX);
         let election_ticks = u32::try_from(config.election_ticks).unwrap_or(u32::MAX);
-        // etcd's: five seconds, and two elections.
+        // etcd's request timeout: five seconds plus two election timeouts.
         let patience = Duration::from_secs(5) + config.heartbeat * election_ticks * 2;
         let (id, cluster_id) = (config.id, config.cluster_id);
         let started = task::start(config, opened, received, patience);
@@ -241,17 +222,15 @@ impl Node {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Its identity.
     pub fn id(&self) -> u64 {
         self.shared.id
     }
 
-    /// The cluster's identity.
     pub fn cluster_id(&self) -> u64 {
         self.shared.cluster_id
     }
 
-    /// Replicates a command and waits until it is applied here.
+    /// Replicates a command and waits until this member has applied it.
     pub async fn propose(&self, command: &Command) -> Result<Outcome, ProposeError> {
         let (grows, command) = (command.grows(), command.encode());
         match self
@@ -264,7 +243,7 @@ impl Node {
         }
     }
 
-    /// Changes the membership and waits until the change is in effect here.
+    /// Changes the membership and waits until the change is in effect on this member.
     pub async fn change(&self, change: Change) -> Result<(), ProposeError> {
         match self.ask(|reply| Request::Change(change, reply)).await.unwrap_or(Err(ProposeError::Stopped))? {
             Answer::Changed(result) => Ok(result.map_err(consensus::ProposeError::Change)?),
@@ -272,7 +251,7 @@ impl Node {
         }
     }
 
-    /// Waits until the state here holds everything that was acknowledged anywhere before the call.
+    /// Waits until the local state contains everything that was acknowledged by any member before the call.
     pub async fn read_index(&self) -> Result<(), ReadError> {
         if self.shared.reads_freely.load(Ordering::Acquire) {
             return Ok(());
@@ -284,42 +263,40 @@ impl Node {
         }
     }
 
-    /// Looks at the state. Writes wait meanwhile: take a clone out for anything long, it costs nothing.
+    /// Reads the state. Writes are blocked during the call: clone the state for anything long, which is cheap.
     pub fn view<R>(&self, read: impl FnOnce(&State) -> R) -> R {
         read(&self.shared.state.read().expect("nobody panics while holding the state"))
     }
 
-    /// How the member stands.
     pub fn status(&self) -> NodeStatus {
         self.shared.status.borrow().clone()
     }
 
-    /// What went to the other members and came from them since the start.
+    /// Returns the traffic with each peer since the start.
     pub fn peer_traffic(&self) -> Vec<PeerTraffic> {
         self.shared.traffic.told()
     }
 
-    /// The sessions of authenticated users.
     pub fn sessions(&self) -> &Sessions {
         &self.shared.sessions
     }
 
-    /// Hears of every change of leader.
+    /// Returns a watch on the status, which changes with every change of leader.
     pub fn status_watch(&self) -> watch::Receiver<NodeStatus> {
         self.shared.status.clone()
     }
 
-    /// The members, as far as this one has heard.
+    /// Returns the members known to this member, which may be stale.
     pub fn members(&self) -> Vec<Peer> {
         self.shared.group.borrow().members().cloned().collect()
     }
 
-    /// Hears of every change of membership.
+    /// Returns a watch on the membership.
     pub fn group_watch(&self) -> watch::Receiver<Group> {
         self.shared.group.clone()
     }
 
-    /// Hands leadership to another voter and waits until it leads.
+    /// Transfers leadership to another voter and waits until that one is leader.
     pub async fn move_leader(&self, to: u64) -> Result<(), MoveError> {
         self.ask(|reply| Request::Transfer(to, reply)).await.unwrap_or(Err(MoveError::NotLeader))?;
         let mut status = self.shared.status.clone();
@@ -330,24 +307,24 @@ impl Node {
         }
     }
 
-    /// Renews a lease; the seconds it then has.
+    /// Renews a lease and returns its new TTL in seconds.
     pub async fn lease_renew(&self, lease: LeaseId) -> Result<i64, LeaseError> {
         self.lease(lease, true).await
     }
 
-    /// The seconds a lease still has.
+    /// Returns the remaining seconds of a lease.
     pub async fn lease_remaining(&self, lease: LeaseId) -> Result<i64, LeaseError> {
         self.lease(lease, false).await
     }
 
-    /// Waits until the member has stopped, and says why.
+    /// Waits until the member has stopped and returns the reason.
     pub async fn stopped(&self) -> StopReason {
         let mut stopped = self.shared.stopped.clone();
         let reason = stopped.wait_for(Option::is_some).await;
         reason.ok().and_then(|reason| reason.clone()).unwrap_or(StopReason::Asked)
     }
 
-    /// Stops the member: leadership is handed over, what was accepted is written.
+    /// Stops the member after transferring leadership and writing accepted entries.
     pub async fn stop(&self) {
         let _ = self.shared.requests.send(Request::Stop).await;
         self.stopped().await;
@@ -371,7 +348,7 @@ impl Node {
 struct OpenedDirectory {
     opened: open::Opened<FileDisk>,
     shelf: Shelf,
-    /// Held as long as the member runs.
+    /// The lock on the data directory, held while the member runs.
     lock: std::fs::File,
 }
 
@@ -396,7 +373,7 @@ fn open_directory(config: &Config) -> Result<OpenedDirectory, StartError> {
     Ok(OpenedDirectory { opened, shelf, lock })
 }
 
-/// What peers are told and asked by.
+/// Creates the links to peers and starts the listeners.
 fn listen(
     config: &mut Config,
     shelf: &Shelf,

@@ -1,4 +1,4 @@
-//! Starting from what is on the disk: the newest checkpoint, and the log after it.
+//! Recovery from disk: the newest checkpoint and the log after it.
 
 use consensus::{Entry, Group, Recovered, SnapshotMeta};
 use mvcc::State;
@@ -8,18 +8,15 @@ use crate::disk::Disk;
 use crate::log::{self, Log, LogError};
 use crate::shelf::Shelf;
 
-/// Why a member cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The log.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// They do not fit together.
+    /// Entries between checkpoint and log are missing.
     #[error(
-        "the checkpoint ends at entry {checkpoint} but the log begins at entry {log}: entries between them are gone. In a cluster, remove this \
+        "the checkpoint ends at entry {checkpoint} but the log starts at entry {log}: the entries between them are missing. In a cluster, remove this \
          member, empty its data directory and add it again; a single member is restored from a snapshot (knarr store snapshot restore)"
     )]
     Gap {
@@ -30,30 +27,29 @@ pub enum OpenError {
     },
 }
 
-/// All that a member starts with.
+/// The recovered state of a member.
 pub struct Opened<D: Disk> {
-    /// The log, ready to be written.
     pub log: Log<D>,
     /// The state of the checkpoint.
     pub state: State,
-    /// What consensus continues from.
+    /// The recovered consensus state.
     pub recovered: Recovered,
-    /// Which start this is, from 1.
+    /// The number of this start, from 1.
     pub boot: u64,
-    /// Bytes that a crash tore off the log.
+    /// Bytes removed from the torn tail of the log.
     pub torn_bytes: u64,
 }
 
-/// The first entry of every cluster's log is never written: the members that start a cluster agree on it by their configuration.
-/// A member that joins later has no entries at all, and so is sent a snapshot, with the group in it.
+/// Index and term of the first entry of every cluster, which is never written: the initial members agree on it by their
+/// configuration. A member that joins later has no entries, so it receives a snapshot with the membership.
 const BOOTSTRAP: (u64, u64) = (1, 1);
 
-/// Prepares an empty directory for a member that starts a new cluster with the others of `group`.
+/// Prepares an empty directory for a member of a new cluster with this membership.
 pub fn bootstrap<D: Disk>(disk: &D, group: Group) -> Result<(), CheckpointError> {
     bootstrap_with(disk, group, State::new())
 }
 
-/// The same, with a state to start from: a snapshot that is restored.
+/// Like [`bootstrap`], with an initial state: a restored snapshot.
 pub fn bootstrap_with<D: Disk>(disk: &D, group: Group, mut state: State) -> Result<(), CheckpointError> {
     let (index, term) = BOOTSTRAP;
     state.rebase(index);
@@ -65,15 +61,15 @@ pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<Opened<D>, OpenErro
     open_to(disk, config, &Shelf::memory())
 }
 
-/// The same; what was read is put on a shelf.
+/// Like [`open`], but stores the values on `shelf`.
 pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &Shelf) -> Result<Opened<D>, OpenError> {
     let checkpoint = checkpoint::read_to(&disk, shelf)?;
     let (snapshot, state) = checkpoint.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
     let (mut log, contents) = Log::open_to(disk, config, shelf)?;
     let entries = reconcile(&snapshot, contents.entries)?;
     if entries.is_empty() && snapshot.index > 0 {
-        // Said again, because a crash may have come between the checkpoint and the record of it: the next entry follows the
-        // checkpoint, and must not look like one that lost its predecessors.
+        // Staged again, because a crash may have occurred between the checkpoint and its reset record. The next entry
+        // follows the checkpoint and must not look like one whose predecessors are lost.
         log.stage_reset(snapshot.index);
         log.write()?;
         log.sync()?;
@@ -82,7 +78,7 @@ pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &Shelf) -> Result<O
     Ok(Opened { log, state, recovered, boot: contents.boot, torn_bytes: contents.torn_bytes })
 }
 
-/// A snapshot that was received may have taken its place while the log still held what it replaced.
+/// Drops entries that a received snapshot replaced, if a crash left them in the log.
 fn reconcile(snapshot: &SnapshotMeta, entries: Vec<Entry>) -> Result<Vec<Entry>, OpenError> {
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(entries) };
     if first.index > snapshot.index + 1 {

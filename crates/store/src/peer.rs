@@ -1,13 +1,13 @@
-//! How members reach each other: streams of checked frames over TCP, with TLS and certificates on both sides when asked for.
+//! Peer transport: checksummed frames over TCP, optionally with mutual TLS.
 //!
-//! A member dials every other and speaks on that connection; it listens on those it accepted. A stream begins with a greeting that
-//! says who speaks to whom and why, answered by one byte:
+//! A member dials every other one and sends on that connection; it receives on the connections it accepted. A stream
+//! starts with a greeting that contains sender, receiver and purpose, and is answered by one byte:
 //!
 //! | purpose | then |
 //! |---|---|
-//! | messages | frames of `Frame`, one way |
-//! | snapshot | the state in chunks, the message that ends it, one byte in answer |
-//! | members | a frame with the cluster and its group in answer |
+//! | messages | frames of `Frame`, in one direction |
+//! | snapshot | the state in chunks, the final message, one byte in response |
+//! | members | a frame with the cluster and its membership in response |
 
 mod frame;
 pub(crate) mod fuzz;
@@ -26,24 +26,22 @@ pub use tls::{Tls, TlsError};
 pub(crate) use traffic::{Heartbeats, Traffic};
 pub use traffic::{PeerTraffic, ROUND_TRIP_BUCKETS_MICROS};
 
-/// Where a peer is, from its URL.
+/// A peer's address, from its URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Address {
-    /// Name or IP.
+    /// DNS name or IP address.
     pub host: String,
-    /// Port.
     pub port: u16,
-    /// Whether it speaks TLS.
+    /// Whether the scheme is https.
     pub secure: bool,
 }
 
-/// A URL that no peer can be reached at.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is not a peer URL: use http://host:port or https://host:port")]
 pub struct AddressError(pub String);
 
 impl Address {
-    /// Reads `http://host:port` or `https://host:port`.
+    /// Parses `http://host:port` or `https://host:port`.
     pub fn parse(url: &str) -> Result<Self, AddressError> {
         let error = || AddressError(url.to_owned());
         let (secure, rest) = match url.split_once("://") {
@@ -57,7 +55,7 @@ impl Address {
         if host.is_empty() { Err(error()) } else { Ok(Self { host, port, secure }) }
     }
 
-    /// Host and port as a URL has them.
+    /// Returns host and port in URL notation.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_a_host_a_port_and_whether_to_encrypt() {
+    fn peer_urls_have_scheme_host_and_port() {
         check("http://127.0.0.1:2380", Some(("127.0.0.1", 2380, false)));
         check("https://m1.example:2380/", Some(("m1.example", 2380, true)));
         check("https://[::1]:2380", Some(("::1", 2380, true)));

@@ -1,4 +1,4 @@
-//! What is made of files, made anew when they have changed.
+//! Values derived from files (TLS configurations), rebuilt when the files change.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -7,26 +7,26 @@ use std::sync::{Mutex, PoisonError};
 
 type Make<T, E> = Box<dyn Fn() -> Result<T, E> + Send + Sync>;
 
-/// A value that follows its files. While they make no value, as between a renewed key and its certificate, the last one serves.
+/// A value that follows its files. If they are invalid, such as between the replacement of key and certificate, the
+/// last valid value is used.
 pub(crate) struct Renewed<T, E> {
     files: Vec<PathBuf>,
     make: Make<T, E>,
     kept: Mutex<(Stamps, T)>,
 }
 
-/// What tells a file from the one that was there before: time, number and size.
+/// Identity of a file's content: modification time, inode and size.
 type Stamps = Vec<Option<(i64, i64, u64, u64)>>;
 
 impl<T: Clone, E: std::error::Error + 'static> Renewed<T, E> {
-    /// Makes the first value.
     pub(crate) fn new(files: Vec<PathBuf>, make: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Result<Self, E> {
-        // Before the value: a change in between is seen by the next look.
+        // Taken before the value, so that a change in between is detected by the next call.
         let stamps = stamps(&files);
         let first = make()?;
         Ok(Self { files, make: Box::new(make), kept: Mutex::new((stamps, first)) })
     }
 
-    /// The value of now.
+    /// Returns the current value.
     pub(crate) fn get(&self) -> T {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamps(&self.files);
@@ -35,7 +35,7 @@ impl<T: Clone, E: std::error::Error + 'static> Renewed<T, E> {
                 Ok(made) => *kept = (now, made),
                 Err(error) => {
                     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    tracing::warn!(%error, source, "changed files cannot be used; the old ones serve");
+                    tracing::warn!(%error, source, "failed to load changed files; keeping the previous ones");
                 }
             }
         }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_follows_its_files_and_stays_while_they_make_none() {
+    fn value_follows_its_files_and_is_kept_while_they_are_invalid() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("number");
         let write = |text: &str| {

@@ -1,4 +1,4 @@
-//! One copy of the store as a step machine: consensus, the state it decides, and who waits for what. No I/O, no clock.
+//! Replica of the store as a step machine: consensus, applied state and pending requests, without I/O or a clock.
 
 mod reads;
 mod room;
@@ -18,93 +18,84 @@ use self::room::Space;
 use crate::sessions::SessionChange;
 use crate::shelf::Shelf;
 
-/// What a proposal came to.
+/// The result of a proposal.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// A command was applied.
     Outcome(Outcome),
-    /// A change of membership was decided.
+    /// A membership change was decided.
     Changed(Result<(), ChangeError>),
 }
 
-/// Something to write, in the order of numbers.
+/// A write to disk; writes are numbered and must be executed in order.
 #[derive(Debug)]
 pub struct Write {
-    /// The log's part.
     pub persist: Persist,
-    /// The state that a received snapshot carried; its checkpoint must be durable before the log is reset.
+    /// The state of a received snapshot; its checkpoint must be durable before the log is reset.
     pub installed: Option<State>,
 }
 
-/// A snapshot to stream.
+/// A snapshot to send.
 #[derive(Debug)]
 pub struct Stream {
-    /// To whom.
     pub to: u64,
     /// The message that ends the stream.
     pub message: Message,
-    /// The state to stream.
     pub state: State,
 }
 
-/// What the shell has to do.
+/// The actions that the caller must execute.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// To write.
     pub write: Option<Write>,
-    /// To send.
     pub send: Vec<(u64, Message)>,
-    /// To stream.
     pub streams: Vec<Stream>,
-    /// Proposals of this replica that are decided, by sequence.
+    /// Decided proposals of this replica, by sequence.
     pub answers: Vec<(u64, Result<Answer, ProposeError>)>,
-    /// Reads that may now be answered from the state.
+    /// Reads that can now be served from the state.
     pub reads: Vec<u64>,
-    /// How the member stands, when that changed.
+    /// The new status, if it changed.
     pub changed: Option<Status>,
-    /// The entries that were applied, in order.
+    /// Applied entries, in order.
     pub applied: Vec<Committed>,
-    /// What the entries changed about the sessions of users, in order.
+    /// Changes of user sessions by the entries, in order.
     pub sessions: Vec<SessionChange>,
-    /// Whether a snapshot took the place of the state.
+    /// Whether a snapshot replaced the state.
     pub installed: bool,
-    /// Whether this member has left the cluster.
+    /// Whether this member was removed from the cluster.
     pub removed: bool,
 }
 
-/// Why a replica cannot go on.
+/// A replica failed permanently.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
-    /// A newer member wrote what this one does not understand.
+    /// A newer version wrote an entry that this one cannot decode.
     #[error(
         "entry {index} of the log cannot be read: it was written by a newer version; start this member with that version"
     )]
     Unreadable {
-        /// The entry.
+        /// Log index of the entry.
         index: u64,
     },
-    /// A peer proved that this member cannot go on.
+    /// A peer's message proved that this member has lost its log.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
-/// What a replica keeps for others.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Granted to every lease when this member comes to lead: clients could not renew during the election.
+    /// Extension of every lease when this member becomes leader: clients could not renew during the election.
     pub lease_extension_ms: u64,
-    /// Applied entries kept in memory for followers that lag a little.
+    /// Size of applied entries kept in memory for followers that lag slightly.
     pub memory_log_bytes: usize,
-    /// Kept for a follower that is receiving a snapshot, so that it finds the log where the snapshot ends.
+    /// Maximum size kept while a follower receives a snapshot, so that the log continues where the snapshot ends.
     pub memory_log_bytes_max: usize,
 }
 
-/// One copy of the store.
 pub struct Replica {
     id: u64,
     member: Member,
     state: Arc<RwLock<State>>,
-    /// Deadlines of leases, while this member leads.
+    /// Lease deadlines, while this member is the leader.
     lessor: Option<Lessor>,
     next_sequence: u64,
     offered: Vec<(u64, State)>,
@@ -115,9 +106,9 @@ pub struct Replica {
     options: Options,
 }
 
-/// Sequences of one start of a member: a trillion of them.
+/// Bits for the sequences of one start of a member: a trillion sequences.
 const SEQUENCE_BITS: u32 = 40;
-/// Leases ended in one go: the rest waits for the next.
+/// Maximum number of leases revoked at a time.
 const EXPIRED_MAX: usize = 256;
 
 impl Default for Options {
@@ -127,9 +118,9 @@ impl Default for Options {
 }
 
 impl Replica {
-    /// A replica that continues from a disk.
+    /// Returns a replica with the state recovered from disk.
     pub fn new(config: Config, recovered: Recovered, state: State, options: Options) -> Self {
-        // Counted on across starts, or a member that is started often would never write a checkpoint.
+        // Counted across starts; otherwise a member that is started often would never write a checkpoint.
         let log_bytes = recovered.entries.iter().map(|entry| entry.size() as u64).sum();
         Self {
             id: config.id,
@@ -146,13 +137,13 @@ impl Replica {
         }
     }
 
-    /// The same, whose values are put on a shelf.
+    /// Stores values on a shelf.
     #[must_use]
     pub fn with_shelf(self, shelf: Shelf) -> Self {
         Self { shelf, ..self }
     }
 
-    /// A tick of the clock that elections count in.
+    /// Advances the election clock by one tick.
     pub fn tick(&mut self, now_ms: u64) {
         self.member.tick();
         self.reads.tick(&mut self.member);
@@ -160,13 +151,13 @@ impl Replica {
         self.tell_space();
     }
 
-    /// Ends the leases whose time is over, if this member leads.
+    /// Revokes expired leases, if this member is the leader.
     pub fn expire(&mut self, now_ms: u64) {
         let is_authenticating = self.view(|state| state.directory().is_enabled());
         let Some(lessor) = &mut self.lessor else { return };
         let revoke = |id| {
             let command = Command::LeaseRevoke { id };
-            // A bare command, which members of older versions read, would be anonymous.
+            // A command without caller, which older versions can decode, would be anonymous.
             if is_authenticating { command.authorized(Caller::Cluster) } else { command }
         };
         let mut commands: Vec<Command> = lessor.expired(now_ms, EXPIRED_MAX).into_iter().map(revoke).collect();
@@ -176,92 +167,93 @@ impl Replica {
         }
     }
 
-    /// Stands for election at once.
+    /// Starts an election immediately.
     pub fn campaign(&mut self) {
         self.member.campaign();
     }
 
-    /// A message of a peer.
+    /// Processes a message of a peer.
     pub fn message(&mut self, from: u64, message: Message) -> Result<(), ReplicaError> {
-        // Without any room more entries would only pile up in memory; the leader sends them again.
+        // Without space, more entries would only accumulate in memory; the leader sends them again.
         if self.room() == Room::None && message.is_vital() {
             return Ok(());
         }
-        // What makes no sense is dropped, as a network may drop it; a lost log is the end.
+        // An invalid message is dropped as if lost in the network; a lost log is fatal.
         match self.member.message(from, message) {
             Err(fault @ Fault::LogLost { .. }) => Err(fault.into()),
             Err(Fault::Nonsense { .. }) | Ok(()) => Ok(()),
         }
     }
 
-    /// A snapshot of a peer, with the state that was streamed.
+    /// Processes a snapshot of a peer with its streamed state.
     pub fn snapshot(&mut self, from: u64, message: Message, state: State) -> Result<(), ReplicaError> {
         self.offered.push((state.applied_index(), state));
         self.message(from, message)
     }
 
-    /// Proposes a command, encoded; the answer carries the sequence that is returned.
+    /// Proposes an encoded command. Returns the sequence of its response.
     pub fn propose(&mut self, command: Bytes) -> u64 {
         let sequence = self.reserve();
         self.propose_all(vec![(sequence, command)]);
         sequence
     }
 
-    /// A sequence for a proposal that is made by [`Replica::propose_all`].
+    /// Reserves a sequence for [`Replica::propose_all`].
     pub fn reserve(&mut self) -> u64 {
         self.next_sequence += 1;
         self.next_sequence
     }
 
-    /// Proposes many commands at once, in order of their reserved sequences.
+    /// Proposes commands in order of their reserved sequences.
     pub fn propose_all(&mut self, commands: Vec<(u64, Bytes)>) {
         let proposal = |(sequence, data)| Payload::Command { request: RequestId { origin: self.id, sequence }, data };
         let proposals: Vec<Proposal> = commands.into_iter().map(proposal).collect();
         self.member.propose(proposals);
     }
 
-    /// Proposes a change of membership under a reserved sequence.
+    /// Proposes a membership change under a reserved sequence.
     pub fn change(&mut self, sequence: u64, change: consensus::Change) {
         let request = RequestId { origin: self.id, sequence };
         self.member.propose(vec![Payload::Change { request, change }]);
     }
 
-    /// Asks for a linearizable read; the token comes back in [`Step::reads`].
+    /// Requests a linearizable read; [`Step::reads`] returns the token.
     pub fn read(&mut self, token: u64) {
         self.reads.add(token, &mut self.member);
     }
 
-    /// Whether a read is linearizable that looks at the state at once. Only right when every step has been taken.
+    /// Whether reading the state immediately is linearizable. Valid only if no step is pending.
     pub fn reads_freely(&self) -> bool {
         self.member.decides_alone()
     }
 
-    /// Everything up to this number is durable.
+    /// Reports that everything up to this write number is durable.
     pub fn persisted(&mut self, number: u64) {
         self.member.persisted(number);
     }
 
-    /// A snapshot reached the other side, or did not.
+    /// Reports whether a snapshot arrived.
     pub fn snapshot_sent(&mut self, to: u64, arrived: bool) {
         self.member.snapshot_sent(to, arrived);
     }
 
-    /// A peer cannot be reached.
+    /// Reports that a peer is unreachable.
     pub fn unreachable(&mut self, peer: u64) {
         self.member.unreachable(peer);
     }
 
-    /// A peer has closed its connection to this member.
+    /// Reports that a peer closed its connection to this member.
     pub fn hung_up(&mut self, peer: u64) {
         self.member.hung_up(peer);
     }
 
-    /// Hands leadership over.
+    /// Transfers leadership.
     pub fn transfer(&mut self, to: u64) {
         self.member.transfer(to);
     }
 
-    /// Renews a lease, if this member leads; the seconds it now has. Only sound after a read has confirmed that it leads.
+    /// Renews a lease if this member is the leader and returns its TTL in seconds. Valid only after a read has
+    /// confirmed the leadership.
     pub fn renew(&mut self, lease: mvcc::LeaseId, now_ms: u64) -> Option<i64> {
         let lessor = self.lessor.as_mut()?;
         let checkpoint = lessor.checkpoint_of_renewal(lease);
@@ -272,36 +264,34 @@ impl Replica {
         seconds
     }
 
-    /// The deadlines of leases, while this member leads.
+    /// Returns the lease deadlines, while this member is the leader.
     pub fn lessor(&self) -> Option<&Lessor> {
         self.lessor.as_ref()
     }
 
-    /// The state, for readers.
     pub fn state(&self) -> Arc<RwLock<State>> {
         self.state.clone()
     }
 
-    /// The member.
     pub fn member(&self) -> &Member {
         &self.member
     }
 
-    /// Bytes written to the log since the last checkpoint was taken.
+    /// Returns the bytes written to the log since the last checkpoint.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes
     }
 
-    /// Takes the state for a checkpoint. Only right when every step has been taken.
+    /// Returns the state for a checkpoint. Valid only if no step is pending.
     pub fn checkpoint(&mut self) -> (SnapshotMeta, State) {
         self.log_bytes = 0;
         (self.member.snapshot_meta(), self.view(State::clone))
     }
 
-    /// Takes the next thing to do.
+    /// Returns the next actions, if there are any.
     pub fn step(&mut self, now_ms: u64) -> Result<Option<Step>, ReplicaError> {
         let Some(effects) = self.member.effects() else {
-            // Reads that waited for an entry that is applied by now, or were asked for again.
+            // Reads that waited for an entry that is now applied, or were requested again.
             let reads = self.reads.take_ready(self.view(State::applied_index));
             return Ok((!reads.is_empty()).then(|| Step { reads, ..Step::default() }));
         };
@@ -330,7 +320,7 @@ impl Replica {
         Ok(Some(step))
     }
 
-    /// Forgets some of what a compaction made unreachable; whether there is more. Readers wait for this much, not for all.
+    /// Removes a part of the compacted history. Returns whether there is more. Readers wait only for this part.
     pub fn forget(&mut self, changes_max: usize) -> bool {
         let is_forgetting = self.view(State::is_forgetting);
         is_forgetting && self.state.write().expect("nobody panics while holding the state").forget(changes_max)
@@ -365,7 +355,7 @@ impl Replica {
         Write { persist, installed }
     }
 
-    /// One entry at a time has the state to itself: readers wait for one, not for all of them.
+    /// Applies entries. The state is locked per entry, so readers wait for one entry, not for all.
     fn apply(&mut self, committed: &[Committed], now_ms: u64, step: &mut Step) -> Result<(), ReplicaError> {
         for entry in committed {
             let (index, request, decided) = match entry {

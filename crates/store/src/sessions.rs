@@ -1,7 +1,7 @@
-//! Sessions of users who authenticated with a password: the tokens that this member accepts, and whose they are.
+//! Sessions of users authenticated by password: the accepted tokens and their users.
 //!
-//! Sessions are opened through the log, so every member that applies the entry accepts the token. They expire by each member's own clock
-//! and are in no checkpoint: a client whose token is unknown authenticates again.
+//! Sessions are opened through the log, so every member that applies the entry accepts the token. They expire by each
+//! member's clock and are not part of checkpoints: a client with an unknown token authenticates again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use mvcc::{Command, DirectoryChange, Outcome, Reply};
 
-/// The sessions of one member. Clones are handles to the same.
+/// The sessions of one member. Clones are handles to the same sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
     inner: Arc<Mutex<Inner>>,
 }
 
-/// What a command that was applied changes about sessions.
+/// The effect of an applied command on sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum SessionChange {
@@ -24,9 +24,9 @@ pub enum SessionChange {
     CloseAll,
 }
 
-/// How long a session lives without being used, unless configured otherwise.
+/// Default lifetime of an unused session.
 pub const TTL: Duration = Duration::from_secs(300);
-/// Expired sessions are removed when there are twice as many as after the last time, and at least this many.
+/// Expired sessions are removed when their number has doubled since the last time, and is at least this.
 const PRUNE_MIN: usize = 64;
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Default for Inner {
 }
 
 impl SessionChange {
-    /// What a command changes, given what became of it.
+    /// Returns the effect of a command, given its outcome.
     pub fn of(command: &Command, outcome: &Outcome) -> Option<Self> {
         match (command.split().1, outcome.result.as_ref().ok()?) {
             (Command::Authenticate { user, token }, Reply::Authenticated { index, .. }) if !token.is_empty() => {
@@ -65,23 +65,22 @@ impl SessionChange {
     }
 }
 
-/// The token that clients send: the proposer's random part and the entry that opened the session.
+/// Returns the client's token: the proposer's random part and the index of the entry that opened the session.
 pub(crate) fn full_token(random: &str, index: u64) -> String {
     format!("{random}.{index}")
 }
 
-/// The entry that opened the session of a token, if the token has the form of one.
+/// Returns the index of the entry that opened the token's session, if the token is well-formed.
 pub(crate) fn opened_at(token: &str) -> Option<u64> {
     token.split_once('.').and_then(|(_, index)| index.parse().ok())
 }
 
 impl Sessions {
-    /// Sets how long a session lives without being used.
+    /// Sets the lifetime of an unused session.
     pub fn set_ttl(&self, ttl: Duration) {
         self.lock().ttl = ttl;
     }
 
-    /// Makes a change, at a time.
     pub fn apply(&self, change: SessionChange, now: Instant) {
         let mut inner = self.lock();
         match change {
@@ -96,7 +95,7 @@ impl Sessions {
         }
     }
 
-    /// The user of a session, whose time starts over.
+    /// Returns the user of a session and restarts its lifetime.
     pub fn user(&self, token: &str, now: Instant) -> Option<String> {
         let mut inner = self.lock();
         let ttl = inner.ttl;
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_expires_unless_it_is_used() {
+    fn unused_session_expires() {
         let (sessions, start) = (Sessions::default(), Instant::now());
         sessions.set_ttl(Duration::from_secs(10));
         let at = |seconds| start + Duration::from_secs(seconds);
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_a_user_end_with_the_password_and_all_end_when_authentication_is_disabled() {
+    fn password_change_closes_sessions_of_the_user_and_disabling_auth_closes_all() {
         let (sessions, now) = (Sessions::default(), Instant::now());
         let done = |reply| Outcome { revision: 1, result: Ok(reply) };
         let of = |command: Command, reply| SessionChange::of(&command, &done(reply));
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_sessions_are_removed_though_nobody_looks_for_them() {
+    fn expired_sessions_are_pruned() {
         let (sessions, start) = (Sessions::default(), Instant::now());
         for number in 0..10 * PRUNE_MIN {
             let now = start + TTL * u32::try_from(number).expect("few");

@@ -1,7 +1,7 @@
-//! Where values lie: in memory, or aside in a file that the kernel reads them from when they are asked for.
+//! Value storage: in memory, or spilled to a memory-mapped file.
 //!
-//! The file is no part of what is durable: log and checkpoints hold every value, and a member that starts fills a new file from them. So
-//! nothing is lost with it, and a value that finds no room in it stays in memory.
+//! The file is not part of the durable data: log and checkpoints contain every value, and a starting member fills a new
+//! file from them. Nothing is lost with the file, and a value that does not fit into it stays in memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use sys::Spill;
 
-/// Where values lie. Clones are handles to the same.
+/// Value storage. Clones are handles to the same storage.
 #[derive(Clone, Default)]
 pub struct Shelf {
     file: Option<Arc<File>>,
@@ -18,40 +18,40 @@ pub struct Shelf {
 
 struct File {
     spill: Arc<Spill>,
-    /// Bytes placed since this process was last relieved of what it had read.
+    /// Bytes placed since the last [`Shelf::trim`].
     placed: AtomicUsize,
 }
 
-/// A shorter value takes no more memory than the note where it lies would.
+/// A shorter value needs no more memory than the reference to its position in the file.
 const VALUE_BYTES_MIN: usize = 256;
-/// After so many bytes placed, what was read counts as memory no longer.
+/// Number of placed bytes after which the resident pages are released.
 const TRIM_BYTES: usize = 16 << 20;
 const NAME: &str = "values";
 
 impl Shelf {
-    /// Values stay in memory.
+    /// Keeps values in memory.
     pub fn memory() -> Self {
         Self::default()
     }
 
-    /// Values go to a file of their own in a directory; if there can be none, they stay in memory.
+    /// Stores values in a file in the directory; if it cannot be created, values stay in memory.
     pub fn in_directory(directory: &Path) -> Self {
         match Spill::create(&directory.join(NAME)) {
             Ok(spill) => Self { file: Some(Arc::new(File { spill, placed: AtomicUsize::new(0) })) },
             Err(error) => {
-                tracing::warn!(%error, "there is no file for values: all of them stay in memory");
+                tracing::warn!(%error, "failed to create the value file; keeping all values in memory");
                 Self::memory()
             }
         }
     }
 
-    /// Gives a value a place of its own, so that it keeps nothing else in memory.
+    /// Stores a copy of a value, so that it does not keep a larger buffer in memory.
     pub fn place(&self, value: &[u8]) -> Bytes {
         let aside = self.file.as_ref().filter(|_| value.len() >= VALUE_BYTES_MIN).and_then(|file| file.place(value));
         aside.unwrap_or_else(|| Bytes::copy_from_slice(value))
     }
 
-    /// What was read counts as this process's memory no longer.
+    /// Releases the resident pages of values that were read.
     pub fn trim(&self) {
         if let Some(file) = &self.file {
             file.spill.trim();
@@ -61,7 +61,7 @@ impl Shelf {
 
 impl File {
     fn place(&self, value: &[u8]) -> Option<Bytes> {
-        // A full disk, or a value too long for a slot: it stays in memory.
+        // With a full disk, or if the value is too long for a slot, the value stays in memory.
         let slot = self.spill.put(value).ok()?;
         if self.placed.fetch_add(value.len(), Ordering::Relaxed) >= TRIM_BYTES {
             self.placed.store(0, Ordering::Relaxed);
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_the_same_wherever_they_lie() {
+    fn values_are_equal_in_memory_and_in_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let shelves = [Shelf::memory(), Shelf::in_directory(folder.path()), Shelf::in_directory(Path::new("/nowhere"))];
         for shelf in shelves {

@@ -1,6 +1,7 @@
-//! Snapshot files: the whole key space of a cluster, to keep, to look at, to start a new cluster from.
+//! Snapshot files: the complete key space of a cluster, for backup, inspection and restore.
 //!
-//! The file is what the Maintenance service streams: the state, zero bytes up to a multiple of 512, and the SHA-256 of all before it.
+//! The format is that of the Maintenance service: the state, zero bytes up to a multiple of 512, and the SHA-256 of
+//! everything before.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -17,43 +18,35 @@ use crate::disk::{Disk, FileDisk};
 use crate::etcd::proto::etcdserverpb as pb;
 use crate::open;
 
-/// Why a snapshot could not be made or used.
+/// A snapshot could not be saved or used.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The cluster cannot be reached.
     #[error(transparent)]
     Remote(#[from] RemoteError),
-    /// The stream broke.
-    #[error("the snapshot was not received whole")]
+    #[error("the snapshot was received incompletely")]
     Stream(#[source] Box<tonic::Status>),
-    /// The file cannot be read or written.
-    #[error("cannot use {path}")]
+    #[error("cannot read or write {path}")]
     File {
-        /// Which.
+        /// The snapshot file or data directory.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// What was written is not what is there.
     #[error("{0} is damaged: its SHA-256 does not match its content")]
     Digest(PathBuf),
-    /// It is whole and no snapshot of this store.
+    /// The digest matches, but the content is not a snapshot of this store.
     #[error("{path} is not a snapshot of this store")]
     Content {
-        /// Which.
+        /// The snapshot file.
         path: PathBuf,
-        /// Why.
         source: CorruptCheckpoint,
     },
-    /// The directory has something in it.
     #[error("the data directory {0} is not empty")]
     NotEmpty(PathBuf),
-    /// The directory could not be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }
 
-/// Saves a snapshot of a cluster; the file appears whole or not at all, and only its owner may read it. Returns its size.
+/// Saves a snapshot of a cluster and returns its size. The file appears atomically, and only its owner can read it.
 pub async fn save(cluster: &RemoteConfig, path: &Path) -> Result<u64, SnapshotError> {
     let unusable = |source| SnapshotError::File { path: path.to_owned(), source };
     let mut maintenance = Remote::new(cluster)?.maintenance();
@@ -73,8 +66,8 @@ pub async fn save(cluster: &RemoteConfig, path: &Path) -> Result<u64, SnapshotEr
     Ok(size)
 }
 
-/// Makes a file that only its owner may read: a snapshot holds every Secret. The name is not followed if it is a link, and a file
-/// that somebody else made is not used, since they may have it open.
+/// Creates a file with mode 0600, because a snapshot contains every Secret. Symbolic links are not followed, and an
+/// existing file is not reused, since its creator may have it open.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -83,7 +76,7 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Reads a snapshot and checks that it is whole.
+/// Reads a snapshot and verifies its digest.
 pub fn read(path: &Path) -> Result<State, SnapshotError> {
     let unusable = |source| SnapshotError::File { path: path.to_owned(), source };
     let digest_len = digest::SHA256.output_len() as u64;
@@ -102,11 +95,11 @@ pub fn read(path: &Path) -> Result<State, SnapshotError> {
     state.map_err(|source| SnapshotError::Content { path: path.to_owned(), source })
 }
 
-/// Between the last revision of a snapshot and the first after it is restored, if those who read the cluster may have seen
-/// more than the snapshot has: as many as a busy cluster makes in a year.
+/// Revisions skipped on restore, if clients of the cluster may have seen later revisions than the snapshot contains: as
+/// many as a busy cluster creates in a year.
 pub const SKIPPED: u32 = 1_000_000_000;
 
-/// Makes the directory of a member of a new cluster that starts with this state.
+/// Creates the data directory of a member of a new cluster with this state.
 pub fn restore(state: State, members: &[Peer], data_dir: &Path) -> Result<(), SnapshotError> {
     let unusable = |source| SnapshotError::File { path: data_dir.to_owned(), source };
     let disk = FileDisk::open(data_dir).map_err(unusable)?;
@@ -137,13 +130,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_is_readable_by_its_owner_alone_and_follows_no_link() {
+    fn snapshot_has_mode_0600_and_follows_no_symlink() {
         let directory = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (directory.path().join("backup.part"), directory.path().join("elsewhere"));
         let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
         create(&path).unwrap();
         assert_eq!(mode(&path), 0o600);
-        // One that is left over, and readable by everybody.
+        // A leftover file that is world-readable.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         create(&path).unwrap();
         assert_eq!(mode(&path), 0o600);

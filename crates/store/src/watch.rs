@@ -1,7 +1,8 @@
-//! Wakes the watchers that a change concerns; they read it from the state themselves.
+//! Watch hub: wakes the watchers that a change concerns, which then read the events from the state.
 //!
-//! The order of steps is what makes it miss nothing. A watcher takes its mark *before* it looks at the state; a change is applied
-//! *before* it is published. So whatever a watcher's look did not show is published after it, and marks it again.
+//! The order of steps guarantees that no event is missed. A watcher takes its mark *before* it reads the state; a
+//! change is applied *before* it is published. Any change that the read did not see is published later and sets the
+//! mark again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mvcc::{Revision, Span, State, WatchId, WatchSet};
 use tokio::sync::Notify;
 
-/// All watchers of a member. Clones are handles to the same.
+/// All watchers of a member. Clones are handles to the same hub.
 #[derive(Clone, Debug, Default)]
 pub struct Hub {
     inner: Arc<Mutex<Inner>>,
@@ -23,8 +24,8 @@ struct Inner {
     published: Revision,
 }
 
-/// Where the watchers of one client are told that they have something to read, in turn. A watcher is put here when it gets a mark, or by its own
-/// client, so there are at most two entries for each.
+/// Queue of the watchers of one client that have pending events. A watcher is queued when it gets a mark, or by its own
+/// client, so there are at most two entries per watcher.
 #[derive(Debug, Default)]
 struct Mailbox {
     ready: Mutex<VecDeque<WatchId>>,
@@ -40,12 +41,13 @@ pub struct Watchers {
 }
 
 impl Hub {
-    /// Tells watchers of everything that was applied since the last call. Call it after every batch, and after a restore.
+    /// Notifies watchers of everything applied since the last call. Must be called after every batch and after a
+    /// restore.
     pub fn publish(&self, state: &State) {
         let mut inner = self.lock();
         let from = inner.published + 1;
         let inner = &mut *inner;
-        // A state that was received may begin after a compaction of which nobody here has heard.
+        // A received state may start after a compaction that was not published here.
         let mut woken = if from < state.log_floor() { inner.set.notice_lost(from) } else { Vec::new() };
         for event in state.all_events(from) {
             woken.extend(inner.set.notice(event));
@@ -58,12 +60,12 @@ impl Hub {
         inner.published = state.revision();
     }
 
-    /// A place for the watchers of one client.
+    /// Creates a queue for the watchers of one client.
     pub fn watchers(&self) -> Watchers {
         Watchers { hub: self.clone(), mailbox: Arc::default(), ids: BTreeSet::new() }
     }
 
-    /// How many watchers there are, and how many of them have something to read.
+    /// Returns the number of watchers, and of watchers with pending events.
     pub fn counts(&self) -> (usize, usize) {
         self.lock().set.counts()
     }
@@ -74,7 +76,8 @@ impl Hub {
 }
 
 impl Watchers {
-    /// Adds a watcher that reads from a revision on. It is ready at once: what was applied since the revision was chosen is not published again.
+    /// Adds a watcher from a revision on. The watcher is ready immediately, because events applied since that revision
+    /// are not published again.
     pub fn add(&mut self, span: Span, from: Revision) -> WatchId {
         let mut inner = self.hub.lock();
         inner.last_id += 1;
@@ -87,7 +90,6 @@ impl Watchers {
         id
     }
 
-    /// Takes a watcher out.
     pub fn remove(&mut self, id: WatchId) {
         if self.ids.remove(&id) {
             let mut inner = self.hub.lock();
@@ -96,7 +98,7 @@ impl Watchers {
         }
     }
 
-    /// Waits for a watcher that has something to read and takes its mark. Look at the state only after this.
+    /// Waits for a watcher with pending events and takes its mark. The state must be read only after this.
     pub async fn ready(&self) -> (WatchId, Revision) {
         loop {
             if let Some(ready) = self.try_ready() {
@@ -106,12 +108,12 @@ impl Watchers {
         }
     }
 
-    /// As [`Watchers::ready`], or none if all have read everything that was published.
+    /// Like [`Watchers::ready`], or none if no watcher has pending published events.
     pub fn try_ready(&self) -> Option<(WatchId, Revision)> {
         loop {
             let id = self.mailbox.take()?;
             let mut inner = self.hub.lock();
-            // The id of a watcher that was removed, or put here twice, is still in the mailbox.
+            // The queue may still contain the ID of a removed watcher, or an ID twice.
             if let Some(mark) = inner.set.mark(id) {
                 inner.set.set_mark(id, None);
                 return Some((id, mark));
@@ -119,13 +121,13 @@ impl Watchers {
         }
     }
 
-    /// The revision up to which a watcher has nothing to read: all that was published. None if it has.
+    /// Returns the published revision if the watcher has no pending events up to it; none otherwise.
     pub fn quiet_until(&self, id: WatchId) -> Option<Revision> {
         let inner = self.hub.lock();
         inner.set.mark(id).is_none().then_some(inner.published)
     }
 
-    /// Says that a watcher has more to read, from a revision on.
+    /// Marks a watcher as having more events from a revision on.
     pub fn again(&self, id: WatchId, from: Revision) {
         self.hub.lock().set.set_mark(id, Some(from));
         self.mailbox.put(id);
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_without_a_mark_has_read_all_that_was_published() {
+    fn watcher_without_a_mark_has_read_all_published_events() {
         let (hub, mut state) = (Hub::default(), State::default());
         let mut watchers = hub.watchers();
         let id = watchers.add(Span::prefix("a/"), 1);

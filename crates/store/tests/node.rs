@@ -1,4 +1,4 @@
-//! Members that run: real files, real sockets, TLS with certificates on both sides.
+//! Running members with real files, real sockets and mutual TLS.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
@@ -56,7 +56,7 @@ fn certificates() -> Tls {
     Tls::new(vec![leaf.der().clone()], key, vec![authority.der().clone()]).unwrap()
 }
 
-/// An authority, and a certificate of it with its key, in files of a folder.
+/// Writes a CA, a certificate issued by it, and its key to files of a directory.
 fn certificate_files(folder: &Path) -> [PathBuf; 3] {
     let mut authority = CertificateParams::new(vec![]).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -71,7 +71,7 @@ fn certificate_files(folder: &Path) -> [PathBuf; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_run_use_renewed_certificates_for_their_next_connections() {
+async fn running_members_use_renewed_certificates_for_new_connections() {
     let folder = tempfile::tempdir().unwrap();
     let [certificate, key, authority] = certificate_files(folder.path());
     let read = || Tls::from_files(&certificate, &key, &authority).unwrap();
@@ -80,7 +80,7 @@ async fn members_that_run_use_renewed_certificates_for_their_next_connections() 
     let urls = &seats[0].peer.peer_urls;
     store::peer::members_of(urls, Some(&tls)).await.unwrap();
 
-    // Everything is another's: whoever kept what it had read would be trusted by nobody.
+    // All files are replaced: a member that kept the old ones would not be trusted.
     certificate_files(folder.path());
     store::peer::members_of(urls, Some(&read())).await.expect("who listens has read them again");
     store::peer::members_of(urls, Some(&tls)).await.expect("who dials has read them again");
@@ -131,7 +131,7 @@ async fn restart(path: &Path, listener: Option<TcpListener>, peer: &Peer) -> Nod
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_member_acknowledged_is_there_after_a_restart() {
+async fn acknowledged_writes_survive_a_restart() {
     let (seats, nodes) = cluster(1, "http", None).await;
     let node = &nodes[0];
     let writes = (0..2000).map(|number| node.propose_owned(put(&format!("k{number}"), &"v".repeat(300))));
@@ -169,7 +169,7 @@ async fn three_members_over_tls_replicate_forward_and_survive_their_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_without_a_certificate_is_not_heard() {
+async fn member_without_a_certificate_is_rejected() {
     let tls = certificates();
     let (seats, nodes) = cluster(1, "https", Some(&tls)).await;
     let urls = seats[0].peer.peer_urls.clone();
@@ -180,7 +180,7 @@ async fn a_member_without_a_certificate_is_not_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_learner_joins_by_snapshot_is_promoted_and_leads() {
+async fn learner_joins_by_snapshot_is_promoted_and_becomes_leader() {
     let (_seats, nodes) = cluster(1, "http", None).await;
     let node = &nodes[0];
     let writes = (0..500).map(|number| node.propose_owned(put(&format!("k{number}"), &"v".repeat(4000))));
@@ -192,7 +192,7 @@ async fn a_learner_joins_by_snapshot_is_promoted_and_leads() {
     assert_eq!(joined.view(mvcc::State::key_count), 500);
     until(&joined, |status| status.is_learner).await;
     let promote = async {
-        // The learner has the state before the leader has heard of it.
+        // The learner has the state before the leader receives its response.
         while let Err(error) = node.change(Change::Promote { id: 2 }).await {
             assert_eq!(error, consensus::ProposeError::LearnerNotReady.into());
             joined.read_index().await.unwrap();
@@ -207,7 +207,7 @@ async fn a_learner_joins_by_snapshot_is_promoted_and_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_are_renewed_through_any_member_and_end_on_time() {
+async fn leases_are_renewed_through_any_member_and_expire_on_time() {
     let (_seats, nodes) = cluster(3, "http", None).await;
     let leads = leader(&nodes).await;
     let follower = &nodes[(leads + 1) % 3];
@@ -227,7 +227,7 @@ async fn leases_are_renewed_through_any_member_and_end_on_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_in_use_is_refused() {
+async fn directory_in_use_is_rejected() {
     let (seats, _nodes) = cluster(1, "http", None).await;
     let mut again = Seat { directory: tempfile::tempdir().unwrap(), peer: seats[0].peer.clone(), listener: None };
     let config =

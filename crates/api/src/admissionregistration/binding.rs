@@ -1,4 +1,4 @@
-//! What the bindings of both sorts of policies have in common.
+//! Defaulting, validation and columns shared by both admission policy binding kinds.
 
 use machinery::table::Column;
 use machinery::{At, Errors, Value, names};
@@ -7,7 +7,6 @@ use super::match_resources;
 use crate::field_rules::{column, default_to, label_selector, looks, path_segment};
 use crate::kind::{age_column, name_column};
 
-/// What a binding says when it is silent.
 pub fn default(object: &mut Value) {
     let Some(spec) = object.get_mut("spec") else { return };
     match_resources::default(spec, "matchResources");
@@ -16,7 +15,6 @@ pub fn default(object: &mut Value) {
     }
 }
 
-/// What is wrong with a binding.
 pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     let policy = spec.get("policyName");
     if policy.is_empty() {
@@ -28,7 +26,6 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     match_resources::validate(&spec.get("matchResources"), errors);
 }
 
-/// What is printed of a binding.
 pub fn columns() -> Vec<Column> {
     vec![
         name_column(),

@@ -1,11 +1,11 @@
-//! Where a webhook is: a URL, or a service of the cluster.
+//! WebhookClientConfig: a webhook is reached by URL or through a Service.
 
 use machinery::field::Error;
 use machinery::{At, Errors, names};
 
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// Exactly one of `url` and `service` must be there, and be right.
+/// Requires exactly one of `url` and `service`, and validates it.
 pub fn validate(config: &At<'_>, errors: &mut Errors) {
     let (url, service) = (config.get("url"), config.get("service"));
     match (url.is_present(), service.is_present()) {
@@ -15,7 +15,6 @@ pub fn validate(config: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the URL of a webhook.
 pub fn validate_url(at: &At<'_>, errors: &mut Errors) {
     let parts = match Parts::of(at.str()) {
         Ok(parts) => parts,
@@ -40,9 +39,8 @@ pub fn validate_url(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the service of a webhook.
 pub fn validate_service(service: &At<'_>, errors: &mut Errors) {
-    // Upstream takes the one for the other when it blames them.
+    // Upstream swaps the two field paths in its errors.
     for (missing, blamed) in [("namespace", "name"), ("name", "namespace")] {
         if service.get(missing).is_empty() {
             errors.push(service.get(blamed).required(""));
@@ -69,7 +67,7 @@ fn validate_path(at: &At<'_>, errors: &mut Errors) {
     if !path.starts_with('/') {
         errors.push(at.invalid("must start with a '/'"));
     }
-    // Whatever stands first is taken for the slash, as upstream does.
+    // The first character is skipped even if it is not a slash, as upstream does.
     let inner = path.char_indices().nth(1).map_or("", |(second, _)| &path[second..]);
     for (index, segment) in inner.strip_suffix('/').unwrap_or(inner).split('/').enumerate() {
         if segment.is_empty() {
@@ -81,7 +79,7 @@ fn validate_path(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The parts of a URL, as far as they matter here.
+/// The URL components that validation needs.
 struct Parts<'a> {
     scheme: String,
     user: &'a str,
@@ -91,7 +89,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Splits a URL as Go does, and refuses what Go refuses.
+    /// Splits a URL like Go's `url.Parse` and fails with Go's error message.
     fn of(url: &'a str) -> Result<Self, String> {
         let refused = |why: &str| Err(format!("parse {}: {why}", machinery::go::quote(url)));
         if url.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_a_scheme_and_a_host_and_nothing_after_the_path() {
+    fn webhook_url_requires_scheme_and_host_and_forbids_query() {
         check(&value!({"url": "https://a.example:8443/x"}), &[]);
         check(
             &value!({"url": "http://u@a/x?q#f"}),
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_has_a_path_of_names() {
+    fn service_path_segments_are_dns_names() {
         check(&value!({"service": {"name": "n", "namespace": "s", "port": 443, "path": "/a/b/"}}), &[]);
         check(
             &value!({"service": {"name": "n", "port": 0, "path": "a//"}}),

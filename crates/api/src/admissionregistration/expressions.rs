@@ -1,11 +1,11 @@
-//! The expressions of policies and webhooks: compiled in the surroundings they will run in, and judged by their type.
+//! CEL expressions of policies and webhooks: compilation in their environment, and result type checks.
 
 use std::collections::BTreeSet;
 
 use cel::{EnvSet, Host, Type};
 use machinery::{At, Errors, Value};
 
-/// What an expression may use besides the objects and the request.
+/// Optional variables and types available to an expression, in addition to the objects and the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Uses {
     /// `params`
@@ -16,7 +16,7 @@ pub struct Uses {
     pub mutation: bool,
 }
 
-/// The surroundings of the expressions of one object, and which of them it had before.
+/// The CEL environment of one object's expressions, and the expressions that the stored object already had.
 pub struct Expressions<'a> {
     uses: Uses,
     variables: Vec<(String, Type)>,
@@ -24,18 +24,18 @@ pub struct Expressions<'a> {
 }
 
 impl<'a> Expressions<'a> {
-    /// Expressions that may use this. `stored` are those that the object had before: they may use whatever they did.
+    /// `stored` are the expressions of the old object: they are compiled with the less restrictive stored environment.
     pub fn new(uses: Uses, stored: BTreeSet<&'a str>) -> Self {
         Self { uses, variables: Vec::new(), stored }
     }
 
-    /// The same for expressions that may use something else.
+    /// Returns a copy with other optional variables.
     pub fn with(&self, uses: Uses) -> Self {
         Self { uses, variables: self.variables.clone(), stored: self.stored.clone() }
     }
 
-    /// Compiles an expression, which is what `at` holds but for the space around it, and blames it if its type is none
-    /// of those that are wanted.
+    /// Compiles `source` and reports an error at `at` if compilation fails or the type is not in `wanted`. The value at
+    /// `at` equals `source` except for surrounding whitespace.
     pub fn check(&self, source: &str, wanted: &[Type], at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {
             Err(why) => errors.push(at.invalid(why)),
@@ -51,7 +51,7 @@ impl<'a> Expressions<'a> {
         }
     }
 
-    /// Compiles the expression of a variable, which the following ones may use by that name.
+    /// Compiles the expression of a variable and makes the variable available to later expressions.
     pub fn add_variable(&mut self, name: &str, source: &str, at: &At<'_>, errors: &mut Errors) {
         match self.compile(source) {
             Err(why) => errors.push(at.invalid(why)),
@@ -94,13 +94,13 @@ impl<'a> Expressions<'a> {
     }
 }
 
-/// Every expression found under `field` of the items of a list.
+/// Collects the string `field` of every item of a list.
 pub fn of_items<'a>(list: Option<&'a Value>, field: &str) -> BTreeSet<&'a str> {
     let items = list.and_then(Value::as_array).unwrap_or_default();
     items.iter().filter_map(|item| item.str_at(&[field])).collect()
 }
 
-/// What upstream calls a type.
+/// Returns upstream's name of a type.
 fn type_name(ty: &Type) -> String {
     match ty {
         Type::Null => "null_type".to_owned(),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_held_to_its_type_and_its_variables() {
+    fn expression_type_and_variables_are_checked() {
         check("request.operation == 'CREATE' && authorizer.group('').resource('pods').check('get').allowed()", &[]);
         check("object.spec.replicas <= 5", &[]);
         check("'a'", &["must evaluate to bool but got string"]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_known_to_those_that_follow() {
+    fn variables_are_visible_to_later_expressions() {
         let uses = Uses { params: true, authorizer: true, mutation: false };
         let mut expressions = Expressions::new(uses, BTreeSet::new());
         let value = Value::from("x");

@@ -1,4 +1,4 @@
-//! Match conditions: expressions that say which requests a webhook or policy wants to see.
+//! Match conditions: CEL expressions that select the requests sent to a webhook or policy.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,6 @@ use crate::field_rules::looks;
 
 const CONDITIONS_MAX: usize = 64;
 
-/// What is wrong with a list of match conditions.
 pub fn validate(conditions: &At<'_>, expressions: &Expressions<'_>, errors: &mut Errors) {
     if conditions.len() > CONDITIONS_MAX {
         errors.push(Error::too_many(conditions.path(), conditions.len(), CONDITIONS_MAX));

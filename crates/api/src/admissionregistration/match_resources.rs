@@ -1,4 +1,4 @@
-//! Which requests a webhook or policy wants to see, told by what they are about.
+//! MatchResources and rules: select requests by resource, operation, namespace and labels.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,12 @@ use crate::field_rules::{default_to, items_mut, label_selector, one_of, one_of_i
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-/// What rules of webhooks say when they are silent.
 pub fn default_rules(owner: &mut Value, field: &str) {
     for rule in items_mut(owner, field) {
         default_to(rule, "scope", "*");
     }
 }
 
-/// What match resources of policies and bindings say when they are silent.
 pub fn default(owner: &mut Value, field: &str) {
     let Some(resources) = owner.get_mut(field).filter(|resources| !resources.is_null()) else { return };
     default_to(resources, "matchPolicy", "Equivalent");
@@ -26,7 +24,7 @@ pub fn default(owner: &mut Value, field: &str) {
     default_rules(resources, "excludeResourceRules");
 }
 
-/// What is wrong with match resources, which may be absent.
+/// Validates match resources; absent ones are valid.
 pub fn validate(resources: &At<'_>, errors: &mut Errors) {
     if resources.is_absent() {
         return;
@@ -53,7 +51,6 @@ pub fn validate(resources: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a rule.
 pub fn validate_rule(rule: &At<'_>, errors: &mut Errors) {
     let operations = rule.get("operations");
     nonempty_and_wild(&operations, "operations", errors);
@@ -80,7 +77,7 @@ fn validate_names(names: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// There must be something, and a wildcard must stand alone.
+/// Requires a non-empty list in which a wildcard is the only item.
 fn nonempty_and_wild(list: &At<'_>, what: &str, errors: &mut Errors) {
     if list.is_empty() {
         errors.push(list.required(""));
@@ -103,7 +100,7 @@ fn validate_resources(resources: &At<'_>, errors: &mut Errors) {
             continue;
         }
         let Some((resource, part)) = name.split_once('/') else {
-            // Only the last one counts, upstream too.
+            // As in upstream, only the last plain resource counts.
             plain_last = name != "*";
             continue;
         };
@@ -129,14 +126,14 @@ fn validate_resources(resources: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What operations a policy that changes objects can have: there is nothing to change in what is deleted.
+/// Rejects DELETE for mutating policies: a deleted object cannot be changed.
 pub fn validate_mutating_operations(resources: &At<'_>, errors: &mut Errors) {
     const MUTATING: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
     let rules = resources.get("resourceRules");
     for rule in rules.items() {
         let operations = rule.get("operations");
         for operation in operations.items().filter(|operation| !MUTATING.contains(&operation.str())) {
-            // Upstream blames all rules.
+            // Upstream reports the path of the rule list, not of the rule.
             errors.push(Error::not_supported(rules.get("operations").path(), operation.str(), MUTATING));
         }
     }

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicy: expressions that change objects before they are stored.
+//! MutatingAdmissionPolicy: CEL expressions that change objects during admission.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use super::validating_admission_policy::param_kind;
 use crate::field_rules::{column, count_cell, one_of, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names};
 
-/// The row of MutatingAdmissionPolicy.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicyBinding: where a MutatingAdmissionPolicy holds, and with which parameters.
+//! MutatingAdmissionPolicyBinding: applies a MutatingAdmissionPolicy to resources, with parameters.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use super::binding;
 use crate::field_rules::{raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, names};
 
-/// The row of MutatingAdmissionPolicyBinding.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),

@@ -1,4 +1,4 @@
-//! MutatingWebhookConfiguration: who changes objects before they are stored.
+//! MutatingWebhookConfiguration: webhooks that change objects during admission.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use super::webhooks::Webhooks;
 use crate::field_rules::{column, count_cell};
 use crate::kind::{Kind, UpdateChecks, age_column, name_column, names};
 
-/// The row of MutatingWebhookConfiguration.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),

@@ -1,4 +1,4 @@
-//! What both sorts of policies have in common.
+//! Defaulting and validation shared by both admission policy kinds.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,6 @@ use super::expressions::{self, Expressions, Uses};
 use super::{match_conditions, match_resources};
 use crate::field_rules::{default_to, one_of, same};
 
-/// What a policy says when it is silent.
 pub fn default(object: &mut Value) {
     let Some(spec) = object.as_object_mut().map(|object| object.get_or_insert_with("spec", Value::object)) else {
         return;
@@ -18,7 +17,7 @@ pub fn default(object: &mut Value) {
     match_resources::default(spec, "matchConstraints");
 }
 
-/// The surroundings of a policy's expressions. `old` is the policy that it replaces, whose expressions may use more.
+/// Returns the environment of a policy's expressions. Expressions that `old` already had may use more of CEL.
 pub fn expressions<'a>(spec: &At<'_>, old: Option<&'a Value>, mutation: bool) -> Expressions<'a> {
     let mut stored = BTreeSet::new();
     let old = old.and_then(|old| old.get("spec"));
@@ -40,7 +39,7 @@ pub fn expressions<'a>(spec: &At<'_>, old: Option<&'a Value>, mutation: bool) ->
     Expressions::new(Uses { params, authorizer: true, mutation }, stored)
 }
 
-/// What is wrong with the parts that all policies have, up to their variables, which `expressions` gets to know.
+/// Validates the fields that all policies share, and adds the policy's variables to `expressions`.
 pub fn validate(
     spec: &At<'_>,
     old: Option<&Value>,

@@ -1,7 +1,7 @@
-//! What is doubtful about the expressions of a validating policy, held against the types of the objects that it matches.
+//! Type checking of ValidatingAdmissionPolicy expressions against the schemas of the matched kinds.
 //!
-//! An expression is compiled once for each type, with that type in the place of `object` and `oldObject`. What does not
-//! compile then is a warning in the policy's status and changes nothing else: the policy runs on what objects really hold.
+//! An expression is compiled once per type, with that type for `object` and `oldObject`. A compilation failure becomes
+//! a warning in the policy's status and has no other effect: evaluation uses the actual objects.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,10 +12,10 @@ use machinery::{At, GroupVersionKind, Object, Value, value};
 
 use crate::kind::{Kind, Shape, Version};
 
-/// Of how many types a rule is held against at most.
+/// Maximum number of types that one rule is checked against.
 const TYPES_MAX: usize = 10;
 
-/// The metadata of a custom resource, as far as its definition does not say: what every object has.
+/// The schema of ObjectMeta, used for custom resources whose CRD does not describe `metadata`.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let text = || value!({"type": "string"});
     let texts = || value!({"type": "object", "additionalProperties": {"type": "string"}});
@@ -35,17 +35,17 @@ static METADATA: LazyLock<Value> = LazyLock::new(|| {
     }})
 });
 
-/// What a policy calls a kind.
+/// A kind as a policy refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Called<'a> {
-    /// As URLs do: `deployments`.
+    /// The resource name of URLs: `deployments`.
     Plural(&'a str),
-    /// As objects do: `Deployment`.
+    /// The kind of objects: `Deployment`.
     Kind(&'a str),
 }
 
 impl Called<'_> {
-    /// Whether a kind of these names is meant.
+    /// Whether this reference names the kind.
     pub fn is(&self, plural: &str, kind: &str) -> bool {
         match self {
             Self::Plural(called) => *called == plural,
@@ -54,16 +54,16 @@ impl Called<'_> {
     }
 }
 
-/// Finds the kind of a group that is called so.
+/// Looks up a kind by API group and reference.
 pub type Find<'f> = &'f dyn Fn(&str, Called<'_>) -> Option<Arc<Kind>>;
 
-/// A kind in the version in which it is matched.
+/// A kind with the version in which it is matched.
 struct Matched {
     name: GroupVersionKind,
     kind: Arc<Kind>,
 }
 
-/// The warnings about a policy, as its status has them.
+/// Returns the expression warnings for the policy's status.
 pub fn warnings(policy: &Value, find: Find<'_>) -> Vec<Value> {
     let root = At::root(policy);
     let spec = root.get("spec");
@@ -87,7 +87,7 @@ pub fn warnings(policy: &Value, find: Find<'_>) -> Vec<Value> {
     warnings
 }
 
-/// What is wrong with an expression if objects are of a type.
+/// Compiles an expression for objects of type `ty` and returns the compilation error.
 fn doubt(spec: &At<'_>, ty: &Matched, params: Option<&Matched>, expression: &str) -> Option<String> {
     let mut env = EnvSet::default().stored;
     for variable in ["namespaceObject", "request"] {
@@ -112,7 +112,7 @@ fn doubt(spec: &At<'_>, ty: &Matched, params: Option<&Matched>, expression: &str
     env.compile(expression).err().map(|wrong| format!("{group}/{version}, Kind={kind}: {wrong}\n"))
 }
 
-/// The environment with variables that hold objects of a kind; none if its schema says nothing.
+/// Adds variables that hold objects of a kind. Returns `None` if the kind has no such version.
 fn with_objects(mut env: Env, names: &[&str], of: &Matched) -> Option<Env> {
     match &version_of(&of.kind, &of.name.version)?.shape {
         Shape::BuiltIn(schema) => Some(names.iter().fold(env, |env, name| env.with_builtin(name, *schema))),
@@ -138,7 +138,7 @@ fn version_of<'k>(kind: &'k Kind, name: &str) -> Option<&'k Version> {
     kind.version(name).filter(|version| version.served)
 }
 
-/// The kinds that a policy matches and names: those behind a star are not looked at. Sorted by group, version and kind.
+/// Returns the kinds that the rules name explicitly, sorted by group, version and kind. Wildcards are skipped.
 fn types_to_check(spec: &At<'_>, find: Find<'_>) -> Vec<Matched> {
     let mut types: Vec<Matched> = Vec::new();
     let constraints = spec.get("matchConstraints");
@@ -178,7 +178,7 @@ fn product<'a>(
     })
 }
 
-/// The names of a list in order; none if one of them stands for all.
+/// Returns the sorted names of a list, or `None` if the list contains a wildcard.
 fn named<'a>(list: &At<'a>) -> Option<Vec<&'a str>> {
     let mut names: Vec<&str> = list.list().iter().filter_map(Value::as_str).collect();
     names.sort_unstable();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_held_against_every_type_that_is_named() {
+    fn expressions_are_checked_against_every_named_type() {
         let workloads = || vec![rule("apps", &["deployments", "replicasets", "deployments/scale"])];
         check(workloads(), "object.spec.replicas <= variables.most && has(oldObject.spec)", &[]);
         check(
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_resources_have_the_types_of_their_definition_and_all_metadata() {
+    fn custom_resources_use_the_crd_schema_and_full_metadata() {
         let widgets = || vec![rule("example.com", &["widgets"])];
         check(widgets(), "object.spec.size > 3 && object.metadata.labels['a'] == object.kind", &[]);
         check(

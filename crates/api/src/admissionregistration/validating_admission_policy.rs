@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicy: expressions that judge objects before they are stored.
+//! ValidatingAdmissionPolicy: CEL expressions that validate objects during admission.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_EXPRESSION_MAX: usize = 5 * 1024;
 const AT_LEAST_ONE: &str = "validations or auditAnnotations must contain at least one item";
 
-/// The row of ValidatingAdmissionPolicy.
 pub fn kind() -> Kind {
     Kind {
         categories: strings(&["api-extensions"]),
@@ -42,7 +41,7 @@ pub fn kind() -> Kind {
     ])
 }
 
-/// The kind of a policy's parameters, as a cell shows it.
+/// Returns the table cell for a policy's `paramKind`.
 pub fn param_kind(object: &Value) -> String {
     match object.at(&["spec", "paramKind"]).filter(|kind| !kind.is_null()) {
         Some(kind) => {

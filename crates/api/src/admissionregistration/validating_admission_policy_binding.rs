@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicyBinding: where a ValidatingAdmissionPolicy holds, and with which parameters.
+//! ValidatingAdmissionPolicyBinding: applies a ValidatingAdmissionPolicy to resources, with parameters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use super::binding;
 use crate::field_rules::{one_of, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, names};
 
-/// The row of ValidatingAdmissionPolicyBinding.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),

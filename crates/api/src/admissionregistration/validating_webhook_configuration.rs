@@ -1,4 +1,4 @@
-//! ValidatingWebhookConfiguration: who judges objects before they are stored.
+//! ValidatingWebhookConfiguration: webhooks that validate objects during admission.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use super::webhooks::Webhooks;
 use crate::field_rules::{column, count_cell};
 use crate::kind::{Kind, UpdateChecks, age_column, name_column, names};
 
-/// The row of ValidatingWebhookConfiguration.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["api-extensions"]),

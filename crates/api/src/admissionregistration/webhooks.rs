@@ -1,4 +1,4 @@
-//! What the configurations of both sorts of webhooks have in common.
+//! Defaulting and validation shared by both webhook configuration kinds.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,15 @@ use crate::field_rules::{
 };
 use crate::kind::{Context, Rules};
 
-/// The versions of AdmissionReview that webhooks may ask for.
+/// AdmissionReview versions that a webhook may list in `admissionReviewVersions`.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const HARMLESS: &[&str] = &["None", "NoneOnDryRun"];
 const TIMEOUT_SECONDS_MAX: i64 = 30;
 
-/// The rules of one sort.
+/// The validation rules of one webhook configuration kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Webhooks {
-    /// Those that change objects.
     Mutating,
-    /// Those that judge them.
     Validating,
 }
 
@@ -62,7 +60,7 @@ impl Rules for Webhooks {
     }
 }
 
-/// What is not asked of an object because the one that it replaces did not have it either.
+/// Checks that are skipped on update because the old object already violated them.
 #[derive(Default)]
 struct Leniency<'a> {
     side_effects: bool,
@@ -156,7 +154,7 @@ impl Webhooks {
     }
 }
 
-/// A webhook is named like a host of somebody's domain.
+/// A webhook name is a DNS subdomain with at least three labels.
 fn validate_name(name: &At<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));

@@ -1,4 +1,4 @@
-//! The row of a kind that a CustomResourceDefinition makes.
+//! Builds the `Kind` that a CustomResourceDefinition defines.
 
 mod embedded;
 pub mod field_path;
@@ -24,23 +24,21 @@ use crate::version_priority::version_priority;
 
 use rules::{CustomResource, CustomVersion};
 
-/// Why a definition makes no kind. One that was validated always does.
+/// A CRD from which no kind can be built. This does not happen for a validated CRD.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A version's schema makes no types.
+    /// The schema of a version cannot be converted to types.
     #[error("the schema of version {version} makes no types")]
     Schema {
-        /// The version.
+        /// The name of the CRD version, such as `v1`.
         version: String,
-        /// Why.
         source: structural::Error,
     },
-    /// No version is stored.
     #[error("no version is marked as the storage version")]
     NoStorage,
 }
 
-/// What can be done with custom resources, in the order in which discovery tells it.
+/// Verbs of custom resources, in discovery order.
 const VERBS: &[Verb] = &[
     Verb::Delete,
     Verb::DeleteCollection,
@@ -52,13 +50,13 @@ const VERBS: &[Verb] = &[
     Verb::Watch,
 ];
 
-/// What can be done while their definition is being deleted.
+/// Verbs that remain while the CRD is being deleted.
 const TERMINATING_VERBS: &[Verb] = &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];
 
-/// The row of the kind that a definition makes, with the names it was given.
+/// Builds the kind of a CRD, with its accepted names.
 ///
 /// # Errors
-/// If the definition was never validated and is not sound.
+/// If the CRD was not validated and is invalid.
 pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
     let root = At::root(crd);
     let (spec, status) = (root.get("spec"), root.get("status"));
@@ -149,22 +147,22 @@ fn version_of(version: &At<'_>, group: &str, kind: &str) -> Result<(Version, Cus
     Ok((row, rules))
 }
 
-/// A number that another definition, or this one after its specification changed, does not have.
+/// Returns a hash of UID and generation: it differs between CRDs and changes with the spec.
 fn edition_of(crd: &Value) -> u64 {
     let meta = Meta::of(crd);
     let mut hasher = DefaultHasher::new();
     (meta.uid(), meta.generation()).hash(&mut hasher);
-    // 0 is for kinds that no definition made.
+    // 0 is reserved for built-in kinds.
     hasher.finish() | 1
 }
 
-/// What every object has, whatever a schema says of it.
+/// Returns the schema of the fields that every object has: apiVersion, kind and metadata.
 fn envelope() -> Schema<'static> {
     let kind = GroupVersionKind::of("meta.k8s.io", "v1", "PartialObjectMetadata");
     catalogue::schema(&kind).expect("the catalogue has what every object has")
 }
 
-/// The schema with what else clients are told of the version.
+/// Returns the schema for OpenAPI, with `x-kubernetes-selectable-fields`.
 fn published(mut schema: Value, selectable: &At<'_>) -> Value {
     let path = |field: At<'_>| value!({"fieldPath": (field.get("jsonPath").str().trim_start_matches('.'))});
     let paths: Vec<Value> = selectable.items().map(path).collect();
@@ -174,13 +172,13 @@ fn published(mut schema: Value, selectable: &At<'_>) -> Value {
     schema
 }
 
-/// The webhook that converts between versions, if the definition has one.
+/// Returns the conversion webhook, if the CRD's strategy is Webhook.
 fn converter_of(spec: &At<'_>) -> Option<Arc<Value>> {
     let conversion = spec.get("conversion");
     (conversion.get("strategy").str() == "Webhook").then(|| Arc::new(conversion.get("webhook").value().clone()))
 }
 
-/// The name, and what the definition asks for: without that, the age.
+/// Returns the name column followed by `additionalPrinterColumns`, or by the age if there are none.
 fn columns_of(asked: &At<'_>) -> Vec<Column> {
     let mut columns = vec![name_column()];
     if asked.is_empty() {
@@ -189,7 +187,7 @@ fn columns_of(asked: &At<'_>) -> Vec<Column> {
     }
     for column in asked.items() {
         let path = column.get("jsonPath");
-        // A path that cannot be read shows nothing, as one that leads nowhere does.
+        // A column with an unparsable path is omitted.
         let Ok(path) = JsonPath::parse(path.str()) else { continue };
         let words = |field: &str| column.get(field).str().to_owned();
         columns.push(Column {

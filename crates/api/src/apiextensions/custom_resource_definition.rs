@@ -1,4 +1,4 @@
-//! CustomResourceDefinition: a kind made at run time.
+//! CustomResourceDefinition: defines an API kind at run time.
 
 mod conditions;
 mod conversion;
@@ -17,13 +17,12 @@ use crate::kind::{self, Context, Keeping, Kind, Rules, Subresource};
 
 pub use conditions::{CLEANUP_FINALIZER, Condition, Deletion, conditions, is_established, set_terminating};
 
-/// The row of CustomResourceDefinition.
 pub fn kind() -> Kind {
     Kind {
         short_names: kind::names(&["crd", "crds"]),
         categories: kind::names(&["api-extensions"]),
         scope: Scope::Cluster,
-        // DEVIATION: definitions are stored as v1, upstream still stores them as v1beta1.
+        // DEVIATION: CRDs are stored as v1; upstream still stores them as v1beta1.
         keeping: Keeping::Stored {
             prefix: "apiextensions.k8s.io/customresourcedefinitions".into(),
             version: GroupVersion { group: "apiextensions.k8s.io".into(), version: "v1".into() },
@@ -131,7 +130,7 @@ impl Rules for CustomResourceDefinition {
         }
     }
 
-    /// Its instances go first, so the first delete only marks it.
+    /// Adds the cleanup finalizer, so that custom resources are deleted before their CRD.
     fn begin_delete(&self, object: &mut Value, now: Time) {
         if let Some(mut meta) = MetaMut::of(object) {
             meta.add_finalizer(CLEANUP_FINALIZER);
@@ -140,7 +139,7 @@ impl Rules for CustomResourceDefinition {
     }
 }
 
-/// A status write is about nothing but the status, and who owns it.
+/// Restores the metadata of `old`: a status write changes only the status and managedFields.
 fn keep_metadata(object: &mut Value, old: &Value) {
     let Some(mut meta) = MetaMut::of(object) else { return };
     for field in ["annotations", "deletionTimestamp", "finalizers", "generation", "labels", "ownerReferences"] {
@@ -169,7 +168,7 @@ fn empty_status() -> Value {
     value!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": null})
 }
 
-/// A version that is stored now is one that objects may be stored in from now on.
+/// Adds the current storage version to `status.storedVersions`.
 fn remember_storage(object: &mut Value) {
     let root = At::root(object);
     let spec = root.get("spec");
@@ -221,7 +220,7 @@ fn validate_stored_versions(root: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What names must look like, wherever they stand. Those of the spec must also be there.
+/// Validates the syntax of names in spec and status. Names of the spec are also required.
 fn validate_names(at: &At<'_>, errors: &mut Errors) {
     for field in ["plural", "singular"] {
         let name = at.get(field);
@@ -248,10 +247,10 @@ fn validate_names(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// One finding for all that is wrong with a name.
+/// Adds one error that joins all violations of a name.
 fn invalid(at: &At<'_>, wrong: &[String], before: &str, errors: &mut Errors) {
     if !wrong.is_empty() {
-        // An absent string reads as empty, and is shown so.
+        // An absent string is reported as the empty string.
         errors.push(Error::invalid(at.path(), at.str(), format!("{before}{}", wrong.join(","))));
     }
 }

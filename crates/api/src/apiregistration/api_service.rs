@@ -1,4 +1,4 @@
-//! APIService: a version of an API group, and who serves it.
+//! APIService: registers the server of an API group version.
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use crate::kind::{
 const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1000;
 
-/// The row of APIService.
 pub fn kind() -> Kind {
     Kind {
         categories: strings(&["api-extensions"]),
@@ -118,7 +117,7 @@ impl Rules for ApiService {
     }
 }
 
-/// The name is made of version and group. What is wrong with it comes before anything else.
+/// The name must be `version.group`. Its errors precede all others.
 fn validate_name(object: &Value, spec: &At<'_>, errors: &mut Errors) {
     let name = Meta::of(object).name();
     let wanted = format!("{}.{}", spec.get("version").str(), spec.get("group").str());

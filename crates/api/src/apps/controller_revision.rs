@@ -1,4 +1,4 @@
-//! ControllerRevision: a state that a workload can go back to.
+//! ControllerRevision: an immutable snapshot of a workload's template, used for rollbacks.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::field_rules::{column, immutable, non_negative};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 use crate::workload;
 
-/// The row of ControllerRevision.
 pub fn kind() -> Kind {
     Kind {
         update_checks: UpdateChecks { whole: 1, change: 1 },
@@ -41,8 +40,8 @@ impl Rules for ControllerRevision {
     }
 
     fn validate_update(&self, object: &Value, old: &Value, _context: &Context<'_>, errors: &mut Errors) {
-        // DEVIATION: upstream compares the data byte by byte, so that a revision which was sent with blanks between its
-        // words can no longer be patched; here the values are compared.
+        // DEVIATION: `data` is compared by value. Upstream compares bytes, so a revision that was created with
+        // whitespace between JSON tokens can no longer be patched.
         object_meta::created(object, errors);
         let (root, before) = (At::root(object), At::root(old));
         non_negative(&root.get("revision"), errors);

@@ -1,4 +1,4 @@
-//! DaemonSet: one pod on every node.
+//! DaemonSet: runs one pod on every eligible node.
 
 use std::sync::Arc;
 
@@ -14,10 +14,9 @@ use crate::field_rules::{
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 use crate::{status, workload};
 
-/// Counts the changes of the template, for clients of old versions that had a field for it.
+/// Annotation that replaces the v1beta1 field `spec.templateGeneration`.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// The row of DaemonSet.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["ds"]),
@@ -64,7 +63,7 @@ struct DaemonSet;
 
 impl Rules for DaemonSet {
     fn default(&self, object: &mut Value, _version: &str) {
-        // Upstream's conversion says it of every object, so whoever writes one owns it.
+        // Upstream's conversion sets the annotation on every object, so every writer becomes its field manager.
         let generation = template_generation(object);
         set_template_generation(object, generation);
         let Some(spec) = object.get_mut("spec") else { return };
@@ -153,7 +152,7 @@ fn validate_strategy(strategy: &At<'_>, errors: &mut Errors) {
         "RollingUpdate" if rolling.is_absent() => errors.push(rolling.required("")),
         "RollingUpdate" => validate_rolling(&rolling, errors),
         _ => {
-            // Upstream's own type has numbers where v1 may have none.
+            // Upstream's internal type has zeros where v1 fields may be absent.
             let mut plain = strategy.value().clone();
             if let Some(rolling) = plain.get_mut("rollingUpdate") {
                 default_to(rolling, "maxUnavailable", 0);
@@ -214,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_one_of_surge_and_unavailable_is_set() {
+    fn exactly_one_of_max_surge_and_max_unavailable_is_nonzero() {
         let check = |unavailable: Value, surge: Value, expect: &[&str]| {
             let mut errors = Errors::new();
             let rolling = value!({"maxUnavailable": (unavailable), "maxSurge": (surge)});
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_template_is_counted() {
+    fn template_change_increments_template_generation() {
         let old = value!({"metadata": {"generation": 4, "annotations": {"deprecated.daemonset.template.generation": "2"}},
             "spec": {"template": {"spec": {"x": 1}}}});
         let mut new = value!({"metadata": {}, "spec": {"template": {"spec": {"x": 2}}}});

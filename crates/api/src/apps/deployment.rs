@@ -1,4 +1,4 @@
-//! Deployment: pods replaced step by step.
+//! Deployment: rolling updates of ReplicaSets.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, na
 use crate::status;
 use crate::workload::{self, Shape};
 
-/// The row of Deployment.
 pub fn kind() -> Kind {
     let [containers, images] = workload::container_columns();
     Kind {
@@ -37,7 +36,7 @@ pub fn kind() -> Kind {
     ])
 }
 
-/// What the template of a Deployment or ReplicaSet is held to.
+/// Template constraints of Deployments and ReplicaSets.
 pub(super) const SHAPE: Shape =
     Shape { selects_for: "deployment", unreadable: "invalid label selector", endless: "ReplicaSet" };
 
@@ -138,7 +137,7 @@ fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The selector and template of a Deployment or ReplicaSet.
+/// Validates the selector and template of a Deployment or ReplicaSet.
 pub(super) fn validate_replicated(spec: &At<'_>, errors: &mut Errors) {
     workload::validate_selected(spec, &SHAPE, errors);
     if machinery::labels::from_object(Some(spec.get("selector").value())).is_ok() {
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rolling_update_must_be_able_to_move() {
+    fn max_surge_and_max_unavailable_cannot_both_be_zero() {
         check(value!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "1%"}}), &[]);
         check(
             value!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "0%", "maxUnavailable": 0}}),
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_known_strategies_are_taken_and_only_one_has_parameters() {
+    fn unknown_strategies_and_recreate_with_rolling_update_are_rejected() {
         check(
             value!({"type": "Recreate", "rollingUpdate": {}}),
             &["strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"],

@@ -1,4 +1,4 @@
-//! ReplicaSet: so many pods of a template.
+//! ReplicaSet: runs a number of pod replicas.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::field_rules::{column, default_to, immutable_shown, non_negative, rais
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 use crate::{status, workload};
 
-/// The row of ReplicaSet.
 pub fn kind() -> Kind {
     let [containers, images] = workload::container_columns();
     Kind {

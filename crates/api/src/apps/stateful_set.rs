@@ -1,4 +1,4 @@
-//! StatefulSet: pods with names and storage of their own.
+//! StatefulSet: pods with stable names and storage.
 
 mod claims;
 
@@ -18,7 +18,6 @@ use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, na
 use crate::workload::{self, Shape};
 use crate::{field_rules, status};
 
-/// The row of StatefulSet.
 pub fn kind() -> Kind {
     let [containers, images] = workload::container_columns();
     Kind {
@@ -40,7 +39,7 @@ pub fn kind() -> Kind {
 
 const SHAPE: Shape = Shape { selects_for: "statefulset", unreadable: "", endless: "StatefulSet" };
 
-/// What an update may change of the specification.
+/// Spec fields that an update may change.
 const MUTABLE: &[&str] = &[
     "replicas",
     "ordinals",
@@ -51,14 +50,14 @@ const MUTABLE: &[&str] = &[
     "minReadySeconds",
 ];
 
-/// What an update need not hold of what was there before.
+/// Checks skipped when a StatefulSet is updated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leniency {
-    /// A new object: everything is checked.
+    /// Nothing is skipped: the object is new.
     None,
-    /// What cannot change any more is not checked again.
+    /// Immutable fields are not validated again.
     Immutable,
-    /// Nor is the template, which was wrong before already.
+    /// The template is not validated either, because the old one was invalid.
     Template,
 }
 
@@ -186,7 +185,7 @@ fn validate_template(spec: &At<'_>, leniency: Leniency, errors: &mut Errors) {
             if leniency != Leniency::Template {
                 pod_template_spec::validate(&complete, errors);
             }
-            // Upstream looks at the metadata a second time, which shows in the number of causes.
+            // Upstream validates the metadata twice, which affects the number of causes in the Status.
             validate_metadata(&template, errors);
         }
         Err(_) => {
@@ -254,7 +253,7 @@ fn validate_status(status: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     status::never_decremented(status, old, "collisionCount", errors);
 }
 
-/// The specification without what may change.
+/// Returns the immutable part of the spec.
 fn fixed(spec: &At<'_>) -> Value {
     let mut spec = spec.value().clone();
     MUTABLE.iter().for_each(|field| field_rules::drop_field(&mut spec, field));

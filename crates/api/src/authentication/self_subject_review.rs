@@ -1,8 +1,7 @@
-//! SelfSubjectReview: who am I.
+//! SelfSubjectReview: returns the user of the request.
 
 use crate::kind::{Kind, Question};
 
-/// The row of SelfSubjectReview.
 pub fn kind() -> Kind {
     Kind::question(
         "authentication.k8s.io",

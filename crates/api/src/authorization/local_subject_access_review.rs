@@ -1,4 +1,4 @@
-//! LocalSubjectAccessReview: may this subject do that in this namespace.
+//! LocalSubjectAccessReview: checks whether a user may perform an action in a namespace.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use machinery::meta::Scope;
 use super::reviews::Review;
 use crate::kind::{Kind, Question};
 
-/// The row of LocalSubjectAccessReview.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Namespaced,

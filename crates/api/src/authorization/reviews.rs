@@ -1,4 +1,4 @@
-//! What the questions about access have in common.
+//! Validation shared by the access review kinds.
 
 use machinery::field::Error;
 use machinery::{At, Errors, GroupVersionKind, Object, Value};
@@ -7,14 +7,14 @@ use crate::catalogue;
 use crate::go_form;
 use crate::kind::{Context, Rules};
 
-/// The rules of one of the questions.
+/// The validation rules of one access review kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Review {
-    /// About somebody else.
+    /// SubjectAccessReview.
     Subject,
-    /// About somebody else, in one namespace.
+    /// LocalSubjectAccessReview.
     LocalSubject,
-    /// About the one who asks.
+    /// SelfSubjectAccessReview.
     SelfSubject,
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_about_one_thing_and_about_somebody() {
+    fn review_requires_one_set_of_attributes_and_a_subject() {
         check(Review::SelfSubject, &value!({"spec": {"resourceAttributes": {"verb": "get"}}}), &[]);
         check(
             Review::Subject,

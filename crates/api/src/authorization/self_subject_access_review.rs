@@ -1,11 +1,10 @@
-//! SelfSubjectAccessReview: may I do that.
+//! SelfSubjectAccessReview: checks whether the requesting user may perform an action.
 
 use std::sync::Arc;
 
 use super::reviews::Review;
 use crate::kind::{Kind, Question};
 
-/// The row of SelfSubjectAccessReview.
 pub fn kind() -> Kind {
     Kind {
         rules: Arc::new(Review::SelfSubject),

@@ -1,8 +1,7 @@
-//! SelfSubjectRulesReview: what may I do.
+//! SelfSubjectRulesReview: lists the actions that the requesting user may perform in a namespace.
 
 use crate::kind::{Kind, Question};
 
-/// The row of SelfSubjectRulesReview.
 pub fn kind() -> Kind {
     Kind::question(
         "authorization.k8s.io",

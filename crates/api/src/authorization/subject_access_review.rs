@@ -1,11 +1,10 @@
-//! SubjectAccessReview: may this subject do that.
+//! SubjectAccessReview: checks whether a user may perform an action.
 
 use std::sync::Arc;
 
 use super::reviews::Review;
 use crate::kind::{Kind, Question};
 
-/// The row of SubjectAccessReview.
 pub fn kind() -> Kind {
     Kind {
         rules: Arc::new(Review::Subject),

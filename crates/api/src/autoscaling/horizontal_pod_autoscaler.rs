@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler: as many pods as the load asks for.
+//! HorizontalPodAutoscaler: scales a workload by metrics.
 
 mod metrics;
 mod v1;
@@ -18,7 +18,6 @@ use crate::{status, workload};
 const STABILIZATION_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
 
-/// The row of HorizontalPodAutoscaler.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         short_names: names(&["hpa"]),
@@ -106,7 +105,7 @@ impl Rules for HorizontalPodAutoscaler {
     }
 }
 
-/// What an autoscaler goes by if nobody says: the share of the requested CPU that is used.
+/// Returns the metric used if none is specified: CPU utilization.
 fn default_metric() -> Value {
     value!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}})
 }
@@ -123,7 +122,7 @@ fn default_rules(behavior: &mut Value, direction: &str, stabilization: Option<i6
 
 fn validate_spec(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
-    // Scaling to zero is not served by default; what was allowed once stays allowed.
+    // Scale to zero is disabled by default; an object that already has minReplicas 0 keeps it.
     let bound = i64::from(!old.is_some_and(|old| old.get("minReplicas").value() == &Value::Int(0)));
     if least.is_present() && least.int() < bound {
         errors.push(least.invalid(format!("must be greater than or equal to {bound}")));
@@ -157,7 +156,7 @@ fn validate_reference(reference: &At<'_>, errors: &mut Errors) {
     required_and_looks(&reference.get("name"), path_segment, errors);
 }
 
-/// Only one kind of the core group can be scaled.
+/// Whether the target has an API group or is a ReplicationController, the only scalable kind of the core group.
 fn has_group(reference: &At<'_>) -> bool {
     let version = reference.get("apiVersion");
     match version.str().split_once('/') {
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_at_least_as_many_as_the_fewest() {
+    fn max_replicas_must_not_be_less_than_min_replicas() {
         let target = value!({"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"});
         check(&value!({"maxReplicas": 2, "minReplicas": 1, "scaleTargetRef": (target.clone())}), &[]);
         check(
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_core_group_only_one_kind_can_be_scaled() {
+    fn replication_controller_is_the_only_scalable_core_kind() {
         let check = |version: &str, kind: &str, expect: bool| {
             let reference = value!({"apiVersion": version, "kind": kind});
             assert_eq!(has_group(&At::root(&reference)), expect, "{version} {kind}");
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn behavior_is_filled_in_for_each_direction() {
+    fn behavior_is_defaulted_per_direction() {
         let mut object = value!({"spec": {"behavior": {"scaleDown": {"selectPolicy": "Min"}}}});
         HorizontalPodAutoscaler.default(&mut object, "v2");
         let behavior = &object["spec"]["behavior"];

@@ -1,4 +1,4 @@
-//! CronJob: a job by the clock.
+//! CronJob: creates Jobs on a schedule.
 
 pub mod schedule;
 
@@ -18,10 +18,9 @@ use crate::field_rules::{
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column, names};
 use crate::{status, workload};
 
-/// The controller appends a dash and ten digits to the name, and the names of jobs have 63 characters at most.
+/// The controller appends a dash and ten digits, and Job names have at most 63 characters.
 const NAME_LENGTH_MAX: usize = 63 - 11;
 
-/// The row of CronJob.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["cj"]),
@@ -93,7 +92,7 @@ impl Rules for CronJob {
             &["spec", "jobTemplate", "spec", "template"],
         ));
         if spec.get("schedule").str().contains("TZ") {
-            // The path is upstream's.
+            // `spec.spec.schedule` is upstream's path.
             warnings.push(
                 "CRON_TZ or TZ used in spec.spec.schedule is not officially supported, see \
                  https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
@@ -128,7 +127,7 @@ fn validate_spec(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
     non_negative(&spec.get("failedJobsHistoryLimit"), errors);
 }
 
-/// The zone belongs in its field; a schedule that has always had one may keep it.
+/// Rejects a time zone in `schedule` (use `timeZone`), unless the old schedule already has one.
 fn validate_schedule(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
     let at = spec.get("schedule");
     if let Err(error) = schedule::Schedule::parse(at.str()) {
@@ -168,7 +167,7 @@ fn validate_zone(zone: &At<'_>, errors: &mut Errors) {
         let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.push(zone.invalid(detail));
     }
-    // `Local` is known to Go, and refused above.
+    // Go accepts `Local`, which was rejected above.
     if zone.str() != "Local" && !schedule::is_zone(zone.str()) {
         errors.push(unknown());
     }
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_are_those_of_the_iana_by_their_own_spelling() {
+    fn time_zones_are_iana_names_in_exact_case() {
         let check = |zone: &str, expect: Option<&str>| {
             let mut errors = Errors::new();
             validate_zone(&At::root(&value!(zone)), &mut errors);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_in_the_schedule_is_only_kept() {
+    fn time_zone_in_schedule_is_accepted_only_if_unchanged() {
         let check = |schedule: &str, old: Option<&str>, expect: &[&str]| {
             let spec = value!({"schedule": schedule});
             let old = old.map(|old| value!({"schedule": old}));

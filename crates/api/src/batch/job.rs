@@ -1,4 +1,4 @@
-//! Job: pods that come to an end.
+//! Job: runs pods to completion.
 
 mod indexes;
 mod policy;
@@ -22,7 +22,6 @@ use crate::kind::{
 };
 use crate::workload;
 
-/// The row of Job.
 pub fn kind() -> Kind {
     Kind {
         categories: names(&["all"]),
@@ -37,7 +36,7 @@ pub fn kind() -> Kind {
     .with_columns(&columns())
 }
 
-/// The labels by which a job knows its pods. The first two are those of old versions.
+/// Labels that identify the pods of a Job: the legacy key and the current one.
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 
@@ -122,7 +121,7 @@ impl Rules for Job {
     }
 }
 
-/// Fills in what a job's specification leaves out wherever it stands.
+/// Defaults a Job spec, in a Job and in a CronJob's template.
 pub(super) fn default_template(spec: &mut Value) {
     if let Some(policy) = spec.get_mut("podFailurePolicy") {
         for rule in items_mut(policy, "rules") {
@@ -156,7 +155,7 @@ fn validate_spec_update(object: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// The number of completions may change only with the parallelism, and only if each has its index.
+/// `completions` is mutable only for Indexed Jobs and only together with `parallelism`.
 fn validate_completions(spec: &At<'_>, before: &At<'_>, errors: &mut Errors) {
     let completions = spec.get("completions");
     if spec.get("completionMode").str() != "Indexed" {
@@ -168,8 +167,8 @@ fn validate_completions(spec: &At<'_>, before: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Gives the pods the labels that only this job's have, and selects by one of them. What the user set stays, for
-/// validation to refuse.
+/// Adds the Job's labels to the pod template and generates the selector. Values set by the user are kept, so that
+/// validation rejects them.
 fn generate_selector(object: &mut Value) {
     let (name, uid) = (Meta::of(object).name().to_owned(), Meta::of(object).uid().to_owned());
     let Some(spec) = object.get_mut("spec") else { return };
@@ -197,7 +196,7 @@ fn generate_selector(object: &mut Value) {
     }
 }
 
-/// A job without labels has those of its pods.
+/// Copies the template's labels to a Job without labels.
 fn copy_template_labels(object: &mut Value) {
     let labels = template_labels(object);
     if labels_of(object).is_empty()
@@ -255,7 +254,7 @@ fn has_label(labels: &At<'_>, key: &str, expected: &str, errors: &mut Errors) {
     }
 }
 
-/// The names of an indexed job's pods are host names.
+/// Pod names of an Indexed Job must be valid host names.
 fn validate_pod_names(root: &At<'_>, errors: &mut Errors) {
     let spec = root.get("spec");
     let completions = spec.get("completions").int();

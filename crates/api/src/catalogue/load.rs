@@ -1,7 +1,7 @@
-//! Reads the text of the catalogue into a set of types.
+//! Parser of the schema catalogue.
 //!
-//! The text is part of the program: where it breaks its grammar the program is wrong, which any test notices. Strings
-//! of the text are used in place, and a type that two fields write in the same words is made once.
+//! The text is compiled in, so a syntax error is a bug and panics, which every test detects. Strings of the text are
+//! used in place, and types with the same spelling are created once.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,6 @@ use super::Catalogue;
 
 const BROKEN: &str = "the catalogue follows its grammar";
 
-/// Reads the whole text.
 pub fn catalogue(text: &'static str) -> Catalogue {
     let (declared, packages, kinds) = declarations(text);
     let mut loader = Loader::new(&declared);
@@ -28,10 +27,9 @@ pub fn catalogue(text: &'static str) -> Catalogue {
     Catalogue { types: loader.types, kinds, names, variants, atomic_lists: loader.atomic_lists }
 }
 
-/// A type's package and name.
 type Name = (&'static str, &'static str);
 
-/// The path of each package by its alias.
+/// Package paths by alias.
 type Packages = HashMap<&'static str, &'static str>;
 
 #[derive(Clone, Copy)]
@@ -48,7 +46,7 @@ enum What {
     Struct { atomic: bool, fields: &'static str },
 }
 
-/// What the text declares, before any of it is understood.
+/// Splits the text into declarations without interpreting them.
 fn declarations(text: &'static str) -> (Vec<Declaration>, Packages, Vec<(GroupVersionKind, Name)>) {
     let (mut types, mut kinds) = (Vec::with_capacity(1500), Vec::with_capacity(800));
     let mut packages = Packages::new();
@@ -83,7 +81,7 @@ fn declarations(text: &'static str) -> (Vec<Declaration>, Packages, Vec<(GroupVe
     (types, packages, kinds)
 }
 
-/// Takes the indented lines off the front.
+/// Removes and returns the leading indented lines.
 fn body(rest: &mut &'static str) -> &'static str {
     let mut end = 0;
     while rest[end..].starts_with('\t') {
@@ -105,11 +103,11 @@ struct Loader {
     names: HashMap<Name, TypeId>,
     structs: HashMap<TypeId, (&'static str, &'static str)>,
     wrapped: Vec<TypeId>,
-    /// Lists and maps by the package they are written in and their text.
+    /// Lists and maps, by the package and text they were declared with.
     made: HashMap<Name, TypeId>,
-    /// Types that differ from another one only in how apply merges them.
+    /// Types that differ from another one only in their merge strategy.
     variants: Vec<(TypeId, TypeId, bool)>,
-    /// Lists that say that they are one value, rather than say nothing.
+    /// Lists explicitly declared as atomic.
     atomic_lists: Vec<TypeId>,
 }
 
@@ -196,7 +194,8 @@ impl Loader {
         Shape::Struct(Struct { fields: flat.into(), order: order.into(), atomic, message, ..Struct::default() })
     }
 
-    /// Appends the fields that `lines` declare to `flat`, those of inlined structs too, and gives their protobuf form.
+    /// Appends the fields that `lines` declare to `flat`, including those of inlined structs, and returns their
+    /// protobuf form.
     fn fields(
         &mut self,
         package: &'static str,
@@ -234,7 +233,7 @@ impl Loader {
             || matches!(self.types.schema(id).shape(), Shape::Map(map) if self.wrapped.contains(&map.value))
     }
 
-    /// The type that `text` means in `package`.
+    /// Returns the type that `text` denotes in `package`.
     fn ty(&mut self, package: &'static str, text: &'static str) -> TypeId {
         if !text.starts_with(['[', '{']) && !text.contains(':') {
             let qualified = text.rsplit_once('.').unwrap_or((package, text));
@@ -286,7 +285,7 @@ impl Loader {
         self.types.add(Type::new(name, Shape::Map(Map { value, atomic: kind == "atomic", value_default: default })))
     }
 
-    /// The Go name of a list or map, from that of what it holds. A struct's own name may not be set yet.
+    /// Returns the Go name of a list or map from its element's name. A struct's own name may not be set yet.
     fn composite(&mut self, before: &[&str], package: &'static str, text: &'static str) -> Str {
         let mut name = Str::default();
         before.iter().for_each(|part| name.push_str(part));
@@ -302,8 +301,8 @@ impl Loader {
         name
     }
 
-    /// Makes the types that differ from another one in how apply merges them, now that those are complete, and gives
-    /// them with those.
+    /// Creates the variants that differ from another type in their merge strategy, now that all types are complete.
+    /// Returns each variant with that type.
     fn vary(&mut self) -> Vec<(TypeId, TypeId)> {
         let variants = std::mem::take(&mut self.variants);
         for &(id, base, as_one) in &variants {
@@ -338,7 +337,7 @@ fn field(
         match word {
             "required" => field.required = true,
             "omitempty" => field.omit = Omit::Empty,
-            // After `omitempty`, which it outdoes.
+            // Follows `omitempty`, which it overrides.
             "omitzero" => field.omit = Omit::Zero,
             "patch:merge" => field.patch.merge = true,
             "patch:retainKeys" => field.patch.retain_keys = true,
@@ -361,7 +360,7 @@ fn value(text: &str) -> Value {
     }
 }
 
-/// `v1.Pod` for `Pod` of core/v1.
+/// Returns `v1.Pod` for `Pod` of core/v1.
 fn go_name(package: &str, name: &str) -> Str {
     let package = package.rsplit('/').next().expect("a split has a last part");
     let mut go = Str::with_capacity(package.len() + 1 + name.len());
@@ -371,7 +370,7 @@ fn go_name(package: &str, name: &str) -> Str {
     go
 }
 
-/// Moves the numbers of fields to where sorting puts them.
+/// Maps field indexes to their positions after sorting.
 fn renumber(message: &mut Message, places: &[u16]) {
     for (_, wire) in &mut message.fields {
         match wire {

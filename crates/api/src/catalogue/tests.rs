@@ -19,7 +19,7 @@ fn walk(mut at: Schema<'static>, path: &str) -> Schema<'static> {
 }
 
 #[test]
-fn types_have_the_names_that_go_prints() {
+fn types_have_go_names() {
     let check = |path: &str, name: &str| assert_eq!(walk(core("Pod"), path).ty().name, name, "{path}");
     check("metadata", "v1.ObjectMeta");
     check("metadata.labels", "map[string]string");
@@ -43,7 +43,7 @@ fn types_have_the_names_that_go_prints() {
 }
 
 #[test]
-fn lists_and_maps_say_how_they_are_merged() {
+fn lists_and_maps_have_merge_strategies() {
     let kind = |path| match walk(core("Pod"), path).shape() {
         Shape::List(list) => list.kind.clone(),
         other => panic!("{other:?}"),
@@ -64,7 +64,7 @@ fn lists_and_maps_say_how_they_are_merged() {
 }
 
 #[test]
-fn fields_know_their_tags() {
+fn fields_have_their_struct_tags() {
     let port = walk(core("Pod"), "spec.containers.*.ports.*");
     assert_eq!(port.field("protocol").unwrap().0.default, Some(value!("TCP")));
     assert!(port.field("containerPort").unwrap().0.required);
@@ -96,7 +96,7 @@ fn inlined_structs_are_flat_in_json_and_nested_in_protobuf() {
 }
 
 #[test]
-fn every_struct_is_sound() {
+fn every_struct_is_consistent() {
     let catalogue = load();
     for at in 0..catalogue.types.len() {
         let schema = catalogue.types.schema(TypeId::from(at));
@@ -133,7 +133,7 @@ fn kinds_are_found_by_name_and_listed_in_order() {
 }
 
 #[test]
-fn lists_with_a_name_of_their_own_are_wrapped_in_protobuf() {
+fn named_lists_are_wrapped_in_protobuf() {
     let wire = |schema: Schema<'static>, name: &str| {
         let Shape::Struct(Struct { fields, message, .. }) = schema.shape() else { panic!() };
         let wrapped = |wire: &Wire| matches!(wire, Wire::Wrapped(at) if fields[usize::from(*at)].name == name);

@@ -1,11 +1,12 @@
-//! What must hold for every text that is read as a certificate or a request: for fuzzing, and for the corpus in the tests.
+//! Consistency checks of the certificate and request parsers, for fuzzing and for the test corpus.
 
 use x509_parser::pem::parse_x509_pem;
 
 use super::pem;
 use super::request::CertificateRequest;
 
-/// Panics if the strict parser accepts what another parser would read differently, or reads its own output differently.
+/// Panics if the strict parser accepts input that another parser reads differently, or if it does not accept its own
+/// output.
 pub fn check(bytes: &[u8]) {
     if let Ok(request) = CertificateRequest::from_pem(bytes) {
         assert_eq!(CertificateRequest::from_der(&request.der).as_ref(), Ok(&request), "DER says the same as PEM");
@@ -24,7 +25,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// The lenient parser and the one of x509-parser, which skip text around blocks, find this block and no other.
+/// Asserts that the lenient parser and x509-parser, which skip text around blocks, find exactly this block.
 fn is_only_block(text: &[u8], der: &[u8]) {
     let lenient = pem::blocks(std::str::from_utf8(text).expect("PEM that was accepted is text"));
     assert!(matches!(lenient.as_slice(), [block] if block.bytes == der && !block.headers), "{lenient:?}");
@@ -38,13 +39,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parsers_agree_on_the_whole_corpus() {
+    fn parsers_agree_on_the_corpus() {
         let corpus = format!("{}/../../fuzz/corpus/csr", env!("CARGO_MANIFEST_DIR"));
         let mut count = 0;
         for entry in std::fs::read_dir(corpus).unwrap() {
             let bytes = std::fs::read(entry.unwrap().path()).unwrap();
             check(&bytes);
-            // What fuzzing does first: cut it short, and damage it.
+            // Truncation and byte changes, the first mutations of a fuzzer.
             (0..bytes.len()).for_each(|end| check(&bytes[..end]));
             for at in (0..bytes.len()).step_by(7) {
                 let mut damaged = bytes.clone();

@@ -1,4 +1,4 @@
-//! CertificateSigningRequest: a wish for a certificate, approved by one and signed by another.
+//! CertificateSigningRequest: a certificate request with its approval and the issued certificate.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +46,6 @@ const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-/// The row of CertificateSigningRequest.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["csr"]),
@@ -82,7 +81,7 @@ struct CertificateSigningRequest;
 
 impl Rules for CertificateSigningRequest {
     fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
-        // What is asked for is fixed, and the server itself says who asks: nobody owns any of it.
+        // The spec is immutable and the server sets the requester, so no client manages these fields.
         if subresource.is_empty() { &["spec", "status"] } else { &["spec"] }
     }
 
@@ -112,7 +111,7 @@ impl Rules for CertificateSigningRequest {
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
         let root = At::root(object);
-        // What is asked for cannot change, so it is as right as it was.
+        // The spec is immutable and was validated on create.
         validate_status(&root.get("status"), Some(old), errors);
         let status = root.get("status");
         let conditions = status.get("conditions");
@@ -137,7 +136,7 @@ impl Rules for CertificateSigningRequest {
     }
 }
 
-/// Who asks is what the server knows, not what the client says.
+/// Sets the requester's identity from the authenticated user and ignores the client's values.
 fn record(spec: &mut Object, requester: &Requester) {
     for field in ["username", "uid", "groups", "extra"] {
         spec.remove(field);
@@ -164,7 +163,7 @@ fn count(object: &Value, ty: &str) -> usize {
     conditions(object).iter().filter(|condition| condition.str_at(&["type"]) == Some(ty)).count()
 }
 
-/// A write to the status leaves approvals and denials as they were.
+/// Restores approval and denial conditions: a status write cannot change them.
 fn keep_approval(object: &mut Value, old: &Value) {
     let is_verdict = |condition: &&Value| matches!(condition.str_at(&["type"]), Some("Approved" | "Denied"));
     let verdicts = conditions(old).iter().filter(is_verdict);
@@ -172,7 +171,7 @@ fn keep_approval(object: &mut Value, old: &Value) {
     let same =
         conditions(object).iter().filter(is_verdict).count() == conditions(old).iter().filter(is_verdict).count();
     if !same {
-        // Adding or removing one is an error, which validation tells.
+        // Validation reports an added or removed condition.
         return;
     }
     let kept: Vec<_> = verdicts.chain(others).cloned().collect();
@@ -183,7 +182,7 @@ fn keep_approval(object: &mut Value, old: &Value) {
     }
 }
 
-/// A write to the approval touches the conditions and nothing else.
+/// Restores everything except the conditions: an approval write changes only them.
 fn keep_certificate(object: &mut Value, old: &Value) {
     let sent = object.at(&["status", "conditions"]).cloned();
     keep(object, old, "status");
@@ -196,7 +195,7 @@ fn keep_certificate(object: &mut Value, old: &Value) {
     }
 }
 
-/// Conditions that do not say when get the time of this write, or that of the same condition before.
+/// Sets missing timestamps of conditions to the time of the same old condition, or to now.
 fn set_times(object: &mut Value, old: &Value, context: &Context<'_>) {
     let now = context.now.to_seconds().to_string();
     let olds = conditions(old).to_vec();
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_approval_approves() {
+    fn conditions_are_approved_only_through_the_approval_subresource() {
         let old = value!({"spec": {"username": "u"}});
         let (object, said) = judge::update(&kind(), "approval", &approved(), &old);
         assert_eq!(said, [""; 0]);
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_approved_stays_so_and_is_not_denied() {
+    fn approval_cannot_be_removed_or_combined_with_denial() {
         let mut both = approved();
         let conditions = both.get_mut("status").and_then(|status| status.get_mut("conditions")).unwrap();
         conditions.as_array_mut().unwrap().push(value!({"type": "Denied", "status": "True"}));

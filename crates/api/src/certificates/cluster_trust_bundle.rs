@@ -1,4 +1,4 @@
-//! ClusterTrustBundle: certificates that pods may trust.
+//! ClusterTrustBundle: X.509 trust anchors for pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use crate::kind::{Context, Kind, Rules, Selectable, age_column, name_column};
 
 const BYTES_MAX: usize = 1 << 20;
 
-/// The row of ClusterTrustBundle.
 pub fn kind() -> Kind {
     let row = Kind::stored("certificates.k8s.io", "v1beta1", "ClusterTrustBundle", "clustertrustbundles");
     let mut kind = Kind {
@@ -61,7 +60,7 @@ impl Rules for ClusterTrustBundle {
     }
 }
 
-/// The name of a bundle begins with that of its signer, a slash being a colon.
+/// The name must start with the signer name, with colons instead of slashes, if there is a signer.
 fn validate_name(object: &Value, signer: &str, errors: &mut Errors) {
     let name = Meta::of(object).name();
     if name.is_empty() {

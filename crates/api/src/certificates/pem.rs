@@ -1,51 +1,41 @@
-//! PEM: one strict parser for text that must be a single block, and a lenient one for bundles.
+//! PEM parsing: a strict parser for exactly one block, and a lenient one for bundles.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// The PEM label of a certificate.
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// One block of a text: what it says it is, and its bytes.
+/// A PEM block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// `CERTIFICATE`
+    /// Such as `CERTIFICATE`.
     pub label: String,
-    /// Whether lines such as `Proc-Type: …` come before the content.
+    /// Whether the block has headers such as `Proc-Type: …`.
     pub headers: bool,
-    /// The content.
     pub bytes: Vec<u8>,
 }
 
-/// Why a text holds no certificate or request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The first block is no request.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     NoRequest,
-    /// The text is not exactly one PEM block with this label.
     #[error("must be exactly one PEM block of type {0}, without headers and without text around it")]
     Single(&'static str),
-    /// What the block holds is no PKCS#10 request.
     #[error("asn1: structure error: not a certification request")]
     MalformedRequest,
-    /// There is no block.
     #[error("must contain one or more PEM blocks")]
     Empty,
-    /// A block is something else.
     #[error("only CERTIFICATE PEM blocks are allowed, found {}", machinery::go::quote(.0))]
     Other(String),
-    /// A block has lines before its content.
     #[error("no PEM block headers are permitted")]
     Headers,
-    /// What a block holds is no certificate.
     #[error("x509: malformed certificate")]
     MalformedCertificate,
 }
 
-/// The blocks of a text in order; what is not one is passed over.
+/// Returns the PEM blocks in order and skips other text.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut rest = text;
@@ -63,9 +53,9 @@ pub fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// The content of text that is exactly one PEM block: nothing before it, no headers, only whitespace after it.
+/// Returns the content of text that is exactly one PEM block: nothing before it, no headers, only whitespace after it.
 ///
-/// Every PEM parser reads such text alike, so a decision about the returned bytes is a decision about the text.
+/// Every PEM parser reads such text alike, so a check of the returned bytes is a check of the text.
 pub fn single(text: &[u8], label: &'static str) -> Result<Vec<u8>, Error> {
     let parse = || {
         let text = std::str::from_utf8(text).ok()?;
@@ -79,12 +69,12 @@ pub fn single(text: &[u8], label: &'static str) -> Result<Vec<u8>, Error> {
     parse().ok_or(Error::Single(label))
 }
 
-/// Whether the text begins with a PEM block of this label.
+/// Whether the text starts with a PEM block of this label.
 pub fn begins_with(text: &[u8], label: &str) -> bool {
     text.starts_with(format!("-----BEGIN {label}-----").as_bytes())
 }
 
-/// The DER of text that is exactly one certificate.
+/// Returns the DER of text that is exactly one certificate.
 pub fn single_certificate(text: &[u8]) -> Result<Vec<u8>, Error> {
     let der = single(text, CERTIFICATE)?;
     match X509Certificate::from_der(&der) {
@@ -93,14 +83,14 @@ pub fn single_certificate(text: &[u8]) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// A certificate as PEM, in lines of 64 characters.
+/// Encodes a certificate as PEM, in lines of 64 characters.
 pub fn certificate(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
     format!("-----BEGIN {CERTIFICATE}-----\n{}\n-----END {CERTIFICATE}-----\n", lines.join("\n"))
 }
 
-/// What is wrong with a text that should hold certificates and nothing else.
+/// Fails if the text contains no block, or a block that is not a certificate.
 pub fn check_certificates(text: &str) -> Result<(), Error> {
     let blocks = blocks(text);
     if blocks.is_empty() {
@@ -144,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_block_stands_alone() {
+    fn strict_parser_accepts_exactly_one_block() {
         let check = |text: &str, expect: Option<&[u8]>| {
             assert_eq!(single(text.as_bytes(), "A").ok().as_deref(), expect, "{text:?}");
         };
@@ -164,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_holds_certificates_only() {
+    fn bundle_contains_only_certificates() {
         let garbage = "-----BEGIN CERTIFICATE REQUEST-----\nYWI=\n-----END CERTIFICATE REQUEST-----";
         assert_eq!(check_certificates(garbage), Err(Error::Other("CERTIFICATE REQUEST".into())));
         assert_eq!(single_certificate(certificate(b"ab").as_bytes()), Err(Error::MalformedCertificate));

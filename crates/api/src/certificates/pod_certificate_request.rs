@@ -1,4 +1,4 @@
-//! PodCertificateRequest: a node's wish for a certificate of a pod.
+//! PodCertificateRequest: a kubelet's request for a pod certificate.
 
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use crate::kind::{Context, Kind, Rules, Selectable, Subresource, age_column, nam
 
 const SECONDS_MIN: i64 = 3600;
 const SECONDS_MAX: i64 = 91 * 86_400;
-/// Kubernetes' own signers go no further than a day.
+/// Maximum lifetime of certificates from kubernetes.io signers: one day.
 const OWN_SECONDS_MAX: i64 = 86_400;
 
-/// The row of PodCertificateRequest.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         subresources: vec![Subresource::status()],

@@ -1,7 +1,7 @@
 //! PKCS#10 certificate requests: the only parser of `spec.request`.
 //!
-//! Validation, admission, the approver and the signer all read a request through [`CertificateRequest`], so that what is
-//! checked is what is signed.
+//! Validation, admission, the approver and the signer all use [`CertificateRequest`], so the data that is checked is
+//! the data that is signed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,31 +13,26 @@ use x509_parser::prelude::FromDer;
 
 use super::pem::{self, Error};
 
-/// The PEM label of a request.
 const LABEL: &str = "CERTIFICATE REQUEST";
 
-/// A certificate request whose encoding has been checked completely.
+/// A certificate request whose encoding has been validated completely.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The whole request in DER, without anything before or after it.
+    /// The DER encoding, without leading or trailing bytes.
     pub der: Vec<u8>,
-    /// The last common name of the subject, as Go reads it; empty if there is none.
+    /// The last common name of the subject, as in Go; empty if there is none.
     pub common_name: String,
-    /// The organizations of the subject.
+    /// The organizations of the subject, which become groups.
     pub organizations: Vec<String>,
-    /// The requested DNS names.
     pub dns_names: Vec<String>,
-    /// The requested IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// The requested email addresses.
     pub emails: Vec<String>,
-    /// The requested URIs.
     pub uris: Vec<String>,
 }
 
 impl CertificateRequest {
-    // DEVIATION: `spec.request` of a CertificateSigningRequest is exactly one PEM block without headers; upstream skips text
-    // around the first block and ignores further blocks.
+    // DEVIATION: `spec.request` of a CertificateSigningRequest must be exactly one PEM block without headers; upstream
+    // skips text around the first block and ignores further blocks.
     /// Parses text that is exactly one PEM block.
     pub fn from_pem(text: &[u8]) -> Result<Self, Error> {
         Self::from_der(&pem::single(text, LABEL).map_err(|error| match error {
@@ -46,8 +41,8 @@ impl CertificateRequest {
         })?)
     }
 
-    /// Parses DER that is exactly one request. Fails if an attribute of the subject that names a user or group is not text,
-    /// or if extensions are requested more than once: other parsers would read something else.
+    /// Parses DER that is exactly one request. Fails if a subject attribute that names a user or group is not text, or
+    /// if extensions are requested more than once, because parsers differ on such input.
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         let Ok(([], request)) = X509CertificationRequest::from_der(der) else { return Err(Error::MalformedRequest) };
         let info = &request.certification_request_info;
@@ -86,7 +81,7 @@ impl CertificateRequest {
         Ok(parsed)
     }
 
-    /// Names of other kinds are never signed.
+    /// Adds a subject alternative name. Unsupported name types are never signed.
     fn add(&mut self, name: &GeneralName<'_>) -> Result<(), Error> {
         match name {
             GeneralName::DNSName(name) => self.dns_names.push((*name).to_owned()),
@@ -114,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_with_its_subject_and_names() {
+    fn request_is_parsed_with_subject_and_names() {
         let request = CertificateRequest::from_pem(&corpus("serving")).unwrap();
         assert_eq!(request.common_name, "system:node:n");
         assert_eq!(request.organizations, ["system:nodes"]);
@@ -127,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_another_parser_would_read_differently_is_refused() {
+    fn ambiguous_request_is_rejected() {
         for (name, expect) in [
             ("hidden-first-block", Error::NoRequest),
             ("text-before", Error::NoRequest),

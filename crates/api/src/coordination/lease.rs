@@ -1,4 +1,4 @@
-//! Lease: who holds something, and until when.
+//! Lease: holder identity and duration of a lock.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use machinery::{At, Errors, Value};
 use crate::field_rules::{column, drop_field};
 use crate::kind::{Context, Kind, Rules, age_column, name_column};
 
-/// The row of Lease.
 pub fn kind() -> Kind {
     Kind {
         create_on_update: true,
@@ -56,7 +55,7 @@ impl Rules for Lease {
     }
 }
 
-/// Coordinated leader election is off by default: its fields stay only where they have been.
+/// Drops the fields of coordinated leader election, which is disabled by default, unless the old object has them.
 fn drop_coordination(object: &mut Value, old: Option<&Value>) {
     for field in ["strategy", "preferredHolder"] {
         if old.is_none_or(|old| old.at(&["spec", field]).is_none_or(Value::is_null))

@@ -1,4 +1,4 @@
-//! LeaseCandidate: who would hold a lease.
+//! LeaseCandidate: a candidate of coordinated leader election.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use machinery::{At, Errors, Value};
 use crate::field_rules::column;
 use crate::kind::{Context, Kind, Rules, age_column, name_column};
 
-/// The row of LeaseCandidate.
 pub fn kind() -> Kind {
     let row = Kind::stored("coordination.k8s.io", "v1beta1", "LeaseCandidate", "leasecandidates");
     let mut kind = Kind { create_on_update: true, rules: Arc::new(LeaseCandidate), ..row.with_beta("v1alpha2") }
@@ -66,7 +65,7 @@ impl Rules for LeaseCandidate {
     }
 }
 
-/// The numbers of a semantic version; what follows them does not matter for comparing two servers.
+/// Parses major, minor and patch of a semantic version; the rest does not affect the comparison of servers.
 fn version(at: &At<'_>, errors: &mut Errors) -> Option<[u64; 3]> {
     if at.is_empty() {
         return None;

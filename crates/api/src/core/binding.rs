@@ -1,4 +1,4 @@
-//! Binding: ties a pod to its node.
+//! Binding: assigns a pod to a node.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use machinery::{At, Errors, Value};
 
 use crate::kind::{Context, Kind, Question, Rules};
 
-/// The row of Binding.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Namespaced,

@@ -1,11 +1,10 @@
-//! ComponentStatus: whether a part of the control plane is well.
+//! ComponentStatus: health of a control plane component.
 
 use machinery::Value;
 
 use crate::field_rules::column;
 use crate::kind::{Kind, Question, Verb, name_column, names};
 
-/// The row of ComponentStatus.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         short_names: names(&["cs"]),

@@ -1,4 +1,4 @@
-//! ConfigMap: configuration that pods read.
+//! ConfigMap: configuration data for pods.
 
 use std::sync::Arc;
 
@@ -9,10 +9,9 @@ use machinery::{At, Errors, Value, names};
 
 use crate::kind::{self, Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
-/// All keys and values together may have so many bytes.
+/// Maximum total size of keys and values in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// The row of ConfigMap.
 pub fn kind() -> Kind {
     Kind {
         short_names: kind::names(&["cm"]),
@@ -67,7 +66,7 @@ impl Rules for ConfigMap {
     }
 }
 
-/// How many bytes well-formed base64 stands for.
+/// Returns the decoded size of well-formed base64 in bytes.
 pub fn decoded_length(base64: &str) -> usize {
     base64.len() / 4 * 3 - base64.bytes().rev().take_while(|byte| *byte == b'=').count()
 }

@@ -1,4 +1,4 @@
-//! Endpoints: the addresses behind a service, all in one object.
+//! Endpoints: all backend addresses of a Service in one object.
 
 use std::sync::Arc;
 
@@ -14,12 +14,10 @@ use crate::formats::{endpoint_ip, ip_warnings, legacy_ip};
 use crate::kind::{Context, Keeping, Kind, Rules, UpdateChecks, age_column, name_column, names};
 use crate::networking::shortened;
 
-/// How many addresses a row shows.
+/// Maximum number of addresses in a table row.
 const SHOWN: usize = 3;
-/// The lists of addresses of a subset.
 const LISTS: [&str; 2] = ["addresses", "notReadyAddresses"];
 
-/// The row of Endpoints.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         short_names: names(&["ep"]),
@@ -56,7 +54,7 @@ impl Rules for Endpoints {
 
     fn validate_update(&self, object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
         object_meta::created(object, errors);
-        // What has not changed may have been right by older rules.
+        // Unchanged subsets are not validated: older rules may have accepted them.
         if !same(At::root(object).get("subsets").value(), At::root(old).get("subsets").value()) {
             self.validate(object, context, errors);
         }
@@ -154,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_ports_have_names() {
+    fn multiple_ports_require_names() {
         let check = |ports: Value, expect: &[&str]| {
             let subset = value!({"addresses": [{"ip": "10.0.0.1"}], "ports": (ports)});
             let mut errors = Errors::new();
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_the_first_addresses_with_their_ports() {
+    fn table_row_contains_the_first_addresses_with_ports() {
         let object = value!({"subsets": [{
             "addresses": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "ports": [{"port": 80}, {"port": 81}]
         }]});

@@ -1,4 +1,4 @@
-//! Event: something that happened to an object. The same objects as those of events.k8s.io, by older names.
+//! Event: an occurrence related to an object. Core and events.k8s.io serve the same objects with different field names.
 
 use std::sync::Arc;
 
@@ -14,16 +14,15 @@ use crate::field_rules::{IMMUTABLE, column, immutable, immutable_shown, looks, w
 use crate::go_form;
 use crate::kind::{Context, Keeping, Kind, Rules, Selectable, UpdateChecks, name_column, names as strings};
 
-/// Reasons, actions and instances are at most this long.
+/// Maximum length of reason, action and reportingInstance.
 const WORD_MAX: usize = 128;
-/// Notes are at most this long.
+/// Maximum length of the note.
 const NOTE_MAX: usize = 1024;
 
-/// The row of Event.
 pub fn kind() -> Kind {
     Kind {
         selectable: selectable("involvedObject", "reportingComponent"),
-        // Upstream does not look at the metadata of core Events beyond what storing them needs.
+        // Upstream validates only the metadata of core Events that storage requires.
         name_rule: name_is_path_segment,
         qualified_finalizers: false,
         update_checks: UpdateChecks { whole: 0, change: 0 },
@@ -32,7 +31,7 @@ pub fn kind() -> Kind {
     }
 }
 
-/// What the rows of both groups have in common.
+/// Returns the properties shared by both groups.
 pub fn row(group: &str) -> Kind {
     Kind {
         short_names: strings(&["ev"]),
@@ -48,10 +47,10 @@ pub fn row(group: &str) -> Kind {
     .with_columns(&columns())
 }
 
-/// The rules of both groups, which judge the stored form.
+/// The rules of both groups, which validate the stored form.
 #[derive(Debug)]
 pub struct Event {
-    /// Whether the client speaks events.k8s.io, which asks for more.
+    /// Whether the request uses events.k8s.io, which has stricter rules.
     pub newer: bool,
 }
 
@@ -106,7 +105,7 @@ impl Rules for Event {
         let plain = |field: &str, errors: &mut Errors| immutable(&root.get(field), &before.get(field), errors);
         let text = |field: &str, errors: &mut Errors| {
             if root.get(field).str() != before.get(field).str() {
-                // Upstream's names, not those of the stored form.
+                // Error paths use the events.k8s.io names, as upstream does.
                 let shown = if field == "reportingComponent" { "reportingController" } else { field };
                 errors.push(Error::invalid(root.get(shown).path(), root.get(field).str(), IMMUTABLE));
             }
@@ -152,9 +151,9 @@ impl Event {
     }
 }
 
-/// What an event that says when it happened must say besides.
+/// Validates the fields that are required if `eventTime` is set.
 fn validate_words(root: &At<'_>, errors: &mut Errors) {
-    // Upstream's name, not that of the stored form.
+    // The error path uses the events.k8s.io name, as upstream does.
     let controller = At::new(root.get("reportingComponent").value(), Path::of("reportingController"));
     if controller.is_empty() {
         errors.push(controller.required(""));
@@ -186,7 +185,7 @@ fn series(root: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The fields that selectors may name, the object's by a prefix.
+/// Returns the selectable fields; `reference` is the name of the field that refers to the object.
 pub fn selectable(reference: &str, controller: &str) -> Vec<Selectable> {
     let of = |field: &str| format!("{reference}.{field}");
     vec![
@@ -226,7 +225,7 @@ fn text<'a>(event: &'a Value, path: &[&str]) -> &'a str {
     event.str_at(path).unwrap_or_default()
 }
 
-/// A string by its name in one group, or else in the other.
+/// Returns a string field by its core name, or else by its events.k8s.io name.
 fn either<'a>(event: &'a Value, core: &str, newer: &str) -> &'a str {
     event.str_at(&[core]).or_else(|| event.str_at(&[newer])).unwrap_or_default()
 }
@@ -287,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_of_an_event_is_its_controller_if_no_component_is_set() {
+    fn event_source_falls_back_to_the_reporting_controller() {
         let check = |event: &Value, expect: &str| {
             for fields in
                 [selectable("involvedObject", "reportingComponent"), selectable("regarding", "reportingController")]

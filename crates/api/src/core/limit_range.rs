@@ -1,4 +1,4 @@
-//! LimitRange: bounds and defaults for what the pods of a namespace ask for.
+//! LimitRange: bounds and defaults for the resources of pods, containers and claims in a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,9 @@ use crate::core::resource_names;
 use crate::field_rules::{items_mut, quantity};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, names as strings};
 
-/// Above this, thousandths of a quantity do not fit 64 bits.
+/// Maximum quantity whose value in thousandths fits into 64 bits.
 const MILLI_MAX: i64 = i64::MAX / 1000;
 
-/// The row of LimitRange.
 pub fn kind() -> Kind {
     Kind {
         short_names: strings(&["limits"]),
@@ -42,7 +41,7 @@ impl Rules for LimitRange {
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
         let meta = Meta::of(object);
         if meta.name().is_empty() && meta.generate_name().is_empty() && !meta.uid().is_empty() {
-            // Upstream draws another UUID for the name; the object's own is as unique.
+            // Upstream generates another UUID for the name; the object's UID is equally unique.
             let name = Str::from(meta.uid());
             if let Some(mut meta) = MetaMut::of(object) {
                 meta.set("name", name);
@@ -66,7 +65,7 @@ impl Rules for LimitRange {
     }
 }
 
-/// Copies the entries of `from` that `into` does not have.
+/// Copies the entries of `from` that are missing in `into`.
 fn fill(limit: &mut Value, into: &str, from: &str) {
     let Some(limit) = limit.as_object_mut() else { return };
     let Some(source) = limit.get(from).and_then(Value::as_object).filter(|source| !source.is_empty()).cloned() else {
@@ -140,9 +139,9 @@ fn validate_limit(limit: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The bounds of one resource must not contradict each other.
+/// Checks that the bounds of one resource do not contradict each other.
 fn validate_order(limit: &At<'_>, key: &str, found: &BTreeMap<&str, Quantity>, errors: &mut Errors) {
-    // The field at fault, the value that is shown, the smaller and the greater one, and their names.
+    // Field of the error, field of the reported value, smaller bound and greater bound with their names.
     let rules = [
         ("min", "min", ("min", "min value"), ("max", "max value")),
         ("defaultRequest", "defaultRequest", ("min", "min value"), ("defaultRequest", "default request value")),
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_get_what_the_other_bounds_imply() {
+    fn container_defaults_follow_from_the_other_bounds() {
         let mut object =
             value!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}]}});
         kind().rules.default(&mut object, "v1");

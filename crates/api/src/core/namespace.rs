@@ -1,4 +1,4 @@
-//! Namespace: where names are unique.
+//! Namespace: a scope for names.
 
 use std::sync::Arc;
 
@@ -10,13 +10,12 @@ use crate::core::object_meta;
 use crate::field_rules::{column, default_empty_to, default_to, keep};
 use crate::kind::{Context, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column, names};
 
-/// The label by which selectors find a namespace by its name.
+/// Label that allows selectors to select a namespace by name.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// What keeps a namespace until all that is in it is gone.
+/// Finalizer that keeps a namespace until its content is deleted.
 pub const FINALIZER: &str = "kubernetes";
 
-/// The row of Namespace.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["ns"]),
@@ -47,7 +46,7 @@ struct Namespace;
 impl Rules for Namespace {
     fn mark_deleted(&self, object: &mut Value) {
         if let Some(mut meta) = MetaMut::of(object) {
-            // Nothing waits for it but what it holds.
+            // The deletion of a namespace waits for its content, not for a grace period.
             meta.remove("deletionGracePeriodSeconds");
         }
         if let Value::Object(fields) = object
@@ -115,7 +114,7 @@ impl Rules for Namespace {
     }
 
     fn canonicalize(&self, object: &mut Value) {
-        // The name may have been made up after the defaults.
+        // generateName is resolved after defaulting.
         label(object);
     }
 
@@ -146,7 +145,7 @@ fn validate_finalizer(name: &str, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_phase(object: &Value, errors: &mut Errors) {
     let status = Path::of("status");
-    // The path is upstream's.
+    // `Phase` is upstream's path.
     let path = status.field("Phase");
     let phase = phase(object);
     let (expected, why) = if Meta::of(object).is_deleting() {
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finalizers_have_a_domain_or_are_known() {
+    fn finalizers_are_qualified_or_standard() {
         let check = |name: &str, expect: usize| {
             let mut errors = Errors::new();
             validate_finalizer(name, &Path::of("f"), &mut errors);
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_follows_from_the_deletion() {
+    fn phase_depends_on_the_deletion_timestamp() {
         let check = |object: Value, expect: Option<&str>| {
             let mut errors = Errors::new();
             validate_phase(&object, &mut errors);

@@ -1,4 +1,4 @@
-//! Node: a machine that runs pods.
+//! Node: a worker that runs pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use crate::kind::{
 };
 use crate::workload;
 
-/// The row of Node.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["no"]),
@@ -62,7 +61,7 @@ impl Rules for Node {
     }
 
     fn prepare_create(&self, object: &mut Value, _context: &Context<'_>) {
-        // What configured kubelets from inside the cluster is gone.
+        // Dynamic kubelet configuration was removed upstream.
         for (part, field) in [("spec", "configSource"), ("status", "config")] {
             if let Some(part) = object.get_mut(part) {
                 drop_field(part, field);
@@ -116,7 +115,7 @@ impl Rules for Node {
     }
 }
 
-/// The field for one range is that of old clients, and what they say counts.
+/// Synchronizes `podCIDR` and `podCIDRs`; the singular field wins, as older clients set only that one.
 fn agree_on_ranges(spec: &mut Value) {
     let Some(fields) = spec.as_object_mut() else { return };
     let one = fields.get("podCIDR").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -161,7 +160,7 @@ fn validate_change(root: &At<'_>, before: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The path of a taint is upstream's: it is not in the metadata.
+/// Validates taints with upstream's error path, which is below `metadata`.
 fn validate_taints(taints: &At<'_>, errors: &mut Errors) {
     let metadata = Path::of("metadata");
     let list = metadata.field("taints");
@@ -205,7 +204,7 @@ fn validate_resources(status: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Pods, and what others than Kubernetes itself count, come in whole numbers.
+/// Whether a resource has integer quantities: pods and extended resources.
 fn is_integer(resource: &str) -> bool {
     let extended = |domain: &str| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io");
     resource == "pods" || resource.split_once('/').is_some_and(|(domain, _)| extended(domain))
@@ -316,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_field_for_one_range_counts() {
+    fn pod_cidr_overrides_pod_cidrs() {
         let check = |mut spec: Value, expect: Value| {
             agree_on_ranges(&mut spec);
             assert_eq!(spec, expect);
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_is_there_once_with_each_effect() {
+    fn taints_are_unique_by_key_and_effect() {
         let taints = value!([
             {"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoSchedule"}
         ]);
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_state_and_roles() {
+    fn table_row_contains_status_and_roles() {
         let now = Time::from_unix(0, 0);
         let node = value!({
             "metadata": {"labels": {"node-role.kubernetes.io/b": "", "kubernetes.io/role": "a"}},

@@ -1,11 +1,10 @@
-//! Which nodes something may be on: the selector that volumes, devices and pods share.
+//! NodeSelector, used by volumes, devices and pods.
 
 use machinery::field::Error;
 use machinery::{At, Errors, names};
 
 use crate::field_rules::looks;
 
-/// What is wrong with a node selector.
 pub fn validate(selector: &At<'_>, errors: &mut Errors) {
     let terms = selector.get("nodeSelectorTerms");
     if terms.is_empty() {
@@ -16,7 +15,6 @@ pub fn validate(selector: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with one of its terms.
 pub fn validate_term(term: &At<'_>, errors: &mut Errors) {
     for requirement in term.get("matchExpressions").items() {
         validate_expression(&requirement, errors);
@@ -27,7 +25,7 @@ pub fn validate_term(term: &At<'_>, errors: &mut Errors) {
     validate_fields(term, errors);
 }
 
-/// What is wrong with a term that is only preferred: its values need not be values of labels.
+/// Validates a preferred term, whose values need not be valid label values.
 pub fn validate_preferred_term(term: &At<'_>, errors: &mut Errors) {
     for requirement in term.get("matchExpressions").items() {
         validate_expression(&requirement, errors);

@@ -1,25 +1,26 @@
-//! What upstream's rules of kinds say about metadata, besides what the generic path has said: findings appear again,
-//! and clients count them.
+//! Metadata validation that upstream's kind-specific rules repeat after the generic validation.
+//!
+//! Clients see the number of causes, so errors are repeated here too.
 
 use machinery::field::Error;
 use machinery::meta::{self, Meta, Scope, name_is_dns_subdomain};
 use machinery::{Errors, Path, Value};
 
-/// Finalizers that need no domain.
+/// Finalizers that are valid without a domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// What the rules of a kind add to what the generic path says of the metadata of a new object.
+/// Adds the errors of kind-specific metadata validation for a new object.
 pub(crate) fn created(object: &Value, errors: &mut Errors) {
     short_finalizers(object, errors);
 }
 
-/// What the rules of a kind say of metadata that takes the place of that of `old`.
+/// Adds the errors of kind-specific metadata validation for an update of `old`.
 pub(crate) fn updated(object: &Value, old: &Value, errors: &mut Errors) {
     meta::validate_update(object, old, &Path::of("metadata"), errors);
     short_finalizers(object, errors);
 }
 
-/// What rules say that judge an object in a namespace as if it were new, though it is not.
+/// Adds the errors for namespaced kinds whose update validation validates the object as if it were new.
 pub(crate) fn judged_as_new(object: &Value, errors: &mut Errors) {
     meta::validate_create(object, Scope::Namespaced, name_is_dns_subdomain, &Path::of("metadata"), errors);
     short_finalizers(object, errors);
@@ -42,7 +43,7 @@ mod tests {
     use machinery::value;
 
     #[test]
-    fn a_finalizer_without_a_domain_is_one_of_three() {
+    fn unqualified_finalizer_must_be_standard() {
         let mut errors = Errors::new();
         created(&value!({"metadata": {"finalizers": ["orphan", "example.com/a", "b"]}}), &mut errors);
         let found: Vec<_> = errors.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! PersistentVolume: a piece of storage.
+//! PersistentVolume: a storage volume of the cluster.
 
 mod source;
 
@@ -16,7 +16,7 @@ use crate::field_rules::{
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings};
 
-/// Labels of nodes that have a newer name.
+/// Deprecated topology labels and their replacements.
 const RENAMED_LABELS: [(&str, &str); 5] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -25,14 +25,13 @@ const RENAMED_LABELS: [(&str, &str); 5] = [
     ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
 ];
 
-/// The row of PersistentVolume.
 pub fn kind() -> Kind {
     Kind {
         short_names: strings(&["pv"]),
         scope: Scope::Cluster,
         subresources: vec![Subresource::status()],
         returns_deleted: true,
-        // Upstream judges it twice and compares no metadata.
+        // Upstream validates the object twice and does not compare its metadata.
         update_checks: UpdateChecks { whole: 2, change: 0 },
         rules: Arc::new(PersistentVolume),
         ..Kind::stored("", "v1", "PersistentVolume", "persistentvolumes")
@@ -113,7 +112,7 @@ impl Rules for PersistentVolume {
         if context.subresource == "status" {
             return;
         }
-        // Upstream judges the volume twice, and says everything twice.
+        // Upstream validates the volume twice and reports every error twice.
         self.validate(object, context, errors);
         self.validate(object, context, errors);
         let (root, before) = (At::root(object), At::root(old));
@@ -128,7 +127,7 @@ impl Rules for PersistentVolume {
     }
 }
 
-/// What is wrong with a volume that is described where it is used, which only drivers of CSI know.
+/// Validates a PersistentVolumeSpec that is inline in a VolumeAttachment; only CSI sources are allowed.
 pub fn validate_inline(spec: &At<'_>, errors: &mut Errors) {
     const INLINE: &str = "in the context of inline volumes";
     for field in ["claimRef", "capacity"] {
@@ -160,7 +159,6 @@ pub fn validate_inline(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a volume.
 fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     let (modes, capacity) = (spec.get("accessModes"), spec.get("capacity"));
     if modes.is_empty() {
@@ -214,7 +212,7 @@ fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Where a volume is may be said once; of labels that were renamed, the new name may take the old one's place.
+/// `nodeAffinity` can be set once. Deprecated label keys may be replaced by their successors.
 fn validate_same_nodes(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, errors: &mut Errors) {
     let (affinity, before) = (spec.get("nodeAffinity"), had.get("nodeAffinity"));
     if before.is_absent() || same(affinity.value(), before.value()) {
@@ -232,7 +230,7 @@ fn validate_same_nodes(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, error
     }
 }
 
-/// Gives each requirement of `old` the newer name of its label where `new` uses that.
+/// Replaces deprecated label keys in `old` where `new` uses their successors.
 fn rename_labels(old: &mut Value, new: &Value) {
     let terms = |affinity: &Value| {
         affinity.at(&["required", "nodeSelectorTerms"]).and_then(Value::as_array).unwrap_or_default().to_vec()
@@ -245,7 +243,7 @@ fn rename_labels(old: &mut Value, new: &Value) {
             let Some(new_terms) = new_terms.get(at) else { continue };
             let newer = new_terms["matchExpressions"][place].str_at(&["key"]).unwrap_or_default();
             let older = requirement.str_at(&["key"]).unwrap_or_default();
-            // A label without a newer name has the empty one upstream, which then may take its place.
+            // As in upstream, the successor of any other label is the empty string.
             let renamed = RENAMED_LABELS.iter().find(|(old, _)| *old == older).map_or("", |(_, new)| *new);
             if newer == renamed
                 && let Some(requirement) = requirement.as_object_mut()

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaim: a wish for storage.
+//! PersistentVolumeClaim: a request for storage.
 
 use std::sync::Arc;
 
@@ -15,19 +15,17 @@ use crate::field_rules::{
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings};
 
-/// Where the class of a claim was named once.
+/// Deprecated annotation for the storage class.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 const IMMUTABLE_SPEC: &str =
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 
-/// The row of PersistentVolumeClaim.
 pub fn kind() -> Kind {
     Kind {
         short_names: strings(&["pvc"]),
         subresources: vec![Subresource::status()],
         returns_deleted: true,
-        // Not a field of the object, but older clients select by it.
         rules: Arc::new(PersistentVolumeClaim),
         update_checks: UpdateChecks { whole: 1, change: 1 },
         ..Kind::stored("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -97,12 +95,12 @@ impl Rules for PersistentVolumeClaim {
     }
 }
 
-/// What a claim says when it is silent, also inside other kinds.
+/// Defaults a claim spec, also when embedded in other kinds.
 pub fn default_spec(spec: &mut Value) {
     default_to(spec, "volumeMode", "Filesystem");
 }
 
-/// What is wrong with what a claim wishes for, also inside other kinds.
+/// Validates a claim spec, also when embedded in other kinds.
 pub fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     let modes = spec.get("accessModes");
     if modes.is_empty() {
@@ -135,7 +133,7 @@ pub fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
     if source.is_present() && reference.is_present() && reference.get("namespace").is_empty() {
         let equal = ["apiGroup", "kind", "name"].iter().all(|f| source.get(f).str() == reference.get(f).str());
         if !equal {
-            // Upstream shows the path of the field in place of its value.
+            // Upstream reports the field path as the value.
             errors.push(Error::invalid(spec.path(), source.path().to_string(), "must match dataSourceRef"));
         }
     }
@@ -196,7 +194,7 @@ fn validate_spec_update(object: &Value, old: &Value, context: &Context<'_>, erro
     }
 }
 
-/// Makes equal what may change: the volume and the class once, sizes and attributes of a claim that has its volume.
+/// Copies the fields that may change: volume and class if unset, size and attributes class of a bound claim.
 fn allow_changes(object: &Value, old: &Value, new_spec: &mut Value, old_spec: &mut Value) {
     if text(old, &["spec", "volumeName"]).is_empty() {
         keep(old_spec, &new_spec.clone(), "volumeName");
@@ -228,7 +226,7 @@ fn validate_status(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// The older of the two fields knows only claims and snapshots: others are dropped there.
+/// Drops a `dataSource` that is neither a claim nor a snapshot.
 fn drop_unknown_source(spec: &mut Object) {
     let known = spec.get("dataSource").is_none_or(|source| {
         matches!(
@@ -241,7 +239,7 @@ fn drop_unknown_source(spec: &mut Object) {
     }
 }
 
-/// The two fields that say where data comes from mean the same: what one says, the other says too.
+/// Copies between `dataSource` and `dataSourceRef`, so that both are set.
 fn normalize_sources(spec: &mut Object) {
     let set = |spec: &Object, field: &str| spec.get(field).filter(|value| !value.is_null()).cloned();
     match (set(spec, "dataSource"), set(spec, "dataSourceRef")) {
@@ -301,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_claim_may_grow_and_shrink_to_above_what_it_has() {
+    fn bound_claim_can_grow_and_shrink_to_above_its_capacity() {
         let old = claim("Bound", "2Gi", "1Gi");
         check(&claim("Bound", "3Gi", "1Gi"), &old, &[]);
         check(&claim("Bound", "1.5Gi", "1Gi"), &old, &[]);
@@ -313,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_without_its_volume_stays_as_it_is() {
+    fn unbound_claim_spec_is_immutable() {
         let old = claim("Pending", "2Gi", "0");
         let said = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         check(&claim("Pending", "3Gi", "0"), &old, &[said]);
     }
 
     #[test]
-    fn sources_say_the_same_in_both_fields() {
+    fn data_source_and_data_source_ref_are_synchronized() {
         let mut object = value!({"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}}});
         let spec = object.get_mut("spec").and_then(Value::as_object_mut).unwrap();
         normalize_sources(spec);

@@ -1,4 +1,4 @@
-//! Pod: containers that live and die together.
+//! Pod: a group of containers that are scheduled together.
 
 pub mod binding;
 mod columns;
@@ -14,7 +14,6 @@ use machinery::{At, Errors, Str, Value, names as rules};
 use super::pod_spec::{self, Owner};
 use crate::kind::{Connect, Context, Does, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, names};
 
-/// The row of Pod.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["po"]),
@@ -76,7 +75,7 @@ impl Rules for Pod {
 
     fn warnings(&self, object: &Value, old: Option<&Value>, context: &Context<'_>) -> Vec<String> {
         match old {
-            // Pods are updated by programs, which read no warnings.
+            // Pod updates come from programs, which do not read warnings.
             Some(_) if context.subresource == "status" => status::warnings(object),
             Some(_) => Vec::new(),
             None => created(object),
@@ -89,12 +88,12 @@ impl Rules for Pod {
         let bound = object.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
         let period =
             if bound && !matches!(phase, "Failed" | "Succeeded") { wanted.or_else(own).unwrap_or(0) } else { 0 };
-        // A negative period cannot be kept; the shortest that is none of the special ones can.
+        // A negative period becomes 1 second, the shortest graceful period.
         Some(if period < 0 { 1 } else { period })
     }
 }
 
-/// What is wrong with a pod, new or not.
+/// Validates a pod on create and update.
 fn validate(object: &Value, errors: &mut Errors) {
     let root = At::root(object);
     let (metadata, spec) = (root.get("metadata"), root.get("spec"));
@@ -149,7 +148,7 @@ fn selectable() -> Vec<Selectable> {
         }),
         Selectable::new("status.phase", |pod| at(pod, &["status", "phase"])),
         Selectable::new("status.podIP", |pod| columns::address(pod).into()),
-        // The name is known, but no pod has a value for it.
+        // The selector is accepted, but no pod has a value for it.
         Selectable::new("status.podIPs", |_| Str::default()),
         Selectable::new("status.nominatedNodeName", |pod| at(pod, &["status", "nominatedNodeName"])),
     ]

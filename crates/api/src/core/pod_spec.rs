@@ -1,7 +1,7 @@
-//! The specification of a pod, whoever holds it: a pod, a template, a workload's template.
+//! PodSpec validation, for pods and pod templates.
 //!
-//! What is filled in is in `defaults`, what clients are told though it is no error in `warnings`; each other module
-//! judges a part. Findings come in upstream's order, with its paths and words, also where it blames a neighbour.
+//! `defaults` sets default values and `warnings` produces warnings; each other module validates a part. Errors have
+//! upstream's order, paths and messages, even where upstream reports a neighbouring field.
 
 mod affinity;
 mod annotations;
@@ -40,17 +40,17 @@ pub(crate) use scheduling::tolerations as validate_tolerations;
 pub(crate) use security::app_armor as validate_app_armor;
 pub(crate) use warnings::{address as address_warning, warnings};
 
-/// Whose specification it is.
+/// The object that contains the spec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner<'a> {
     /// A pod with this metadata.
     Pod(&'a Value),
-    /// A template, which has neither name nor place yet.
+    /// A pod template, which has no name or node yet.
     Template,
 }
 
 impl<'a> Owner<'a> {
-    /// The name of the pod, empty if there is none yet.
+    /// Returns the name of the pod, or an empty string for a template.
     fn name(self) -> &'a str {
         match self {
             Self::Pod(metadata) => metadata.str_at(&["name"]).unwrap_or_default(),
@@ -58,7 +58,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Whether a kubelet has the pod from a file.
+    /// Whether the pod is a mirror pod.
     fn is_mirror(self) -> bool {
         match self {
             Self::Pod(metadata) => metadata.at(&["annotations", MIRROR]).is_some(),
@@ -67,7 +67,6 @@ impl<'a> Owner<'a> {
     }
 }
 
-/// What is wrong with a specification.
 pub(crate) fn validate(spec: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     let grace = spec.get("terminationGracePeriodSeconds");
     if grace.is_absent() {
@@ -114,7 +113,7 @@ pub(crate) fn validate(spec: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     containers::file_key_volumes(spec, errors);
 }
 
-/// Calls `look` with every container, in the order in which upstream visits them.
+/// Calls `look` with every container, in upstream's order.
 fn visit(spec: &At<'_>, mut look: impl FnMut(&At<'_>)) {
     for field in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get(field).items() {
@@ -123,7 +122,7 @@ fn visit(spec: &At<'_>, mut look: impl FnMut(&At<'_>)) {
     }
 }
 
-/// The fields that stand for themselves.
+/// Validates fields that are independent of others.
 fn names_and_numbers(spec: &At<'_>, errors: &mut Errors) {
     let name = |field: &str, rule: fn(&str) -> Vec<String>, errors: &mut Errors| {
         let name = spec.get(field);
@@ -154,7 +153,8 @@ fn names_and_numbers(spec: &At<'_>, errors: &mut Errors) {
     resources::overhead(&spec.get("overhead"), errors);
 }
 
-/// What is wrong with a pod that a template may have: tokens need an account, images have no spaces around them.
+/// Validates rules that apply to pods but not to templates: token volumes need a service account, and image names have
+/// no surrounding whitespace.
 pub(crate) fn validate_only_for_pod(spec: &At<'_>, errors: &mut Errors) {
     if spec.get("serviceAccountName").is_empty() {
         for volume in spec.get("volumes").items() {

@@ -1,4 +1,4 @@
-//! PodTemplate: what a pod made from it will be.
+//! PodTemplate: a template for pods.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::field_rules::{column, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, name_column};
 use crate::workload::{names_of, template_warnings};
 
-/// The row of PodTemplate.
 pub fn kind() -> Kind {
     Kind {
         returns_deleted: true,

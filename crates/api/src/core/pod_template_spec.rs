@@ -1,6 +1,6 @@
-//! What a pod made from a template will be: the part that every workload shares.
+//! PodTemplateSpec, used by all workloads.
 //!
-//! A pod's own rules and those of a template are the same but for what only exists once there is a pod.
+//! Templates have the same rules as pods, except for those that require an existing pod.
 
 use machinery::field::{BadValue, Error};
 use machinery::{At, Errors, Value, meta};
@@ -8,7 +8,6 @@ use machinery::{At, Errors, Value, meta};
 use super::pod_spec::{self, Owner};
 use crate::go_form::pods;
 
-/// Fills in what a `PodTemplateSpec` leaves out.
 pub fn default(template: &mut Value) {
     let Some(object) = template.as_object_mut() else { return };
     let spec = object.get_or_insert_with("spec", Value::object);
@@ -19,10 +18,9 @@ pub fn default(template: &mut Value) {
     pod_spec::default_metadata(template);
 }
 
-/// What is wrong with a `PodTemplateSpec`.
 pub fn validate(template: &At<'_>, errors: &mut Errors) {
     let metadata = template.get("metadata");
-    // Upstream blames labels and annotations as if they stood in the template itself.
+    // Upstream reports labels and annotations without `metadata` in the path.
     if let Some(labels) = metadata.value().get("labels").and_then(Value::as_object) {
         meta::validate_labels(labels, &template.path().field("labels"), errors);
     }
@@ -41,12 +39,12 @@ pub fn validate(template: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What a client should know about a `PodTemplateSpec`. Paths in the texts start at the template's own.
+/// Returns warnings; their paths start at the template's path.
 pub fn warnings(template: &At<'_>, _old: Option<&At<'_>>) -> Vec<String> {
     if template.is_absent() { Vec::new() } else { pod_spec::warnings(template, Owner::Template) }
 }
 
-/// A template as a message shows it: by the names of upstream's internal types.
+/// Formats a template for error messages, with the field names of upstream's internal types.
 pub fn shown(template: &Value) -> BadValue {
     BadValue::Text(pods::print("PodTemplateSpec", template))
 }

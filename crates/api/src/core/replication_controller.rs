@@ -1,4 +1,4 @@
-//! ReplicationController: so many pods of a template, the old way.
+//! ReplicationController: runs a number of pod replicas; the predecessor of ReplicaSet.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use crate::kind::{
 use crate::status;
 use crate::workload::{container_columns, int_cell, pod_name_warning, runs_forever, template_warnings};
 
-/// The row of ReplicationController.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["rc"]),
@@ -48,7 +47,7 @@ impl Rules for ReplicationController {
         if let Some(template) = spec.get_mut("template").filter(|template| !template.is_null()) {
             pod_template_spec::default(template);
         }
-        // The schema declares 0, which is not kept, being what no value means.
+        // The schema's default is 0, which upstream does not store because it equals the absent value.
         if let Some(spec) = spec.as_object_mut()
             && spec.get("minReadySeconds") == Some(&Value::Int(0))
         {
@@ -92,7 +91,7 @@ impl Rules for ReplicationController {
     }
 }
 
-/// A controller without a selector selects the pods that it makes, and has their labels if it has none.
+/// Defaults an absent selector and absent labels from the template's labels.
 fn labels_from_template(object: &mut Value) {
     let Some(Value::Object(labels)) = object.at(&["spec", "template", "metadata", "labels"]).cloned() else { return };
     let is_empty = |map: Option<&Value>| map.and_then(Value::as_object).is_none_or(Object::is_empty);
@@ -126,7 +125,7 @@ fn spec(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     let metadata = template.get("metadata");
     let labels = metadata.get("labels");
     if selector.entries().any(|(key, value)| labels.value().get(key) != Some(value.value())) {
-        // Decoding has dropped a map that lost its last entry; upstream shows it as empty.
+        // Decoding drops a map that became empty; upstream reports it as an empty map.
         let had = old.value().at(&["template", "metadata", "labels"]).is_some();
         let shown = if labels.is_absent() && had { Value::object() } else { labels.value().clone() };
         errors.push(Error::invalid(labels.path(), shown, "`selector` does not match template `labels`"));

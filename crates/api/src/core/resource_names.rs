@@ -1,4 +1,4 @@
-//! The names of resources that quotas and limits know.
+//! Resource names in quotas, limits and requests.
 
 use machinery::field::Error;
 use machinery::{At, Errors, names};
@@ -29,42 +29,42 @@ const REQUESTED: &[&str] = &[
     "limits.ephemeral-storage",
 ];
 
-/// Whether a quota may name it without a domain.
+/// Whether a quota accepts the name without a domain.
 pub fn is_quota_standard(name: &str) -> bool {
     [COMPUTE, COUNTED, REQUESTED].iter().any(|known| known.contains(&name)) || is_quota_huge_page(name)
 }
 
-/// Whether anything may name it without a domain.
+/// Whether the name is valid without a domain.
 pub fn is_standard(name: &str) -> bool {
     name == "storage" || is_quota_standard(name)
 }
 
-/// Whether a container may ask for it without a domain.
+/// Whether a container may request the name without a domain.
 pub fn is_container_standard(name: &str) -> bool {
     COMPUTE.contains(&name) || name.starts_with(HUGE_PAGES)
 }
 
-/// Whether Kubernetes itself defines it.
+/// Whether Kubernetes defines the resource.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether it is somebody's own resource, such as `example.com/gpu`.
+/// Whether the name is an extended resource, such as `example.com/gpu`.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-/// Whether only whole numbers of it exist.
+/// Whether quantities of the resource must be integers.
 pub fn is_integer(name: &str) -> bool {
     COUNTED.contains(&name) || is_extended(name)
 }
 
-/// Whether pods may be promised more of it than there is.
+/// Whether limits may exceed requests (overcommit).
 pub fn may_overcommit(name: &str) -> bool {
     is_native(name) && !name.starts_with(HUGE_PAGES)
 }
 
-/// What is wrong with the name of any resource, which is the key that `at` stands at.
+/// Validates a resource name, which is the map key at `at`.
 pub fn validate(name: &str, at: &At<'_>, errors: &mut Errors) {
     let wrong = names::qualified_name(name);
     let malformed = !wrong.is_empty();
@@ -74,7 +74,7 @@ pub fn validate(name: &str, at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the name of a resource that a container asks for.
+/// Validates the name of a resource in a container.
 pub fn validate_container(name: &str, at: &At<'_>, errors: &mut Errors) {
     validate(name, at, errors);
     if !name.contains('/') {
@@ -86,7 +86,7 @@ pub fn validate_container(name: &str, at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the name of a resource that a quota limits.
+/// Validates the name of a resource in a quota.
 pub fn validate_quota(name: &str, at: &At<'_>, errors: &mut Errors) {
     validate(name, at, errors);
     if !name.contains('/') && !is_quota_standard(name) {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_a_domain_of_its_own_is_extended() {
+    fn resources_with_other_domains_are_extended() {
         let check = |name: &str, extended: bool, integer: bool| {
             assert_eq!((is_extended(name), is_integer(name)), (extended, integer), "{name}");
         };

@@ -1,4 +1,4 @@
-//! ResourceQuota: how much a namespace may use.
+//! ResourceQuota: limits the total resource usage of a namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,6 @@ const SCOPES: &[&str] = &[
 
 const CONFLICTS: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["NotTerminating", "Terminating"]];
 
-/// The row of ResourceQuota.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["quota"]),
@@ -116,7 +115,7 @@ fn scope_selector(spec: &At<'_>, errors: &mut Errors) {
     for requirement in expressions.items() {
         let (scope, operator, values) =
             (requirement.get("scopeName"), requirement.get("operator"), requirement.get("values"));
-        // Upstream blames the list, not the item.
+        // Upstream reports the path of the list, not of the item.
         let blame = |field: &str, value: &At<'_>, detail: &str| {
             Error::invalid(expressions.get(field).path(), value.value(), detail)
         };
@@ -149,7 +148,7 @@ fn scope_selector(spec: &At<'_>, errors: &mut Errors) {
     conflicts(&seen, spec, expressions.path(), errors);
 }
 
-/// The limited resources that a scope does not go with.
+/// Returns the limited resources that the scope does not support.
 fn misapplied<'a>(spec: &At<'a>, scope: &'a str) -> impl Iterator<Item = &'a str> {
     let hard = spec.value().get("hard").and_then(Value::as_object).into_iter().flat_map(Object::keys);
     hard.filter(move |resource| is_quota_standard(resource) && !goes_with(scope, resource))
@@ -173,7 +172,7 @@ fn conflicts(seen: &BTreeSet<&str>, spec: &At<'_>, path: &machinery::Path<'_>, e
     }
 }
 
-/// `pods: 1/10, requests.cpu: 0/4`, of the resources whose names begin with `limits`, or of the others.
+/// Returns `pods: 1/10, requests.cpu: 0/4` for the resources that start with `limits`, or for the others.
 fn usage(object: &Value, limits: bool) -> String {
     let root = At::root(object);
     let status = root.get("status");
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_go_with_what_they_limit_and_with_each_other() {
+    fn scopes_must_match_resources_and_each_other() {
         check(value!({"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": ["NotBestEffort"]}), &[]);
         check(
             value!({"hard": {"pods": "1", "requests.cpu": "1"}, "scopes": ["BestEffort"]}),
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_to_one_part_leaves_the_other() {
+    fn spec_and_status_writes_do_not_affect_each_other() {
         let old = value!({"spec": {"hard": {"pods": "1"}}, "status": {"used": {"pods": "1"}}});
         let new = value!({"spec": {"hard": {"pods": "2"}}, "status": {"used": {"pods": "0"}}});
         let (whole, _) = judge::update(&kind(), "", &new, &old);

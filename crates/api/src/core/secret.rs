@@ -1,4 +1,4 @@
-//! Secret: what must not be seen by everyone.
+//! Secret: confidential data.
 
 use std::sync::Arc;
 
@@ -12,13 +12,12 @@ use crate::core::config_map::decoded_length;
 use crate::field_rules::{column, count_cell, default_empty_to, immutable};
 use crate::kind::{Context, Kind, Rules, Selectable, UpdateChecks, age_column, name_column};
 
-/// All values together may have so many bytes.
+/// Maximum total size of values in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
 
 const WHEN_IMMUTABLE: &str = "field is immutable when `immutable` is set";
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
-/// The row of Secret.
 pub fn kind() -> Kind {
     Kind {
         rules: Arc::new(Secret),
@@ -41,7 +40,7 @@ impl Rules for Secret {
     fn default(&self, object: &mut Value, _version: &str) {
         default_empty_to(object, "type", "Opaque");
         let Some(object) = object.as_object_mut() else { return };
-        // Plain text is only a way of writing: what is kept has it encoded.
+        // `stringData` is write-only: its values are stored base64-encoded in `data`.
         if let Some(Value::Object(texts)) = object.remove("stringData") {
             let data = object.get_or_insert_with("data", Value::object);
             if data.is_null() {
@@ -84,7 +83,7 @@ impl Rules for Secret {
     }
 }
 
-/// What the types that Kubernetes knows must contain.
+/// Validates the data that well-known Secret types require.
 fn validate_type(object: &Value, data: &At<'_>, errors: &mut Errors) {
     let root = At::root(object);
     let needs = |key: &str, errors: &mut Errors| {
@@ -117,7 +116,7 @@ fn validate_type(object: &Value, data: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// There must be a JSON object, whose content no message may show.
+/// Requires a JSON object. Error messages must not contain its content.
 fn docker_config(at: &At<'_>, errors: &mut Errors) {
     if at.is_absent() {
         errors.push(at.required(""));

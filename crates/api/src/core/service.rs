@@ -1,7 +1,7 @@
-//! Service: one name and address for many pods.
+//! Service: a stable name and address for a set of pods.
 //!
-//! Upstream gives a service its addresses and ports before it looks at it: [`allocation::plan`] comes first, then what
-//! holds for every kind.
+//! Upstream allocates addresses and ports before validation: [`allocation::plan`] runs first, then the rules of this
+//! kind.
 
 mod addresses;
 pub mod allocation;
@@ -19,13 +19,12 @@ use crate::formats::{cidr_warnings, ip_warnings};
 use crate::kind::{Allocates, Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, Verb, names};
 use crate::status;
 
-/// Said in place of an address by a service that has none, because its name stands for the pods themselves.
+/// `clusterIP` of a headless service.
 pub const HEADLESS: &str = "None";
 
-/// How long a client stays with its pod if nobody says: three hours.
+/// Default session affinity timeout: three hours.
 const AFFINITY_SECONDS: i64 = 3 * 60 * 60;
 
-/// The row of Service.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["svc"]),
@@ -127,12 +126,12 @@ impl Rules for Service {
     }
 }
 
-/// A text of the specification, empty if it is absent.
+/// Returns a string of the spec, empty if absent.
 fn text<'a>(service: &'a Value, field: &str) -> &'a str {
     service.str_at(&["spec", field]).unwrap_or_default()
 }
 
-/// The texts of a list of the specification.
+/// Returns the strings of a list in the spec.
 fn texts<'a>(service: &'a Value, field: &str) -> Vec<&'a str> {
     let list = service.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default();
     list.iter().map(|text| text.as_str().unwrap_or_default()).collect()
@@ -150,7 +149,7 @@ fn needs_node_ports(service: &Value) -> bool {
     matches!(text(service, "type"), "NodePort" | "LoadBalancer")
 }
 
-/// Whether a load balancer must be told which nodes have pods.
+/// Whether the service needs a health check node port.
 fn needs_health_check(service: &Value) -> bool {
     text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local"
 }
@@ -163,7 +162,7 @@ fn is_reachable_from_outside(service: &Value) -> bool {
     }
 }
 
-/// The node ports that are given, in the order of the ports.
+/// Returns the allocated node ports in the order of the ports.
 fn node_ports(service: &Value) -> Vec<i64> {
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
     ports.iter().filter_map(|port| port.get("nodePort")?.as_int()).filter(|port| *port != 0).collect()
@@ -188,7 +187,8 @@ fn default_affinity(spec: &mut Value) {
     }
 }
 
-/// Drops what the new type has no use for and the old one had, unless the client set it anew: that is refused.
+/// Drops fields that the new type does not support and the old type did, unless the client changed them: validation
+/// rejects those.
 fn drop_what_the_type_lacks(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| new.at(&["spec", field]) == old.at(&["spec", field]);
     if needs_address(old) && !needs_address(new) {

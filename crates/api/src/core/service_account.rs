@@ -1,4 +1,4 @@
-//! ServiceAccount: who a pod is.
+//! ServiceAccount: an identity for pods.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::kind::{Context, Does, Kind, Rules, Subresource, UpdateChecks, age_col
 
 const MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// The row of ServiceAccount.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["sa"]),

@@ -1,4 +1,4 @@
-//! EndpointSlice: some of the addresses behind a service.
+//! EndpointSlice: a part of the endpoints of a Service.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +22,9 @@ const ADDRESSES_MAX: usize = 100;
 const PORTS_MAX: usize = 20_000;
 const TOPOLOGY_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
-/// How many ports and addresses a row shows.
+/// Maximum number of ports and of addresses in a table row.
 const SHOWN: usize = 3;
 
-/// The row of EndpointSlice.
 pub fn kind() -> Kind {
     Kind {
         update_checks: UpdateChecks { whole: 1, change: 0 },
@@ -116,7 +115,7 @@ fn validate_slice(root: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
     }
     validate_ports(&root.get("ports"), errors);
     let endpoints = root.get("endpoints");
-    // What has not changed may have been right by older rules.
+    // Unchanged endpoints are not validated: older rules may have accepted them.
     if old.is_some_and(|old| old.get("endpoints").value() == endpoints.value()) {
         return;
     }
@@ -173,7 +172,7 @@ fn validate_address(address: &At<'_>, ty: &str, errors: &mut Errors) {
     }
 }
 
-/// A name of at least two parts, the last dot of which may be written.
+/// Requires a domain name of at least two labels; a trailing dot is allowed.
 fn validate_domain(address: &At<'_>, errors: &mut Errors) {
     if address.is_empty() {
         errors.push(address.required(""));
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_of_the_slice_s_type() {
+    fn addresses_must_match_the_address_type() {
         let check = |ty: &str, address: &str, expect: Option<&str>| {
             let mut errors = Errors::new();
             validate_address(&At::root(&value!(address)), ty, &mut errors);
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_the_first_few() {
+    fn table_row_contains_the_first_ports_and_addresses() {
         let slice =
             value!({"ports": [{"port": 80}, {}], "endpoints": [{"addresses": ["a", "b"]}, {"addresses": ["c", "d"]}]});
         assert_eq!(ports(&slice, Time::from_unix(0, 0)), value!("80,*"));

@@ -1,4 +1,4 @@
-//! Event: the newer form of the core group's Events, which are the same objects.
+//! Event in events.k8s.io: the same objects as core Events, with other field names.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use machinery::Value;
 use crate::core::event::{self, Event};
 use crate::kind::{Convert, Kind};
 
-/// What a field is called here, and in the core group.
+/// Field names here and in the core group.
 const RENAMED: [(&str, &str); 7] = [
     ("deprecatedCount", "count"),
     ("deprecatedFirstTimestamp", "firstTimestamp"),
@@ -18,7 +18,6 @@ const RENAMED: [(&str, &str); 7] = [
     ("reportingController", "reportingComponent"),
 ];
 
-/// The row of Event.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         selectable: event::selectable("regarding", "reportingController"),
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_event_comes_back_as_it_was() {
+    fn event_survives_conversion_to_the_stored_form() {
         let sent = value!({"note": "n", "regarding": {"kind": "Pod"}, "reportingController": "a/b", "type": "Normal",
             "deprecatedCount": 1, "deprecatedSource": {"component": "c"}});
         let mut object = sent.clone();

@@ -1,4 +1,4 @@
-//! FlowSchema: which requests belong to which priority level.
+//! FlowSchema: assigns requests to a priority level.
 
 mod policy;
 
@@ -17,7 +17,6 @@ use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, n
 const PRECEDENCE_MAX: i64 = 10_000;
 const PRECEDENCE_DEFAULT: i64 = 1000;
 
-/// The row of FlowSchema.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -118,7 +117,7 @@ fn validate_spec(spec: &At<'_>, name: &str, context: &Context<'_>, errors: &mut 
     }
 }
 
-/// What the schemas that no cluster can be without must be.
+/// Returns the required spec of a mandatory FlowSchema.
 fn mandatory(name: &str) -> Option<Value> {
     let everything = |subjects: Value| {
         value!([{

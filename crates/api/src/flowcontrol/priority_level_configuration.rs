@@ -1,4 +1,4 @@
-//! PriorityLevelConfiguration: how many requests of a sort are served at once, and how the others wait.
+//! PriorityLevelConfiguration: concurrency limit and queuing of a class of requests.
 
 use std::sync::Arc;
 
@@ -12,10 +12,9 @@ use crate::field_rules::{
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
 const QUEUES_MAX: i64 = 10_000_000;
-/// A hand of queues is dealt from a hash of so many bits.
+/// Number of hash bits available to shuffle sharding.
 const HASH_BITS_MAX: f64 = 60.0;
 
-/// The row of PriorityLevelConfiguration.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -207,7 +206,7 @@ mod tests {
     use crate::judge;
 
     #[test]
-    fn hands_fit_the_queues_and_the_hash() {
+    fn hand_size_must_fit_the_queues_and_the_hash() {
         let check = |queues: i64, hand: i64, expect: &[&str]| {
             let queuing = value!({"queues": queues, "handSize": hand});
             let limited = value!({"limitResponse": {"type": "Queue", "queuing": queuing}});

@@ -1,20 +1,20 @@
-//! Unified diffs of texts, as the library that upstream uses makes them.
+//! Unified diffs, equal to those of upstream's diff library.
 //!
-//! The algorithm is the one of Python's `difflib`: the longest run that both texts share, then the same before and
-//! after it. Lines that are very frequent start no run; without that rule the answers would differ from upstream's.
+//! The algorithm is that of Python's `difflib`: find the longest common run, then recurse before and after it. Very
+//! frequent lines start no run; without that rule the diffs would differ from upstream's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Lines around a difference.
+/// Number of context lines around a difference.
 const CONTEXT: usize = 3;
-/// From so many lines on, frequent ones start no run.
+/// Minimum number of lines for the rule on frequent lines.
 const FREQUENT_FROM: usize = 200;
-/// Texts of more lines are compared only from both ends: the general way may take the square of their length.
+/// Longer texts are compared only from both ends, because the general algorithm is quadratic.
 const LINES_MAX: usize = 10_000;
 
-/// What must change to make `new` of `old`, empty if nothing must.
+/// Returns the diff from `old` to `new`, empty if they are equal.
 pub(super) fn unified(old: &str, new: &str) -> String {
     let (a, b): (Vec<_>, Vec<_>) = (old.split('\n').collect(), new.split('\n').collect());
     let blocks = if a.len().max(b.len()) > LINES_MAX { both_ends(&a, &b) } else { matching_blocks(&a, &b) };
@@ -40,7 +40,7 @@ pub(super) fn unified(old: &str, new: &str) -> String {
     out
 }
 
-/// Lines that stay or change.
+/// A range of equal or changed lines.
 #[derive(Clone, Debug)]
 struct Change {
     same: bool,
@@ -48,7 +48,7 @@ struct Change {
     new: Range<usize>,
 }
 
-/// A run that both texts have.
+/// A common run of lines.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     old: usize,
@@ -95,7 +95,7 @@ fn matching_blocks(a: &[&str], b: &[&str]) -> Vec<Block> {
     found
 }
 
-/// The longest run within two ranges; of several the one that starts earliest.
+/// Returns the longest common run within two ranges, the earliest of several.
 fn longest(
     a: &[&str],
     b: &[&str],
@@ -142,7 +142,7 @@ fn changes(blocks: &[Block], old_length: usize, new_length: usize) -> Vec<Change
             continue;
         }
         match changes.last_mut() {
-            // Runs that touch are one.
+            // Adjacent runs are merged.
             Some(last) if last.same => (last.old.end, last.new.end) = (old, new),
             _ => changes.push(Change { same: true, old: block.old..old, new: block.new..new }),
         }
@@ -150,7 +150,7 @@ fn changes(blocks: &[Block], old_length: usize, new_length: usize) -> Vec<Change
     changes
 }
 
-/// Differences that are near each other together, with the lines around them.
+/// Groups nearby differences into hunks with context lines.
 fn groups(changes: &[Change]) -> Vec<Vec<Change>> {
     let mut groups = Vec::new();
     let mut group: Vec<Change> = Vec::new();
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_changed_are_shown_among_those_that_did_not() {
+    fn changed_lines_are_printed_with_context() {
         let check = |old: &str, new: &str, expect: &str| assert_eq!(unified(old, new), expect);
         check("a\nb", "a\nb", "");
         check("a", "b", "@@ -1 +1 @@\n-a\n+b\n");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn distant_differences_are_shown_apart() {
+    fn distant_differences_are_separate_hunks() {
         let old: Vec<_> = (0..30).map(|line| line.to_string()).collect();
         let mut new = old.clone();
         new[2] = "x".to_owned();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_compared_in_no_time() {
+    fn long_texts_are_compared_in_linear_time() {
         let old = "x\n".repeat(20_000);
         let new = format!("{}y\n{}", "x\n".repeat(10_000), "x\n".repeat(9_999));
         assert_eq!(unified(&old, &new).matches("\n+y").count(), 1);

@@ -1,4 +1,4 @@
-//! The internal types of pods, whose names, order and places differ too much from those of the API to be derived.
+//! Upstream's internal pod types, whose field names, order and nesting differ too much from the API to be derived.
 
 mod types;
 
@@ -7,22 +7,22 @@ use machinery::{Object, Value, go};
 use super::diff;
 use types::{Field, Holds};
 
-/// A value of the internal type `of` in one line.
+/// Prints a value of the internal type `of` on one line.
 pub(crate) fn print(of: &str, value: &Value) -> String {
     let mut out = String::new();
     Printer { out: &mut out, indented: false }.structure(of, &prepared(of, value), &Value::Null, 0);
     out
 }
 
-/// As [`print()`], of a type by its name in the API; `None` if it is not one of a pod.
+/// Like [`print()`], for a type by its API name; `None` if it is not a pod type.
 pub(super) fn known(name: &str, value: &Value) -> Option<String> {
     let of = name.strip_prefix("v1.").filter(|of| ["PodTemplateSpec", "PodSpec"].contains(of))?;
     Some(print(of, value))
 }
 
-/// What differs between two values of the internal type `of`, as a unified diff of their indented forms.
+/// Returns a unified diff of the indented forms of two values of the internal type `of`.
 ///
-/// Decoding has dropped lists and maps that lost their last entry; they are shown as empty, being there in `old`.
+/// Decoding drops lists and maps that became empty; they are printed as empty if `old` has them.
 pub(crate) fn diff(of: &str, old: &Value, new: &Value) -> String {
     let (old, new) = (prepared(of, old), prepared(of, new));
     let indented = |value: &Value, before: &Value| {
@@ -33,7 +33,7 @@ pub(crate) fn diff(of: &str, old: &Value, new: &Value) -> String {
     diff::unified(&indented(&old, &Value::Null), &indented(&new, &old))
 }
 
-/// A specification says in itself what the internal type says in its security context.
+/// Moves the host namespace fields of a PodSpec to the security context, where the internal type has them.
 fn prepared(of: &str, value: &Value) -> Value {
     const MOVED: [&str; 5] = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"];
     let mut value = value.clone();
@@ -96,7 +96,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A value whose form is the same everywhere.
+    /// Prints a value whose form is the same in all versions.
     fn plain(&mut self, value: &Value, depth: usize) {
         match value {
             Value::Array(items) => self.list('[', ']', depth, items.iter(), |printer, item, depth| {
@@ -147,7 +147,7 @@ impl Printer<'_> {
     }
 }
 
-/// The value of a field under its name in the API, which mostly differs only in case.
+/// Returns the value of a field by its API name, which usually differs only in case.
 fn find<'a>(object: &'a Object, field: &Field) -> Option<&'a Value> {
     match field.json {
         Some(json) => object.get(json),
@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_specification_shares_with_the_node_is_printed_in_its_security_context() {
+    fn host_namespace_fields_are_printed_in_the_security_context() {
         let printed = print("PodSpec", &value!({"hostNetwork": true, "securityContext": {}}));
         assert!(printed.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{printed}");
     }
 
     #[test]
-    fn a_difference_is_shown_with_three_lines_around_it() {
+    fn difference_has_three_context_lines() {
         let old = value!({"type": "a", "localhostProfile": "p"});
         let new = value!({"type": "b", "localhostProfile": "p"});
         let expect = "@@ -1,4 +1,4 @@\n {\n- \"Type\": \"a\",\n+ \"Type\": \"b\",\n  \"LocalhostProfile\": \"p\"\n }\n";

@@ -1,4 +1,4 @@
-//! StorageVersion: in which version each API server stores the objects of a kind.
+//! StorageVersion: the version in which each API server stores the objects of a resource.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use machinery::{At, Errors, Value, names};
 use crate::field_rules::{drop_field, keep, keep_for_status, looks, reset_with_metadata};
 use crate::kind::{Context, Kind, Rules, Subresource};
 
-/// The row of StorageVersion.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         scope: Scope::Cluster,
@@ -51,7 +50,7 @@ impl Rules for StorageVersion {
     }
 }
 
-/// The name is that of a group, a dot, and a resource.
+/// The name must be `group.resource`.
 fn validate_name(object: &Value, errors: &mut Errors) {
     let name = Meta::of(object).name();
     let root = At::root(object);

@@ -1,4 +1,4 @@
-//! What only a kind knows: its defaults, what a write may touch, and what is wrong with it.
+//! Kind-specific behaviour: defaulting, preparation of writes, and validation.
 
 use std::fmt;
 
@@ -7,73 +7,69 @@ use machinery::{Errors, Str, Value};
 
 use crate::kind::Version;
 
-/// What a write happens in.
+/// The circumstances of a write.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The version that the client speaks.
+    /// The version of the request.
     pub version: &'a Version,
     /// The subresource that is written, empty for the object itself.
     pub subresource: &'a str,
-    /// When.
     pub now: Time,
-    /// By whom.
     pub requester: &'a Requester,
 }
 
-/// Who asks, as far as an object may record it.
+/// The user of the request, as far as objects record it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requester {
-    /// The user's name.
     pub name: Str,
-    /// The user's id, mostly empty.
+    /// The user's ID, usually empty.
     pub uid: Str,
-    /// The user's groups.
     pub groups: Vec<Str>,
-    /// What else the authenticator said.
+    /// Additional information from the authenticator.
     pub extra: Vec<(Str, Vec<Str>)>,
 }
 
-/// A kind's own behaviour. Every hook is a pure function, works on the stored version of the object (for custom
-/// resources: on the version of the request), and by default does nothing.
+/// The kind-specific behaviour. Every hook is a pure function, operates on the storage version of the object (for
+/// custom resources: on the version of the request), and by default does nothing.
 ///
-/// The generic path has done what holds for all objects: decoding, unknown fields, the schema's own defaults, system
-/// metadata, validation of metadata, managed fields, optimistic locking. A hook adds what is particular.
+/// Generic handling covers decoding, unknown fields, schema defaults, system metadata, metadata validation, managed
+/// fields and optimistic locking.
 pub trait Rules: Send + Sync + fmt::Debug {
-    /// Fills in what is absent, after the defaults that the schema declares. Runs on decoding of every request body,
-    /// in the version of the request, and again after mutating admission. Must be idempotent.
+    /// Sets defaults, after those of the schema. Runs after decoding of every request body, in the version of the
+    /// request, and again after mutating admission. Must be idempotent.
     fn default(&self, _object: &mut Value, _version: &str) {}
 
-    /// Makes an object ready to be created: drops what clients may not set (status), sets the generation.
+    /// Prepares an object for creation: drops fields that clients may not set (status), sets the generation.
     fn prepare_create(&self, _object: &mut Value, _context: &Context<'_>) {}
 
-    /// Makes an object ready to replace `old`: keeps what this write may not change, raises the generation.
-    /// For a write to a subresource (`context.subresource`) it keeps everything but that part.
+    /// Prepares an object that replaces `old`: restores fields that this write may not change, increments the
+    /// generation. For a subresource (`context.subresource`), restores everything else.
     fn prepare_update(&self, _object: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
-    /// What is wrong with an object that shall be created.
+    /// Validates an object that is created.
     fn validate(&self, _object: &Value, _context: &Context<'_>, _errors: &mut Errors) {}
 
-    /// What is wrong with an object that shall replace `old`, the whole of it: upstream's `ValidateUpdate`, or that of
-    /// the subresource. Metadata has been compared already. Most kinds validate the object again and compare.
+    /// Validates an object that replaces `old`: upstream's `ValidateUpdate`, or that of the subresource. Metadata has
+    /// already been compared. Most kinds validate the object again and compare.
     fn validate_update(&self, object: &Value, _old: &Value, context: &Context<'_>, errors: &mut Errors) {
         self.validate(object, context, errors);
     }
 
-    /// What a client should know though it is no error: sent as `Warning` headers.
+    /// Returns the warnings for the client, sent as `Warning` headers.
     fn warnings(&self, _object: &Value, _old: Option<&Value>, _context: &Context<'_>) -> Vec<String> {
         Vec::new()
     }
 
-    /// Brings an object into the form it is stored and compared in, after validation: sorting, dropping duplicates.
+    /// Normalizes an object after validation, before it is stored and compared: sorting, removal of duplicates.
     fn canonicalize(&self, _object: &mut Value) {}
 
-    /// The schema of a version as its author wrote it, where that is a CustomResourceDefinition: what clients read.
+    /// Returns the schema of a version as written in the CRD, for OpenAPI.
     fn published_schema(&self, _version: &str) -> Option<&Value> {
         None
     }
 
-    /// The fields that a write to the object or to a subresource does not set, whatever it says: nobody comes to own
-    /// them by it. Asked only of kinds that have a status by itself.
+    /// Returns the fields that a write to the object or a subresource does not set, so the client does not become their
+    /// field manager. Called only for kinds with a status subresource.
     fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
         match subresource {
             "" => &["status"],
@@ -82,35 +78,34 @@ pub trait Rules: Send + Sync + fmt::Debug {
         }
     }
 
-    /// How a selector is refused that names a field which the kind does not select by, where upstream has words of its
-    /// own for the kind.
+    /// Returns the error for a field selector with an unsupported field, where upstream has a kind-specific message.
     fn refused_selector(&self, _version: &str, _field: &str) -> Option<String> {
         None
     }
 
-    /// What a client should know that deletes without saying what becomes of dependents.
+    /// Returns the warning for a delete without a propagation policy.
     fn delete_warning(&self) -> Option<&'static str> {
         None
     }
 
-    /// Readies an object for its first delete: a kind that must clean up gives it a finalizer here.
+    /// Prepares an object for its first delete: a kind that needs cleanup adds a finalizer here.
     fn begin_delete(&self, _object: &mut Value, _now: Time) {}
 
-    /// Marks an object that is being deleted and stays for now, beyond the deletion timestamp that all kinds have.
+    /// Marks an object that remains during deletion, in addition to the deletion timestamp.
     fn mark_deleted(&self, _object: &mut Value) {}
 
-    /// Whether something other than `metadata.finalizers` keeps an object that is being deleted.
+    /// Whether something other than `metadata.finalizers` delays the deletion.
     fn is_held(&self, _object: &Value) -> bool {
         false
     }
 
-    /// How long an object may take to go: `None` if it goes at once. `wanted` is what the client asked for.
+    /// Returns the deletion grace period in seconds, `None` for immediate deletion. `wanted` is the client's value.
     fn grace_seconds(&self, _object: &Value, _wanted: Option<i64>) -> Option<i64> {
         None
     }
 }
 
-/// For a kind that has nothing of its own.
+/// Rules of a kind without specific behaviour.
 #[derive(Debug)]
 pub struct NoRules;
 

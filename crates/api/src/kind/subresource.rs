@@ -1,51 +1,48 @@
-//! The parts of an object that are read and written by themselves, and the things done to one.
+//! Subresources: separately written parts of an object, and actions on it.
 
 use machinery::{GroupVersionKind, Str};
 
 use super::Verb;
 
-/// A subresource of a kind.
 #[derive(Clone, Debug)]
 pub struct Subresource {
-    /// `status`.
+    /// Such as `status`.
     pub name: Str,
-    /// The kind that is sent and answered, if it is not the parent's: `Scale`, `Eviction`.
+    /// The kind of request and response bodies if it differs from the parent's: `Scale`, `Eviction`.
     pub kind: Option<GroupVersionKind>,
-    /// What may be done.
     pub verbs: &'static [Verb],
-    /// What doing it means.
     pub does: Does,
 }
 
-/// What a subresource means.
+/// The behaviour of a subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Does {
-    /// A part of the object, in the shape of the whole: the rules keep the rest as it was.
+    /// A part of the object, with the entire object as body; the rules restore the rest.
     Part,
-    /// The number of replicas, as a `Scale`.
+    /// The replica count as a `Scale`.
     Scale(ReplicaPaths),
-    /// Gives a pod its node.
+    /// Assigns a pod to a node.
     Bind,
     /// Deletes a pod if its disruption budgets allow it.
     Evict,
-    /// Makes a token of a service account.
+    /// Issues a service account token.
     Token,
-    /// A stream to or from where the object runs.
+    /// A stream to or from the node that runs the object.
     Connect(Connect),
 }
 
-/// Where a kind has its numbers of replicas.
+/// Paths of the fields behind a Scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaPaths {
-    /// The wanted number: `["spec", "replicas"]`.
+    /// The desired number of replicas: `["spec", "replicas"]`.
     pub wanted: Vec<Str>,
-    /// The number there is: `["status", "replicas"]`.
+    /// The observed number of replicas: `["status", "replicas"]`.
     pub actual: Vec<Str>,
     /// The selector of the replicas: a label selector, a map, or (for custom resources) a string.
     pub selector: Option<Vec<Str>>,
 }
 
-/// The streams.
+/// Streaming subresources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Connect {
@@ -59,17 +56,17 @@ pub enum Connect {
 const PART: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
 
 impl Subresource {
-    /// A part that is read, replaced and patched: `status`.
+    /// Returns a subresource that is read, replaced and patched.
     pub fn part(name: &str) -> Self {
         Self { name: name.into(), kind: None, verbs: PART, does: Does::Part }
     }
 
-    /// The usual `status`.
+    /// Returns the usual `status`.
     pub fn status() -> Self {
         Self::part("status")
     }
 
-    /// The usual `scale`: `spec.replicas`, `status.replicas`, `spec.selector`.
+    /// Returns the usual `scale`: `spec.replicas`, `status.replicas`, `spec.selector`.
     pub fn scale() -> Self {
         let path = |first: &str, second: &str| vec![Str::from(first), Str::from(second)];
         let paths = ReplicaPaths {
@@ -85,12 +82,12 @@ impl Subresource {
         }
     }
 
-    /// Something done to the object by creating a `kind`.
+    /// Returns an action that is performed by creating a `kind`.
     pub fn action(name: &str, kind: (&str, &str, &str), does: Does) -> Self {
         Self { name: name.into(), kind: Some(of(kind.0, kind.1, kind.2)), verbs: &[Verb::Create], does }
     }
 
-    /// A stream; `kind` has its options.
+    /// Returns a streaming subresource; `kind` contains its options.
     pub fn connect(name: &str, kind: &str, verbs: &'static [Verb], connect: Connect) -> Self {
         Self { name: name.into(), kind: Some(of("", "v1", kind)), verbs, does: Does::Connect(connect) }
     }

@@ -17,7 +17,7 @@ fn names_are_unique() {
 }
 
 #[test]
-fn every_version_is_in_the_catalogue_and_the_stored_one_exists() {
+fn every_version_is_in_the_catalogue_and_the_storage_version_exists() {
     let kinds = all();
     for kind in &kinds {
         let Keeping::Stored { version, .. } = &kind.keeping else { continue };
@@ -28,7 +28,7 @@ fn every_version_is_in_the_catalogue_and_the_stored_one_exists() {
 }
 
 #[test]
-fn empty_objects_are_defaulted_and_judged_without_a_panic() {
+fn empty_objects_are_defaulted_and_validated_without_panic() {
     let requester = Requester::default();
     for kind in all() {
         for version in &kind.versions {
@@ -57,7 +57,7 @@ fn empty_objects_are_defaulted_and_judged_without_a_panic() {
 }
 
 #[test]
-fn a_write_to_the_status_changes_labels_only_where_upstream_lets_it() {
+fn status_write_changes_labels_only_where_upstream_allows_it() {
     let requester = Requester::default();
     let check = |group: &str, plural: &str, keeps: bool| {
         let kinds = all();

@@ -1,4 +1,4 @@
-//! Ingress: HTTP from outside to services.
+//! Ingress: routes HTTP traffic from outside the cluster to Services.
 
 use std::sync::Arc;
 
@@ -14,13 +14,12 @@ use crate::formats::legacy_ip;
 use crate::kind::{Context, Keeping, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
 use crate::{networking, status};
 
-/// The annotation that said the class before there was a field.
+/// Deprecated annotation for the class.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-/// How many hosts a row shows.
+/// Maximum number of hosts in a table row.
 const HOSTS_SHOWN: usize = 3;
 
-/// The row of Ingress.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["ing"]),
@@ -94,7 +93,7 @@ impl Rules for Ingress {
     }
 }
 
-/// What was wrong before and may stay so.
+/// Checks that are skipped because the old object already violated them.
 #[derive(Default)]
 struct Lenient {
     secret_names: bool,
@@ -257,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_absolute_and_go_nowhere_else() {
+    fn paths_are_absolute_and_contain_no_traversal() {
         let check = |ty: &str, path: &str, expect: &[&str]| {
             let at =
                 value!({"pathType": ty, "path": path, "backend": {"service": {"name": "s", "port": {"number": 1}}}});
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_three_hosts() {
+    fn table_row_contains_at_most_three_hosts() {
         let object = value!({"spec": {"rules": [{"host": "a"}, {"host": "b"}, {"host": "c"}, {"host": "d"}]}});
         assert_eq!(hosts(&object, Time::from_unix(0, 0)), value!("a,b,c + 1 more..."));
         assert_eq!(hosts(&value!({}), Time::from_unix(0, 0)), value!("*"));

@@ -1,4 +1,4 @@
-//! IngressClass: who serves an ingress.
+//! IngressClass: selects the ingress controller.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 const CONTROLLER_LENGTH_MAX: usize = 250;
 
-/// The row of IngressClass.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_in_a_namespace_or_in_none() {
+    fn parameters_namespace_must_match_the_scope() {
         let check = |scope: &str, namespace: Value, expect: Option<&str>| {
             let parameters = value!({"kind": "K", "name": "n", "scope": scope, "namespace": (namespace)});
             let mut errors = Errors::new();

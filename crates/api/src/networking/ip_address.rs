@@ -1,4 +1,4 @@
-//! IPAddress: an address that is taken.
+//! IPAddress: an allocated cluster IP.
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use crate::formats::wrong_canonical_ip;
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names};
 use crate::workload;
 
-/// The row of IPAddress.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["ip"]),
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_names_the_owner_of_the_address() {
+    fn table_row_contains_the_owner_of_the_address() {
         let parent_ref = value!({"resource": "services", "namespace": "a", "name": "b"});
         let object = value!({"spec": {"parentRef": (parent_ref)}});
         assert_eq!(parent(&object, Time::from_unix(0, 0)), value!("services/a/b"));

@@ -1,4 +1,4 @@
-//! NetworkPolicy: who may talk to whom.
+//! NetworkPolicy: allowed traffic from and to pods.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use crate::field_rules::{
 use crate::formats::{cidr_warnings, contains, legacy_cidr, port_or_name};
 use crate::kind::{Context, Kind, Rules, age_column, name_column, names};
 
-/// The row of NetworkPolicy.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["netpol"]),
@@ -28,7 +27,7 @@ pub fn kind() -> Kind {
     ])
 }
 
-/// The directions with the field of their rules and that of the rules' peers.
+/// Directions: the field of the rules and the field of their peers.
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
 #[derive(Debug)]
@@ -165,7 +164,7 @@ fn validate_block(block: &At<'_>, known: &[&str], errors: &mut Errors) {
     }
 }
 
-/// Every prefix of a policy, with its path.
+/// Returns every CIDR of a policy with its path.
 fn prefixes(spec: &At<'_>) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (direction, peers) in DIRECTIONS {
@@ -190,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exceptions_lie_within_their_block() {
+    fn except_must_be_within_the_cidr() {
         let check = |except: &str, expect: Option<&str>| {
             let block = value!({"cidr": "10.0.0.0/8", "except": [except]});
             let mut errors = Errors::new();
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_ports_begins_with_a_number() {
+    fn end_port_requires_a_numeric_port() {
         let check = |port: Value, expect: Option<&str>| {
             let mut errors = Errors::new();
             validate_port(&At::root(&port), &mut errors);

@@ -1,4 +1,4 @@
-//! ServiceCIDR: where services' addresses come from.
+//! ServiceCIDR: address ranges for cluster IPs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use crate::formats::wrong_canonical_cidr;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 use crate::{status, workload};
 
-/// The row of ServiceCIDR.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -55,7 +54,7 @@ impl Rules for ServiceCidr {
                 let pairs = ranges.items().zip(before.items());
                 errors.extend(pairs.filter(|(new, old)| new.str() != old.str()).map(|(new, _)| changed(&new)));
             }
-            // A second family may be added.
+            // A second family can be added.
             (1, 2) => {
                 let first = ranges.items().next().zip(before.items().next());
                 errors.extend(first.filter(|(new, old)| new.str() != old.str()).map(|(new, _)| changed(&new)));
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_one_range_for_each_family() {
+    fn at_most_one_cidr_per_family() {
         let check = |ranges: Value, expect: usize| {
             let spec = value!({"cidrs": (ranges)});
             let mut errors = Errors::new();

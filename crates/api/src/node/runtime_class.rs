@@ -1,4 +1,4 @@
-//! RuntimeClass: a way of running containers, by name.
+//! RuntimeClass: a container runtime configuration.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use crate::core::resource_names;
 use crate::field_rules::{column, immutable, looks, non_negative_quantity};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
-/// The row of RuntimeClass.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,

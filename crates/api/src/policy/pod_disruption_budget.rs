@@ -1,4 +1,4 @@
-//! PodDisruptionBudget: how many pods may be away at once.
+//! PodDisruptionBudget: limits the number of concurrently disrupted pods.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use crate::field_rules::{column, label_selector, one_of_if_present, raise_genera
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
 use crate::{status, workload};
 
-/// The row of PodDisruptionBudget.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["pdb"]),
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_has_one_limit() {
+    fn min_available_and_max_unavailable_are_mutually_exclusive() {
         let spec = value!({"minAvailable": 1, "maxUnavailable": "101%"});
         let mut errors = Errors::new();
         validate_spec(&At::root(&spec), &mut errors);

@@ -1,4 +1,4 @@
-//! Amounts of resources by name, and what a pod needs of them.
+//! Resource amounts by name, and the total of a pod.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,15 @@ use machinery::{Object, Str, Value};
 
 use super::{items, text};
 
-/// Amounts by the name of the resource.
+/// Quantities by resource name.
 pub type Amounts = BTreeMap<Str, Quantity>;
 
-/// Reads a map of quantities. What is no quantity was refused before, or is not counted.
+/// Reads a map of quantities. Invalid quantities are skipped: validation rejects them.
 pub fn read(map: Option<&Value>) -> Amounts {
     let entries = map.and_then(Value::as_object).into_iter().flat_map(Object::iter);
     entries.filter_map(|(name, amount)| Some((name.into(), quantity(amount)?))).collect()
 }
 
-/// Reads one quantity.
 pub fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(text) => text.parse().ok(),
@@ -25,12 +24,12 @@ pub fn quantity(value: &Value) -> Option<Quantity> {
     }
 }
 
-/// Writes a map of quantities.
+/// Formats a map of quantities.
 pub fn write(amounts: &Amounts) -> Value {
     Value::Object(amounts.iter().map(|(name, amount)| (name.clone(), amount.to_string())).collect())
 }
 
-/// Adds to each amount what `more` has of the same name.
+/// Adds the amounts of `more` by name.
 pub fn add(amounts: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let sum = amounts.get(name).map_or(*amount, |have| have.add(*amount));
@@ -38,7 +37,7 @@ pub fn add(amounts: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// The greater of both, name by name.
+/// Sets each amount to the maximum of both.
 fn raise(amounts: &mut Amounts, other: &Amounts) {
     for (name, amount) in other {
         let greater = amounts.get(name).map_or(*amount, |have| if have < amount { *amount } else { *have });
@@ -46,8 +45,8 @@ fn raise(amounts: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// What a pod needs or may use at most in all, by `requests` or `limits`: its containers together or, while it starts,
-/// the init container that needs most beside the sidecars before it; its own word where it gives one; and its overhead.
+/// Returns the total `requests` or `limits` of a pod: the maximum of its containers together and of each init container
+/// with the sidecars before it. Pod-level resources override this; the overhead is added.
 pub fn of_pod(spec: &Value, field: &str) -> Amounts {
     let of = |container: &Value| read(container.at(&["resources", field]));
     let mut total = Amounts::new();
@@ -71,7 +70,7 @@ pub fn of_pod(spec: &Value, field: &str) -> Amounts {
         total.insert(name, amount);
     }
     for (name, amount) in read(spec.get("overhead")) {
-        // What has no limit does not get one by its overhead.
+        // Overhead is not added to a resource without a limit.
         if field == "requests" || total.get(&name).is_some_and(|limit| !limit.is_zero()) {
             add(&mut total, &Amounts::from([(name, amount)]));
         }
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_needs_what_its_containers_need_together_or_its_greediest_start() {
+    fn pod_total_is_the_maximum_of_containers_and_init_containers() {
         let one = |cpu: &str, more: &str| format!(r#"{{"resources":{{"requests":{{"cpu":"{cpu}"}}}}{more}}}"#);
         let sidecar = one("1", r#","restartPolicy":"Always""#);
         let (small, big) = (one("100m", ""), one("3", ""));

@@ -1,4 +1,4 @@
-//! Which objects a quota is about.
+//! Quota scopes: select the objects that a quota counts.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use machinery::Value;
 
 use super::{containers, items, spec, text};
 
-/// One scope: objects of which something holds.
+/// A scope requirement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scope<'a> {
-    /// `PriorityClass`.
+    /// Such as `PriorityClass`.
     pub name: &'a str,
-    /// `In`.
+    /// Such as `In`.
     pub operator: &'a str,
     values: &'a [Value],
 }
 
-/// The scopes of a quota.
+/// Returns the scopes of a quota, from `scopes` and `scopeSelector`.
 pub fn of_quota(quota: &Value) -> impl Iterator<Item = Scope<'_>> {
     let plain = items(spec(quota), "scopes").iter().filter_map(Value::as_str);
     let plain = plain.map(|name| Scope { name, operator: "Exists", values: &[] });
@@ -24,7 +24,7 @@ pub fn of_quota(quota: &Value) -> impl Iterator<Item = Scope<'_>> {
     plain.chain(items(selector, "matchExpressions").iter().map(Scope::of))
 }
 
-/// Whether all scopes of a quota match an object of a kind.
+/// Whether all scopes of a quota match an object.
 pub fn match_all(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {
     of_quota(quota).all(|scope| scope.matches(group, plural, object))
 }
@@ -36,13 +36,13 @@ impl<'a> Scope<'a> {
         Self { name, operator, values: items(requirement, "values") }
     }
 
-    /// Whether an object of a kind is in it.
+    /// Whether the scope matches an object.
     pub fn matches(&self, group: &str, plural: &str, object: &Value) -> bool {
         matches((group, plural), object, self.name, self.operator, self.values)
     }
 }
 
-/// As Go prints a requirement.
+/// Prints a requirement like Go.
 impl fmt::Display for Scope<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values: Vec<&str> = self.values.iter().filter_map(Value::as_str).collect();
@@ -80,7 +80,7 @@ fn selects(value: &str, operator: &str, values: &[Value]) -> bool {
     }
 }
 
-/// Neither requests nor limits of processor or memory anywhere.
+/// Whether no container and no pod-level resource requests or limits CPU or memory.
 fn is_best_effort(pod: &Value) -> bool {
     let says = |of: &Value| {
         let of = |field: &str| of.at(&["resources", field]).and_then(Value::as_object);

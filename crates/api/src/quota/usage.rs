@@ -1,4 +1,4 @@
-//! What an object uses of what quotas count.
+//! Quota usage of an object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use machinery::{Str, Value};
 use super::amounts::{self, Amounts};
 use super::{containers, items, spec, text};
 
-/// Resources that are counted by a name of their own, besides `count/…`.
+/// Resources that have a plain quota name in addition to `count/…`.
 const PLAIN_COUNTS: [&str; 7] =
     ["pods", "services", "persistentvolumeclaims", "configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
-/// What containers must say themselves where a quota counts it.
+/// Resources that every container must specify if a quota counts them.
 const EXPLICIT: [&str; 6] = ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 const CLASS: &str = ".storageclass.storage.k8s.io/";
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
-/// How many devices a request for all of them may get.
+/// Maximum number of devices of a request with allocation mode All.
 const DEVICES_MAX: i64 = 32;
 
-/// Whether objects of this kind may use what a quota calls `name`.
+/// Whether objects of this resource can use the quota resource `name`.
 pub fn counts(group: &str, plural: &str, name: &str) -> bool {
     if name == count_name(group, plural) || group.is_empty() && plural == name && PLAIN_COUNTS.contains(&name) {
         return true;
@@ -43,7 +43,7 @@ fn is_compute(name: &str) -> bool {
         || name.starts_with("requests.") && is_extended(base)
 }
 
-/// A resource that nodes offer and Kubernetes does not know: its name has a domain that is not Kubernetes' own.
+/// Whether the name is an extended resource: its domain is not kubernetes.io or a subdomain.
 fn is_extended(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }
@@ -52,7 +52,7 @@ fn count_name(group: &str, plural: &str) -> String {
     if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }
 }
 
-/// What an object of a kind uses.
+/// Returns the usage of an object.
 pub fn of(group: &str, plural: &str, object: &Value, now: Time) -> Amounts {
     let mut used = Amounts::from([(count_name(group, plural).into(), one(1))]);
     match (group, plural) {
@@ -84,7 +84,7 @@ fn of_pod(pod: &Value, used: &mut Amounts, now: Time) {
     used.extend(compute(&amounts::of_pod(spec(pod), "requests"), &amounts::of_pod(spec(pod), "limits")));
 }
 
-/// Requests and limits by the names that quotas have for them.
+/// Returns requests and limits by their quota names.
 fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     let mut used = Amounts::new();
     for (name, amount) in requests {
@@ -105,7 +105,7 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     used
 }
 
-/// What a pod must say and does not: `requests.cpu for: a,b`.
+/// Returns the resources that a pod must specify and does not: `requests.cpu for: a,b`.
 pub fn missing(pod: &Value, counted: &[Str]) -> Option<String> {
     let of = |of: &Value, field: &str| amounts::read(of.at(&["resources", field]));
     let whole = compute(&of(spec(pod), "requests"), &of(spec(pod), "limits"));
@@ -150,7 +150,7 @@ fn of_claim(claim: &Value, used: &mut Amounts) {
     }
     let amount = |path: &[&str]| claim.at(path).and_then(amounts::quantity);
     let requested = amount(&["spec", "resources", "requests", "storage"]);
-    // While a claim that grew shrinks again, what was allocated counts.
+    // While an expansion is being reverted, the allocated size counts.
     let allocated = amount(&["status", "allocatedResources", "storage"]);
     if let Some(storage) = requested.max(allocated.filter(|_| requested.is_some())) {
         used.insert("requests.storage".into(), storage);
@@ -167,7 +167,7 @@ fn of_resource_claim(claim: &Value, used: &mut Amounts) {
         (Str::from(format!("{}{DEVICES}", text(request, "deviceClassName"))), one(count))
     };
     for request in items(&spec(claim)["devices"], "requests") {
-        // Of alternatives the greediest of each class counts.
+        // For alternatives, the maximum per device class counts.
         let mut needed = Amounts::new();
         let exactly = request.get("exactly").into_iter();
         for (name, count) in exactly.chain(items(request, "firstAvailable")).map(wanted) {

@@ -1,4 +1,4 @@
-//! What the bindings of roles and of cluster roles have in common.
+//! Defaulting, validation and columns shared by RoleBinding and ClusterRoleBinding.
 
 use machinery::field::Error;
 use machinery::table::Column;
@@ -10,7 +10,7 @@ use crate::field_rules::{column, default_empty_to, items_mut, path_segment, wide
 use crate::go_form;
 use crate::kind::{age_column, name_column};
 
-/// Users and groups belong to the group of roles unless they say otherwise, and so does the role.
+/// Defaults the API group of `roleRef` and of user and group subjects.
 pub fn default(object: &mut Value) {
     if let Some(role) = object.as_object_mut().map(|object| object.get_or_insert_with("roleRef", Value::object)) {
         default_empty_to(role, "apiGroup", GROUP);
@@ -22,7 +22,7 @@ pub fn default(object: &mut Value) {
     }
 }
 
-/// What is wrong with a binding to one of these kinds of roles.
+/// Validates a binding to a role of one of the kinds in `roles`.
 pub fn validate(object: &Value, roles: &[&str], reach: Reach, errors: &mut Errors) {
     let root = At::root(object);
     let role = root.get("roleRef");
@@ -42,7 +42,7 @@ pub fn validate(object: &Value, roles: &[&str], reach: Reach, errors: &mut Error
     }
 }
 
-/// A binding is to one role for good.
+/// Rejects a change of `roleRef`.
 pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, errors: &mut Errors) {
     let (root, before) = (At::root(object), At::root(old));
     let role = root.get("roleRef");
@@ -53,7 +53,6 @@ pub fn validate_same_role(object: &Value, old: &Value, kind: &'static str, error
     }
 }
 
-/// What is printed of a binding.
 pub fn columns() -> Vec<Column> {
     vec![
         name_column(),
@@ -122,7 +121,7 @@ mod tests {
     use crate::judge;
 
     #[test]
-    fn a_binding_names_one_role_for_good_and_knows_its_subjects() {
+    fn role_ref_is_immutable_and_subjects_are_validated() {
         let check = |object: Value, expect: &[&str]| {
             assert_eq!(judge::create(&crate::rbac::cluster_role_binding::kind(), &object), expect);
         };

@@ -1,4 +1,4 @@
-//! ClusterRole: what may be done in all namespaces and outside of them.
+//! ClusterRole: permissions in all namespaces and on cluster-scoped resources.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use super::Reach;
 use crate::field_rules::label_selector;
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
-/// The row of ClusterRole.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,

@@ -1,4 +1,4 @@
-//! ClusterRoleBinding: gives what a ClusterRole allows to subjects, everywhere.
+//! ClusterRoleBinding: grants a ClusterRole to subjects in the entire cluster.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use machinery::{Errors, Value};
 use super::{Reach, binding};
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
-/// The row of ClusterRoleBinding.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,

@@ -1,4 +1,4 @@
-//! Role: what may be done in a namespace.
+//! Role: permissions in a namespace.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use machinery::{At, Errors, Value};
 use super::Reach;
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
-/// The row of Role.
 pub fn kind() -> Kind {
     Kind {
         create_on_update: true,

@@ -1,4 +1,4 @@
-//! RoleBinding: gives what a role allows to subjects, in a namespace.
+//! RoleBinding: grants a role to subjects in a namespace.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use machinery::{Errors, Value};
 use super::{Reach, binding};
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
-/// The row of RoleBinding.
 pub fn kind() -> Kind {
     Kind {
         create_on_update: true,

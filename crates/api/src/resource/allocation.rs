@@ -1,4 +1,4 @@
-//! What a claim got: its allocation, who uses it, and how the devices fare.
+//! ResourceClaim status: allocation, consumers and device status.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const CONDITIONS_MAX: usize = 8;
 const DATA_BYTES_MAX: usize = 10 * 1024;
 const ADDRESSES_MAX: usize = 16;
 
-/// What is wrong with a new status.
+/// Validates a status update.
 pub fn validate(object: &Value, old: &Value, context: &Context<'_>, errors: &mut Errors) {
     let (root, before) = (At::root(object), At::root(old));
     let (status, had) = (root.get("status"), before.get("status"));
@@ -120,14 +120,14 @@ fn validate_device(device: &At<'_>, allocated: &BTreeSet<Vec<String>>, errors: &
     });
 }
 
-/// The devices of an allocation.
+/// Returns the keys of the allocated devices.
 fn devices(allocation: &At<'_>) -> BTreeSet<Vec<String>> {
     let devices = allocation.get("devices");
     let results = devices.get("results");
     results.items().map(|result| key(&result)).collect()
 }
 
-/// What tells devices apart: driver, pool, device and, if it is shared, the share.
+/// Returns the identity of a device: driver, pool, device and, if shared, the share ID.
 fn key(device: &At<'_>) -> Vec<String> {
     let parts = ["driver", "pool", "device", "shareID"].map(|field| device.get(field).str().to_owned());
     parts.into_iter().filter(|part| !part.is_empty()).collect()

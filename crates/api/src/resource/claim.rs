@@ -1,4 +1,4 @@
-//! What a claim asks for: requests of devices, what they must have in common, and how they are configured.
+//! ResourceClaim spec: device requests, constraints and configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ const ONE_OF: &str = "exactly one of `exactly` or `firstAvailable` is required";
 const UNKNOWN_REQUEST: &str =
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
 
-/// The names of requests, each with those of its alternatives.
+/// Request names, each with the names of its subrequests.
 pub type RequestNames = BTreeMap<String, BTreeSet<String>>;
 
-/// What a claim says when it is silent. In v1beta1 a request is what `exactly` is in later versions.
+/// Defaults a claim spec. In v1beta1 the fields of `exactly` are in the request itself.
 pub fn default(spec: &mut Value, version: &str) {
     let Some(devices) = spec.get_mut("devices") else { return };
     for request in items_mut(devices, "requests") {
@@ -30,7 +30,6 @@ pub fn default(spec: &mut Value, version: &str) {
     }
 }
 
-/// The names of a claim's requests.
 pub fn request_names(spec: &At<'_>) -> RequestNames {
     let devices = spec.get("devices");
     let requests = devices.get("requests");
@@ -42,7 +41,6 @@ pub fn request_names(spec: &At<'_>) -> RequestNames {
     requests.items().map(of).collect()
 }
 
-/// What is wrong with what a claim asks for.
 pub fn validate(spec: &At<'_>, age: Age, errors: &mut Errors) {
     let names = request_names(spec);
     let devices = spec.get("devices");
@@ -67,13 +65,13 @@ pub fn validate(spec: &At<'_>, age: Age, errors: &mut Errors) {
     });
 }
 
-/// What is wrong with references to requests.
+/// Validates a list of references to requests.
 pub fn validate_references(list: &At<'_>, names: &RequestNames, errors: &mut Errors) {
     let own = |at: &At<'_>| at.str().to_owned();
     common::set(list, ITEMS_MAX, own, errors, |name, errors| validate_reference(name, names, errors));
 }
 
-/// What is wrong with a reference to a request, or to an alternative of one.
+/// Validates a reference to a request or subrequest.
 pub fn validate_reference(at: &At<'_>, names: &RequestNames, errors: &mut Errors) {
     let parts: Vec<_> = at.str().split('/').collect();
     if parts.len() > 2 {
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_exact_or_has_alternatives() {
+    fn request_has_either_exactly_or_first_available() {
         check(value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}]}), &[]);
         check(
             value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}, "firstAvailable": [{"name": "b"}]}]}),
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn constraints_speak_of_requests_that_are_there() {
+    fn constraints_refer_to_existing_requests() {
         check(
             value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}],
                 "constraints": [{"requests": ["a/x"], "matchAttribute": "model"}]}),
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_expressions_about_devices() {
+    fn selectors_are_cel_expressions_on_devices() {
         let request = |expression: &str| {
             value!({"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu",
                 "selectors": [{"cel": {"expression": expression}}]}}]})

@@ -1,4 +1,4 @@
-//! Names, selectors, taints and configuration: what claims, classes and slices of devices share.
+//! Names, selectors, taints and configuration shared by claims, device classes and slices.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use machinery::{At, Errors, names};
 
 use crate::field_rules::{driver_name, looks};
 
-/// Lists of requests, constraints, configurations and selectors have at most this many items.
+/// Maximum number of requests, constraints, configurations and selectors.
 pub const ITEMS_MAX: usize = 32;
 
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
@@ -17,16 +17,16 @@ const POOL_NAME_MAX: usize = 253;
 const IDENTIFIER_MAX: usize = 32;
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
-/// What is known of expressions and parameters.
+/// Whether expressions and parameters are new or unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// They are being written.
+    /// The client is creating or changing them.
     New,
-    /// They are as they were, and were right then.
+    /// They are unchanged and were accepted earlier.
     Stored,
 }
 
-/// At most `max` items, of which each is judged; more are not even looked at.
+/// Validates each of at most `max` items; a longer list is rejected without validating its items.
 pub fn items(list: &At<'_>, max: usize, errors: &mut Errors, mut one: impl FnMut(&At<'_>, &mut Errors)) {
     if list.len() > max {
         errors.push(Error::too_many(list.path(), list.len(), max));
@@ -37,7 +37,7 @@ pub fn items(list: &At<'_>, max: usize, errors: &mut Errors, mut one: impl FnMut
     }
 }
 
-/// As [`items`], and no two items have the same key.
+/// Like [`items`], and rejects duplicate keys.
 pub fn set(
     list: &At<'_>,
     max: usize,
@@ -60,7 +60,7 @@ pub fn set(
     }
 }
 
-/// What is wrong with selectors of devices.
+/// Validates device selectors.
 pub fn selectors(list: &At<'_>, age: Age, errors: &mut Errors) {
     items(list, ITEMS_MAX, errors, |selector, errors| {
         let cel = selector.get("cel");
@@ -72,12 +72,11 @@ pub fn selectors(list: &At<'_>, age: Age, errors: &mut Errors) {
     });
 }
 
-/// What is wrong with configurations of devices.
+/// Validates device configurations.
 pub fn configurations(list: &At<'_>, age: Age, errors: &mut Errors) {
     items(list, ITEMS_MAX, errors, |config, errors| configuration(config, age, errors));
 }
 
-/// What is wrong with one configuration.
 pub fn configuration(config: &At<'_>, age: Age, errors: &mut Errors) {
     let opaque = config.get("opaque");
     if opaque.is_absent() {
@@ -88,7 +87,7 @@ pub fn configuration(config: &At<'_>, age: Age, errors: &mut Errors) {
     raw(&opaque.get("parameters"), age, PARAMETERS_BYTES_MAX, errors);
 }
 
-/// Anything that is an object, and not too large.
+/// Requires a JSON object of at most `bytes_max` bytes.
 pub fn raw(at: &At<'_>, age: Age, bytes_max: usize, errors: &mut Errors) {
     if at.is_absent() {
         errors.push(at.required(""));
@@ -99,7 +98,7 @@ pub fn raw(at: &At<'_>, age: Age, bytes_max: usize, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the name of a pool: DNS names with slashes between them.
+/// Validates a pool name: DNS subdomains separated by slashes.
 pub fn pool_name(at: &At<'_>, errors: &mut Errors) {
     if at.is_empty() {
         errors.push(at.required(""));
@@ -114,7 +113,7 @@ pub fn pool_name(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a name that may have a domain: `model`, `example.com/model`.
+/// Validates a name with an optional domain: `model`, `example.com/model`.
 pub fn qualified_name(name: &str, at: &At<'_>, errors: &mut Errors) {
     let parts: Vec<_> = name.split('/').collect();
     match parts[..] {
@@ -136,7 +135,7 @@ pub fn qualified_name(name: &str, at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a name that must have a domain.
+/// Validates a name with a required domain.
 pub fn fully_qualified_name(at: &At<'_>, errors: &mut Errors) {
     qualified_name(at.str(), at, errors);
     if !at.str().contains('/') {
@@ -144,7 +143,7 @@ pub fn fully_qualified_name(at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a taint of a device.
+/// Validates a device taint.
 pub fn taint(taint: &At<'_>, errors: &mut Errors) {
     looks(&taint.get("key"), names::qualified_name, errors);
     if !taint.get("value").is_empty() {
@@ -158,7 +157,7 @@ pub fn taint(taint: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with tolerations of devices' taints.
+/// Validates tolerations of device taints.
 pub fn tolerations(list: &At<'_>, errors: &mut Errors) {
     for toleration in list.items() {
         if !toleration.get("key").is_empty() {
@@ -178,7 +177,7 @@ pub fn tolerations(list: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the conditions that say when a device is ready for its pod.
+/// Validates the binding conditions and binding failure conditions of a device.
 pub fn binding_conditions(owner: &At<'_>, errors: &mut Errors) {
     const CONDITIONS_MAX: usize = 4;
     let (ready, failed) = (owner.get("bindingConditions"), owner.get("bindingFailureConditions"));
@@ -212,7 +211,7 @@ fn identifier(name: &str, at: &At<'_>, errors: &mut Errors) {
     errors.extend(wrong.into_iter().map(|wrong| Error::invalid(at.path(), name, wrong)));
 }
 
-/// An expression must be about a device, say yes or no, and not cost too much.
+/// Requires a boolean CEL expression on `device` within length and cost limits.
 fn expression(at: &At<'_>, errors: &mut Errors) {
     if at.len() > SELECTOR_LENGTH {
         errors.push(Error::too_long(at.path(), SELECTOR_LENGTH));

@@ -1,15 +1,15 @@
-//! Between v1beta1, where a request and a device are one struct less deep or one deeper, and the stored version.
+//! Conversion between resource.k8s.io/v1beta1, which nests requests and devices differently, and v1.
 
 use machinery::Value;
 
 use crate::field_rules::items_mut;
 use crate::kind::{Convert, Kind};
 
-/// What stood in a request of v1beta1 itself and stands in its `exactly` since.
+/// Fields that are in a v1beta1 request itself and in `exactly` in later versions.
 const EXACT: [&str; 7] =
     ["deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"];
 
-/// Gives the v1beta1 of a kind its conversion.
+/// Sets the conversion of the v1beta1 version of a kind.
 pub fn with_v1beta1(mut kind: Kind, convert: Convert) -> Kind {
     for version in kind.versions.iter_mut().filter(|version| version.name == "v1beta1") {
         version.convert = Some(convert);
@@ -17,13 +17,11 @@ pub fn with_v1beta1(mut kind: Kind, convert: Convert) -> Kind {
     kind
 }
 
-/// For ResourceClaim.
 pub const CLAIM: Convert = Convert {
     to_stored: |object| object.get_mut("spec").into_iter().for_each(nest_requests),
     from_stored: |object| object.get_mut("spec").into_iter().for_each(flatten_requests),
 };
 
-/// For ResourceClaimTemplate.
 pub const TEMPLATE: Convert = Convert {
     to_stored: |object| {
         object.get_mut("spec").and_then(|spec| spec.get_mut("spec")).into_iter().for_each(nest_requests);
@@ -33,7 +31,6 @@ pub const TEMPLATE: Convert = Convert {
     },
 };
 
-/// For ResourceSlice.
 pub const SLICE: Convert = Convert {
     to_stored: |object| {
         let Some(spec) = object.get_mut("spec") else { return };
@@ -55,7 +52,7 @@ pub const SLICE: Convert = Convert {
     },
 };
 
-/// In v1beta1 an empty name and a false flag say nothing; since, they are absent.
+/// Drops empty names and false flags, which mean absent in v1beta1.
 fn drop_zeros(spec: &mut Value) {
     let Some(spec) = spec.as_object_mut() else { return };
     if spec.get("nodeName").and_then(Value::as_str) == Some("") {
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_become_exact_and_come_back() {
+    fn requests_are_converted_to_exactly_and_back() {
         check(
             CLAIM,
             &value!({"spec": {"devices": {"requests": [{"name": "a", "deviceClassName": "gpu", "count": 2},
@@ -112,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_lose_their_inner_struct_and_get_it_back() {
+    fn device_basic_struct_is_flattened_and_restored() {
         check(
             SLICE,
             &value!({"spec": {"devices": [{"name": "d", "basic": {"attributes": {"a": {"int": 1}}}}]}}),

@@ -1,4 +1,4 @@
-//! A device of a slice: what it is, how much of it there is, and where.
+//! Devices of a ResourceSlice: attributes, capacity, counters and node selection.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ const TEXT_MAX: usize = 64;
 const TAINTS_MAX: usize = 16;
 const COUNTER_SETS_MAX: usize = 2;
 const COUNTERS_MAX: usize = 32;
-/// The longest right key: a domain, a slash, an identifier.
+/// Maximum length of a key: a domain, a slash and an identifier.
 const KEY_MAX: usize = 63 + 1 + 32;
 const NODES_WANTED: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
 
-/// What is wrong with a device. `old` is what it was; `own_nodes` says whether each device of its slice says where it is.
+/// Validates a device. `old` is its previous state; `own_nodes` is the slice's `perDeviceNodeSelection`.
 pub fn validate(device: &At<'_>, old: Option<&Value>, own_nodes: bool, errors: &mut Errors) {
     looks(&device.get("name"), names::dns1123_label, errors);
     let (attributes, capacity) = (device.get("attributes"), device.get("capacity"));
@@ -57,7 +57,7 @@ pub fn validate(device: &At<'_>, old: Option<&Value>, own_nodes: bool, errors: &
     common::binding_conditions(device, errors);
 }
 
-/// What is wrong with a set of counters, named by `field`.
+/// Validates a counter set; `field` contains its name.
 pub fn counter_set(set: &At<'_>, field: &str, errors: &mut Errors) {
     let name = set.get(field);
     if name.is_empty() {
@@ -78,7 +78,7 @@ pub fn counter_set(set: &At<'_>, field: &str, errors: &mut Errors) {
     }
 }
 
-/// Whether the device uses what makes a slice heavier.
+/// Whether the device uses features that lower the maximum number of devices per slice.
 pub fn is_heavy(device: &Value) -> bool {
     let some = |field: &str| device.get(field).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     let attributes = device.get("attributes").and_then(Value::as_object).into_iter().flat_map(Object::values);
@@ -154,7 +154,7 @@ fn validate_nodes(device: &At<'_>, own_nodes: bool, errors: &mut Errors) {
     }
 }
 
-/// Judges keys and values of a map; a key that is wrong is blamed on the map.
+/// Validates keys and values of a map. An invalid key is reported at the map.
 fn keyed(map: &At<'_>, errors: &mut Errors, one: impl Fn(&At<'_>, &mut Errors)) {
     for key in keys(map) {
         common::qualified_name(key, map, errors);
@@ -168,7 +168,7 @@ fn keys<'a>(map: &At<'a>) -> BTreeSet<&'a str> {
     map.value().as_object().into_iter().flat_map(Object::keys).collect()
 }
 
-/// A key that is too long, without its middle.
+/// Shortens a key that is too long by removing its middle.
 fn shortened(key: &str) -> String {
     let characters: Vec<char> = key.chars().collect();
     if characters.len() <= KEY_MAX {
@@ -190,7 +190,7 @@ fn count(number: usize) -> Value {
     Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// `1.2.3-rc.1+build`
+/// Whether the text is a semantic version such as `1.2.3-rc.1+build`.
 fn is_semantic_version(text: &str) -> bool {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (core, pre) = rest.split_once('-').map_or((rest, None), |(core, pre)| (core, Some(pre)));
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_those_of_semver() {
+    fn versions_follow_semver() {
         for right in ["0.0.0", "1.20.3", "1.0.0-alpha.1", "1.0.0-0a+b.01", "1.0.0+001"] {
             assert!(is_semantic_version(right), "{right}");
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_key_loses_its_middle() {
+    fn long_key_is_shortened_in_the_middle() {
         assert_eq!(shortened("short"), "short");
         let long = format!("{}{}", "a".repeat(60), "b".repeat(60));
         let shown = shortened(&long);

@@ -1,4 +1,4 @@
-//! DeviceClass: a sort of devices.
+//! DeviceClass: selects and configures a class of devices.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::core::resource_names::is_extended;
 use crate::field_rules::{raise_generation, same, start_generation};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
-/// The row of DeviceClass.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,

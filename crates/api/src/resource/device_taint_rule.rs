@@ -1,4 +1,4 @@
-//! DeviceTaintRule: keeps pods off devices that it selects.
+//! DeviceTaintRule: adds a taint to selected devices.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
 const CONDITIONS_MAX: usize = 8;
 
-/// The row of DeviceTaintRule.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         scope: Scope::Cluster,
@@ -83,7 +82,7 @@ impl Rules for DeviceTaintRule {
     }
 }
 
-/// A taint that does not say since when is new.
+/// Sets a missing `timeAdded` of the taint to now.
 fn set_time(object: &mut Value, context: &Context<'_>) {
     if let Some(taint) = object.get_mut("spec").and_then(|spec| spec.get_mut("taint")) {
         default_to(taint, "timeAdded", context.now.to_seconds().to_string());

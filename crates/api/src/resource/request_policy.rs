@@ -1,4 +1,4 @@
-//! How much of a device's capacity a request may take.
+//! Request policy of a device capacity: valid amounts for a request.
 
 use machinery::field::Error;
 use machinery::quantity::Quantity;
@@ -8,7 +8,6 @@ use crate::field_rules::quantity;
 
 const OPTIONS_MAX: usize = 10;
 
-/// What is wrong with the policy of a capacity.
 pub fn validate(capacity: &At<'_>, errors: &mut Errors) {
     let policy = capacity.get("requestPolicy");
     if policy.is_absent() {

@@ -1,4 +1,4 @@
-//! ResourceClaim: a wish for devices.
+//! ResourceClaim: a request for devices.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_sta
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column};
 
-/// The row of ResourceClaim.
 pub fn kind() -> Kind {
     let row = Kind {
         subresources: vec![Subresource::status()],

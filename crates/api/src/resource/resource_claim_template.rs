@@ -1,4 +1,4 @@
-//! ResourceClaimTemplate: what the claims of pods are made from.
+//! ResourceClaimTemplate: a template for per-pod ResourceClaims.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::field_rules::immutable_shown;
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
-/// The row of ResourceClaimTemplate.
 pub fn kind() -> Kind {
     let row = Kind {
         update_checks: UpdateChecks { whole: 1, change: 1 },

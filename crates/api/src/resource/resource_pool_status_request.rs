@@ -1,4 +1,4 @@
-//! ResourcePoolStatusRequest: asks once how a driver's pools of devices fare.
+//! ResourcePoolStatusRequest: a one-time query of the status of a driver's device pools.
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
 const LIMIT_MAX: i64 = 1000;
 
-/// The row of ResourcePoolStatusRequest.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         scope: Scope::Cluster,

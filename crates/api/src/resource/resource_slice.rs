@@ -1,4 +1,4 @@
-//! ResourceSlice: devices that a driver offers.
+//! ResourceSlice: devices published by a DRA driver.
 
 use std::sync::Arc;
 
@@ -12,12 +12,11 @@ use crate::field_rules::{IMMUTABLE, column, driver_name, items_mut, looks, raise
 use crate::kind::{Context, Kind, Rules, Selectable, age_column, name_column};
 
 const DEVICES_MAX: usize = 128;
-/// Of devices with taints, counters or lists there may be fewer, because each is larger.
+/// Maximum number of devices in a slice if devices use taints, counters or lists, because each is larger.
 const HEAVY_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 const WHERE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
 
-/// The row of ResourceSlice.
 pub fn kind() -> Kind {
     let row = Kind {
         scope: Scope::Cluster,
@@ -87,7 +86,7 @@ impl Rules for ResourceSlice {
     }
 }
 
-/// A taint that does not say since when is new.
+/// Sets missing `timeAdded` of device taints to now.
 fn set_taint_times(object: &mut Value, context: &Context<'_>) {
     let Some(spec) = object.get_mut("spec") else { return };
     for device in items_mut(spec, "devices") {

@@ -9,7 +9,6 @@ use crate::field_rules::{drop_field, immutable_shown, keep, keep_for_status, req
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
-/// The row of PodGroup.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         subresources: vec![Subresource::status()],

@@ -1,4 +1,4 @@
-//! What groups of pods and their templates say alike: how they are scheduled together.
+//! Scheduling policy shared by PodGroups and the pod group templates of Workloads.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::field_rules::{looks, one_of_if_present, required_and_looks};
 const CLAIMS_MAX: usize = 4;
 const TOPOLOGIES_MAX: usize = 1;
 
-/// What is wrong with a group or a template of one.
+/// Validates a PodGroup spec or a pod group template.
 pub fn validate(group: &At<'_>, errors: &mut Errors) {
     let policy = group.get("schedulingPolicy");
     let (basic, gang) = (policy.get("basic"), policy.get("gang"));

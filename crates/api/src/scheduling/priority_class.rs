@@ -1,4 +1,4 @@
-//! PriorityClass: how important pods are, by name.
+//! PriorityClass: a named pod priority.
 
 use std::sync::Arc;
 
@@ -9,14 +9,13 @@ use machinery::{At, Errors, Value};
 use crate::field_rules::{column, default_to, one_of, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, age_column, name_column, names};
 
-/// The greatest priority that users may give.
+/// Maximum priority of user-defined classes.
 const USER_MAX: i64 = 1_000_000_000;
 
-/// The classes that every cluster has, with their priorities.
+/// Predefined classes with their priorities.
 const SYSTEM: [(&str, i64); 2] =
     [("system-node-critical", 2 * USER_MAX + 1000), ("system-cluster-critical", 2 * USER_MAX)];
 
-/// The row of PriorityClass.
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["pc"]),

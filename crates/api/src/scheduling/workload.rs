@@ -1,4 +1,4 @@
-//! Workload: what groups of pods are made from.
+//! Workload: templates for PodGroups.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use crate::kind::{Context, Kind, Rules, age_column, name_column};
 
 const TEMPLATES_MAX: usize = 8;
 
-/// The row of Workload.
 pub fn kind() -> Kind {
     let mut kind =
         Kind { rules: Arc::new(Workload), ..Kind::stored("scheduling.k8s.io", "v1alpha2", "Workload", "workloads") }

@@ -1,4 +1,4 @@
-//! CSIDriver: what a driver of storage can do and wants to know.
+//! CSIDriver: capabilities and requirements of a CSI driver.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,6 @@ const TOKEN_SECONDS_MIN: i64 = 600;
 const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 const UPDATE_SECONDS_MIN: i64 = 10;
 
-/// The row of CSIDriver.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -75,7 +74,7 @@ impl Rules for CsiDriver {
     fn validate(&self, object: &Value, _context: &Context<'_>, errors: &mut Errors) {
         let root = At::root(object);
         let spec = root.get("spec");
-        // Upstream's own spelling.
+        // `attachedRequired` is upstream's spelling.
         if spec.get("attachRequired").is_absent() {
             errors.push(spec.get("attachedRequired").required(""));
         }
@@ -122,7 +121,7 @@ fn validate_rest(spec: &At<'_>, errors: &mut Errors) {
     let modes = spec.get("volumeLifecycleModes");
     for mode in modes.items() {
         if !["Persistent", "Ephemeral"].contains(&mode.str()) {
-            // Upstream blames the list.
+            // Upstream reports the path of the list.
             errors.push(Error::not_supported(modes.path(), mode.str(), &["Ephemeral", "Persistent"]));
         }
     }

@@ -1,4 +1,4 @@
-//! CSINode: which drivers of storage run on a node.
+//! CSINode: CSI drivers installed on a node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column};
 
 const NODE_ID_MAX: usize = 256;
 
-/// The row of CSINode.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,
@@ -78,7 +77,7 @@ impl Rules for CsiNode {
     }
 }
 
-/// Upstream blames the driver, not the key.
+/// Validates topology keys. Upstream reports the path of the driver, not of the key.
 fn validate_topology_keys(driver: &At<'_>, errors: &mut Errors) {
     let keys = driver.get("topologyKeys");
     let mut seen = BTreeSet::new();

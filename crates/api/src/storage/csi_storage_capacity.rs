@@ -1,4 +1,4 @@
-//! CSIStorageCapacity: how much storage of a class there is somewhere.
+//! CSIStorageCapacity: available capacity of a storage class in a topology segment.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use crate::field_rules::{immutable, immutable_shown, label_selector, looks, non_
 use crate::go_form;
 use crate::kind::{Context, Kind, Rules, UpdateChecks};
 
-/// The row of CSIStorageCapacity.
 pub fn kind() -> Kind {
     Kind {
         unconditional_update: false,

@@ -1,4 +1,4 @@
-//! StorageClass: a sort of storage, and who provides it.
+//! StorageClass: a class of storage and its provisioner.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, n
 const IS_DEFAULT: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
-/// The row of StorageClass.
 pub fn kind() -> Kind {
     let mut name = name_column();
     name.cell = machinery::table::Cell::Function(|object, _| {
@@ -74,7 +73,7 @@ impl Rules for StorageClass {
     }
 }
 
-/// Each term names labels of nodes and their values, and no two terms are alike.
+/// Validates allowed topologies: each term has label keys with values, and terms are unique.
 fn validate_topologies(topologies: &At<'_>, errors: &mut Errors) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for term in topologies.items() {

@@ -1,4 +1,4 @@
-//! VolumeAttachment: a volume that is to be attached to a node.
+//! VolumeAttachment: a request to attach a volume to a node.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ const EXACTLY_ONE: &str = "must specify exactly one of inlineVolumeSpec and pers
 const METADATA_BYTES_MAX: usize = 256 << 10;
 const MESSAGE_MAX: usize = 1024;
 
-/// The row of VolumeAttachment.
 pub fn kind() -> Kind {
     Kind {
         scope: Scope::Cluster,

@@ -1,4 +1,4 @@
-//! VolumeAttributesClass: attributes of volumes that may change while they are used.
+//! VolumeAttributesClass: mutable attributes of volumes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use machinery::{At, Errors, Value, names};
 use crate::field_rules::{column, same};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names as strings};
 
-/// The row of VolumeAttributesClass.
 pub fn kind() -> Kind {
     Kind {
         short_names: strings(&["vac"]),

@@ -1,4 +1,4 @@
-//! StorageVersionMigration: writes all objects of a kind again, in the version they are stored in now.
+//! StorageVersionMigration: rewrites all objects of a resource in the current storage version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use crate::field_rules::{
 };
 use crate::kind::{Context, Kind, Rules, Subresource, age_column, name_column};
 
-/// The row of StorageVersionMigration.
 pub fn kind() -> Kind {
     let mut kind = Kind {
         scope: Scope::Cluster,

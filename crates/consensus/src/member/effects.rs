@@ -1,4 +1,4 @@
-//! From what raft has ready to what the shell has to do.
+//! Conversion of raft's ready state to effects.
 
 use bytes::Bytes;
 use raft::eraftpb::{self, MessageType};
@@ -11,7 +11,7 @@ use crate::entry::{Entry, HardState, Payload};
 use crate::message::{Message, RaftMessage};
 
 impl Member {
-    /// Takes the next effects; nothing when all inputs so far have had theirs.
+    /// Returns the next effects, or `None` if all inputs have been processed.
     pub fn effects(&mut self) -> Option<Effects> {
         let mut effects = std::mem::take(&mut self.outbox);
         if !self.removed && self.raft.has_ready() {
@@ -35,8 +35,8 @@ impl Member {
         let mut may_wait = ready.take_persisted_messages();
         let mut at_once = ready.take_messages();
         if self.raft.raft.term > self.durable.term {
-            // A sole voter leads before its vote is on disk. Were the vote lost, it would lead the same term again, with other entries: until
-            // then nobody may have any of that term.
+            // A sole voter becomes leader before its vote is durable. If the vote were lost, it would lead the same
+            // term again with other entries. Until then no other member may receive entries of that term.
             may_wait.splice(0..0, std::mem::take(&mut at_once));
         }
         let committed = ready.take_committed_entries();
@@ -59,7 +59,7 @@ impl Member {
         at_once.into_iter().for_each(|message| self.dispatch(message, effects));
         self.hold(number, may_wait, effects);
         if self.writing.is_empty() {
-            // Nothing of it needs the disk: a commit index may be lost.
+            // Nothing here must be durable: a commit index may be lost.
             self.raft.on_persist_ready(number);
         }
     }
@@ -87,7 +87,7 @@ impl Member {
         (!nothing).then_some(Persist { number, install, entries, hard_state, sync: ready.must_sync() })
     }
 
-    /// Notes the entry in the group and says what is left for the state machine.
+    /// Records the entry in the group and returns what the state machine must apply.
     fn hand_out(&mut self, entry: &eraftpb::Entry, effects: &mut Effects) -> Committed {
         self.handed_out = (entry.index, entry.term);
         let index = entry.index;
@@ -132,9 +132,9 @@ impl Member {
         ((member, boot) == (self.config.id, self.config.boot)).then_some((id, read.index))
     }
 
-    /// Messages of a member that does not lead wait for its disk, with exceptions that promise nothing about what is being written: a
-    /// forwarded read, and the answer to a heartbeat of a term that is durable, without which a slow disk would cost the leader its
-    /// quorum; and a snapshot, which has only what is durable.
+    /// Holds back messages of a non-leader until its disk is synced. Exceptions promise nothing about unsynced data:
+    /// forwarded reads; responses to heartbeats of a durable term, without which a slow disk would cost the leader its
+    /// quorum; and snapshots, which contain only durable data.
     fn hold(&mut self, number: u64, messages: Vec<eraftpb::Message>, effects: &mut Effects) {
         let free = |message: &eraftpb::Message| match message.msg_type {
             MessageType::MsgHeartbeatResponse => message.term == self.durable.term,
@@ -160,7 +160,7 @@ impl Member {
         }
     }
 
-    /// The snapshot is taken when it is sent, and that is after everything handed out by now.
+    /// Sets the position of a snapshot message: the snapshot is taken on sending, after everything returned so far.
     fn announce(&self, mut message: eraftpb::Message) -> Message {
         let SnapshotMeta { index, term, group } = self.snapshot_meta();
         let metadata = message.mut_snapshot().mut_metadata();

@@ -1,14 +1,14 @@
-//! How long a member waits for a leader, in place of the `raft` crate's own draw: first in turn, then by lot from a seed.
+//! Election timeouts, which replace those of the `raft` crate: first in a fixed order, then random from a seed.
 
 use raft::StateRole;
 
 use super::{Config, Member};
 
-/// How many entries may be committed and not applied when a member stands for election. Applying them takes a fraction of the time
-/// that an election waits for.
+/// Maximum number of committed and unapplied entries of a candidate. Applying them takes a fraction of an election
+/// timeout.
 pub(super) const BACKLOG_MAX: u64 = 10_000;
 
-/// A sequence of waits that a seed determines.
+/// A sequence of waits determined by a seed.
 pub(super) struct Draws {
     state: u64,
     wait: usize,
@@ -35,16 +35,18 @@ impl Draws {
     }
 }
 
-/// Waits are below this. Half as wide as Raft's usual range: a dead leader is replaced sooner.
+/// Returns the exclusive maximum wait. The range is half as wide as Raft's usual one, so a dead leader is replaced
+/// sooner.
 pub(super) fn ticks_end(election_ticks: usize) -> usize {
     election_ticks + (election_ticks / 2).max(2)
 }
 
 impl Member {
-    /// Raft draws a wait whenever it changes term or role; ours takes its place then, and is put back at any other time.
+    /// Replaces raft's election timeout. Raft sets a new one whenever term or role changes; at other times ours is
+    /// restored.
     ///
-    /// Followers fall silent together, so they stand in turn, a tick apart, and their votes do not split. Whoever stood and was not
-    /// elected draws lots: the turn may be of one that cannot win.
+    /// Followers lose their leader simultaneously, so they campaign in order, one tick apart, and votes do not split. A
+    /// member that was not elected uses random waits, because the first in order may be unable to win.
     pub(super) fn draw_election(&mut self, timed_out: bool) {
         let standing = (self.raft.raft.term, self.raft.raft.state);
         if timed_out || self.election.drawn_for != Some(standing) {
@@ -58,15 +60,15 @@ impl Member {
         self.raft.raft.set_randomized_election_timeout(self.election.wait);
     }
 
-    /// How many voters have an earlier turn than this one.
+    /// Returns the number of voters that campaign before this one.
     fn voters_before(&self, gone: Option<u64>) -> usize {
         let own = self.config.id;
         self.group.members().filter(|other| !other.learner && other.id < own && Some(other.id) != gone).count()
     }
 
-    /// A peer has closed its connection, as the kernel does for a process that dies. If it led, its silence need not be waited for:
-    /// the others stand at once, one tick after the other so that their votes do not split. A leader that lives on and is heard by a
-    /// majority keeps its office, because those that hear it refuse to vote.
+    /// Reports that a peer closed its connection, as the kernel does for a dead process. If it was the leader, the
+    /// others campaign without waiting for the timeout, one tick apart so that votes do not split. A live leader that a
+    /// majority hears remains leader, because those members refuse to vote.
     pub fn hung_up(&mut self, peer: u64) {
         let raft = &mut self.raft.raft;
         if self.removed || raft.leader_id != peer || raft.state != StateRole::Follower {
@@ -78,8 +80,8 @@ impl Member {
         self.raft.raft.set_randomized_election_timeout(self.election.wait);
     }
 
-    /// Raft asserts that a candidate's whole log is durable when it wins, and looks into the log for pending changes when it
-    /// stands. A sole voter wins at once, and a snapshot under way leaves nothing to look into.
+    /// Whether raft's assertions allow a campaign: a winner's log must be durable, and a candidate scans its log for
+    /// pending changes. A sole voter wins immediately, and during a snapshot there is no log to scan.
     pub(super) fn may_campaign_now(&self) -> bool {
         let log = &self.raft.raft.raft_log;
         let behind = log.persisted != log.last_index();
@@ -87,8 +89,8 @@ impl Member {
         self.is_leader() || (self.installing.is_none() && !(sole && behind) && !self.has_long_backlog())
     }
 
-    /// Whether more is committed and not yet applied than a candidate may look through: `raft` 0.7 copies all of it when it stands, to see whether
-    /// a change of membership is among it (fixed after 0.7 by its change 530).
+    /// Whether more entries are committed and unapplied than a candidate may scan: `raft` 0.7 copies all of them to
+    /// search for membership changes (fixed after 0.7 by its change 530).
     pub(super) fn has_long_backlog(&self) -> bool {
         let log = &self.raft.raft.raft_log;
         log.committed.saturating_sub(log.applied) > BACKLOG_MAX

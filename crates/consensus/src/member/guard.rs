@@ -1,5 +1,6 @@
-//! What a peer may say: everything that would make the `raft` crate panic, or break an invariant that it does not keep itself, is turned away
-//! here.
+//! Validation of peer messages.
+//!
+//! Rejects everything that would make the `raft` crate panic or violate an invariant it does not check.
 
 use raft::eraftpb::{self, MessageType};
 
@@ -9,7 +10,7 @@ impl Member {
     pub(super) fn guard(&self, from: u64, message: &eraftpb::Message) -> Result<(), Fault> {
         let nonsense = |what| Err(Fault::Nonsense { from, what });
         if message.from != from || message.to != self.config.id || from == self.config.id || from == 0 {
-            return nonsense("its addresses are wrong");
+            return nonsense("it has a wrong sender or receiver");
         }
         let raft = &self.raft.raft;
         let last = raft.raft_log.last_index();
@@ -20,9 +21,9 @@ impl Member {
             MessageType::MsgHeartbeat | MessageType::MsgAppend | MessageType::MsgSnapshot
                 if message.term == raft.term && self.is_leader() =>
             {
-                nonsense("it claims to lead in the term this member leads in")
+                nonsense("it claims leadership in a term that this member leads")
             }
-            // `raft` takes an entry beyond its log for one of term 0, and panics when it is to be committed.
+            // `raft` treats an entry beyond its log as one of term 0, and panics when it is committed.
             MessageType::MsgAppend if message.log_term == 0 && message.index != 0 => {
                 nonsense("it continues the log after an entry without a term")
             }
@@ -32,17 +33,17 @@ impl Member {
             MessageType::MsgAppendResponse if self.is_leader() && message.index > last && !message.reject => {
                 nonsense("it acknowledges entries that were never sent")
             }
-            MessageType::MsgTimeoutNow if !self.may_campaign_now() => nonsense("it asks for an election out of turn"),
-            MessageType::MsgReadIndex if !self.is_leader() => nonsense("it takes this member for the leader"),
+            MessageType::MsgTimeoutNow if !self.may_campaign_now() => nonsense("it requests an election out of turn"),
+            MessageType::MsgReadIndex if !self.is_leader() => nonsense("it requests a read index from a non-leader"),
             _ => Ok(()),
         }
     }
 
-    /// Corrects a refusal of entries so that a leader never goes back behind what the follower has acknowledged. Returns whether anything is
-    /// left to do.
+    /// Corrects a rejection of entries so that a leader never goes back before the follower's acknowledged index.
+    /// Returns whether anything is left to process.
     ///
-    /// A refusal that was delayed or doubled arrives after the acknowledgement of the same entries. `raft` 0.7 takes its hint all the same while it
-    /// probes, and `next_idx` falls to or below `matched` (its issue 555). Versions of etcd's raft keep it above.
+    /// A delayed or duplicated rejection arrives after the acknowledgement of the same entries. `raft` 0.7 uses its
+    /// hint while probing, and `next_idx` falls to or below `matched` (its issue 555). etcd's raft keeps it above.
     pub(super) fn correct_refusal(&self, message: &mut eraftpb::Message) -> bool {
         let raft = &self.raft.raft;
         let is_refusal = message.msg_type == MessageType::MsgAppendResponse && message.reject;
@@ -64,7 +65,7 @@ impl Member {
         true
     }
 
-    /// Whether the leader sends every follower what comes after its last acknowledged entry.
+    /// Whether the leader sends every follower the entries after its last acknowledged one.
     pub(super) fn next_is_after_matched(&self) -> bool {
         let raft = &self.raft.raft;
         !self.is_leader() || raft.prs().iter().all(|(_, progress)| progress.next_idx > progress.matched)

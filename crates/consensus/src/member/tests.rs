@@ -1,4 +1,4 @@
-//! Members against each other over a perfect network and disks that finish when told.
+//! Members over a perfect network, with disks that finish on command.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use crate::change::Peer;
 
 struct Cluster {
     members: BTreeMap<u64, Member>,
-    /// What each has applied, as text.
+    /// Applied commands per member, as text.
     applied: BTreeMap<u64, Vec<String>>,
     reads: BTreeMap<u64, Vec<(u64, u64)>>,
     refused: BTreeMap<u64, Vec<ProposeError>>,
@@ -158,7 +158,7 @@ impl Cluster {
 }
 
 #[test]
-fn a_sole_member_commits_nothing_before_its_disk_has_it() {
+fn sole_member_commits_only_durable_entries() {
     let mut cluster = Cluster::new([1]);
     cluster.members.get_mut(&1).expect("known").campaign();
     cluster.settle();
@@ -172,7 +172,7 @@ fn a_sole_member_commits_nothing_before_its_disk_has_it() {
 }
 
 #[test]
-fn nobody_hears_of_the_term_of_a_sole_voter_before_its_disk_has_it() {
+fn sole_voter_sends_nothing_of_its_term_before_it_is_durable() {
     let group = Group::new([peer(1, false), peer(2, true)]);
     let snapshot = SnapshotMeta { index: 1, term: 1, group };
     let mut member = Member::new(config(1), Recovered { snapshot, ..Recovered::default() });
@@ -190,7 +190,7 @@ fn nobody_hears_of_the_term_of_a_sole_voter_before_its_disk_has_it() {
 }
 
 #[test]
-fn a_follower_acknowledges_nothing_before_its_disk_has_it_but_still_answers_heartbeats() {
+fn follower_acknowledges_only_durable_entries_but_answers_heartbeats() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let leader = cluster.leader();
@@ -205,7 +205,7 @@ fn a_follower_acknowledges_nothing_before_its_disk_has_it_but_still_answers_hear
 }
 
 #[test]
-fn a_follower_forwards_and_a_doubled_message_writes_once() {
+fn follower_forwards_and_duplicated_message_writes_once() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let (leader, follower) = (cluster.leader(), cluster.follower());
@@ -217,7 +217,7 @@ fn a_follower_forwards_and_a_doubled_message_writes_once() {
 }
 
 #[test]
-fn a_read_needs_a_quorum_and_works_at_a_follower() {
+fn read_requires_a_quorum_and_works_on_a_follower() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let (leader, follower) = (cluster.leader(), cluster.follower());
@@ -234,7 +234,7 @@ fn a_read_needs_a_quorum_and_works_at_a_follower() {
 }
 
 #[test]
-fn a_dead_leader_is_replaced_and_a_silent_one_steps_down() {
+fn dead_leader_is_replaced_and_isolated_leader_steps_down() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let old = cluster.leader();
@@ -251,14 +251,14 @@ fn a_dead_leader_is_replaced_and_a_silent_one_steps_down() {
 }
 
 #[test]
-fn a_leader_that_falls_silent_is_replaced_when_its_time_is_over_and_votes_do_not_split() {
+fn silent_leader_is_replaced_after_the_timeout_without_split_votes() {
     for count in [3, 5] {
         let mut cluster = Cluster::new(1..=count);
         cluster.ticks(30);
         for _ in 0..count / 2 {
             let (leader, term) = (cluster.leader(), cluster.members[&cluster.leader()].status().term);
             cluster.cut.push(leader);
-            // As many ticks as the time has, and a turn for each.
+            // The election timeout, and one tick per member.
             cluster.ticks(config(1).election_ticks + usize::try_from(count).expect("few"));
             let first = (1..=count).find(|id| !cluster.cut.contains(id)).expect("a majority is there");
             let status = cluster.members[&(first + 1)].status();
@@ -268,7 +268,7 @@ fn a_leader_that_falls_silent_is_replaced_when_its_time_is_over_and_votes_do_not
 }
 
 #[test]
-fn a_leader_that_hangs_up_is_replaced_in_two_ticks_and_votes_do_not_split() {
+fn disconnected_leader_is_replaced_in_two_ticks_without_split_votes() {
     let mut cluster = Cluster::new(1..=5);
     cluster.ticks(30);
     let (leader, term) = (cluster.leader(), cluster.members[&1].status().term);
@@ -281,7 +281,7 @@ fn a_leader_that_hangs_up_is_replaced_in_two_ticks_and_votes_do_not_split() {
 }
 
 #[test]
-fn a_leader_that_hangs_up_on_one_member_keeps_the_others() {
+fn leader_disconnected_from_one_member_stays_leader() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(30);
     let (leader, term) = (cluster.leader(), cluster.members[&1].status().term);
@@ -293,7 +293,7 @@ fn a_leader_that_hangs_up_on_one_member_keeps_the_others() {
 }
 
 #[test]
-fn a_member_that_fell_behind_the_log_gets_a_snapshot() {
+fn member_behind_the_log_receives_a_snapshot() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let (leader, lagging) = (cluster.leader(), cluster.follower());
@@ -332,7 +332,7 @@ fn members_join_as_learners_are_promoted_and_leave() {
 }
 
 #[test]
-fn a_leader_that_is_to_leave_hands_over_first_so_that_the_last_one_is_not_left_without_a_quorum() {
+fn removed_leader_transfers_leadership_first_so_that_the_quorum_survives() {
     let mut cluster = Cluster::new([1, 2]);
     cluster.ticks(30);
     let (old, new) = (cluster.leader(), cluster.follower());
@@ -341,14 +341,14 @@ fn a_leader_that_is_to_leave_hands_over_first_so_that_the_last_one_is_not_left_w
     cluster.ticks(2);
     assert_eq!(cluster.leader(), new);
     cluster.propose(old, change(old, 1, Change::Remove { id: old }));
-    // Whatever else the one that left would have said is lost.
+    // Further messages of the removed member are lost.
     cluster.cut = vec![old];
     cluster.propose(new, command(new, 1, "alone"));
     assert_eq!(cluster.applied[&new].last().map(String::as_str), Some("alone"));
 }
 
 #[test]
-fn two_changes_at_once_are_refused_with_the_reason() {
+fn concurrent_membership_changes_are_rejected_with_the_reason() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let leader = cluster.leader();
@@ -359,7 +359,7 @@ fn two_changes_at_once_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_member_that_lost_its_log_says_what_to_do() {
+fn member_that_lost_its_log_reports_what_to_do() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let (leader, follower) = (cluster.leader(), cluster.follower());
@@ -388,7 +388,7 @@ fn the_same_seed_elects_the_same_leader_in_the_same_term() {
 }
 
 #[test]
-fn a_delayed_refusal_does_not_send_a_leader_back_behind_what_is_acknowledged() {
+fn delayed_rejection_does_not_move_the_leader_before_acknowledged_entries() {
     let mut cluster = Cluster::new([1, 2, 3]);
     cluster.ticks(20);
     let (id, follower) = (cluster.leader(), cluster.follower());
@@ -398,7 +398,7 @@ fn a_delayed_refusal_does_not_send_a_leader_back_behind_what_is_acknowledged() {
     let leader = cluster.members.get_mut(&id).expect("known");
     let term = leader.status().term;
     let mut refuse = |index: u64, hint: u64, log_term: u64| {
-        // The leader probes after a message was lost.
+        // The leader probes after a lost message.
         leader.unreachable(follower);
         let mut refusal = eraftpb::Message::default();
         refusal.set_msg_type(MessageType::MsgAppendResponse);
@@ -416,7 +416,7 @@ fn a_delayed_refusal_does_not_send_a_leader_back_behind_what_is_acknowledged() {
 }
 
 #[test]
-fn a_member_with_much_to_apply_stands_for_election_after_that() {
+fn member_with_a_backlog_campaigns_after_applying_it() {
     let count = election::BACKLOG_MAX + 5;
     let group = Group::new([peer(1, false)]);
     let payload = |sequence| command(1, sequence, "x");
@@ -435,7 +435,7 @@ fn a_member_with_much_to_apply_stands_for_election_after_that() {
 }
 
 #[test]
-fn what_would_commit_entries_that_nobody_has_is_refused() {
+fn message_that_commits_nonexistent_entries_is_rejected() {
     let mut cluster = Cluster::new([1, 2, 3]);
     let member = cluster.members.get_mut(&1).expect("known");
     let mut append = eraftpb::Message::default();

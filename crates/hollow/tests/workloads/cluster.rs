@@ -1,4 +1,4 @@
-//! What a cluster does around workloads: garbage, namespaces, quotas, endpoints, volumes, tokens, nodes that are lost.
+//! Cluster services around workloads: garbage collection, namespaces, quotas, endpoints, volumes, tokens, lost nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use machinery::time::Duration;
 
 use super::*;
 
-/// An object of some kind in the namespace `default`, with an owner if there is one.
+/// Returns a ConfigMap in the namespace `default`, with an optional owner.
 fn map(name: &str, owner: Option<&Value>) -> Value {
     let reference = |owner: &Value| {
         let mut reference = controllers::claim::reference(owner);
@@ -33,7 +33,7 @@ fn has(objects: &Objects, name: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dependents_go_before_or_after_their_owner_or_stay() {
+async fn propagation_policy_deletes_or_orphans_dependents() {
     let fixture = fixture(1, &[&kinds::CONFIG_MAPS]).await;
     let cluster = &fixture.cluster;
     for kind in ["background", "foreground", "orphan"] {
@@ -63,7 +63,7 @@ async fn dependents_go_before_or_after_their_owner_or_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_goes_with_all_that_is_in_it_of_custom_kinds_too() {
+async fn namespace_deletion_removes_all_content_including_custom_resources() {
     let fixture = fixture(1, &[&kinds::NAMESPACES, &kinds::CUSTOM_RESOURCE_DEFINITIONS]).await;
     let cluster = &fixture.cluster;
     let widgets = Resource::namespaced("example.org", "v1", "widgets", "Widget");
@@ -108,7 +108,7 @@ async fn a_namespace_goes_with_all_that_is_in_it_of_custom_kinds_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_counts_what_is_there_and_lets_no_more_be_made() {
+async fn quota_counts_usage_and_rejects_objects_above_the_limit() {
     let fixture = fixture(2, &[&kinds::RESOURCE_QUOTAS, &kinds::PODS, &kinds::REPLICA_SETS]).await;
     let cluster = &fixture.cluster;
     let most = Arc::new(AtomicUsize::new(0));
@@ -168,11 +168,11 @@ async fn endpoints_follow_readiness() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_bound_to_the_smallest_volume_that_fits_and_releases_it() {
+async fn claim_binds_the_smallest_fitting_volume_and_releases_it() {
     let fixture = fixture(1, &[&kinds::PERSISTENT_VOLUME_CLAIMS, &kinds::PERSISTENT_VOLUMES]).await;
     let cluster = &fixture.cluster;
     let is_free = |it: &Value| it.str_at(&["status", "phase"]) == Some("Available");
-    // Whoever sees the large one free has seen before that the fitting one is.
+    // Created in this order, so that a free large volume implies that the fitting one is free.
     for (before, (name, size)) in [("fitting", "2Gi"), ("small", "1Gi"), ("large", "10Gi")].into_iter().enumerate() {
         let free = |all: &Objects| all.iter().filter(|it| is_free(&it.value)).count() == before;
         cluster.until(&kinds::PERSISTENT_VOLUMES, "available", free).await;
@@ -198,7 +198,7 @@ async fn a_claim_is_bound_to_the_smallest_volume_that_fits_and_releases_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_namespace_has_an_account_and_roots_at_once_and_secrets_are_filled() {
+async fn new_namespace_gets_service_account_and_root_ca_and_token_secrets_are_filled() {
     let sign: serviceaccount_token::Sign =
         Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
     let configs = Configs::default()
@@ -225,13 +225,13 @@ async fn a_new_namespace_has_an_account_and_roots_at_once_and_secrets_are_filled
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_node_that_falls_silent_come_up_elsewhere() {
+async fn pods_of_a_lost_node_are_recreated_elsewhere() {
     let configs = Configs::default().with(node_lifecycle::Config {
         grace: Duration::from_seconds(15),
         startup_grace: Duration::from_seconds(15),
         ..node_lifecycle::Config::default()
     });
-    // The nodes that stay are in other hands than the one that is lost.
+    // The surviving nodes are simulated separately from the lost one.
     let fixture = fixture_with(3, &[&kinds::NODES, &kinds::PODS, &kinds::DEPLOYMENTS], configs).await;
     let cluster = &fixture.cluster;
     let lost = hollow_nodes(cluster, 1, "lost-").await;

@@ -1,4 +1,4 @@
-//! No finalizer of ours outlives what it protects, in whatever order and with whatever propagation objects are deleted.
+//! No finalizer of a controller outlives the protected objects, for any order of deletion and propagation policy.
 
 use client::{DeleteOptions, ListOptions, Propagation, Target, WriteOptions};
 use machinery::meta::Meta;
@@ -7,10 +7,10 @@ use reconcile::{Objects, kinds};
 
 use crate::{Fixture, fixture, template};
 
-/// Namespaces that are emptied at the same time, each in an order of its own.
+/// Number of namespaces that are emptied concurrently, each in a different order.
 const SEEDS: u64 = 6;
 
-/// The kinds of a namespace that have finalizers, or own objects that have.
+/// Kinds that have finalizers, or own objects that have them.
 const KINDS: &[&Resource] = &[
     &kinds::DEPLOYMENTS,
     &kinds::REPLICA_SETS,
@@ -28,7 +28,7 @@ const KINDS: &[&Resource] = &[
     &kinds::CONFIG_MAPS,
 ];
 
-/// What is created in a namespace, with its volume outside.
+/// Returns the objects of a namespace, with its cluster-scoped volume.
 fn objects(seed: u64) -> Vec<(&'static Resource, Value)> {
     let selector = |app: &str| value!({"matchLabels": {"app": app}});
     let apps = |kind: &str, name: &str, spec: Value| {
@@ -76,7 +76,7 @@ fn objects(seed: u64) -> Vec<(&'static Resource, Value)> {
     ]
 }
 
-/// SplitMix64: enough to shuffle.
+/// SplitMix64, for shuffling.
 struct Chance(u64);
 
 impl Chance {
@@ -108,7 +108,7 @@ async fn create(fixture: &Fixture, namespace: &str, seed: u64) {
     admin.patch(&claim.subresource("status"), &patch, &options).await.expect("the claim is allocated");
 }
 
-/// Deletes everything that is in a namespace now, in a random order and with random propagation.
+/// Deletes everything in a namespace, in random order and with random propagation.
 async fn delete_all(fixture: &Fixture, namespace: &str, chance: &mut Chance) {
     let admin = fixture.cluster.admin();
     let mut all: Vec<(&Resource, Key)> = Vec::new();
@@ -133,7 +133,7 @@ async fn delete_all(fixture: &Fixture, namespace: &str, chance: &mut Chance) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_finalizer_outlives_what_it_protects() {
+async fn no_finalizer_outlives_the_protected_objects() {
     let watched: Vec<&Resource> = KINDS.iter().copied().chain([&kinds::PERSISTENT_VOLUMES]).collect();
     let fixture = fixture(3, &watched).await;
     let cluster = &fixture.cluster;
@@ -144,7 +144,7 @@ async fn no_finalizer_outlives_what_it_protects() {
     let protected = |all: &Objects, finalizer: &str| {
         all.iter().filter(|it| Meta::of(&it.value).finalizers().any(|have| have == finalizer)).count()
     };
-    // Half of the namespaces are emptied while their workloads are still coming up.
+    // Half of the namespaces are emptied while their workloads are still starting.
     let (early, late) = namespaces.split_at(namespaces.len() / 2);
     for (seed, namespace) in (100..).zip(early) {
         delete_all(&fixture, namespace, &mut Chance(seed)).await;
@@ -164,7 +164,7 @@ async fn no_finalizer_outlives_what_it_protects() {
     for (seed, namespace) in (200..).zip(late) {
         delete_all(&fixture, namespace, &mut Chance(seed)).await;
     }
-    // What controllers created meanwhile, and what was orphaned, goes with the namespaces.
+    // Objects created by controllers in the meantime, and orphans, are deleted with the namespaces.
     for namespace in &namespaces {
         let target = Target::object(&kinds::NAMESPACES, &Key::cluster(namespace.as_str()));
         cluster.admin().delete(&target, &DeleteOptions::default()).await.expect("the namespace is deleted");

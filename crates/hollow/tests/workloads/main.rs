@@ -1,4 +1,4 @@
-//! Workloads on hollow nodes: real store, real API server, all controllers, no containers.
+//! Workload tests on hollow nodes: real store, real API server, all controllers, no containers.
 
 mod cluster;
 mod finalizers;
@@ -19,12 +19,12 @@ struct Fixture {
     _manager: JoinSet<()>,
 }
 
-/// A cluster with so many hollow nodes, and controllers at work.
+/// Starts a cluster with hollow nodes and controllers.
 async fn fixture(nodes: u32, watched: &[&Resource]) -> Fixture {
     fixture_with(nodes, watched, Configs::default()).await
 }
 
-/// The same, with what controllers are told at start.
+/// Like [`fixture`], with the configuration of controllers.
 async fn fixture_with(nodes: u32, watched: &[&Resource], configs: Configs) -> Fixture {
     let cluster = Cluster::start(watched).await;
     let nodes = hollow_nodes(&cluster, nodes, "n").await;
@@ -62,7 +62,7 @@ async fn settled(fixture: &Fixture, resource: &Resource, name: &str, is: impl Fn
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
+async fn deployment_is_rolled_out_scaled_and_rolled_back() {
     let fixture = fixture(4, &[&kinds::DEPLOYMENTS, &kinds::PODS]).await;
     let cluster = &fixture.cluster;
     cluster.create(&kinds::DEPLOYMENTS, &workload("Deployment", "web", value!({"replicas": 4}))).await;
@@ -98,10 +98,10 @@ async fn a_deployment_is_rolled_out_scaled_and_rolled_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_stateful_set_come_in_order_and_are_replaced_from_the_last() {
+async fn stateful_set_creates_pods_in_order_and_updates_in_reverse_order() {
     let fixture = fixture(2, &[&kinds::STATEFUL_SETS, &kinds::PODS]).await;
     let cluster = &fixture.cluster;
-    // Each pod when it is first seen, with who was ready then.
+    // Records each pod when first seen, with the pods that were ready then.
     let story: Arc<Mutex<Vec<String>>> = Arc::default();
     let (told, pods) = (Arc::clone(&story), cluster.reader(&kinds::PODS).clone());
     let notices = client::cache::Notices::new(1000);
@@ -165,7 +165,7 @@ async fn jobs_complete_fail_and_are_counted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cron_job_starts_jobs_and_a_daemon_set_is_everywhere() {
+async fn cron_job_creates_jobs_and_daemon_set_runs_on_every_node() {
     let fixture = fixture(3, &[&kinds::CRON_JOBS, &kinds::JOBS, &kinds::DAEMON_SETS]).await;
     let cluster = &fixture.cluster;
     let pod = value!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "hollow/succeed"}]}});
@@ -181,7 +181,7 @@ async fn a_cron_job_starts_jobs_and_a_daemon_set_is_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_says_what_is_doubtful_about_its_expressions() {
+async fn policy_status_contains_expression_warnings() {
     let policies = &kinds::VALIDATING_ADMISSION_POLICIES;
     let cluster = Cluster::start(&[policies]).await;
     let _manager = manage(&cluster.admin());

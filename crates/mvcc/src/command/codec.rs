@@ -1,4 +1,4 @@
-//! The form of a command in the log: a format version, a tag, then the fields in order.
+//! Encoding of commands in the log: a format version, a tag, then the fields in order.
 
 use bytes::Bytes;
 
@@ -8,35 +8,31 @@ use crate::directory::{Caller, DirectoryChange, read_text};
 use crate::range::{Bounds, Range, Sort, SortBy};
 use crate::wire::{Malformed, Reader, put_bytes, put_i64, put_u64, read_list, write_list};
 
-/// The format this code writes. A later one adds its own reader and keeps this one: logs outlive programs.
+/// The written format. A later format must add a reader and keep this one, because logs outlive versions.
 const FORMAT: u8 = 1;
 
 const AUTHORIZED: u8 = 11;
 
-/// Transactions within transactions that are read; the protocol's parsers stop at 50.
+/// Maximum nesting of transactions; protobuf parsers stop at 50.
 const DEPTH_MAX: usize = 64;
 
-/// A log entry that is no command of a known format.
+/// A log entry is not a command of a known format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptCommand {
-    /// The entry was written by another version of the program.
-    #[error("log entry has format {0}, this program reads format {FORMAT}")]
+    #[error("log entry has format {0}, this version reads format {FORMAT}")]
     Format(u8),
-    /// A number that has a meaning has one that is not known.
-    #[error("log entry has {value} as {field}")]
+    /// A tag or enum value is unknown.
+    #[error("log entry has an unknown value {value} for {field}")]
     Unknown {
-        /// What the number stands for.
+        /// The name of the field.
         field: &'static str,
-        /// The number.
         value: u8,
     },
-    /// The entry ends early or holds numbers that are none.
+    /// The entry ends early or contains invalid numbers.
     #[error("log entry is malformed")]
     Malformed,
-    /// Transactions are nested too deeply.
     #[error("log entry nests transactions deeper than {DEPTH_MAX}")]
     Depth,
-    /// Bytes are left after the command.
     #[error("log entry has {0} bytes after the command")]
     Trailing(usize),
 }
@@ -48,7 +44,6 @@ impl From<Malformed> for CorruptCommand {
 }
 
 impl Command {
-    /// The bytes of the command.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(64 + self.payload_len());
         out.push(FORMAT);
@@ -56,7 +51,7 @@ impl Command {
         out.into()
     }
 
-    /// Reads a command; its keys and values are slices of `input`.
+    /// Decodes a command; its keys and values are slices of `input`.
     pub fn decode(input: &Bytes) -> Result<Self, CorruptCommand> {
         let mut reader = Reader::new(input.clone());
         let format = reader.u8()?;
@@ -152,7 +147,7 @@ impl Command {
 }
 
 impl Alarm {
-    /// The number the log uses, and of those that operators know the wire.
+    /// Returns the number in the log, which for etcd's alarms is also that of the protocol.
     pub fn number(self) -> u8 {
         match self {
             Alarm::NoSpace => 1,
@@ -162,7 +157,6 @@ impl Alarm {
         }
     }
 
-    /// The alarm with a number.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             1 => Some(Alarm::NoSpace),
@@ -174,7 +168,7 @@ impl Alarm {
     }
 }
 
-/// Reads a command that is not authorized.
+/// Decodes a command without caller.
 fn read_command(tag: u8, reader: &mut Reader) -> Result<Command, CorruptCommand> {
     Ok(match tag {
         1 => Command::Put(read_put(reader)?),

@@ -1,28 +1,26 @@
 //! Permission checks of requests while authentication is enabled.
 //!
-//! The checks are pure functions of the directory and the request, so every member that applies a command decides alike.
+//! The checks are pure functions of directory and request, so all members that apply a command decide alike.
 
 use bytes::Bytes;
 
 use super::{Access, Directory, DirectoryError, Permission, ROOT, User};
 use crate::{End, Span};
 
-/// On whose behalf a command or a query is executed.
+/// The identity on whose behalf a command or query is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The cluster itself, such as the leader that revokes an expired lease. It may do everything.
     Cluster,
-    /// An authenticated user.
     User {
-        /// The user's name.
         name: String,
-        /// The directory's revision when the user was identified. A later one makes the request stale.
+        /// The directory revision when the user was authenticated. A later revision makes the request stale.
         revision: u64,
     },
 }
 
 impl Directory {
-    /// Whether requests are checked.
+    /// Whether authentication is enabled.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
@@ -56,7 +54,7 @@ impl Directory {
         }
     }
 
-    /// Checks that `caller` is identified, whoever it is.
+    /// Checks that `caller` is authenticated.
     pub fn check_identified(&self, caller: Option<&Caller>) -> Result<(), DirectoryError> {
         if self.enabled && caller.is_none() { Err(DirectoryError::UserEmpty) } else { Ok(()) }
     }
@@ -70,14 +68,14 @@ impl Directory {
         if has_password { Ok(()) } else { Err(DirectoryError::AuthFailed) }
     }
 
-    /// Whether the permissions of all roles of a user together cover a span.
+    /// Whether the combined permissions of a user's roles cover a span.
     fn covers(&self, user: &User, access: Access, span: &Span) -> bool {
         let granted = user.roles.iter().filter_map(|role| self.roles.get(role)).flatten();
         let granted = granted.filter(|permission| permission.access.includes(access)).map(Permission::bounds);
         let mut granted: Vec<(Bytes, Option<Bytes>)> = granted.collect();
         granted.sort_unstable();
         let (start, end) = bounds(span);
-        // Grows the covered part from the start of the span until it reaches the end or finds a gap.
+        // Extends the covered part from the start of the span until it reaches the end or finds a gap.
         let mut covered: Option<Bytes> = None;
         for (from, to) in granted {
             let reach = covered.as_ref().unwrap_or(&start);
@@ -111,7 +109,7 @@ impl Permission {
     }
 }
 
-/// The first key of a span and the first key after it, if there is one.
+/// Returns the first key of a span and the first key after it, if there is one.
 fn bounds(span: &Span) -> (Bytes, Option<Bytes>) {
     let end = match &span.end {
         // The successor of a key is the key and a zero byte.

@@ -1,4 +1,4 @@
-//! Users, roles and their changes as the log and the checkpoint write them. Whatever is read is a copy: it outlives what it is read from.
+//! Encoding of users, roles and their changes in log and checkpoint. Decoded values do not share the input.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ impl Directory {
             put_bytes(out, name.as_bytes());
             write_list(out, granted, write_permission);
         });
-        // Absent in checkpoints from before authentication could be enabled, which members of that version read.
+        // Absent in checkpoints of versions without authentication, so that those versions can read them.
         if self.enabled {
             out.push(ENABLED);
         }
@@ -126,7 +126,7 @@ impl Directory {
 }
 
 impl Access {
-    /// The number that the log and the wire use.
+    /// Returns the number used in the log and in the protocol.
     pub fn number(self) -> u8 {
         match self {
             Self::Read => 0,
@@ -135,7 +135,6 @@ impl Access {
         }
     }
 
-    /// The access with a number.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Read),

@@ -1,9 +1,10 @@
-//! The rules of users and roles, a line a case.
+//! Table tests of users and roles.
 
 use super::*;
 
-/// A change in words: `user+ NAME [PASSWORD]`, `user- NAME`, `passwd NAME PASSWORD`, `grant USER ROLE`, `revoke USER ROLE`, `role+ NAME`,
-/// `role- NAME`, `allow ROLE r|w|rw KEY END`, `forbid ROLE KEY END`, `enable`, `disable`. `_` is nothing, `0` is a zero byte.
+/// Parses a change: `user+ NAME [PASSWORD]`, `user- NAME`, `passwd NAME PASSWORD`, `grant USER ROLE`, `revoke USER
+/// ROLE`, `role+ NAME`, `role- NAME`, `allow ROLE r|w|rw KEY END`, `forbid ROLE KEY END`, `enable`, `disable`. `_` is
+/// empty, `0` is a zero byte.
 fn change(words: &str) -> DirectoryChange {
     let words: Vec<String> = words.split(' ').map(|word| word.replace('_', "").replace('0', "\0")).collect();
     let word = |at: usize| words.get(at).cloned().unwrap_or_default();
@@ -39,7 +40,7 @@ fn directory(changes: &[&str]) -> Directory {
     directory
 }
 
-/// Everything in one line: `user:role,role` and `role=r[key,end)`.
+/// Formats everything on one line: `user:role,role` and `role=r[key,end)`.
 fn shown(directory: &Directory) -> String {
     let users = directory.users.iter().map(|(name, user)| {
         let roles: Vec<_> = user.roles.iter().map(String::as_str).collect();
@@ -57,7 +58,7 @@ fn shown(directory: &Directory) -> String {
 }
 
 #[test]
-fn changes_do_what_they_say_and_count() {
+fn changes_take_effect_and_increment_the_revision() {
     #[track_caller]
     fn check(changes: &[&str], expect: &str, revision: u64) {
         let directory = directory(changes);
@@ -80,7 +81,7 @@ fn changes_do_what_they_say_and_count() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_changes_are_rejected_without_effect() {
     #[track_caller]
     fn check(words: &str, expect: DirectoryError) {
         let mut directory = directory(&["user+ a x", "role+ r", "allow r r k _"]);
@@ -151,7 +152,7 @@ fn authentication_needs_the_root_user_and_protects_it() {
     check("user- root", Ok(false), 8);
 }
 
-/// A directory in which `alice` has roles with the permissions, and authentication is enabled.
+/// Returns a directory with authentication enabled, in which `alice` has roles with the permissions.
 fn enabled(permissions: &[&str]) -> Directory {
     let mut changes = vec!["user+ root x", "grant root root", "user+ alice x", "user+ bob x"];
     let roles = ["role+ r", "role+ s", "grant alice r", "grant alice s"];
@@ -187,25 +188,25 @@ fn the_permissions_of_all_roles_together_must_cover_the_keys() {
     check(&["allow r r a c"], Read, "a", "c", true);
     check(&["allow r r a c"], Read, "a", "d", false);
     check(&["allow r r b d"], Read, "a", "c", false);
-    // Neighbours and overlaps of several roles are one.
+    // Adjacent and overlapping ranges of several roles are merged.
     check(&["allow r r a c", "allow s rw c e"], Read, "b", "d", true);
     check(&["allow r r a c", "allow s w c e"], Read, "b", "d", false);
     check(&["allow r r a d", "allow s r b f"], Read, "a", "f", true);
     check(&["allow r r a c", "allow s r d f"], Read, "a", "f", false);
     check(&["allow r r a z", "allow s r b c"], Read, "x", "y", true);
-    // To the end of all keys.
+    // Unbounded ranges.
     check(&["allow r r b 0"], Read, "b", "0", true);
     check(&["allow r r b 0"], Read, "c", "z", true);
     check(&["allow r r b 0"], Read, "a", "0", false);
     check(&["allow r r b z"], Read, "c", "0", false);
     check(&["allow r r 0 0"], Read, "0", "0", true);
-    // A range that holds no key needs its first one.
+    // A range without keys requires permission for its first key.
     check(&["allow r r a c"], Read, "b", "a", true);
     check(&["allow r r a c"], Read, "d", "a", false);
 }
 
 #[test]
-fn callers_are_nobody_stale_unknown_or_administrators() {
+fn anonymous_stale_and_unknown_callers_are_rejected() {
     use DirectoryError as E;
     let directory = enabled(&["allow r rw a _"]);
     let key = Span::key("a");
@@ -234,7 +235,7 @@ fn callers_are_nobody_stale_unknown_or_administrators() {
 }
 
 #[test]
-fn who_was_added_without_a_password_never_has_one() {
+fn user_added_without_password_cannot_get_one() {
     let directory = directory(&["user+ a x", "user+ b", "passwd a y", "passwd b y"]);
     let password = |name| directory.user(name).map(|user| user.password.as_ref().map(PasswordHash::as_str));
     assert_eq!((password("a"), password("b")), (Ok(Some("y")), Ok(None)));

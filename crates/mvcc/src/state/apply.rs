@@ -1,4 +1,4 @@
-//! Doing a command: the only way the state changes.
+//! Application of commands, the only changes of the state.
 
 use std::sync::Arc;
 
@@ -11,73 +11,62 @@ use crate::range::{Range, RangeReply};
 use crate::record::{Event, Place, Record, Value};
 use crate::{LeaseId, Revision, Span};
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The state's revision after it.
+    /// The state's revision after the command.
     pub revision: Revision,
-    /// Its reply, or why it was refused.
+    /// The reply, or the reason of a rejection.
     pub result: Result<Reply, Error>,
 }
 
-/// What a command that was done answers.
+/// The reply to a successful command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To a put.
     Put {
-        /// What was there before, if asked for.
+        /// The previous record, if requested.
         previous: Option<Arc<Record>>,
     },
-    /// To a delete.
     Delete {
-        /// How many keys it deleted.
+        /// Number of deleted keys.
         deleted: usize,
-        /// What was there before, if asked for.
+        /// The previous records, if requested.
         previous: Vec<Arc<Record>>,
     },
-    /// To a transaction.
     Txn {
         /// Whether all compares held.
         succeeded: bool,
-        /// One reply for each operation that was done.
+        /// One reply per executed operation.
         replies: Vec<OperationReply>,
     },
-    /// To the making of a lease.
     LeaseGranted {
-        /// The lease.
+        /// The lease ID chosen by the proposer.
         id: LeaseId,
-        /// Its time to live.
         ttl_seconds: i64,
     },
-    /// To the end of a lease.
     LeaseRevoked,
-    /// To a checkpoint of leases.
     LeaseCheckpointed,
-    /// To a compaction.
     Compacted,
-    /// To a change of alarms: those that changed.
+    /// The alarms that changed.
     Alarms(Vec<(u64, Alarm)>),
-    /// To a change of users or roles.
     Directory,
-    /// To the opening of a session.
+    /// A session was opened.
     Authenticated {
-        /// The entry that opened it: the second part of its token.
+        /// The index of the entry that opened the session: the second part of its token.
         index: u64,
-        /// The directory's revision at that entry.
+        /// The directory revision at that entry.
         revision: u64,
     },
 }
 
-/// What one operation of a transaction answers.
+/// The reply to one operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationReply {
-    /// The revision as the operation saw it.
+    /// The revision that the operation saw.
     pub revision: Revision,
-    /// The answer.
     pub body: OperationBody,
 }
 
-/// The answer of one operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the same as in `Reply`")]
 pub enum OperationBody {
@@ -88,12 +77,12 @@ pub enum OperationBody {
 }
 
 impl State {
-    /// Does a command. What comes of it depends on nothing but the commands done before.
+    /// Applies a command. The outcome depends only on the previously applied commands.
     pub fn apply(&mut self, index: u64, command: &Command) -> Outcome {
         self.apply_to(index, command, &mut Bytes::clone)
     }
 
-    /// The same; values that are written are kept where `place` puts them.
+    /// Like [`State::apply`], but stores written values with `place`.
     pub fn apply_to(&mut self, index: u64, command: &Command, place: &mut Place<'_>) -> Outcome {
         let result = if index <= self.applied_index {
             Err(Error::AlreadyApplied { index })
@@ -142,7 +131,8 @@ impl State {
         }
     }
 
-    /// A store that has used up its quota refuses keys, one whose disks are full everything that grows it; a corrupt one refuses every change.
+    /// Rejects key writes if the quota is exhausted, growing commands if the disks are full, and all changes if
+    /// corrupt.
     fn check_alarms(&self, command: &Command) -> Result<(), Error> {
         if self.alarms.is_empty() || matches!(command, Command::Alarm { .. }) {
             return Ok(());
@@ -165,7 +155,7 @@ impl State {
         }
     }
 
-    /// Checks the branches that will be taken, then takes them: a transaction is done whole or not at all.
+    /// Validates the selected branches, then executes them: a transaction is atomic.
     fn txn(&mut self, txn: &Txn, place: &mut Place<'_>) -> Result<Reply, Error> {
         let branch = self.choose(txn);
         branch.check(&|operation| match operation {
@@ -180,7 +170,7 @@ impl State {
         Ok(Reply::Txn { succeeded: branch.succeeded, replies })
     }
 
-    /// All compares, those of nested transactions too, look at the state before the first write.
+    /// Selects branches. All compares, including those of nested transactions, read the state before the first write.
     fn choose<'a>(&self, txn: &'a Txn) -> Branch<'a> {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         let operations = if succeeded { &txn.success } else { &txn.failure };
@@ -223,7 +213,7 @@ impl State {
                 vec![(member, alarm)]
             }
             AlarmChange::Lower => {
-                // An operator who lowers the one that they know means all of its kind.
+                // Clearing etcd's NOSPACE alarm clears all alarms of that type.
                 let is_meant = |raised: Alarm| raised == alarm || raised.kind() == alarm;
                 let lowered = |(of, raised): &(u64, Alarm)| is_meant(*raised) && (member == 0 || *of == member);
                 let changed = alarms.iter().filter(|entry| lowered(entry)).copied().collect();
@@ -233,7 +223,7 @@ impl State {
         }
     }
 
-    /// Makes changes that share one new revision, which exists only if there were any.
+    /// Makes changes in one new revision, which is created only if there are any.
     fn change<R>(&mut self, place: &mut Place<'_>, change: impl FnOnce(&mut Changes<'_, '_>) -> R) -> R {
         let mut changes = Changes { revision: self.revision + 1, sub: 0, state: self, place };
         let result = change(&mut changes);
@@ -247,7 +237,7 @@ fn wanted(delete: &Delete, previous: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     if delete.want_previous { previous } else { Vec::new() }
 }
 
-/// The operations of a transaction that its compares chose.
+/// The operations of a transaction selected by its compares.
 struct Branch<'a> {
     succeeded: bool,
     steps: Vec<(&'a Operation, Option<Branch<'a>>)>,
@@ -271,7 +261,7 @@ impl Compare {
             Target::Lease(lease) => record.map_or(0, |record| record.lease).cmp(lease),
             Target::Value(value) => match record {
                 Some(record) => record.value().cmp(value),
-                // An absent key has no value that could be compared.
+                // An absent key has no value to compare.
                 None => return false,
             },
         };
@@ -284,7 +274,7 @@ impl Compare {
     }
 }
 
-/// The changes of one revision while they are made.
+/// The changes of a revision in progress.
 struct Changes<'a, 'p> {
     state: &'a mut State,
     place: &'a mut Place<'p>,
@@ -321,7 +311,7 @@ impl Changes<'_, '_> {
         self.state.range_as_of(range, self.now())
     }
 
-    /// Writes a key that was checked; returns what was there before.
+    /// Writes a validated key and returns the previous record.
     fn put(&mut self, put: &Put) -> Option<Arc<Record>> {
         let previous = self.state.key(&put.key).cloned();
         let old = previous.as_deref();

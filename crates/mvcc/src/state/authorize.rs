@@ -1,4 +1,4 @@
-//! Which callers may execute which commands, while authentication is enabled.
+//! Authorization of commands while authentication is enabled.
 
 use super::State;
 use crate::command::{Command, Delete, Operation, Put, Txn};
@@ -6,8 +6,8 @@ use crate::directory::{Access, Caller, DirectoryError};
 use crate::{LeaseId, Span};
 
 impl State {
-    /// Checks that `caller` may execute `command`. Compactions, alarms and the granting of leases are checked where they
-    /// are requested, as etcd does.
+    /// Checks that `caller` may execute `command`. As in etcd, compactions, alarms and lease grants are checked where
+    /// they are requested.
     pub(super) fn authorize(&self, caller: Option<&Caller>, command: &Command) -> Result<(), DirectoryError> {
         match command {
             Command::Authenticate { user, .. } => self.directory.check_session(user),
@@ -25,7 +25,7 @@ impl State {
         }
     }
 
-    /// Checks that `caller` may execute a transaction, whichever branches are chosen.
+    /// Checks that `caller` may execute a transaction, regardless of the selected branches.
     pub fn authorize_txn(&self, caller: Option<&Caller>, txn: &Txn) -> Result<(), DirectoryError> {
         for compare in &txn.compare {
             self.directory.check_keys(caller, Access::Read, &compare.span)?;
@@ -38,7 +38,7 @@ impl State {
         })
     }
 
-    /// Checks that `caller` may access every key that is attached to a lease.
+    /// Checks that `caller` may access every key attached to a lease.
     pub fn authorize_lease(&self, caller: Option<&Caller>, id: LeaseId, access: Access) -> Result<(), DirectoryError> {
         if self.directory.check_admin(caller).is_ok() {
             return Ok(());
@@ -47,7 +47,8 @@ impl State {
         keys.try_for_each(|key| self.directory.check_keys(caller, access, &key))
     }
 
-    /// Whoever attaches a key to a lease must be able to revoke it, and so to write all its other keys.
+    /// Checks a put. Attaching a key to a lease requires write permission for all its other keys, because the caller
+    /// could revoke the lease.
     fn authorize_put(&self, caller: Option<&Caller>, put: &Put) -> Result<(), DirectoryError> {
         let key = Span::key(put.key.clone());
         self.directory.check_keys(caller, Access::Write, &key)?;
@@ -70,7 +71,8 @@ mod tests {
         Alarm, AlarmChange, Compare, DirectoryChange, Error, PasswordHash, Permission, Range, Relation, Reply, Target,
     };
 
-    /// A state in which `alice` may read and write the prefix `a/` and read `shared`, and authentication is enabled.
+    /// Returns a state with authentication enabled, in which `alice` may read and write the prefix `a/` and read
+    /// `shared`.
     fn enabled() -> State {
         let text = str::to_owned;
         let password = || Some(PasswordHash::new(text("x")));
@@ -109,7 +111,8 @@ mod tests {
         Put { key: key.into(), value: Some("v".into()), lease: Some(lease), want_previous }
     }
 
-    /// Executes a command as everybody: as alice it gives `expect`, as root and the cluster it is done, anonymously it is not.
+    /// Executes a command as every caller: as alice the result is `expect`, root and the cluster succeed, anonymous
+    /// fails.
     #[track_caller]
     fn check(command: &Command, expect: Result<(), DirectoryError>) {
         let state = enabled();
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_need_permission_for_every_key_they_touch_or_show() {
+    fn writes_require_permission_for_every_written_or_returned_key() {
         let denied = Err(DirectoryError::PermissionDenied);
         let delete = |span, want_previous| Command::Delete(Delete { span, want_previous });
         check(&Command::Put(put("a/1", 0, false)), Ok(()));
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_branch_of_a_transaction_needs_permission_whichever_is_chosen() {
+    fn every_branch_of_a_transaction_requires_permission() {
         let denied = Err(DirectoryError::PermissionDenied);
         let compare =
             |key: &'static str| Compare { span: Span::key(key), relation: Relation::Equal, target: Target::Version(0) };
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_belongs_to_those_who_may_write_all_its_keys() {
+    fn lease_requires_write_permission_for_all_its_keys() {
         let mut state = enabled();
         let alice = user(&state, "alice");
         for id in [1, 2] {
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_roles_are_administered_by_root_and_a_change_makes_requests_stale() {
+    fn only_root_changes_users_and_roles_and_a_change_makes_requests_stale() {
         check(
             &Command::Directory(DirectoryChange::AddRole { name: "s".into() }),
             Err(DirectoryError::PermissionDenied),
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_opened_for_users_with_a_password_while_authentication_is_enabled() {
+    fn session_requires_a_password_and_enabled_authentication() {
         let open = |user: &str| Command::Authenticate { user: user.to_owned(), token: "t".into() };
         let mut state = enabled();
         let (index, revision) = (state.applied_index() + 1, state.directory().revision());
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_used_up_its_quota_still_takes_users_but_one_without_disk_does_not() {
+    fn exhausted_quota_accepts_users_but_a_full_disk_does_not() {
         let add = || Command::Directory(DirectoryChange::AddRole { name: "r".into() });
         let mut state = State::new();
         let raise = |alarm| Command::Alarm { change: AlarmChange::Raise, alarm, member: 1 };

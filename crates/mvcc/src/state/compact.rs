@@ -1,4 +1,4 @@
-//! Forgetting history: what a compaction takes out.
+//! Compaction: removal of history.
 
 use std::cmp::Ordering;
 
@@ -7,12 +7,12 @@ use crate::Revision;
 use crate::error::Error;
 use crate::record::Record;
 
-/// Events kept behind a compaction, so that a watcher which has yet to read what was written just before is not cut off.
+/// Number of events kept before the compact revision, so that watchers with pending recent events are not cancelled.
 const LOG_TAIL: usize = 1024;
 
 impl State {
-    /// Makes every revision before this one unreadable at once. What it makes unreachable is forgotten by and by, so that
-    /// nobody waits for it.
+    /// Makes all revisions before this one unreadable immediately. The unreachable records are removed incrementally,
+    /// so that no request waits for it.
     pub(super) fn compact(&mut self, revision: Revision) -> Result<(), Error> {
         if revision <= self.compact_revision {
             return Err(Error::Compacted { compact_revision: self.compact_revision });
@@ -20,42 +20,43 @@ impl State {
         if revision > self.revision {
             return Err(Error::FutureRevision);
         }
-        // A deletion at the revision of the compaction before was kept: it is looked at once more.
+        // A deletion at the previous compact revision was kept, so it is checked again.
         let kept = (self.compact_revision, 0);
         self.forgetting = Some(self.forgetting.map_or((0, 0), |at| at.min(kept)));
         self.compact_revision = revision;
         Ok(())
     }
 
-    /// Makes the next change one of a later revision than it would be.
+    /// Increases the revision, so that the next change skips `count` revisions.
     pub fn skip_revisions(&mut self, count: u32) {
         self.revision += Revision::from(count);
     }
 
-    /// Makes every revision but the present one unreadable, if it is not so already.
+    /// Makes all revisions before the current one unreadable.
     pub fn compact_all(&mut self) {
-        // The only refusals are that it is so, and a revision in the future.
+        // The only errors are that the revision is already compacted, or in the future.
         if self.compact(self.revision).is_ok() {
             self.forget(usize::MAX);
         }
     }
 
-    /// Whether a compaction has left something to forget.
+    /// Whether a compaction has records left to remove.
     pub fn is_forgetting(&self) -> bool {
         self.forgetting.is_some()
     }
 
-    /// Forgets what at most so many changes of the log made unreachable; whether there is more. Nothing that can be read
-    /// depends on it. The work is proportional to the changes, not to the keys.
+    /// Removes the records that at most `changes_max` changes of the log made unreachable. Returns whether there is
+    /// more. Has no visible effect. The work is proportional to the changes, not to the keys.
     pub fn forget(&mut self, changes_max: usize) -> bool {
         let (Some(at), revision) = (self.forgetting, self.compact_revision) else { return false };
-        // The trees change while the log is read: a clone is the snapshot that stays.
+        // The trees change while the log is read: the clone is a stable snapshot.
         let log = self.log.clone();
         let from = log.iter_from(|logged| logged.at() < at);
         let mut due = from.take_while(|logged| logged.0.record.mod_revision <= revision);
         for logged in due.by_ref().take(changes_max) {
             self.forget_before(&logged.0.record);
-            // What happened at the revision itself can still be watched, so a deletion then is kept until the next compaction.
+            // Changes at the compact revision can still be watched, so a deletion there is kept until the next
+            // compaction.
             if logged.0.record.is_tombstone() && logged.0.record.mod_revision < revision {
                 self.forget_tombstone(&logged.0.record);
             }
@@ -65,7 +66,7 @@ impl State {
         self.is_forgetting()
     }
 
-    /// The same, with nothing left to forget.
+    /// Returns the state with all compacted records removed.
     pub(crate) fn forgotten(&self) -> Self {
         let mut whole = self.clone();
         whole.forget(usize::MAX);
@@ -100,7 +101,7 @@ impl State {
         }
     }
 
-    /// Drops events before the compaction that have been looked at, whole revisions at a time, down to the tail.
+    /// Drops processed events before the compact revision, in entire revisions, down to [`LOG_TAIL`].
     fn trim_log(&mut self) {
         let forgetting = self.forgetting;
         let looked_at = |logged: &Logged| forgetting.is_none_or(|at| logged.0.record.mod_revision < at.0);

@@ -1,4 +1,4 @@
-//! One number for all that a member holds, so that members can be compared; the same as etcd's for the same commands.
+//! Hash of the key space for the comparison of members, equal to etcd's for the same commands.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use crate::error::Error;
 use crate::record::Record;
 
 impl State {
-    /// The hash of all records up to a revision (0 is now), and the revision it was made at.
+    /// Returns the hash of all records up to a revision (0 means the current one).
     ///
-    /// It is etcd's: CRC-32C over the name of its bucket and, in order of revision, each record as its backend stores it.
+    /// It equals etcd's: CRC-32C over the name of its bucket and, in order of revision, each record as its backend
+    /// stores it.
     pub fn hash_kv(&self, revision: Revision) -> Result<u32, Error> {
         if revision > 0 && revision <= self.compact_revision {
             return Err(Error::Compacted { compact_revision: self.compact_revision });
@@ -35,7 +36,7 @@ impl State {
             .map(|head| &head.0)
             .chain(self.history.iter().map(|past| &past.0))
             .filter(|record| record.mod_revision <= as_of)
-            // Behind the compaction only what is still visible counts: members may have come to forget the rest at different times.
+            // Below the compact revision only live records are hashed: members remove the others at different times.
             .filter(|record| record.mod_revision > self.compact_revision || !record.is_tombstone())
             .filter(|record| {
                 record.mod_revision > self.compact_revision
@@ -53,7 +54,7 @@ impl State {
     }
 }
 
-/// The record as etcd's backend stores it: the revision as key, a protobuf `KeyValue` as value.
+/// Appends the record as etcd's backend stores it: the revision as key, a protobuf `KeyValue` as value.
 fn write_stored(out: &mut Vec<u8>, record: &Record) {
     out.extend(record.mod_revision.to_be_bytes());
     out.push(b'_');

@@ -1,4 +1,4 @@
-//! The state against a model that keeps every version of everything in plain lists.
+//! Property tests of the state against a model that keeps every version in plain lists.
 
 mod model;
 
@@ -25,7 +25,7 @@ fn state(commands: &[Command]) -> State {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn the_state_does_what_a_model_with_full_history_does(
+    fn state_behaves_like_a_model_with_full_history(
         commands in prop::collection::vec(command(), 0..50),
         ranges in prop::collection::vec(range(), 8),
         span in span(),
@@ -61,7 +61,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn it_cannot_be_seen_how_far_forgetting_has_come(
+    fn progress_of_history_removal_is_not_observable(
         commands in prop::collection::vec((command(), 0..4usize), 0..60),
         ranges in prop::collection::vec(range(), 8),
         span in span(),
@@ -98,7 +98,7 @@ proptest! {
 }
 
 #[test]
-fn a_transaction_is_one_revision_and_reads_its_own_writes() {
+fn transaction_is_one_revision_and_reads_its_own_writes() {
     let txn = Txn {
         compare: vec![],
         success: vec![
@@ -119,7 +119,7 @@ fn a_transaction_is_one_revision_and_reads_its_own_writes() {
 }
 
 #[test]
-fn nothing_changed_is_no_new_revision() {
+fn command_without_changes_creates_no_revision() {
     let mut state = state(&[Command::Put(put("a", "1"))]);
     let outcome = state.apply(2, &Command::Delete(Delete { span: Span::key("x"), want_previous: true }));
     assert_eq!(outcome, Outcome { revision: 2, result: Ok(Reply::Delete { deleted: 0, previous: vec![] }) });
@@ -128,7 +128,7 @@ fn nothing_changed_is_no_new_revision() {
 }
 
 #[test]
-fn an_entry_is_applied_once() {
+fn entry_is_applied_once() {
     let mut state = state(&[Command::Put(put("a", "1"))]);
     let outcome = state.apply(1, &Command::Put(put("a", "2")));
     assert_eq!(outcome.result, Err(Error::AlreadyApplied { index: 1 }));
@@ -136,7 +136,7 @@ fn an_entry_is_applied_once() {
 }
 
 #[test]
-fn an_absent_key_compares_as_zero_but_has_no_value() {
+fn absent_key_compares_as_zero_but_has_no_value() {
     #[track_caller]
     fn check(relation: Relation, target: Target, expect: bool) {
         let compare = vec![Compare { span: Span::key("absent"), relation, target }];
@@ -154,7 +154,7 @@ fn an_absent_key_compares_as_zero_but_has_no_value() {
 }
 
 #[test]
-fn a_compaction_keeps_what_is_visible_and_forgets_the_rest() {
+fn compaction_keeps_visible_records_and_removes_the_others() {
     let mut commands: Vec<_> =
         (0..3000).map(|at| Command::Put(put(&format!("k{}", at % 10), &at.to_string()))).collect();
     commands.push(Command::Delete(Delete { span: Span::key("k3"), want_previous: false }));
@@ -187,7 +187,7 @@ fn a_compaction_keeps_what_is_visible_and_forgets_the_rest() {
 }
 
 #[test]
-fn after_skipped_revisions_everything_before_is_compacted_and_what_is_there_stays() {
+fn skipped_revisions_compact_the_history_and_keep_current_records() {
     let mut state = state(&[Command::Put(put("a", "1")), Command::Put(put("a", "2")), Command::Put(put("b", "1"))]);
     state.skip_revisions(1000);
     state.compact_all();
@@ -202,7 +202,7 @@ fn after_skipped_revisions_everything_before_is_compacted_and_what_is_there_stay
 }
 
 #[test]
-fn a_full_store_refuses_growth_and_allows_deletion() {
+fn full_store_rejects_growth_and_allows_deletion() {
     let mut state = state(&[
         Command::Put(put("a", "1")),
         Command::Alarm { change: crate::AlarmChange::Raise, alarm: Alarm::NoSpace, member: 5 },

@@ -1,4 +1,4 @@
-//! The tree against a `BTreeMap`.
+//! Property tests of the tree against a `BTreeMap`.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn verify(tree: &Tree<Number>, model: &BTreeMap<u32, usize>, at: u32) {
     check_node(&tree.root, true);
 }
 
-/// Returns the depth, and fails when a child's summary differs from what is below it.
+/// Returns the depth; fails if the summary of a child does not match its subtree.
 fn check_node(node: &Node<Number>, root: bool) -> usize {
     assert!(node.len() <= NODE_MAX);
     match node {
@@ -80,7 +80,7 @@ fn check_node(node: &Node<Number>, root: bool) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn a_tree_is_a_sorted_map_and_its_clones_never_change(steps in steps(), at in 0..2000u32, pause in 0..3000usize) {
+    fn tree_behaves_like_a_sorted_map_and_clones_never_change(steps in steps(), at in 0..2000u32, pause in 0..3000usize) {
         let mut tree = Tree::default();
         let mut model = BTreeMap::new();
         let mut clone = None;
@@ -107,7 +107,7 @@ proptest! {
 }
 
 #[test]
-fn growing_keys_fill_their_nodes() {
+fn ascending_keys_fill_their_nodes() {
     let mut tree = Tree::default();
     for key in 0..10_000 {
         tree.insert(Number { key, weight: 1 });

@@ -1,4 +1,4 @@
-//! A watcher that reads from its mark sees every change of its span once and in order.
+//! A watcher that reads from its mark receives every change of its span once and in order.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::State;
 use crate::arbitrary::{command, span};
 
-/// A watcher as the shell runs one: it reads when it wants to, a bounded number of events at a time.
+/// A watcher that reads at random times, a bounded number of events at a time.
 struct Reader {
     span: Span,
     next: Revision,
@@ -25,7 +25,7 @@ fn pull(set: &mut WatchSet, state: &State, id: WatchId, reader: &mut Reader, max
 
 proptest! {
     #[test]
-    fn a_watcher_misses_nothing_and_sees_it_in_order(
+    fn watcher_receives_every_change_in_order(
         commands in prop::collection::vec(command(), 0..60),
         spans in prop::collection::vec(span(), 1..6),
         pulls in prop::collection::vec((0..6usize, 1..4usize), 60),
@@ -64,7 +64,7 @@ proptest! {
 }
 
 #[test]
-fn a_removed_watcher_leaves_nothing_behind() {
+fn removed_watcher_leaves_no_state() {
     let mut set = WatchSet::default();
     for (id, span) in (0..).zip([
         Span::key("a"),

@@ -1,24 +1,23 @@
-//! What components write into the cluster's log that no object says.
+//! Log records of components with information that no object contains.
 
 use machinery::time::Time;
 
-/// How the proxy says that the kernel has the rules of services.
+/// The proxy's log message that the rules of services are installed.
 const RULES: &str = "the rules are in place";
-/// How it names their addresses.
+/// The field with the service addresses.
 const SERVICES: &str = "services=\"";
 
-/// Rules of services that came into place.
+/// Service rules that were installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When.
     pub at: Time,
-    /// The addresses of the services.
+    /// Addresses of the services.
     pub addresses: Vec<String>,
-    /// Who says so: a node has a proxy of its own.
+    /// The node's proxy that logged the record.
     pub by: String,
 }
 
-/// What a log says, in its order; lines that say something else are passed over.
+/// Parses a log in order and ignores other lines.
 pub fn records(log: &str, by: &str) -> Vec<Record> {
     log.lines().filter(|line| line.contains(RULES)).filter_map(|line| record(line, by)).collect()
 }

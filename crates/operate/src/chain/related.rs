@@ -1,4 +1,4 @@
-//! Which objects belong to a chain: what is owned, and the endpoints that came of pods.
+//! Objects of a trace: owned objects and the endpoints of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,22 +6,22 @@ use machinery::Value;
 use machinery::meta::Meta;
 use machinery::time::Time;
 
-/// The label by which an EndpointSlice names its service.
+/// Label with the service name of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// The objects of a chain, causes first.
+/// The objects of a trace, causes first.
 pub struct Related<'a> {
     pub objects: Vec<One<'a>>,
     services: BTreeMap<(&'a str, &'a str), &'a Value>,
 }
 
-/// An object, and what in the chain it came of.
+/// An object with its causes in the trace.
 pub struct One<'a> {
     pub object: &'a Value,
     pub causes: Vec<Cause<'a>>,
 }
 
-/// An object that another came of.
+/// The cause of an object.
 #[derive(Clone, Copy)]
 pub struct Cause<'a> {
     pub uid: &'a str,
@@ -57,13 +57,13 @@ pub fn of<'a>(root: &'a Value, objects: &'a [Value]) -> Related<'a> {
 }
 
 impl Related<'_> {
-    /// When the first object was written that came of another.
+    /// Returns the creation time of the first object that another caused.
     pub fn first_made(&self, uid: &str) -> Option<Time> {
         let made = self.objects.iter().filter(|one| one.causes.iter().any(|cause| cause.uid == uid));
         made.filter_map(|one| Meta::of(one.object).creation_timestamp()).min()
     }
 
-    /// The addresses whose rules an object changes: a service's own, or those of the service that a slice is of.
+    /// Returns the addresses whose rules an object changes: those of a service, or of an EndpointSlice's service.
     pub fn addresses(&self, object: &Value) -> Option<Vec<String>> {
         let meta = Meta::of(object);
         let service = match kind(object) {
@@ -76,7 +76,7 @@ impl Related<'_> {
     }
 }
 
-/// The uids of the pods that a slice leads to.
+/// Returns the UIDs of the pods in a slice.
 fn targets(slice: &Value) -> impl Iterator<Item = &str> {
     let endpoints = slice.get("endpoints").and_then(Value::as_array).unwrap_or_default();
     endpoints.iter().filter_map(|endpoint| endpoint.str_at(&["targetRef", "uid"]))

@@ -1,4 +1,4 @@
-//! The steps that one object, its events and the log tell of.
+//! Steps derived from an object, its events and log records.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use machinery::time::{Duration, Time};
 
 use super::record::Record;
 
-/// A message that is longer is cut: a step is a line.
+/// Maximum length of a message; longer ones are truncated to keep one line per step.
 const NOTE_MAX: usize = 160;
 
-/// How far an object has come. Stages up to the last ordered one follow each other.
+/// Stage of an object. Stages up to the last ordered one follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     Written,
@@ -28,11 +28,11 @@ pub enum Stage {
     Other,
 }
 
-/// A step, before it has its place.
+/// A step without a sort time.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub stage: Stage,
-    /// What tells two steps of one stage apart; empty if they are the same however they are told.
+    /// Distinguishes steps of one stage; empty if they are duplicates regardless of their source.
     pub which: String,
     pub at: Time,
     pub precise: bool,
@@ -40,7 +40,7 @@ pub struct Found {
     pub by: String,
 }
 
-/// Conditions that are steps when they are true: of which kind (empty for every), the stage, what to say, and who sets them.
+/// Conditions that are steps when true: kind (empty for any), condition type, stage, text, component.
 const CONDITIONS: &[(&str, &str, Stage, &str, &str)] = &[
     ("Pod", "PodScheduled", Stage::Bound, "bound", "kube-scheduler"),
     ("Pod", "PodReadyToStartContainers", Stage::Sandbox, "sandbox ready", "kubelet"),
@@ -52,7 +52,7 @@ const CONDITIONS: &[(&str, &str, Stage, &str, &str)] = &[
     ("Job", "Failed", Stage::Ready, "failed", ""),
 ];
 
-/// Events that tell of a stage; all others are told as they are.
+/// Events that belong to a stage; all others are included unchanged.
 const REASONS: &[(&str, Stage)] = &[
     ("ScalingReplicaSet", Stage::Seen),
     ("SuccessfulCreate", Stage::Seen),
@@ -64,17 +64,17 @@ const REASONS: &[(&str, Stage)] = &[
 ];
 
 impl Stage {
-    /// Whether it cannot come before an earlier one.
+    /// Whether the stage cannot precede an earlier one.
     pub fn is_ordered(self) -> bool {
         self != Self::Other
     }
 }
 
-/// What an object itself says, and what follows from when something was made of it.
+/// Returns the steps of an object itself. `first_made` is the creation time of the first object that it caused.
 pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<Found> {
     let kind = object.str_at(&["kind"]).unwrap_or_default();
     let mut found: Vec<Found> = written(object).into_iter().collect();
-    // A change of a slice is told as what it publishes.
+    // A change of a slice is a step with its endpoints instead.
     if kind != "EndpointSlice" {
         found.extend(changes(object));
     }
@@ -89,15 +89,15 @@ pub fn of_object(object: &Value, first_made: Option<Time>) -> Vec<Found> {
     found
 }
 
-/// What events say of an object.
+/// Returns the steps from an object's events.
 pub fn of_events<'a>(events: impl Iterator<Item = &'a Value>) -> Vec<Found> {
     events.filter_map(event).collect()
 }
 
-/// When the rules of a service came into place on each node: the first time after it was written, and the last.
+/// Returns the times when a service's rules were installed on each node: the first after the write, and the last.
 pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>) -> Vec<Found> {
     let concerns = |record: &&Record| record.addresses.iter().any(|address| addresses.contains(address));
-    // The log is more precise than the object's own time, which may be up to a second earlier.
+    // The log is more precise than the object's time, which may be up to one second earlier.
     let after = |record: &&Record| since.is_none_or(|since| record.at >= since);
     let of = |record: &Record, what: &str| Found {
         stage: Stage::Rules,
@@ -117,7 +117,7 @@ pub fn of_records(records: &[Record], addresses: &[String], since: Option<Time>)
     of_each.into_values().flat_map(told).flatten().collect()
 }
 
-/// Leaves one of what is told several times, the most precise.
+/// Removes duplicates and keeps the most precise.
 pub fn distinct(found: Vec<Found>) -> Vec<Found> {
     let mut kept: Vec<Found> = Vec::with_capacity(found.len());
     let mut places: BTreeMap<(Stage, String), usize> = BTreeMap::new();
@@ -147,7 +147,7 @@ fn written(object: &Value) -> Option<Found> {
     Some(coarse(Stage::Written, at, format!("written{}", owner.unwrap_or_default()), by))
 }
 
-/// Later writes, of which the object keeps the last of each writer.
+/// Returns later writes; the object keeps the last one of each field manager.
 fn changes(object: &Value) -> Vec<Found> {
     let meta = Meta::of(object);
     let Some(created) = meta.creation_timestamp() else { return Vec::new() };
@@ -155,7 +155,7 @@ fn changes(object: &Value) -> Vec<Found> {
     later.map(|(at, by)| coarse(Stage::Other, at, "changed", by)).collect()
 }
 
-/// Who wrote the object itself, and not its status.
+/// Returns the managedFields entries of the object itself, without subresources.
 fn own_entries(meta: Meta<'_>) -> impl Iterator<Item = &Value> {
     meta.managed_fields().iter().filter(|entry| entry.str_at(&["subresource"]).unwrap_or_default().is_empty())
 }
@@ -174,10 +174,10 @@ fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Found
         let row = CONDITIONS.iter().find(|row| row.0 == kind && row.1 == name);
         let (stage, said, by) = row.map_or((Stage::Other, name, manager), |row| (row.2, row.3, row.4));
         let by = if by.is_empty() { manager } else { by };
-        // Whoever makes something of an object has seen it, however late it says so.
+        // A controller that created an object has observed its cause, even if it reports that later.
         let at = first_made.filter(|made| stage == Stage::Seen && *made < at).unwrap_or(at);
         match condition.str_at(&["status"])? {
-            // A pod without init containers is told to have done with them before anything was done.
+            // A pod without init containers is Initialized before anything ran.
             "True" if stage == Stage::Initialized && items(object, &["spec", "initContainers"]).is_empty() => None,
             "True" if row.is_none() && kind == "Pod" => None,
             "True" => Some(coarse(stage, at, describe(said, kind, stage, object), by)),
@@ -190,7 +190,7 @@ fn conditions(kind: &str, object: &Value, first_made: Option<Time>) -> Vec<Found
     items(object, &["status", "conditions"]).iter().filter_map(read).collect()
 }
 
-/// What a condition means on this very object.
+/// Returns the description of a condition for this object.
 fn describe(said: &str, kind: &str, stage: Stage, object: &Value) -> String {
     match (kind, stage) {
         ("Pod", Stage::Bound) => {
@@ -215,7 +215,7 @@ fn container(status: &Value) -> Vec<Found> {
     for state in ["lastState", "state"] {
         let Some(at) = time(&[state, "terminated", "finishedAt"]) else { continue };
         let code = status.at(&[state, "terminated", "exitCode"]).and_then(Value::as_int).unwrap_or_default();
-        found.push(coarse(Stage::Other, at, format!("container {name} ended with code {code}"), "kubelet"));
+        found.push(coarse(Stage::Other, at, format!("container {name} exited with code {code}"), "kubelet"));
     }
     found
 }
@@ -239,7 +239,7 @@ fn deletion(object: &Value) -> Option<Found> {
     let meta = Meta::of(object);
     let grace = meta.deletion_grace_period_seconds().unwrap_or_default();
     let asked = meta.deletion_timestamp()?.plus(Duration::from_seconds(grace.saturating_neg()));
-    Some(coarse(Stage::Other, asked, "deletion asked for", ""))
+    Some(coarse(Stage::Other, asked, "deletion requested", ""))
 }
 
 fn event(event: &Value) -> Option<Found> {

@@ -80,7 +80,7 @@ const FURTHER: &str = r#"
 "#;
 
 #[test]
-fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
+fn deployment_trace_runs_from_create_to_installed_rules() {
     let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), &value!({}));
     let stranger = owned("Pod", "other", "o", ("ReplicaSet", "other", "z"), &value!({}));
     let objects = vec![stranger, slice(), service(), pod(), replica_set];
@@ -109,7 +109,7 @@ fn a_deployment_is_told_from_its_writing_to_the_rules_in_place() {
 }
 
 #[test]
-fn what_something_was_made_of_was_seen_before_however_late_that_is_said() {
+fn cause_is_observed_before_the_object_created_from_it() {
     let late = value!({"status": {"conditions": [
         {"type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-16T12:00:03Z"}]}});
     let deployment = machinery::patch::merge::apply(deployment(), late);
@@ -120,7 +120,7 @@ fn what_something_was_made_of_was_seen_before_however_late_that_is_said() {
 }
 
 #[test]
-fn any_object_tells_of_itself() {
+fn any_object_can_be_traced() {
     let object = value!({"kind": "ConfigMap", "metadata": {"name": "c", "uid": "c", "creationTimestamp": "2026-11-16T12:00:01Z",
         "deletionTimestamp": "2026-11-16T12:01:30Z", "deletionGracePeriodSeconds": 30,
         "managedFields": [
@@ -128,12 +128,12 @@ fn any_object_tells_of_itself() {
             {"manager": "kubectl-edit", "operation": "Update", "time": "2026-11-16T12:00:05Z"}]}});
     let said: Vec<String> =
         chain(&object, &[], &[], &[]).iter().map(|step| format!("{} by {}", step.what, step.by)).collect();
-    assert_eq!(said, ["written by helm", "changed by kubectl-edit", "deletion asked for by "]);
+    assert_eq!(said, ["written by helm", "changed by kubectl-edit", "deletion requested by "]);
     assert!(chain(&Value::object(), &[Value::object()], &[Value::object()], &[]).is_empty());
 }
 
 #[test]
-fn what_a_pod_waits_for_is_told_in_its_own_words() {
+fn waiting_reason_of_a_pod_is_included() {
     let pod = value!({"kind": "Pod", "metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-11-16T12:00:01Z"},
         "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             "message": "0/1 nodes are available", "lastTransitionTime": "2026-11-16T12:00:01Z"}]}});
@@ -142,11 +142,11 @@ fn what_a_pod_waits_for_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_container_that_ended_says_how() {
+fn terminated_container_has_its_exit_reason() {
     let pod = value!({"kind": "Pod", "metadata": {"name": "p", "uid": "p", "creationTimestamp": "2026-11-16T12:00:01Z"},
         "status": {"containerStatuses": [{"name": "c", "restartCount": 1,
             "lastState": {"terminated": {"exitCode": 3, "startedAt": "2026-11-16T12:00:02Z", "finishedAt": "2026-11-16T12:00:04Z"}},
             "state": {"running": {"startedAt": "2026-11-16T12:00:05Z"}}}]}});
     let said: Vec<String> = chain(&pod, &[], &[], &[]).into_iter().map(|step| step.what).collect();
-    assert_eq!(said, ["written", "container c ended with code 3", "container c started (restart 1)"]);
+    assert_eq!(said, ["written", "container c exited with code 3", "container c started (restart 1)"]);
 }

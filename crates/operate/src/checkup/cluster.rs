@@ -1,10 +1,10 @@
-//! What is thought of a cluster that runs.
+//! Checks of a running cluster.
 
 use super::{Cluster, Row, Verdict};
 
-/// Certificates are made anew with a third of their year left: one with less than this was not.
+/// Certificates are renewed with a third of their year left: a certificate with less than this was not renewed.
 const DAYS_MIN: u64 = 30;
-/// A read that takes longer shows an overloaded machine or a slow disk.
+/// Slower reads indicate an overloaded host or a slow disk.
 const READ_SLOW_MICROS: u64 = 100_000;
 
 pub fn judge(cluster: &Cluster) -> Vec<Row> {
@@ -15,30 +15,30 @@ fn api(cluster: &Cluster) -> Row {
     let looks_at = "/readyz of the API server";
     match &cluster.failed_checks {
         Ok(failed) if failed.is_empty() => {
-            Row::new("API server", looks_at, format!("ready, process {}", cluster.process))
+            Row::new("API server", looks_at, format!("ready, process ID {}", cluster.process))
         }
         Ok(failed) => Row::new("API server", looks_at, format!("not ready: {}", failed.join(", ")))
-            .but(Verdict::Bad, "see knarr.log in the data folder for what these checks say"),
-        Err(error) => Row::new("API server", looks_at, format!("does not answer: {error}")).but(
+            .but(Verdict::Bad, "see knarr.log in the data directory for the details of these checks"),
+        Err(error) => Row::new("API server", looks_at, format!("does not respond: {error}")).but(
             Verdict::Bad,
-            "see knarr.log in the data folder; `knarr down` and `knarr up` start it anew, pods go on",
+            "see knarr.log in the data directory; `knarr down` and `knarr up` restart it, pods keep running",
         ),
     }
 }
 
 fn store(cluster: &Cluster) -> Row {
-    let looks_at = "a read that needs a quorum";
+    let looks_at = "a linearizable read";
     match &cluster.store {
         Ok(micros) if *micros < READ_SLOW_MICROS => Row::new("store", looks_at, millis(*micros)),
         Ok(micros) => Row::new("store", looks_at, millis(*micros))
-            .but(Verdict::Doubtful, "the machine is busy or its disk is slow: see the row on its sync speed"),
+            .but(Verdict::Doubtful, "the host is busy or its disk is slow: see the row `sync speed`"),
         Err(error) => Row::new("store", looks_at, error.as_str())
-            .but(Verdict::Bad, "a store without a quorum or without room on its disk does not answer: see knarr.log"),
+            .but(Verdict::Bad, "a store without a quorum or disk space does not respond: see knarr.log"),
     }
 }
 
 fn nodes(cluster: &Cluster) -> Row {
-    let looks_at = "the condition Ready of nodes";
+    let looks_at = "node condition Ready";
     let ready = cluster.nodes.iter().filter(|(_, ready)| *ready).count();
     let found = format!("{ready} of {} ready", cluster.nodes.len());
     let ill: Vec<&str> = cluster.nodes.iter().filter(|(_, ready)| !ready).map(|(name, _)| name.as_str()).collect();
@@ -46,34 +46,34 @@ fn nodes(cluster: &Cluster) -> Row {
     if ill.is_empty() {
         return row;
     }
-    let advice = format!("`kubectl describe node {}` says what its kubelet lacks", ill.join(" "));
-    // Whoever still has a node can still run pods.
+    let advice = format!("`kubectl describe node {}` shows the reason", ill.join(" "));
+    // A cluster with at least one ready node can still run pods.
     row.but(if ready == 0 { Verdict::Bad } else { Verdict::Doubtful }, advice)
 }
 
 fn dns(cluster: &Cluster) -> Row {
     let looks_at = "kubernetes.default.svc.cluster.local";
     match &cluster.dns {
-        None => Row::new("DNS", looks_at, "not asked: the cluster has no name server here"),
+        None => Row::new("DNS", looks_at, "not checked: the cluster has no DNS server here"),
         Some(Ok(address)) => Row::new("DNS", looks_at, address.as_str()),
         Some(Err(error)) => Row::new("DNS", looks_at, error.as_str())
-            .but(Verdict::Bad, "pods find nobody by name: see knarr.log for what the name server says"),
+            .but(Verdict::Bad, "pods cannot resolve service names: see knarr.log for errors of the DNS server"),
     }
 }
 
 fn certificates(cluster: &Cluster) -> Row {
-    let looks_at = "certificates' ends";
+    let looks_at = "certificate expiry";
     let Some((name, days)) = cluster.certificates.iter().min_by_key(|(_, days)| days) else {
-        return Row::new("certificates", looks_at, "there are none");
+        return Row::new("certificates", looks_at, "none");
     };
-    let row = Row::new("certificates", looks_at, format!("the first to end is {name}, in {days} days"));
+    let row = Row::new("certificates", looks_at, format!("the first to expire is {name}, in {days} days"));
     match days {
-        0 => row.but(Verdict::Bad, "it has ended: `knarr certs rotate` makes it anew"),
-        1..DAYS_MIN => row.but(Verdict::Doubtful, "it should have been renewed by now: `knarr certs rotate` does it"),
+        0 => row.but(Verdict::Bad, "it has expired: `knarr certs rotate` renews it"),
+        1..DAYS_MIN => row.but(Verdict::Doubtful, "it should have been renewed by now: `knarr certs rotate` renews it"),
         _ => row,
     }
 }
 
 fn millis(micros: u64) -> String {
-    format!("answers in {}.{:01} ms", micros / 1000, micros % 1000 / 100)
+    format!("responds in {}.{:01} ms", micros / 1000, micros % 1000 / 100)
 }

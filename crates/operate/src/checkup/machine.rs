@@ -1,30 +1,30 @@
-//! What is thought of a machine.
+//! Checks of a host.
 
 use super::{Cgroups, Feature, Hierarchy, Holder, Machine, Port, Row, Tried, Verdict};
 
-/// Mounts whose owners are mapped came with 5.12; before 5.4 packet rules lack what services need.
+/// ID-mapped mounts require 5.12; before 5.4, nftables lacks features that services need.
 const KERNEL_MIN: (u32, u32) = (5, 4);
 const KERNEL_GOOD: (u32, u32) = (5, 12);
-/// Less room than the first is not worth starting with; less than the second is soon used by images.
+/// Free space below the minimum prevents a start; below the recommended value, images soon fill the disk.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 const FREE_BYTES_GOOD: u64 = 4 << 30;
-/// Nodes of `knarr up` evict pods when less than this part of the disk is free, in percent; people are warned before.
+/// Nodes of `knarr up` evict pods below the minimum percentage of free space; the warning comes earlier.
 const FREE_PERCENT_MIN: u64 = 5;
 const FREE_PERCENT_GOOD: u64 = 10;
 const FREE_FILES_MIN: u64 = 10_000;
-/// Above these a leader of several members loses its followers' patience under load.
+/// Above these latencies, a leader loses its followers under load.
 const SYNC_P99_SLOW_MICROS: u64 = 50_000;
 const SYNC_P99_BAD_MICROS: u64 = 1_000_000;
-/// Tokens and leases are judged by clocks of several machines.
+/// Tokens and leases compare the clocks of several hosts.
 const CLOCK_ERROR_MAX_MICROS: u64 = 1_000_000;
-/// Certificates are not made for a time before this: a clock that says so was never set. 2024-01-01.
+/// 2024-01-01: certificates are not valid before, so an earlier clock was never set.
 const UNIX_SECONDS_MIN: i64 = 1_704_067_200;
 const FILES_GOOD: u64 = 4096;
 const INOTIFY_INSTANCES_GOOD: u64 = 128;
 const INOTIFY_WATCHES_GOOD: u64 = 8192;
 const PROCESSES_GOOD: u64 = 4096;
 
-/// Capabilities that running pods takes: name, bit, whether nothing works without it.
+/// Capabilities needed to run pods: name, bit, verdict if missing.
 const CAPABILITIES: &[(&str, u8, Verdict)] = &[
     ("CHOWN", 0, Verdict::Bad),
     ("DAC_OVERRIDE", 1, Verdict::Bad),
@@ -42,7 +42,7 @@ const CAPABILITIES: &[(&str, u8, Verdict)] = &[
     ("MKNOD", 27, Verdict::Bad),
 ];
 
-/// What a kubelet limits: without these it cannot keep a pod to its share.
+/// cgroup controllers that the kubelet needs to enforce limits.
 const CONTROLLERS: &[(&str, Verdict)] = &[
     ("cpu", Verdict::Bad),
     ("memory", Verdict::Bad),
@@ -62,15 +62,15 @@ pub fn judge(machine: &Machine) -> Vec<Row> {
 }
 
 fn kernel(release: &str) -> Row {
-    let row = Row::new("kernel", "its release", release);
+    let row = Row::new("kernel", "release", release);
     let mut numbers = release.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_GOOD => row,
         (Some(major), Some(minor)) if (major, minor) >= KERNEL_MIN => {
-            row.but(Verdict::Doubtful, "pods in user namespaces of their own need 5.12 or newer")
+            row.but(Verdict::Doubtful, "pods with user namespaces (hostUsers: false) need Linux 5.12 or newer")
         }
         (Some(_), Some(_)) => row.but(Verdict::Bad, "Knarr needs Linux 5.4 or newer"),
-        _ => row.but(Verdict::Doubtful, "its number cannot be read; Knarr needs Linux 5.4 or newer"),
+        _ => row.but(Verdict::Doubtful, "the release cannot be parsed; Knarr needs Linux 5.4 or newer"),
     }
 }
 
@@ -83,7 +83,7 @@ fn feature(feature: &Feature) -> Row {
             format!("use a kernel with {0}, or load its module: `modprobe {0}`", feature.name),
         ),
         Tried::Unknown(why) => {
-            Row::new(feature.name, looks_at, why.as_str()).but(Verdict::Doubtful, "run this as root to have it tried")
+            Row::new(feature.name, looks_at, why.as_str()).but(Verdict::Doubtful, "run this as root to test it")
         }
     }
 }
@@ -99,17 +99,17 @@ fn cgroups(cgroups: &Cgroups) -> Row {
     let known: Vec<&str> = cgroups.controllers.iter().map(String::as_str).collect();
     let row = Row::new("cgroups", "hierarchies and controllers", format!("{version}: {}", known.join(" ")));
     if cgroups.hierarchy == Hierarchy::Absent {
-        return row.but(Verdict::Bad, "mount control groups: `mount -t cgroup2 none /sys/fs/cgroup`");
+        return row.but(Verdict::Bad, "mount cgroups: `mount -t cgroup2 none /sys/fs/cgroup`");
     }
     let Some(worst) = missing.iter().map(|(_, verdict)| *verdict).max() else { return row };
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
     row.but(
         worst,
-        format!("pods cannot be limited in {}: boot a kernel that has these controllers on", names.join(", ")),
+        format!("pods cannot be limited in {}: boot a kernel with these cgroup controllers enabled", names.join(", ")),
     )
 }
 
-/// The names of capabilities that a process lacks and cannot run pods without.
+/// Returns the missing capabilities without which pods cannot run.
 pub fn capabilities_lacking(held: u64) -> Vec<String> {
     let bad = missing(held).filter(|(_, _, verdict)| *verdict == Verdict::Bad);
     bad.map(|(name, _, _)| format!("CAP_{name}")).collect()
@@ -123,7 +123,7 @@ fn capabilities(held: u64) -> Row {
     let missing: Vec<_> = missing(held).collect();
     let row = Row::new(
         "capabilities",
-        "what this process may do",
+        "capabilities of this process",
         format!("{} of {}", CAPABILITIES.len() - missing.len(), CAPABILITIES.len()),
     );
     let Some(worst) = missing.iter().map(|(_, _, verdict)| *verdict).max() else { return row };
@@ -149,28 +149,28 @@ fn port(port: &Port) -> Row {
     }
 }
 
-/// How near a disk is to where nodes evict pods.
+/// Proximity of a disk to the eviction threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskPressure {
-    /// Nearly there.
+    /// Close to the threshold.
     Near,
-    /// Beyond.
+    /// Beyond the threshold.
     Reached,
 }
 
 impl DiskPressure {
-    /// What it means, and what to do.
+    /// Returns the explanation and the recommended action.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Near => "below 5 % nodes are tainted with disk-pressure and evict pods: make room before",
+            Self::Near => "below 5 % free space, nodes are tainted with disk-pressure and evict pods: free disk space",
             Self::Reached => {
-                "nodes are tainted with disk-pressure: no pods are scheduled and some are evicted; make room"
+                "nodes are tainted with disk-pressure: no pods are scheduled and some are evicted; free disk space"
             }
         }
     }
 }
 
-/// Whether a disk is so full that nodes evict pods for it, or will soon.
+/// Returns whether nodes evict pods because of disk usage, or will soon.
 pub fn disk_pressure(free_bytes: u64, total_bytes: u64) -> Option<DiskPressure> {
     let is_below = |percent: u64| u128::from(free_bytes) * 100 < u128::from(total_bytes) * u128::from(percent);
     match (is_below(FREE_PERCENT_MIN), is_below(FREE_PERCENT_GOOD)) {
@@ -185,16 +185,16 @@ fn disk(machine: &Machine) -> Row {
     let percent = disk.free_bytes.saturating_mul(100) / disk.total_bytes.max(1);
     let row = Row::new("disk", &disk.folder, format!("{} MiB free, {percent} %", disk.free_bytes >> 20));
     if disk.free_bytes < FREE_BYTES_MIN {
-        return row.but(Verdict::Bad, "make room, or choose another folder with --data-dir");
+        return row.but(Verdict::Bad, "free disk space, or choose another directory with --data-dir");
     }
     if let Some(pressure) = disk_pressure(disk.free_bytes, disk.total_bytes) {
         return row.but(Verdict::Doubtful, pressure.advice());
     }
     if disk.free_files.is_some_and(|files| files < FREE_FILES_MIN) {
-        return row.but(Verdict::Doubtful, "there is hardly room for new files (inodes), which images have many of");
+        return row.but(Verdict::Doubtful, "almost no inodes are free, and images have many files");
     }
     if disk.free_bytes < FREE_BYTES_GOOD {
-        return row.but(Verdict::Doubtful, "images and logs of pods will fill it: make room before they do");
+        return row.but(Verdict::Doubtful, "images and pod logs will fill it: free disk space");
     }
     row
 }
@@ -203,7 +203,7 @@ fn sync(machine: &Machine) -> Row {
     let looks_at = "4 KiB written and synced";
     match &machine.disk.sync {
         Err(why) => Row::new("sync speed", looks_at, why.as_str())
-            .but(Verdict::Doubtful, "run this as root, or with a --data-dir that can be written"),
+            .but(Verdict::Doubtful, "run this as root, or with a writable --data-dir"),
         Ok(sync) => {
             let millis = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
             let found = format!("p50 {} ms, p99 {} ms", millis(sync.p50_micros), millis(sync.p99_micros));
@@ -222,23 +222,23 @@ fn sync(machine: &Machine) -> Row {
 fn clock(machine: &Machine) -> Row {
     let clock = &machine.clock;
     let kept = match clock.synchronised {
-        Some(true) => format!("synchronised, wrong by {} ms at most", clock.error_micros / 1000),
+        Some(true) => format!("synchronised, maximum error {} ms", clock.error_micros / 1000),
         Some(false) => "not synchronised".to_owned(),
-        None => "the kernel does not say".to_owned(),
+        None => "unknown".to_owned(),
     };
-    let row = Row::new("clock", "adjtimex and the order of time", kept);
+    let row = Row::new("clock", "adjtimex and monotonicity", kept);
     if clock.unix_seconds < UNIX_SECONDS_MIN {
         return row.but(Verdict::Bad, "the clock was never set: certificates would not be valid; set it");
     }
     if clock.went_back {
-        return row.but(Verdict::Doubtful, "time went back while it was looked at: something sets the clock by steps");
+        return row.but(Verdict::Doubtful, "the time went backwards during the check: something steps the clock");
     }
     match clock.synchronised {
         Some(true) if clock.error_micros <= CLOCK_ERROR_MAX_MICROS => row,
         Some(true) => {
-            row.but(Verdict::Doubtful, "tokens and leases suffer from clocks that differ: check the time service")
+            row.but(Verdict::Doubtful, "tokens and leases need clocks that are synchronised: check the time service")
         }
-        _ => row.but(Verdict::Doubtful, "fine for one machine; several need a time service such as systemd-timesyncd"),
+        _ => row.but(Verdict::Doubtful, "fine for one node; several need a time service such as systemd-timesyncd"),
     }
 }
 
@@ -283,18 +283,18 @@ fn forwarding(machine: &Machine) -> Row {
     let looks_at = "net.ipv4.ip_forward";
     match machine.forwarding {
         Some(true) => Row::new("forwarding", looks_at, "on"),
-        // The pod network switches it on itself.
-        Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` switches it on"),
-        None => Row::new("forwarding", looks_at, "the kernel does not say")
-            .but(Verdict::Doubtful, "pods reach nothing outside the node without it"),
+        // The pod network enables forwarding itself.
+        Some(false) => Row::new("forwarding", looks_at, "off; `knarr up` enables it"),
+        None => Row::new("forwarding", looks_at, "unknown")
+            .but(Verdict::Doubtful, "without it, pods cannot reach anything outside the node"),
     }
 }
 
 fn resolvers(machine: &Machine) -> Row {
     let looks_at = "/etc/resolv.conf";
     if machine.resolvers.is_empty() {
-        return Row::new("resolver", looks_at, "names no server")
-            .but(Verdict::Doubtful, "pods cannot find names outside the cluster; write `nameserver ADDRESS` there");
+        return Row::new("resolver", looks_at, "no name server")
+            .but(Verdict::Doubtful, "pods cannot resolve names outside the cluster; add `nameserver ADDRESS` there");
     }
     Row::new("resolver", looks_at, machine.resolvers.join(" "))
 }
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// What is wrong, as `name: verdict`.
+    /// Returns the failed checks as `name: verdict`.
     fn wrong(machine: &Machine, cluster: Option<&Cluster>) -> Vec<String> {
         let rows = all(machine, cluster);
         let wrong: Vec<_> = rows.iter().filter(|row| row.verdict != Verdict::Good).collect();
@@ -358,12 +358,12 @@ mod tests {
     }
 
     #[test]
-    fn a_good_machine_with_a_good_cluster_has_nothing_wrong() {
+    fn healthy_host_with_healthy_cluster_passes_all_checks() {
         assert!(wrong(&good(), Some(&cluster())).is_empty());
     }
 
     #[test]
-    fn what_is_wrong_with_a_machine_is_found_and_weighed() {
+    fn host_problems_are_detected_with_their_severity() {
         let check = |change: fn(&mut Machine), expect: &[&str]| {
             let mut machine = good();
             change(&mut machine);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_cluster_is_found_and_weighed() {
+    fn cluster_problems_are_detected_with_their_severity() {
         let check = |change: fn(&mut Cluster), expect: &[&str]| {
             let mut cluster = cluster();
             change(&mut cluster);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_what_to_do_below_what_is_wrong() {
+    fn table_contains_advice_below_each_problem() {
         let mut machine = good();
         machine.features.clear();
         machine.ports.truncate(1);

@@ -1,4 +1,4 @@
-//! A write that was acknowledged is in the history of the state for good.
+//! Invariant: an acknowledged write is in the history of the state forever.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) fn check(history: &[Operation], state: &State) -> Result<(), Broken> 
             let found = events.get(&end.revision);
             return Err((
                 "acknowledged writes survive",
-                format!("{operation:?} is gone; at its revision is {found:?}"),
+                format!("{operation:?} is missing; at its revision is {found:?}"),
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! Whatever a member applies at an index, every member applies there, in every life.
+//! Invariant: all members apply the same entry at an index, in every life.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use consensus::Committed;
 
 use super::Broken;
 
-/// What was applied at each index.
+/// The entry applied at each index.
 #[derive(Debug, Default)]
 pub struct CommittedIsImmutable(BTreeMap<u64, (u64, Committed)>);
 
 impl CommittedIsImmutable {
-    /// A member applied an entry.
+    /// Records that a member applied an entry.
     pub fn applied(&mut self, member: u64, entry: &Committed) -> Result<(), Broken> {
         let index = index(entry);
         let (first, known) = self.0.entry(index).or_insert_with(|| (member, entry.clone()));

@@ -1,4 +1,4 @@
-//! When nothing fails anymore, all members come to the same state, and every operation succeeds.
+//! Invariant: after the faults end, all members reach the same state, and every operation succeeds.
 
 use mvcc::State;
 
@@ -30,5 +30,5 @@ pub(crate) fn check(
         }
     }
     let stuck = history.iter().find(|operation| operation.began_ms >= healthy_since_ms && operation.end.is_none());
-    stuck.map_or(Ok(()), |operation| Err((NAME, format!("with nothing wrong, this got no answer: {operation:?}"))))
+    stuck.map_or(Ok(()), |operation| Err((NAME, format!("no response after all faults ended: {operation:?}"))))
 }

@@ -1,4 +1,4 @@
-//! What was not compacted reads as it was, at every revision and from every member.
+//! Invariant: uncompacted history reads the same at every revision and from every member.
 
 use mvcc::State;
 
@@ -10,12 +10,12 @@ pub(crate) fn check(states: &[(u64, Option<State>)], chronicle: &Chronicle) -> R
     for (member, state) in known {
         let (told, compacted) = (state.compact_revision(), chronicle.compacted());
         if told != compacted {
-            return Err(("history is kept", format!("member {member} compacted {told}, it was asked for {compacted}")));
+            return Err(("history is kept", format!("member {member} compacted {told}, the request was {compacted}")));
         }
         if let Some(revision) = chronicle.first_difference(state) {
             return Err((
                 "history is kept",
-                format!("member {member} tells revision {revision} otherwise than it was"),
+                format!("member {member} returns a different state for revision {revision}"),
             ));
         }
     }

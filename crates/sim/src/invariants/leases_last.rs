@@ -1,4 +1,4 @@
-//! A lease ends no earlier than its time to live after its last renewal, whoever leads, and it does end, and its keys with it.
+//! Invariant: leases expire with their keys, but not before their TTL after the last renewal.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Broken;
 
 const NAME: &str = "leases last and end";
 
-/// Until when each lease must last.
+/// The earliest valid expiry of each lease.
 #[derive(Debug, Default)]
 pub struct LeasesLast {
     until_ms: BTreeMap<LeaseId, u64>,
@@ -16,14 +16,14 @@ pub struct LeasesLast {
 }
 
 impl LeasesLast {
-    /// A lease was granted, or renewed by a request that began at this time.
+    /// Records a grant, or a renewal by a request started at `began_ms`.
     pub fn lasts(&mut self, lease: LeaseId, began_ms: u64, ttl_seconds: i64) {
         let until = began_ms + ttl_seconds.unsigned_abs() * 1000;
         let known = self.until_ms.entry(lease).or_default();
         *known = until.max(*known);
     }
 
-    /// Some member applied the end of a lease.
+    /// Records that a member applied the end of a lease.
     pub fn ends(&mut self, lease: LeaseId, now_ms: u64) -> Result<(), Broken> {
         if self.ended.contains_key(&lease) {
             return Ok(());
@@ -37,7 +37,7 @@ impl LeasesLast {
         }
     }
 
-    /// After the quiet end of a run no lease is left, and no key that one held.
+    /// Checks that no lease, and no key attached to one, is left at the end of a run.
     pub fn check_ended(&self, left: &[LeaseId], keys: i64) -> Result<(), Broken> {
         if left.is_empty() && keys == 0 {
             return Ok(());

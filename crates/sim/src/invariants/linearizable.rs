@@ -1,4 +1,4 @@
-//! The history of every key is that of one register that everybody shares: Wing and Gong's search, with Lowe's memory of dead ends.
+//! Invariant: the history of every key is linearizable. Wing and Gong's search, with Lowe's memory of dead ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use super::Broken;
 use crate::clients::{End, Kind, Operation};
 
 const NAME: &str = "linearizable";
-/// Operations on one key that the search's bit set holds.
+/// Maximum number of operations per key, the size of the search's bit set.
 const OPERATIONS_MAX: usize = 128;
 
-/// Checks a history against the values that were ever written, as the final state knows them.
+/// Checks a history, given all values ever written according to the final state.
 pub(crate) fn check(history: &[Operation], written: &BTreeSet<u64>) -> Result<(), Broken> {
     let mut by_key: BTreeMap<usize, Vec<Operation>> = BTreeMap::new();
     for operation in history.iter().filter_map(|operation| resolve(*operation, written)) {
@@ -28,7 +28,8 @@ pub(crate) fn check(history: &[Operation], written: &BTreeSet<u64>) -> Result<()
     Ok(())
 }
 
-/// Values are unique, so the final state says of a write in doubt whether it happened. A read without an answer says nothing.
+/// Resolves an unknown outcome: values are unique, so the final state shows whether a write happened. An unanswered
+/// read is dropped.
 fn resolve(operation: Operation, written: &BTreeSet<u64>) -> Option<Operation> {
     match (operation.end, operation.kind) {
         (Some(_), _) | (None, Kind::Delete) => Some(operation),
@@ -42,23 +43,24 @@ fn resolve(operation: Operation, written: &BTreeSet<u64>) -> Option<Operation> {
 
 struct Search<'a> {
     operations: &'a [Operation],
-    /// Sets of done operations, with the value they leave, from which there is no way on.
+    /// Sets of executed operations and the resulting value from which no continuation exists.
     dead: BTreeSet<(u128, Option<u64>)>,
 }
 
 impl Search<'_> {
-    /// Whether the rest can follow, given which operations are done and the value they left.
+    /// Whether the remaining operations can follow, given the executed ones and the resulting value.
     fn runs(&mut self, done: u128, value: Option<u64>) -> bool {
         let open = |index: &usize| done & (1 << index) == 0;
         let indexes = || (0..self.operations.len()).filter(open);
-        // Nothing may come before an operation that ended before it began. Those in doubt need not come at all.
+        // An operation cannot be ordered before one that ended before it started. Operations with unknown outcome are
+        // optional.
         let ends = indexes().filter_map(|index| self.operations[index].end.map(|end| end.at_ms));
         let Some(horizon) = ends.min() else { return true };
         if self.dead.contains(&(done, value)) {
             return false;
         }
         let mut next: Vec<usize> = indexes().filter(|index| self.operations[*index].began_ms <= horizon).collect();
-        // Those in doubt come last: mostly they are not needed.
+        // Unknown ones are tried last, because they are rarely needed.
         next.sort_by_key(|index| self.operations[*index].end.map_or(u64::MAX, |end| end.at_ms));
         for index in next {
             let operation = self.operations[index];
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_after_a_write_must_see_it() {
+    fn read_after_a_write_must_return_it() {
         let put = operation(Kind::Put(1), 0, Some((10, None)));
         assert!(is_linearizable(&[put, operation(Kind::Get, 20, Some((30, Some(1))))]));
         assert!(!is_linearizable(&[put, operation(Kind::Get, 20, Some((30, None)))]));
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_in_doubt_may_happen_late_or_never_but_not_come_and_go() {
+    fn unknown_write_may_happen_late_or_never_but_not_disappear() {
         let put = operation(Kind::Put(1), 0, None);
         let get = |began_ms, read| operation(Kind::Get, began_ms, Some((began_ms + 5, read)));
         assert!(is_linearizable(&[put, get(10, None), get(20, Some(1))]));

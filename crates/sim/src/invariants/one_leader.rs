@@ -1,15 +1,15 @@
-//! In one term at most one member leads.
+//! Invariant: at most one member is leader in a term.
 
 use std::collections::BTreeMap;
 
 use super::Broken;
 
-/// Who led in which term.
+/// The leader of each term.
 #[derive(Debug, Default)]
 pub struct OneLeader(BTreeMap<u64, u64>);
 
 impl OneLeader {
-    /// A member came to lead.
+    /// Records that a member became leader.
     pub fn leads(&mut self, term: u64, member: u64) -> Result<(), Broken> {
         match self.0.insert(term, member) {
             Some(other) if other != member => {

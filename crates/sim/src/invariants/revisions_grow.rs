@@ -1,4 +1,4 @@
-//! Revisions never go back: not in one life of a member, and not for a client that waits for its answers.
+//! Invariant: revisions never decrease, in one life of a member and for a client that waits for its responses.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::clients::Operation;
 
 const NAME: &str = "revisions grow";
 
-/// The newest revision of every member's life.
+/// The newest revision per life of a member.
 #[derive(Debug, Default)]
 pub struct RevisionsGrow(BTreeMap<(u64, u64), i64>);
 
 impl RevisionsGrow {
-    /// A member's state stands at a revision.
+    /// Records the revision of a member's state.
     pub fn stands(&mut self, member: u64, life: u64, revision: i64) -> Result<(), Broken> {
         match self.0.insert((member, life), revision) {
             Some(before) if before > revision => {
@@ -23,7 +23,7 @@ impl RevisionsGrow {
     }
 }
 
-/// An operation that began after another had ended has no older revision, and a write a newer one.
+/// Checks that an operation started after another ended has no older revision, and a write a newer one.
 pub(crate) fn check(history: &[Operation]) -> Result<(), Broken> {
     let mut ended: Vec<(u64, i64)> =
         history.iter().filter_map(|operation| operation.end.map(|end| (end.at_ms, end.revision))).collect();

@@ -1,26 +1,26 @@
-//! A watcher sees every change of its keys once, in order, over restarts of the members it asks, or is told what it cannot see.
+//! Invariant: a watcher receives every change of its keys once and in order, or a compaction error.
 
 use mvcc::{Span, State};
 
 use super::Broken;
 
-/// What a watcher keeps of an event.
+/// The recorded part of an event: revision, key, value.
 pub type Seen = (i64, Vec<u8>, Option<Vec<u8>>);
 
-/// Revisions that a watcher was told are compacted, in part.
+/// Revisions that a watcher could not read because of a compaction error.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap {
-    /// The first it asked for.
+    /// The first requested revision.
     pub from: i64,
-    /// The last that it did not see.
+    /// The last unread revision.
     pub to: i64,
-    /// What it was told.
+    /// The compact revision in the error.
     pub compact_revision: i64,
 }
 
 const NAME: &str = "a watch misses nothing";
 
-/// Compares what a watcher saw with what happened, given how far there was a compaction.
+/// Compares the received events with the history, given the last compaction.
 pub fn check(
     watcher: usize,
     span: &Span,
@@ -29,7 +29,7 @@ pub fn check(
     compacted: i64,
 ) -> Result<(), Broken> {
     if let Some(gap) = gaps.iter().find(|gap| gap.from > gap.compact_revision || gap.compact_revision > compacted) {
-        return Err((NAME, format!("watcher {watcher} was cut off for nothing: {gap:?}, compacted is {compacted}")));
+        return Err((NAME, format!("watcher {watcher} was cancelled wrongly: {gap:?}, compacted is {compacted}")));
     }
     let hidden = |revision: i64| gaps.iter().any(|gap| (gap.from..=gap.to).contains(&revision));
     let concerns = |event: &&mvcc::Event| span.contains(event.record.key()) && !hidden(event.record.mod_revision);

@@ -1,4 +1,4 @@
-//! A running [`Node`] as the server's backend.
+//! [`Backend`] implementation on a running [`Node`].
 
 use std::time::Duration;
 
@@ -11,41 +11,41 @@ use crate::peer::PeerTraffic;
 use crate::sessions::Sessions;
 use crate::watch::Hub;
 
-/// How long a change of members may take to be seen here after it was made.
+/// Maximum time to wait until a committed membership change is visible on this member.
 const SHOWN: Duration = Duration::from_secs(1);
 
-/// A member of a cluster and its watchers.
+/// A cluster member with its watchers.
 #[derive(Clone)]
 pub struct NodeBackend {
     node: Node,
     hub: Hub,
     quota_bytes: Option<u64>,
-    /// How long members must have been connected before the membership changes; none if that is not checked.
+    /// Minimum connection time of peers before a membership change; none disables the check.
     connected_min: Option<Duration>,
 }
 
 impl NodeBackend {
-    /// A backend of a node whose `on_apply` publishes to the hub.
+    /// The node's `on_apply` must publish to `hub`.
     pub fn new(node: Node, hub: Hub) -> Self {
         Self { node, hub, quota_bytes: None, connected_min: None }
     }
 
-    /// The same, with a bound for what the records of a client in this process may take.
+    /// Sets the quota for requests of clients in this process.
     #[must_use]
     pub fn with_quota(mut self, quota_bytes: Option<u64>) -> Self {
         self.quota_bytes = quota_bytes;
         self
     }
 
-    /// The same, which refuses to change the membership unless a majority of it, as it would be, has been connected to
-    /// this member for a while.
+    /// Rejects membership changes unless a majority of the resulting voters has been connected to this member for
+    /// `connected_min`.
     #[must_use]
     pub fn with_connected_min(mut self, connected_min: Duration) -> Self {
         self.connected_min = Some(connected_min);
         self
     }
 
-    /// How many voters have been connected long enough, this one included.
+    /// Returns the number of voters connected for at least `connected_min`, including this one.
     fn connected_voters(&self, connected_min: Duration) -> usize {
         let traffic = self.node.peer_traffic();
         let is_connected = |id: u64| {
@@ -56,14 +56,14 @@ impl NodeBackend {
         voters.filter(|peer| peer.id == self.node.id() || is_connected(peer.id)).count()
     }
 
-    /// Checks that a new member, which cannot answer yet, does not cost the majority.
+    /// Checks that a new member, which cannot vote yet, does not cost the quorum.
     fn check_connected_to_add(&self) -> Result<(), BackendError> {
         let Some(connected_min) = self.connected_min else { return Ok(()) };
         let (voters, _) = voters(self.node.members().iter());
         if survives_add(voters, self.connected_voters(connected_min)) { Ok(()) } else { Err(BackendError::Unhealthy) }
     }
 
-    /// Checks that removing a member that is up leaves a majority of members that are up.
+    /// Checks that removing a connected member leaves a quorum of connected members.
     fn check_connected_to_remove(&self, id: u64) -> Result<(), BackendError> {
         let Some(connected_min) = self.connected_min else { return Ok(()) };
         let is_up = self.node.peer_traffic().iter().any(|peer| peer.id == id && peer.connected_for.is_some());
@@ -82,7 +82,7 @@ impl NodeBackend {
         self.quota_bytes
     }
 
-    /// Whether this member's alarm for want of space is raised though there is space.
+    /// Whether this member's NOSPACE alarm is raised although space is available.
     pub(crate) fn is_alarmed_in_vain(&self) -> bool {
         let within_quota = |state: &State| self.quota_bytes.is_none_or(|quota| state.size_bytes() < quota);
         let own = (self.node.id(), Alarm::NoSpace);
@@ -176,7 +176,7 @@ impl Backend for NodeBackend {
         };
         let leaves = matches!(change, Change::Remove { .. });
         self.node.change(change).await.map_err(of_propose)?;
-        // The answer may come a moment before this member's own view of the group.
+        // The response may arrive before this member has applied the membership change.
         let mut group = self.node.group_watch();
         let shown = group.wait_for(|group| group.members().any(|peer| peer.id == id) != leaves);
         let _ = tokio::time::timeout(SHOWN, shown).await;
@@ -243,29 +243,31 @@ fn of_propose(error: ProposeError) -> BackendError {
     }
 }
 
-/// Whether a cluster with one more voter, which has not started, would still have a majority. A single member may always get a second.
+/// Whether a cluster with one more unstarted voter would have a quorum of started voters. A single member can always
+/// add a second.
 fn may_add_voter(peers: &[Peer]) -> bool {
     let (voters, started) = voters(peers.iter());
     (voters == 1 && started == 1) || started > voters.div_ceil(2)
 }
 
-/// Whether a cluster without this voter would have a majority of started ones.
+/// Whether a cluster without this voter would have a quorum of started voters.
 fn may_remove_voter(peers: &[Peer], id: u64) -> bool {
     let (voters, started) = voters(peers.iter().filter(|peer| peer.id != id));
     voters > 0 && started > voters / 2
 }
 
-/// Whether the connected voters are a majority with one more voter that is not. A single member may always get a second.
+/// Whether the connected voters are a quorum after adding a disconnected voter. A single member can always add a
+/// second.
 fn survives_add(voters: usize, connected: usize) -> bool {
     voters <= 1 || connected > voters.div_ceil(2)
 }
 
-/// Whether the connected voters without one of them are a majority of what remains.
+/// Whether the connected voters except one are a quorum of the remaining voters.
 fn survives_remove(voters: usize, connected: usize) -> bool {
     connected.saturating_sub(1) > voters.saturating_sub(1) / 2
 }
 
-/// How many voters there are and how many of them have started: a member has its name from its first start.
+/// Returns the number of voters and of started voters. A member has a name after its first start.
 fn voters<'a>(peers: impl Iterator<Item = &'a Peer>) -> (usize, usize) {
     let voters: Vec<_> = peers.filter(|peer| !peer.learner).collect();
     (voters.len(), voters.iter().filter(|peer| !peer.name.is_empty()).count())
@@ -281,7 +283,7 @@ fn new_id() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Voters by letter: `s` has started, `u` has not; `l` is a learner.
+    /// Builds members from letters: `s` started voter, `u` unstarted voter, `l` learner.
     fn peers(members: &str) -> Vec<Peer> {
         let peer = |(id, kind)| Peer {
             id,
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_never_leaves_fewer_connected_members_than_a_majority() {
+    fn membership_change_keeps_a_quorum_of_connected_members() {
         let check = |voters, connected, add, remove| {
             let survives = (survives_add(voters, connected), survives_remove(voters, connected));
             assert_eq!(survives, (add, remove), "{connected} of {voters} are connected");
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_never_leaves_fewer_started_members_than_a_majority() {
+    fn membership_change_keeps_a_quorum_of_started_members() {
         for (members, expect) in
             [("s", true), ("su", false), ("ss", true), ("ssu", false), ("sss", true), ("sssu", true), ("sl", true)]
         {

@@ -1,4 +1,4 @@
-//! Which member of a remote cluster is asked: one, until it does not answer.
+//! Selection of a remote member: requests go to one member until it stops responding.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use tonic::{Code, ConnectError, Status};
 use crate::backend::BackendError;
 use crate::etcd::proto::etcdserverpb as pb;
 
-/// How long a request may take before it is asked whether its member is there at all. One that is only slow says that it is.
+/// Time before a health check of the member runs concurrently to a request. A slow but healthy member passes it.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a write that went to a member which does not answer is waited for: nobody can say whether it was done.
+/// Time to wait for a write to a member that does not respond: its outcome is unknown.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a request does to the store.
+/// The effect of a request on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     None,
-    /// What it does, it does once, however often it is asked for.
+    /// Idempotent: repeating the request has no further effect.
     Once,
     Write,
 }
 
-/// What became of a request.
+/// The result of waiting for a response.
 enum Waited<T> {
     Answer(Result<T, Status>),
-    /// It has no answer yet, though its member is there.
+    /// There is no response yet, but the member is healthy.
     Slow,
 }
 
-/// The members of a cluster, and the one that is asked.
+/// The members of a cluster and the selected one.
 #[derive(Debug)]
 pub(super) struct Choice {
     channels: Vec<Channel>,
@@ -39,20 +39,20 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Begins with a member by chance, so that not everybody asks the same one.
+    /// Starts with a member chosen by the PID, so that clients are distributed.
     pub(super) fn new(channels: Vec<Channel>) -> Self {
         let first = std::process::id() as usize % channels.len();
         Self { channels, chosen: watch::Sender::new(first) }
     }
 
-    /// The chosen member.
+    /// Returns the channel of the selected member.
     pub(super) fn channel(&self) -> Channel {
         self.channels[*self.chosen.borrow()].clone()
     }
 
-    /// Asks the chosen member, and others while that cannot be reached. A write that may be done twice is asked again only if it never left;
-    /// one that cannot is also asked of another while its member only lets it wait: what a member passed on to a leader that is dead is lost.
-    /// Gives the member that answered with its answer.
+    /// Sends a request to the selected member, and to the others if it is unreachable. A non-idempotent write is
+    /// retried only if it was never sent. An idempotent write is also sent to another member if its member is slow: a
+    /// request forwarded to a dead leader is lost. Returns the index of the member that responded, with the response.
     pub(super) async fn ask<T, F>(&self, effect: Effect, ask: impl Fn(Channel) -> F) -> Result<(usize, T), Status>
     where
         F: Future<Output = Result<T, Status>>,
@@ -61,7 +61,7 @@ impl Choice {
         let mut slow = 0;
         for tries_left in (0..self.channels.len()).rev() {
             let member = (*self.chosen.borrow() + slow) % self.channels.len();
-            // A request is large, and a future of whoever waits for one is as large as all that it may wait for.
+            // Boxed because a request future is large, and the caller's future would contain it.
             let request = Box::pin(ask(self.channels[member].clone()));
             match self.minded(member, (effect, tries_left), request).await {
                 Waited::Answer(Err(status)) if is_of_member(&status) => {
@@ -78,7 +78,7 @@ impl Choice {
         Err(last.expect("the last try is waited for"))
     }
 
-    /// Waits for an answer, unless its member does not answer at all.
+    /// Waits for a response until the member fails a health check.
     async fn minded<T>(
         &self,
         member: usize,
@@ -101,13 +101,13 @@ impl Choice {
                 (Effect::None | Effect::Once, false) => return Waited::Answer(Err(silent())),
             }
         }
-        // Others go elsewhere from now on.
+        // Other requests use another member from now on.
         self.leave(member);
         let answer = tokio::time::timeout(WRITE_PATIENCE, request).await;
         Waited::Answer(answer.unwrap_or_else(|_| Err(silent())))
     }
 
-    /// Whether a member says that it is there, after a while.
+    /// Whether a member responds to a status request after [`PATIENCE`].
     async fn is_there(&self, member: usize) -> bool {
         let mut maintenance = pb::maintenance_client::MaintenanceClient::new(self.channels[member].clone());
         tokio::time::sleep(PATIENCE).await;
@@ -115,7 +115,7 @@ impl Choice {
         matches!(status, Ok(Ok(_)))
     }
 
-    /// Chooses the next one, unless somebody did.
+    /// Selects the next member, unless another request already did.
     fn leave(&self, member: usize) {
         let next = (member + 1) % self.channels.len();
         let moved = self.chosen.send_if_modified(|chosen| {
@@ -126,7 +126,7 @@ impl Choice {
             is_first
         });
         if moved {
-            tracing::warn!(member, next, "a member of the store does not answer; another one is asked");
+            tracing::warn!(member, next, "a store member does not respond; switching to another member");
         }
     }
 }
@@ -135,13 +135,13 @@ fn silent() -> Status {
     Status::unavailable("the member does not answer")
 }
 
-/// Whether there was no connection to send a request on.
+/// Whether the request was not sent because there was no connection.
 fn never_left(status: &Status) -> bool {
     let first = std::error::Error::source(status);
     std::iter::successors(first, |error| error.source()).any(<dyn std::error::Error>::is::<ConnectError>)
 }
 
-/// Whether another member may answer what this one refused.
+/// Whether another member may accept the request that this one rejected.
 fn is_of_member(status: &Status) -> bool {
     let is_learner = || status.message() == BackendError::Learner.to_string();
     status.code() == Code::Unavailable || (status.code() == Code::FailedPrecondition && is_learner())

@@ -1,4 +1,4 @@
-//! How a server of a remote cluster is connected to: by TCP, encrypted or not, or by a socket of this machine.
+//! Connections to members of a remote cluster: TCP, TLS or a Unix socket.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::etcd::tls::{TlsError, certificates, key};
 use crate::peer::{Address, Stream};
 use crate::renewed::Renewed;
 
-/// What clients show and whom they trust, as the files are at each connection.
+/// Client certificate and trusted CAs, read again when the files change.
 type ClientTls = Arc<Renewed<Arc<ClientConfig>, TlsError>>;
 
-/// The way to one server.
+/// The transport to one member.
 #[derive(Clone, Debug)]
 pub(super) enum Connector {
     Tcp(Address, Option<ClientTls>),
@@ -26,7 +26,7 @@ pub(super) enum Connector {
 }
 
 impl Connector {
-    /// The ways to all servers.
+    /// Returns the connectors of all members.
     pub(super) fn all(config: &RemoteConfig) -> Result<Vec<Self>, RemoteError> {
         let is_secure = config.servers.iter().any(|url| url.starts_with("https://"));
         let tls = is_secure.then(|| client_tls(config)).transpose()?;
@@ -41,7 +41,7 @@ impl Connector {
         config.servers.iter().map(way).collect()
     }
 
-    /// Where the connection is made to, for whoever does not know of encryption.
+    /// Returns the URL with a plain scheme, because this connector handles TLS.
     pub(super) fn plain_url(&self) -> String {
         match self {
             Self::Tcp(address, _) => format!("http://{}", address.authority()),
@@ -49,7 +49,7 @@ impl Connector {
         }
     }
 
-    /// What requests say that they are for.
+    /// Returns the origin of requests.
     pub(super) fn origin(&self, url: &str) -> String {
         match self {
             Self::Tcp(..) => url.to_owned(),

@@ -1,4 +1,4 @@
-//! The store in this process.
+//! Client of the embedded store.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::{ClientError, Freshness, TxnOutcome, WatchBatch};
 use crate::backend::{Backend, BackendError, NodeBackend, forgotten, propose_within};
 use crate::watch::Watchers;
 
-/// Events of one batch, unless one revision has more.
+/// Maximum number of events per batch, unless one revision has more.
 const BATCH_EVENTS: usize = 1000;
-/// A range of at most this many keys is read with the state at hand; a longer one on a snapshot, so that writes do not wait for it.
+/// Ranges up to this limit are read under the state's lock; longer ones use a snapshot, so that writes do not wait.
 const SHORT_RANGE: i64 = 512;
 
 pub(super) async fn range(
@@ -37,7 +37,7 @@ pub(super) async fn txn(backend: &NodeBackend, txn: Txn) -> Result<TxnOutcome, C
 
 pub(super) async fn compact(backend: &NodeBackend, revision: Revision) -> Result<(), ClientError> {
     backend.propose(Command::Compact { revision }).await?.result?;
-    // Who makes room in a full store goes on to use it.
+    // The client compacts a full store to write again, so the space must be available on return.
     if backend.view(State::is_full) {
         forgotten(backend).await;
     }
@@ -54,8 +54,8 @@ pub(super) async fn lease(backend: &NodeBackend, ttl_seconds: i64) -> Result<Lea
     }
 }
 
-/// Proposes within the quota. Whoever has the store in their process has no other operator: once there is room again, the alarm that
-/// over the network waits for `alarm disarm` is lowered by whoever needs the room.
+/// Proposes within the quota. An embedded store has no operator who runs `alarm disarm`, so the NOSPACE alarm is
+/// cleared automatically once space is available.
 async fn propose(backend: &NodeBackend, command: Command) -> Result<Outcome, BackendError> {
     if command.counts_against_quota() && backend.is_alarmed_in_vain() {
         let member = backend.id();
@@ -67,7 +67,7 @@ async fn propose(backend: &NodeBackend, command: Command) -> Result<Outcome, Bac
     }
     let outcome = propose_within(backend, backend.quota_bytes(), command).await?;
     match &outcome.result {
-        // Authentication was enabled by an entry that was not applied here yet.
+        // Authentication was enabled by an entry that is not applied here yet.
         Err(mvcc::Error::Directory(DirectoryError::UserEmpty)) => {
             propose_within(backend, backend.quota_bytes(), as_cluster).await
         }
@@ -75,15 +75,15 @@ async fn propose(backend: &NodeBackend, command: Command) -> Result<Outcome, Bac
     }
 }
 
-/// A positive number.
+/// Returns a positive random ID.
 fn random_id() -> LeaseId {
     let mut bytes = [0; 8];
-    // The generator of the TLS provider fails only if the kernel has no randomness to give.
+    // The random generator fails only if the kernel provides no randomness.
     aws_lc_rs::rand::fill(&mut bytes).expect("the kernel gives random bytes");
     (LeaseId::from_be_bytes(bytes) & LeaseId::MAX).max(1)
 }
 
-/// A watch of a member in this process.
+/// A watch of the embedded store.
 pub struct LocalWatch {
     backend: NodeBackend,
     watchers: Watchers,

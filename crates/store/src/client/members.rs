@@ -1,4 +1,4 @@
-//! Who the members of a remote cluster are, and the change of it.
+//! Membership API of a remote cluster.
 
 use std::sync::Arc;
 
@@ -11,41 +11,39 @@ use crate::backend::BackendError;
 pub use crate::backend::Member;
 use crate::etcd::proto::etcdserverpb as pb;
 
-/// Why there is no answer about members.
+/// A membership request failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the store says: {message}")]
+#[error("the store returned an error: {message}")]
 pub struct MembersError {
-    /// The kind of refusal.
     pub code: Code,
-    /// Its words.
     pub message: String,
 }
 
 impl MembersError {
-    /// True if the store refuses a change of its members until they have been connected for some seconds.
+    /// Whether the store rejects membership changes until its members have been connected for some seconds.
     pub fn is_unhealthy_cluster(&self) -> bool {
         self.code == Code::Unavailable && self.message == BackendError::Unhealthy.to_string()
     }
 }
 
-/// The members of a remote cluster.
+/// Membership client of a remote cluster.
 #[derive(Clone, Debug)]
 pub struct Members {
     members: Arc<Choice>,
 }
 
 impl Members {
-    /// Those of a cluster; connections are made when they are needed.
+    /// Connects lazily.
     pub fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
         Ok(Self { members: Arc::new(Choice::new(channels(config)?)) })
     }
 
-    /// All of them, as the members agree.
+    /// Returns the members by a linearizable read.
     pub async fn list(&self) -> Result<Vec<Member>, MembersError> {
         self.listed(pb::MemberListRequest { linearizable: true }).await
     }
 
-    /// All of them, as the one that is asked knows them, also if it reaches nobody.
+    /// Returns the members known to the contacted member, even if it has no quorum.
     pub async fn known(&self) -> Result<Vec<Member>, MembersError> {
         self.listed(pb::MemberListRequest { linearizable: false }).await
     }
@@ -55,7 +53,7 @@ impl Members {
         Ok(answer.members.into_iter().map(member).collect())
     }
 
-    /// Adds a member that follows at first; it need not run yet. One with this URL that is there already is given.
+    /// Adds a learner, which need not run yet. Returns the existing member if one already has this URL.
     pub async fn add_learner(&self, peer_url: &str) -> Result<Member, MembersError> {
         let known = self.list().await?.into_iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url));
         if let Some(known) = known {
@@ -67,25 +65,24 @@ impl Members {
         answer.member.map(member).ok_or_else(|| refused(Status::internal("it names no member")))
     }
 
-    /// Gives a member a vote, which it must have caught up for.
+    /// Makes a learner a voter; fails if it has not caught up.
     pub async fn promote(&self, id: u64) -> Result<(), MembersError> {
         let ask = async |channel| cluster(channel).member_promote(pb::MemberPromoteRequest { id }).await;
         self.asked(Effect::Write, ask).await.map(drop)
     }
 
-    /// Says where a member is reached by others now.
+    /// Sets the peer URLs of a member.
     pub async fn update(&self, id: u64, peer_urls: &[String]) -> Result<(), MembersError> {
         let request = pb::MemberUpdateRequest { id, peer_ur_ls: peer_urls.to_vec() };
         self.asked(Effect::Write, async |channel| cluster(channel).member_update(request.clone()).await).await.map(drop)
     }
 
-    /// Removes a member.
     pub async fn remove(&self, id: u64) -> Result<(), MembersError> {
         let ask = async |channel| cluster(channel).member_remove(pb::MemberRemoveRequest { id }).await;
         self.asked(Effect::Write, ask).await.map(drop)
     }
 
-    /// The numbers of those that say that they have no space, on their disk or by their quota.
+    /// Returns the IDs of members with a NOSPACE alarm, because of their disk or their quota.
     pub async fn alarmed(&self) -> Result<Vec<u64>, MembersError> {
         let request = pb::AlarmRequest {
             action: pb::alarm_request::AlarmAction::Get.into(),
@@ -96,7 +93,7 @@ impl Members {
         Ok(answer.alarms.into_iter().map(|alarm| alarm.member_id).collect())
     }
 
-    /// The number of the one that leads; 0 if none does.
+    /// Returns the leader's ID, or 0.
     pub async fn leader(&self) -> Result<u64, MembersError> {
         let ask = async |channel| maintenance(channel).status(pb::StatusRequest {}).await;
         Ok(self.asked(Effect::None, ask).await?.leader)

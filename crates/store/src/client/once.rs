@@ -1,7 +1,8 @@
-//! Transactions that can be done only once: asking for them again does no harm, even if the first one is done meanwhile.
+//! Idempotent transactions, which can be retried even if the first attempt succeeds in the meantime.
 //!
-//! Such a one writes keys only if they are still as they were left, which after it they are not. Whoever does not hear its outcome asks again, and
-//! if it is refused then, looks whether what is there is what was to be written.
+//! Such a transaction writes keys only if their mod revision is unchanged, so it succeeds at most once. If its outcome
+//! is unknown, it is sent again. If the second attempt fails, the stored values are compared with the values to be
+//! written.
 
 use bytes::Bytes;
 use mvcc::{OperationBody, OperationReply, Record, Reply, Revision};
@@ -11,7 +12,7 @@ use crate::etcd::proto::etcdserverpb as pb;
 use pb::compare::{CompareResult, CompareTarget, TargetUnion};
 use pb::request_op::Request;
 
-/// A key that a transaction writes, if it is at this revision.
+/// A key that a transaction writes if its mod revision matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Written {
     pub key: Bytes,
@@ -19,7 +20,7 @@ pub(super) struct Written {
     left_at: Revision,
 }
 
-/// What a transaction writes, if it can be done only once.
+/// Returns the keys that a transaction writes, if it is idempotent.
 pub(super) fn written(txn: &pb::TxnRequest) -> Option<Vec<Written>> {
     let only_reads = |operation: &pb::RequestOp| matches!(operation.request, Some(Request::RequestRange(_)));
     let puts = txn.success.iter().map(|operation| match &operation.request {
@@ -33,7 +34,7 @@ pub(super) fn written(txn: &pb::TxnRequest) -> Option<Vec<Written>> {
     txn.failure.iter().all(only_reads).then_some(puts)
 }
 
-/// The revision that a key must be at.
+/// Returns the mod revision that a key is compared with.
 fn left_at(compares: &[pb::Compare], key: &Bytes) -> Option<Revision> {
     compares.iter().find_map(|compare| match compare.target_union {
         Some(TargetUnion::ModRevision(revision))
@@ -49,14 +50,14 @@ fn left_at(compares: &[pb::Compare], key: &Bytes) -> Option<Revision> {
 }
 
 impl Written {
-    /// The revision at which it was written, if what is there now is that.
+    /// Returns the revision of the stored record, if it is newer and has the value to be written.
     pub(super) fn done_at(&self, there: Option<&Record>) -> Option<Revision> {
         let there = there.filter(|there| there.mod_revision > self.left_at && there.value() == &*self.value)?;
         Some(there.mod_revision)
     }
 }
 
-/// The outcome of a transaction that was done before it was asked for again.
+/// Returns the outcome of a transaction that succeeded in an earlier attempt.
 pub(super) fn outcome(revision: Revision, puts: usize) -> TxnOutcome {
     let put = || OperationReply { revision, body: OperationBody::Put { previous: None } };
     TxnOutcome { revision, reply: Reply::Txn { succeeded: true, replies: (0..puts).map(|_| put()).collect() } }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_compares_all_that_it_writes_is_done_once() {
+    fn transaction_is_idempotent_if_it_compares_every_written_key() {
         let by_revision = |key| compare(key, CompareTarget::Mod, 7);
         let check = |compare: Vec<pb::Compare>, success: Vec<pb::RequestOp>, failure: Vec<pb::RequestOp>, expect| {
             let txn = pb::TxnRequest { compare, success, failure };
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_compared_with_what_was_to_be_written() {
+    fn stored_record_is_compared_with_the_written_value() {
         let written = Written { key: "a".into(), value: "new".into(), left_at: 7 };
         let there = |value: &str, revision| Record::new(b"a", value.as_bytes(), (1, revision), 2, 0);
         assert_eq!(written.done_at(Some(&there("new", 9))), Some(9));

@@ -1,4 +1,4 @@
-//! A cluster that is reached by etcd's protocol.
+//! Client of a remote etcd cluster.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,47 +21,44 @@ use crate::etcd::proto::etcdserverpb as pb;
 use crate::etcd::tls::TlsError;
 use pb::watch_request::RequestUnion;
 
-/// Where a remote cluster is, and how it is met.
+/// Endpoints and TLS files of a remote cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteConfig {
-    /// URLs of its members.
+    /// Client URLs of the members.
     pub servers: Vec<String>,
-    /// Authority of the servers' certificates.
+    /// CA of the server certificates.
     pub ca_file: Option<PathBuf>,
-    /// Certificate and key to show them.
+    /// Client certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// A cluster that cannot be reached as configured.
+/// The configuration of a remote cluster is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// No server was given.
-    #[error("no etcd server was given")]
+    #[error("no etcd server is configured")]
     NoServers,
-    /// Files of which no TLS can be made.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A URL cannot be used.
-    #[error("{url:?} is not a server's URL: use http://host:port, https://host:port or unix:///path")]
+    #[error("{url:?} is not a server URL: use http://host:port, https://host:port or unix:///path")]
     Server {
-        /// The URL.
+        /// The URL as configured.
         url: String,
     },
 }
 
-/// A remote cluster. Clones share its connections.
+/// A client of a remote cluster. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Remote {
     members: Arc<Choice>,
 }
 
 impl Remote {
-    /// A cluster; connections are made when they are needed and again when they break.
+    /// Connects lazily and reconnects automatically.
     pub fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
         Ok(Self { members: Arc::new(Choice::new(channels(config)?)) })
     }
 
-    /// For what is asked of one member, whichever it is.
+    /// Returns a maintenance client of the selected member.
     pub(crate) fn maintenance(&self) -> pb::maintenance_client::MaintenanceClient<Channel> {
         pb::maintenance_client::MaintenanceClient::new(self.members.channel())
     }
@@ -98,7 +95,7 @@ impl Remote {
         Ok(TxnOutcome { revision, reply: request::txn_reply(&response) })
     }
 
-    /// The revision at which all of this was written, if it was.
+    /// Returns the revision at which all these keys were written together, if they were.
     async fn done_before(&self, written: &[Written]) -> Result<Option<Revision>, ClientError> {
         let mut at = None;
         for one in written {
@@ -149,7 +146,7 @@ impl Remote {
                 let (requests, receiver) = mpsc::channel(4);
                 let ended = |_| Status::unavailable("the watch has ended");
                 requests.send(create).await.map_err(ended)?;
-                // A member that has lost the others would show nothing, and not say so.
+                // Without this, a member that lost its quorum would deliver no events and no error.
                 let mut request = Request::new(ReceiverStream::new(receiver));
                 request.metadata_mut().insert(gate::REQUIRES_LEADER, MetadataValue::from_static(gate::YES));
                 Ok((requests, watch.watch(request).await?.into_inner()))
@@ -169,10 +166,10 @@ fn kv(channel: Channel) -> pb::kv_client::KvClient<Channel> {
 pub struct RemoteWatch {
     requests: mpsc::Sender<pb::WatchRequest>,
     responses: Streaming<pb::WatchResponse>,
-    /// The member that is watched, and the one that all requests go to.
+    /// The watched member, and the member selected for requests.
     member: usize,
     chosen: watch::Receiver<usize>,
-    /// Events of a response that was cut and is not whole yet.
+    /// Events of a fragmented response that is still incomplete.
     fragments: Vec<Event>,
 }
 
@@ -182,7 +179,7 @@ impl RemoteWatch {
             let member = self.member;
             let response = tokio::select! {
                 response = self.responses.message() => response.map_err(|status| refused(&status, 0))?,
-                // One that answers no request may not tell of changes either, and would never say so.
+                // A member that does not respond to requests may not deliver events either, without reporting it.
                 Ok(_) = self.chosen.wait_for(|chosen| *chosen != member) => None,
             };
             let response = response.ok_or_else(|| refused(&Status::unavailable("the watch has ended"), 0))?;
@@ -194,7 +191,7 @@ impl RemoteWatch {
                 continue;
             }
             let events = std::mem::take(&mut self.fragments);
-            // A watch that is catching up is told the store's revision with every batch, long before it is there.
+            // While a watch catches up, the header has the store's revision, which is ahead of the events.
             let told = response.header.as_ref().map_or(0, |header| header.revision);
             let revision = events.last().map_or(told, |event| event.record.mod_revision);
             return Ok(WatchBatch { events, revision });
@@ -215,7 +212,7 @@ fn canceled(response: &pb::WatchResponse) -> ClientError {
     ClientError::Remote { code: Code::Cancelled, message: response.cancel_reason.clone() }
 }
 
-/// The error behind a status: the key space's own are told by their texts, as all of etcd's clients do.
+/// Maps a status to an error. Errors of the key-value store are recognized by their message, as in etcd's clients.
 fn refused(status: &Status, revision: Revision) -> ClientError {
     let known = [
         mvcc::Error::Compacted { compact_revision: revision },
@@ -233,7 +230,7 @@ fn refused(status: &Status, revision: Revision) -> ClientError {
     )
 }
 
-/// A connection to each server, made when it is needed and again when it breaks.
+/// Returns a channel per member, which connects lazily and reconnects automatically.
 pub(super) fn channels(config: &RemoteConfig) -> Result<Vec<Channel>, RemoteError> {
     if config.servers.is_empty() {
         return Err(RemoteError::NoServers);
@@ -241,7 +238,7 @@ pub(super) fn channels(config: &RemoteConfig) -> Result<Vec<Channel>, RemoteErro
     let connectors = Connector::all(config)?;
     let channel = |(url, connector): (&String, Connector)| {
         let wrong = || RemoteError::Server { url: url.clone() };
-        // Encryption is the connector's, and how the server is addressed is the URL's.
+        // The connector handles TLS; the URL determines the origin.
         let endpoint = Endpoint::from_shared(connector.plain_url()).map_err(|_| wrong())?;
         let origin: http::Uri = connector.origin(url).parse().map_err(|_| wrong())?;
         let endpoint = endpoint

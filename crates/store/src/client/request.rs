@@ -1,4 +1,4 @@
-//! Commands and queries as requests of the protocol, and its responses as their outcomes.
+//! Conversion of commands and queries to etcd requests, and of etcd responses to outcomes.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) fn range(range: Range, freshness: Freshness) -> pb::RangeRequest {
     }
 }
 
-/// The protocol has no empty key; the smallest is a zero byte.
+/// Maps the empty key, which the protocol does not have, to the smallest one: a zero byte.
 pub(super) fn first_key(key: Bytes) -> Bytes {
     if key.is_empty() { Bytes::from_static(&[0]) } else { key }
 }

@@ -52,7 +52,7 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
             let Reply::Authenticated { index, revision: directory_revision } = reply else {
                 return Err(Status::internal("a session without its reply"));
             };
-            // Otherwise the password may have been changed since it was verified.
+            // Otherwise the password may have changed after it was verified.
             if verified_at == directory_revision {
                 let token = self.full_token(&token, index, &name, directory_revision)?;
                 return Ok(Response::new(pb::AuthenticateResponse { header: self.header(revision), token }));
@@ -209,14 +209,14 @@ impl<B: Backend> pb::auth_server::Auth for Server<B> {
 }
 
 impl<B: Backend> Server<B> {
-    /// What is asked for, if it is not too large to be replicated.
+    /// Returns the message, unless it is too large to be replicated.
     fn sized<M: prost::Message>(&self, request: Request<M>) -> Result<M, Status> {
         let request = request.into_inner();
         self.check_size(&request)?;
         Ok(request)
     }
 
-    /// Changes users or roles; the header of the answer.
+    /// Changes users or roles. Returns the response header.
     async fn direct(
         &self,
         credentials: &Credentials,
@@ -227,7 +227,7 @@ impl<B: Backend> Server<B> {
         Ok(self.header(revision))
     }
 
-    /// Looks at users and roles as they are when asked, if the caller is permitted to.
+    /// Reads users and roles by a linearizable read, if the caller is permitted.
     async fn look<R>(
         &self,
         credentials: &Credentials,
@@ -244,13 +244,13 @@ impl<B: Backend> Server<B> {
         directory.check_admin(caller)
     }
 
-    /// Hashes a password for an administrator: others would be refused anyway, and must not cost that much.
+    /// Hashes a password for an administrator. Other callers are rejected before the expensive hash.
     async fn hashed(&self, credentials: &Credentials, password: String) -> Result<PasswordHash, Status> {
         self.require_admin(credentials).await?;
         password::hashed(password, self.config.auth.hash_iterations).await
     }
 
-    /// Fails unless the password is the user's; the directory's revision at which it was.
+    /// Verifies a password. Returns the directory revision at which it was valid.
     async fn verify_password(&self, name: &str, password: String) -> Result<u64, Status> {
         let user = self.directory(|directory| {
             directory.is_enabled().then(|| (directory.revision(), directory.user(name).ok().cloned()))
@@ -263,11 +263,11 @@ impl<B: Backend> Server<B> {
         if password::verify(password, hash, self.config.auth.hash_iterations).await? {
             return Ok(revision);
         }
-        tracing::warn!(user = name, "invalid authentication was requested");
+        tracing::warn!(user = name, "authentication failed: invalid user name or password");
         Err(status::of_directory(DirectoryError::AuthFailed))
     }
 
-    /// The random part of a token; empty if tokens are signed.
+    /// Returns the random part of a token; empty if tokens are signed.
     fn new_token(&self) -> Result<String, Status> {
         const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
         const LETTERS_OF_TOKEN: usize = 22;

@@ -1,9 +1,10 @@
-//! Mends the `:authority` of old etcd clients, which is a URL where the protocol wants a host and a port.
+//! Workaround for the invalid HTTP/2 `:authority` of old etcd clients, which is a URL instead of host and port.
 //!
-//! etcdctl 3.4 asks a single end point (status, hashkv, defrag, snapshot) with `:authority: http://127.0.0.1:2379`. Go's server takes it; h2 resets
-//! the stream, as HTTP/2 says. The value is sent once in a connection, in its first HEADERS frame, as a literal that later frames refer
-//! to. So the scheme is overwritten there by letters of the same length, before h2 sees it: all lengths, and with them the compression
-//! state, stay as they are. After that frame the stream is passed through untouched.
+//! etcdctl 3.4 calls single endpoints (status, hashkv, defrag, snapshot) with `:authority: http://127.0.0.1:2379`. Go's
+//! server accepts this; h2 resets the stream, as HTTP/2 requires. The value is sent once per connection, in the first
+//! HEADERS frame, as a literal that later frames refer to. The scheme is overwritten there with letters of the same
+//! length before h2 reads it, so all lengths and the HPACK state stay unchanged. After that frame the stream is passed
+//! through unmodified.
 
 use std::io;
 use std::pin::Pin;
@@ -16,16 +17,16 @@ const FRAME_HEADER: usize = 9;
 const HEADERS: u8 = 1;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// The largest frame before settings say otherwise.
+/// Maximum frame size before SETTINGS changes it.
 const FRAME_MAX: usize = 16 * 1024;
-/// The place of `:authority` in the static table of header names.
+/// Index of `:authority` in the HPACK static table.
 const AUTHORITY: usize = 1;
 
-/// A connection whose first HEADERS frame is mended.
+/// A connection whose first HEADERS frame is corrected.
 pub(super) struct Mended<S> {
     inner: S,
     held: Vec<u8>,
-    /// How many of the held bytes may be read.
+    /// Number of held bytes that may be read.
     free: usize,
     stage: Stage,
 }
@@ -42,7 +43,7 @@ impl<S> Mended<S> {
         Self { inner, held: Vec::new(), free: 0, stage: Stage::Preface }
     }
 
-    /// Frees what needs no mending, up to and including the first HEADERS frame.
+    /// Releases bytes that need no correction, up to and including the first HEADERS frame.
     fn scan(&mut self) {
         if self.stage == Stage::Preface {
             let common = self.held.len().min(PREFACE.len());
@@ -59,7 +60,7 @@ impl<S> Mended<S> {
             let (kind, flags) = (header[3], header[4]);
             let (start, end) = (self.free + FRAME_HEADER, self.free + FRAME_HEADER + length);
             if length > FRAME_MAX {
-                // Not for us to judge.
+                // h2 rejects the oversized frame.
                 self.stage = Stage::Through;
             } else if self.held.len() < end {
                 return;
@@ -79,7 +80,7 @@ impl<S> Mended<S> {
     }
 }
 
-/// Overwrites the scheme of the authority in a block of compressed headers.
+/// Overwrites the scheme of the authority in an HPACK header block.
 fn mend(block: &mut [u8]) {
     let mut at = 0;
     while let Some(first) = block.get(at).copied() {
@@ -104,7 +105,7 @@ fn mend(block: &mut [u8]) {
     }
 }
 
-/// `http://` or `https://` becomes `httpk--` or `httpsk--`: letters with codes of the same length.
+/// Replaces `http://` or `https://` by `httpk--` or `httpsk--`: letters with Huffman codes of the same length.
 fn mend_value(value: &mut [u8], huffman: bool) {
     for (wrong, right) in [("http://", "httpk--"), ("https://", "httpsk--")] {
         let (wrong, right) = if huffman { (coded(wrong), coded(right)) } else { (plain(wrong), plain(right)) };
@@ -119,12 +120,12 @@ fn mend_value(value: &mut [u8], huffman: bool) {
     }
 }
 
-/// Bytes and which of their bits count.
+/// Returns bytes with a mask of their significant bits.
 fn plain(text: &str) -> Vec<(u8, u8)> {
     text.bytes().map(|byte| (byte, 0xff)).collect()
 }
 
-/// The Huffman code of HPACK for the few letters used here.
+/// Encodes the few letters used here with HPACK's Huffman code.
 fn coded(text: &str) -> Vec<(u8, u8)> {
     let mut bytes: Vec<(u8, u8)> = Vec::new();
     let mut used = 8;
@@ -155,7 +156,7 @@ fn coded(text: &str) -> Vec<(u8, u8)> {
     bytes
 }
 
-/// Reads an integer with a prefix of so many bits and moves past it.
+/// Reads an integer with a prefix of `prefix_bits` and advances `at`.
 fn integer(block: &[u8], at: &mut usize, prefix_bits: u32) -> Option<usize> {
     let mask = (1usize << prefix_bits) - 1;
     let mut number = usize::from(*block.get(*at)?) & mask;
@@ -174,7 +175,7 @@ fn integer(block: &[u8], at: &mut usize, prefix_bits: u32) -> Option<usize> {
     None
 }
 
-/// Finds a string's bytes and whether they are coded, and moves past them.
+/// Returns the range of a string and whether it is Huffman-coded, and advances `at`.
 fn string(block: &[u8], at: &mut usize) -> Option<(usize, usize, bool)> {
     let huffman = block.get(*at)? & 0x80 != 0;
     let length = integer(block, at, 7)?;
@@ -252,7 +253,7 @@ mod tests {
 
     /// An empty SETTINGS frame.
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
-    /// `:method: POST`, then `:authority: http://127.0.0.1:44001` as Go's client codes it.
+    /// `:method: POST`, then `:authority: http://127.0.0.1:44001` as Go's client encodes it.
     const BLOCK: &[u8] = b"\x83\x41\x90\x9d\x29\xae\xe3\x0c\x04\x4e\xae\x05\xc0\xb8\x6e\x34\xd0\x00\x1f\x86";
 
     fn headers(block: &[u8]) -> Vec<u8> {
@@ -260,7 +261,7 @@ mod tests {
         [&[0, 0, length, HEADERS, 4, 0, 0, 0, 1], block].concat()
     }
 
-    /// Gives one byte a call, so that every place is one where the input stops for a while.
+    /// Returns one byte per call, so that the input pauses at every position.
     struct Slow(VecDeque<u8>);
 
     impl AsyncRead for Slow {
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_url_becomes_a_host_and_nothing_else_changes() {
+    async fn url_authority_is_corrected_and_nothing_else_changes() {
         let rest = b"whatever follows";
         let input = [PREFACE, SETTINGS, &headers(BLOCK), rest].concat();
         let output = read(&input).await;
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_authorities_other_protocols_and_broken_frames_pass_as_they_are() {
+    async fn other_authorities_protocols_and_broken_frames_pass_unchanged() {
         let good = [0x41, 5, b'h', b'o', b's', b't', b'1'];
         for input in [
             [PREFACE, SETTINGS, &headers(&good)].concat(),
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_url_is_mended_too() {
+    fn url_without_huffman_coding_is_corrected() {
         let mut block = [&[0x41, 11][..], b"https://h:1"].concat();
         mend(&mut block);
         assert_eq!(&block[2..], b"httpsk--h:1");

@@ -1,4 +1,4 @@
-//! Which user a request comes from: by its token, or by the common name of the client's certificate.
+//! Authentication of requests, by token or by the common name of the client certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,48 +11,47 @@ use super::{Server, password, status};
 use crate::backend::Backend;
 use crate::sessions;
 
-/// Metadata that carries a token: what etcd's clients send, and what others do.
+/// Metadata keys that carry a token: that of etcd's clients, and the standard one.
 const TOKEN: [&str; 2] = ["token", "authorization"];
 const BEARER: &str = "Bearer ";
-/// Metadata by which etcd's JSON gateway marks requests that it sends with a certificate of its own.
+/// Metadata by which etcd's JSON gateway marks requests that it sends with its own certificate.
 const GATEWAY: &str = "grpcgateway-accept";
 
-/// How users prove who they are while authentication is enabled.
+/// Authentication settings.
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
-    /// The tokens that authenticated users get.
     pub tokens: Tokens,
-    /// Whether the common name of a client's certificate is the user of requests without a token.
+    /// Whether the common name of the client certificate is the user of requests without a token.
     pub client_cert_auth: bool,
-    /// Iterations of the hash that passwords are stored as.
+    /// PBKDF2 iterations of stored password hashes.
     pub hash_iterations: std::num::NonZeroU32,
 }
 
-/// The tokens that authenticated users get.
+/// Tokens of authenticated users.
 #[derive(Clone, Debug)]
 pub enum Tokens {
-    /// Random texts that the members remember.
+    /// Random tokens that the members remember.
     Simple {
-        /// How long a token is valid without being used.
+        /// Time that an unused token stays valid.
         ttl: Duration,
     },
-    /// Signed texts that say themselves whose they are.
+    /// Signed tokens that contain the user.
     Signed(Arc<dyn TokenSigner>),
 }
 
-/// Signs and verifies tokens that carry a user and a revision of the directory.
+/// Signs and verifies tokens with a user and a directory revision.
 pub trait TokenSigner: fmt::Debug + Send + Sync {
-    /// A token for a user; none if there is no key to sign with.
+    /// Returns a token, or `None` if there is no signing key.
     fn sign(&self, user: &str, revision: u64) -> Option<String>;
-    /// The user and the revision of a valid token.
+    /// Returns the user and the revision of a valid token.
     fn verify(&self, token: &str) -> Option<(String, u64)>;
 }
 
-/// The common name of the certificate that a client has proven to own, in the extensions of its requests.
+/// The common name of the verified client certificate, as a request extension.
 #[derive(Clone, Debug)]
 pub(super) struct PeerName(pub(super) Arc<str>);
 
-/// What a request carries to prove who sent it.
+/// The credentials of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Credentials {
     token: Option<String>,
@@ -80,7 +79,7 @@ impl Credentials {
 }
 
 impl<B: Backend> Server<B> {
-    /// Who a request comes from; none if it does not say, or if authentication is disabled.
+    /// Returns the authenticated caller; none without credentials or if authentication is disabled.
     pub(super) async fn caller(&self, credentials: &Credentials) -> Result<Option<Caller>, Status> {
         if self.trusted {
             return Ok(Some(Caller::Cluster));
@@ -100,7 +99,7 @@ impl<B: Backend> Server<B> {
             return Ok(signer.verify(token).map(|(name, revision)| Caller::User { name, revision }));
         }
         let Some(opened_at) = sessions::opened_at(token) else { return Ok(None) };
-        // Another member may have opened the session with an entry that was not applied here yet.
+        // Another member may have opened the session by an entry that is not applied here yet.
         if opened_at > self.backend.view(mvcc::State::applied_index) {
             self.backend.read_index().await.map_err(status::of_backend)?;
         }
@@ -108,13 +107,13 @@ impl<B: Backend> Server<B> {
         Ok(user.map(|name| Caller::User { name, revision }))
     }
 
-    /// Fails unless the request comes from a user with the root role, or authentication is disabled.
+    /// Fails unless the caller has the root role or authentication is disabled.
     pub(super) async fn require_admin(&self, credentials: &Credentials) -> Result<(), Status> {
         let caller = self.caller(credentials).await?;
         self.permitted(|directory| directory.check_admin(caller.as_ref()))
     }
 
-    /// Fails unless the request comes from a user, or authentication is disabled.
+    /// Fails unless the caller is authenticated or authentication is disabled.
     pub(super) async fn require_user(&self, credentials: &Credentials) -> Result<(), Status> {
         let caller = self.caller(credentials).await?;
         self.permitted(|directory| directory.check_identified(caller.as_ref()))
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_from_either_header_and_a_gateways_certificate_is_nobody() {
+    fn token_is_read_from_either_header_and_gateway_certificates_are_ignored() {
         let token = |metadata: &[(&'static str, &str)]| credentials(metadata, None).token;
         assert_eq!(token(&[]), None);
         assert_eq!(token(&[("token", "a.1")]).as_deref(), Some("a.1"));

@@ -1,6 +1,6 @@
-//! Counts calls by method and by what came of them, and the bytes that they carry.
+//! gRPC server metrics: calls by method and status code, and transferred bytes.
 //!
-//! The methods are known when the program is built, so that a call finds its counters by its path and touches nothing but atomics.
+//! The methods are known at build time, so a call looks up its counters by path and uses only atomics.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,14 +20,14 @@ struct Method {
     path: &'static str,
     service: &'static str,
     name: &'static str,
-    /// How many messages go which way.
+    /// The gRPC type label: unary, client stream, server stream or bidirectional stream.
     kind: &'static str,
 }
 
-/// By path.
+/// Sorted by path.
 const METHODS: &[Method] = include!(concat!(env!("OUT_DIR"), "/methods.rs"));
 
-/// The names of all codes, by number, as Go's gRPC spells them.
+/// Names of all status codes by number, in Go's spelling.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -48,14 +48,14 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// A status as Go's gRPC prints it: what etcd gives as the reason for cancelling a watch.
+/// Formats a status like Go's gRPC: etcd uses this as the cancel reason of a watch.
 pub(super) fn status_text(status: &tonic::Status) -> String {
     format!("rpc error: code = {} desc = {}", CODES[status.code() as usize], status.message())
 }
 
 const STATUS: &str = "grpc-status";
 
-/// What was called since the start.
+/// Counters since the start.
 #[derive(Debug)]
 pub(super) struct Calls {
     methods: Vec<Counts>,
@@ -69,7 +69,7 @@ struct Counts {
     handled: [AtomicU64; CODES.len()],
 }
 
-/// One series: its labels and its value.
+/// A series: labels and value.
 pub(super) type Series = (Vec<(&'static str, &'static str)>, u64);
 
 impl Default for Calls {
@@ -88,13 +88,13 @@ impl Calls {
         self.sent_bytes.load(Ordering::Relaxed)
     }
 
-    /// How often each method was called.
+    /// Returns the number of started calls per method.
     pub(super) fn started(&self) -> impl Iterator<Item = Series> {
         let counted = |(method, counts): (&Method, &Counts)| (labels(method), counts.started.load(Ordering::Relaxed));
         METHODS.iter().zip(&self.methods).map(counted)
     }
 
-    /// What came of the calls. Codes other than success are there once they occurred: most never do.
+    /// Returns the number of finished calls per code. Codes other than OK are included only once they occurred.
     pub(super) fn handled(&self) -> impl Iterator<Item = Series> {
         METHODS.iter().zip(&self.methods).flat_map(|(method, counts)| {
             let by_code = CODES.iter().zip(&counts.handled).map(|(code, count)| (*code, count.load(Ordering::Relaxed)));
@@ -112,7 +112,7 @@ fn labels(method: &Method) -> Vec<(&'static str, &'static str)> {
     vec![("grpc_method", method.name), ("grpc_service", method.service), ("grpc_type", method.kind)]
 }
 
-/// A call that is under way. Whichever way it ends is counted: one that nobody waits for any more was cancelled.
+/// A call in progress. Dropping it counts the call as cancelled.
 struct Call {
     calls: Arc<Calls>,
     method: usize,
@@ -133,7 +133,7 @@ impl Call {
         }
     }
 
-    /// Ends if the headers, or the trailers, say how.
+    /// Finishes the call if the headers or trailers contain a status.
     fn end_by(&mut self, headers: &HeaderMap) {
         if let Some(status) = headers.get(STATUS) {
             self.end(Code::from_bytes(status.as_bytes()));
@@ -147,7 +147,7 @@ impl Drop for Call {
     }
 }
 
-/// Counts what a client sends.
+/// Counts received messages.
 struct Heard {
     body: Body,
     calls: Arc<Calls>,
@@ -175,7 +175,7 @@ impl HttpBody for Heard {
     }
 }
 
-/// Counts what a client is sent, and how the call ends.
+/// Counts sent messages and the end of the call.
 pub(super) struct Told {
     body: Body,
     call: Option<Call>,
@@ -221,7 +221,7 @@ fn count(frame: Option<&Result<Frame<Bytes>, axum::Error>>, bytes: &AtomicU64) {
     }
 }
 
-/// Puts the counting in front of services.
+/// Layer that counts the calls of services.
 #[derive(Clone)]
 pub(super) struct Counting(pub(super) Arc<Calls>);
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_counted_once_whichever_way_it_ends() {
+    fn call_is_counted_exactly_once_regardless_of_its_end() {
         let calls = Arc::new(Calls::default());
         let path = "/etcdserverpb.KV/Put";
         let call = || Call::start(&calls, path).expect("it is a method");

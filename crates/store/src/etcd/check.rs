@@ -1,4 +1,4 @@
-//! What is wrong with a request before it reaches the log.
+//! Validation of requests before they are proposed.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) fn put(request: &pb::PutRequest) -> Result<(), Status> {
     Ok(())
 }
 
-/// Checks a transaction and all within it: how many operations, that each is whole, and that no key is written twice.
+/// Validates a transaction recursively: the number of operations, complete operations, and no key written twice.
 pub(super) fn txn(request: &pb::TxnRequest, ops_max: usize) -> Result<(), Status> {
     operations(request, ops_max)?;
     writes(&request.success)?;
@@ -38,7 +38,7 @@ pub(super) fn txn(request: &pb::TxnRequest, ops_max: usize) -> Result<(), Status
 
 fn operations(request: &pb::TxnRequest, ops_max: usize) -> Result<(), Status> {
     let ops = request.compare.len().max(request.success.len()).max(request.failure.len());
-    // What a transaction uses is taken from those within it.
+    // Nested transactions share the limit of the outer one.
     let Some(ops_left) = ops_max.checked_sub(ops) else {
         return Err(invalid("etcdserver: too many operations in txn request"));
     };
@@ -68,8 +68,9 @@ impl Writes {
     }
 }
 
-/// What is written, or the error that a key is written twice. Deletes come first, whatever their place in the list: a put of a deleted
-/// key is refused before it and after it. The two branches of a transaction within may write the same keys, since only one is done.
+/// Returns the written keys, or an error if a key is written twice. A put of a deleted key is rejected regardless of
+/// the order of the operations. The branches of a nested transaction may write the same keys, because only one is
+/// executed.
 fn writes(operations: &[pb::RequestOp]) -> Result<Writes, Status> {
     let mut all = Writes::default();
     for operation in operations {
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_written_once() {
+    fn key_must_not_be_written_twice() {
         check(vec![put_op("a"), put_op("b"), delete_op("c", "")], Ok(()));
         check(vec![put_op("a"), put_op("a")], Err(DUPLICATE_KEY));
         check(vec![put_op("b"), delete_op("a", "c")], Err(DUPLICATE_KEY));
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted_and_whole() {
+    fn operations_are_limited_and_must_be_complete() {
         let many = ["a", "b", "c", "d", "e"].map(put_op);
         check(many[..4].to_vec(), Ok(()));
         check(many.to_vec(), Err("etcdserver: too many operations in txn request"));

@@ -1,4 +1,4 @@
-//! The Cluster service: who the members are.
+//! The Cluster service: membership.
 
 use tonic::{Request, Response, Status};
 
@@ -73,7 +73,7 @@ impl<B: Backend> Server<B> {
         self.backend.members().into_iter().map(member).collect()
     }
 
-    /// Members are not part of the key space, so their responses carry no revision.
+    /// Returns a header without a revision, because members are not part of the key space.
     fn cluster_header(&self) -> Option<pb::ResponseHeader> {
         self.header(0)
     }
@@ -89,7 +89,7 @@ fn member(member: Member) -> pb::Member {
     }
 }
 
-/// The URLs, each with a scheme, a host and a port and nothing after them.
+/// Returns the URLs if each has a scheme, a host and a port, and nothing else.
 fn checked(mut urls: Vec<String>) -> Result<Vec<String>, Status> {
     let valid = |url: &String| {
         let parsed = url.parse::<http::Uri>().ok()?;

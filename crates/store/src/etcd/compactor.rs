@@ -1,4 +1,4 @@
-//! Automatic compaction: history older than a time, or longer than a number of revisions, is forgotten.
+//! Automatic compaction, by age or by number of revisions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,21 +7,19 @@ use mvcc::{Command, Revision, State};
 
 use crate::backend::Backend;
 
-/// How often the revision-based mode looks.
+/// Interval of the revision-based mode.
 const REVISION_INTERVAL: Duration = Duration::from_secs(300);
-/// How many samples of the periodic mode lie within its period.
+/// Number of samples per period in periodic mode.
 const SAMPLES: u32 = 10;
 
-/// What history is kept.
+/// The history to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// That of a time.
     Period(Duration),
-    /// That many revisions.
     Revisions(Revision),
 }
 
-/// Compacts while this member leads; never returns.
+/// Compacts while this member is the leader; never returns.
 pub async fn run<B: Backend>(backend: B, retention: Retention) {
     match retention {
         Retention::Period(period) => {
@@ -47,13 +45,13 @@ async fn compact<B: Backend>(backend: &B, revision: Option<Revision>) {
         return;
     }
     match backend.propose(Command::Compact { revision }).await.map(|outcome| outcome.result) {
-        Ok(Ok(_)) => tracing::info!(revision, "compacted"),
-        Ok(Err(error)) => tracing::warn!(revision, %error, "compaction was refused"),
-        Err(error) => tracing::warn!(revision, %error, "compaction failed and is tried again later"),
+        Ok(Ok(_)) => tracing::info!(revision, "compacted the key space"),
+        Ok(Err(error)) => tracing::warn!(revision, %error, "compaction was rejected"),
+        Err(error) => tracing::warn!(revision, %error, "compaction failed; retrying later"),
     }
 }
 
-/// A tenth of the period, and of an hour when the period is longer: compaction then runs hourly.
+/// Returns a tenth of the period, at most a tenth of an hour: with longer periods compaction runs hourly.
 fn sample_interval(period: Duration) -> Duration {
     period.min(Duration::from_secs(3600)) / SAMPLES
 }
@@ -65,7 +63,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Takes the present revision in; returns the one of a period ago once there is one.
+    /// Records the current revision. Returns the revision of one period ago, if there is one.
     fn take(&mut self, revision: Revision, period: Duration, interval: Duration) -> Option<Revision> {
         self.revisions.push_back(revision);
         let within = usize::try_from(period.as_nanos() / interval.as_nanos().max(1)).unwrap_or(usize::MAX);
@@ -81,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compacted_is_a_period_old() {
+    fn compacted_revision_is_one_period_old() {
         let (period, interval) = (Duration::from_secs(600), Duration::from_secs(60));
         assert_eq!(sample_interval(period), interval);
         assert_eq!(sample_interval(Duration::from_secs(36_000)), Duration::from_secs(360));

@@ -1,4 +1,4 @@
-//! Requests of the protocol as commands and queries, and their outcomes as responses.
+//! Conversion of etcd requests to commands and queries, and of outcomes to responses.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn sort(order: pb::range_request::SortOrder, target: pb::range_request::SortTarg
         SortTarget::Value => SortBy::Value,
     };
     match (order, by) {
-        // Keys are read in ascending order, so this order needs no sorting and leaves the limit to the reader.
+        // Keys are read in ascending order, so this order needs no sort and the limit applies to the read.
         (SortOrder::None | SortOrder::Ascend, SortBy::Key) => None,
         (SortOrder::None | SortOrder::Ascend, by) => Some(Sort { by, descending: false }),
         (SortOrder::Descend, by) => Some(Sort { by, descending: true }),
@@ -98,7 +98,7 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).expect("memory holds fewer than 2^63 keys")
 }
 
-/// A transaction whose operations were all checked to be there.
+/// Converts a transaction whose operations have been validated.
 pub(super) fn txn(request: pb::TxnRequest) -> Txn {
     let operations = |list: Vec<pb::RequestOp>| list.into_iter().filter_map(operation).collect();
     Txn {
@@ -126,7 +126,7 @@ fn compare(request: pb::Compare) -> Compare {
         CompareResult::Less => Relation::Less,
         CompareResult::NotEqual => Relation::NotEqual,
     };
-    // The target says what is compared; a value of another target counts as not given, which is zero.
+    // `target` selects the comparison; a value for another target counts as absent, which is zero.
     let target = match (request.target(), request.target_union) {
         (CompareTarget::Version, Some(TargetUnion::Version(version))) => Target::Version(version),
         (CompareTarget::Version, _) => Target::Version(0),
@@ -152,7 +152,7 @@ pub(super) fn txn_response(reply: Reply, header: Option<pb::ResponseHeader>) -> 
 
 fn operation_response(reply: OperationReply) -> pb::ResponseOp {
     use pb::response_op::Response;
-    // Within a transaction only the revision of a header is filled in.
+    // Headers within a transaction contain only the revision.
     let header = Some(pb::ResponseHeader { revision: reply.revision, ..pb::ResponseHeader::default() });
     let response = match reply.body {
         OperationBody::Range(reply) => Response::ResponseRange(range_response(&reply, header)),

@@ -1,7 +1,7 @@
-//! Locks and elections for clients without a concurrency library.
+//! The Lock and Election services, for clients without a concurrency library.
 //!
-//! Both are a queue of keys under a prefix, one for each lease that waits; whose key was created first has its turn. A key goes when it
-//! is deleted or its lease ends, and the next one is told by its watch.
+//! Both are a queue of keys under a prefix, one per waiting lease. The key with the lowest create revision owns the
+//! lock. When a key is deleted or its lease expires, the next waiter is notified by its watch.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::proto::v3lockpb as lock;
 use super::{Server, convert, status};
 use crate::backend::Backend;
 
-/// Events looked at in one go while waiting for a turn.
+/// Maximum number of events processed at a time while waiting.
 const BATCH_EVENTS: usize = 100;
 
 #[tonic::async_trait]
@@ -111,14 +111,14 @@ impl<B: Backend> election::election_server::Election for Server<B> {
         let caller = self.caller(&Credentials::of(&request)).await?;
         let leader = request.into_inner().leader.ok_or_else(no_leader_given)?;
         let delete = Operation::Delete(Delete { span: Span::key(leader.key.clone()), want_previous: false });
-        // Who leads no more has resigned.
+        // A caller that is no longer the leader has already resigned.
         self.as_leader(caller, leader, delete).await?;
         Ok(Response::new(election::ResignResponse { header: self.header_now() }))
     }
 }
 
 impl<B: Backend> Server<B> {
-    /// Takes a place in a queue, or finds the one that the lease has, and sets its value.
+    /// Enqueues a key for the lease, or finds the existing one, and sets its value.
     async fn queue(
         &self,
         caller: Option<Caller>,
@@ -128,7 +128,8 @@ impl<B: Backend> Server<B> {
     ) -> Result<Arc<Record>, Status> {
         self.authorize_queue(caller.as_ref(), name)?;
         if lease == 0 {
-            // DEVIATION: etcd grants a lease of its own here and keeps it alive until the call ends; then nobody does.
+            // DEVIATION: a request without a lease is rejected. etcd grants a lease here and keeps it alive only until
+            // the call ends.
             return Err(Status::invalid_argument("etcdserver: lease is not provided"));
         }
         let key = Bytes::from([name, format!("/{lease:x}").as_bytes()].concat());
@@ -152,7 +153,7 @@ impl<B: Backend> Server<B> {
         Ok(place)
     }
 
-    /// Does an operation if the key is still the one that was created then; returns the revision if it did.
+    /// Executes an operation if the key has the leader's create revision. Returns the revision if it was executed.
     async fn as_leader(
         &self,
         caller: Option<Caller>,
@@ -164,12 +165,12 @@ impl<B: Backend> Server<B> {
         Ok(matches!(reply, Reply::Txn { succeeded: true, .. }).then_some(revision))
     }
 
-    /// Fails unless the caller may read the places of a queue: whoever waits for a turn learns who is before them.
+    /// Fails unless the caller may read the keys of the queue, because waiting reveals the earlier waiters.
     fn authorize_queue(&self, caller: Option<&Caller>, name: &[u8]) -> Result<(), Status> {
         self.permitted(|directory| directory.check_keys(caller, Access::Read, &places(name)))
     }
 
-    /// Waits until every place before this one is gone; fails when this one is gone first.
+    /// Waits until all earlier keys are deleted; fails if this key is deleted first.
     async fn turn(&self, name: &[u8], place: &Record) -> Result<(), Status> {
         self.backend.read_index().await.map_err(status::of_backend)?;
         while let Some(before) =
@@ -199,7 +200,7 @@ impl<B: Backend> Server<B> {
         }
     }
 
-    /// Waits until there is a change of the span from a revision on, or it can no longer be known.
+    /// Waits for a change of the span from a revision on, or until that history is no longer available.
     async fn wait_for_change(&self, span: Span, from: Revision) {
         let mut watchers = self.backend.hub().watchers();
         watchers.add(span.clone(), from);
@@ -230,7 +231,7 @@ fn places(name: &[u8]) -> Span {
     Span::prefix([name, b"/"].concat())
 }
 
-/// The first place of a queue that was created up to a revision; 0 is any.
+/// Returns the first key of a queue created up to revision `max`; 0 means any.
 fn first(state: &State, name: &[u8], max: Revision) -> Result<Option<Arc<Record>>, mvcc::Error> {
     place(state, name, max, false)
 }

@@ -1,5 +1,4 @@
-//! What every call passes before its service: a learner answers only what may be stale, and who insists on a leader is
-//! refused while there is none.
+//! Request checks before all services: learners serve only stale reads, and a required leader must exist.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -14,26 +13,26 @@ use tower::{Layer, Service};
 use super::{Server, status};
 use crate::backend::{Backend, BackendError, Status};
 
-/// How a client says in a call's metadata that it insists on a leader.
+/// Metadata key by which a client requires a leader.
 pub(crate) const REQUIRES_LEADER: &str = "hasleader";
 pub(crate) const YES: &str = "true";
 
-/// What a learner answers. Whether a range may be stale only its own service sees.
+/// Methods that a learner serves. The KV service itself checks whether a range may be stale.
 const LEARNERS_ANSWER: &[&str] =
     &["/etcdserverpb.KV/Range", "/etcdserverpb.Maintenance/Snapshot", "/etcdserverpb.Maintenance/Status"];
-/// For so many election timeouts a stream of who insists on a leader goes on without one.
+/// Number of election timeouts after which streams that require a leader are cancelled.
 const TIMEOUTS_WITHOUT_LEADER: u32 = 3;
 
-/// Puts the gate in front of services.
+/// Layer that adds the checks to services.
 pub(super) struct Gate<B>(Arc<Server<B>>);
 
-/// Services behind the gate.
+/// Services behind the checks.
 pub(super) struct Gated<B, S> {
     server: Arc<Server<B>>,
     inner: S,
 }
 
-/// Whether the client insists on a leader.
+/// Whether the client requires a leader.
 pub(super) fn requires_leader(metadata: &HeaderMap) -> bool {
     metadata.get(REQUIRES_LEADER).is_some_and(|value| value == YES)
 }
@@ -46,13 +45,13 @@ fn refusal(path: &str, requires_leader: bool, status: &Status) -> Option<Backend
 }
 
 impl<B: Backend> Server<B> {
-    /// Refuses what must not be stale if this member is a learner.
+    /// Rejects a request that must not be stale if this member is a learner.
     pub(super) fn refuse_learner(&self) -> Result<(), tonic::Status> {
         let learner = self.backend.status().learner;
         if learner { Err(status::of_backend(BackendError::Learner)) } else { Ok(()) }
     }
 
-    /// Completes when there has been no leader for too long for a stream that insists on one; never for another.
+    /// Completes when a stream that requires a leader had none for too long; never completes for other streams.
     pub(super) async fn leaderless(&self, requires_leader: bool) {
         if !requires_leader {
             return std::future::pending().await;
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn learners_answer_what_may_be_stale_and_who_insists_on_a_leader_is_refused_without_one() {
+    fn learners_serve_stale_reads_and_required_leader_is_enforced() {
         let check = |path: &str, insists: bool, leader: u64, learner: bool, expect: Option<BackendError>| {
             let status = Status { leader, learner, ..Status::default() };
             assert_eq!(refusal(path, insists, &status), expect, "{path} {insists} {leader} {learner}");

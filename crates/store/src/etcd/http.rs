@@ -1,4 +1,4 @@
-//! The end points beside gRPC: health, version, and where metrics are read.
+//! HTTP endpoints: health checks, version and metrics.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use mvcc::Alarm;
 use super::{CLUSTER_VERSION, Server, VERSION};
 use crate::backend::Backend;
 
-/// Something that must hold for a member to be well. The names are etcd's.
+/// A health check. The names are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     DataCorruption,
@@ -24,7 +24,7 @@ enum Check {
 const LIVE: &[Check] = &[Check::SerializableRead];
 const READY: &[Check] = &[Check::DataCorruption, Check::LinearizableRead, Check::NonLearner, Check::SerializableRead];
 
-/// How the member is: health and metrics.
+/// Returns the health and metrics endpoints.
 pub(super) fn observation<B: Backend>(server: Server<B>) -> Router {
     let mut router = Router::new().route("/health", get(health::<B>)).route("/metrics", get(metrics::<B>));
     for (path, checks) in [("/livez", LIVE), ("/readyz", READY)] {
@@ -38,7 +38,6 @@ pub(super) fn observation<B: Backend>(server: Server<B>) -> Router {
     router.with_state(server)
 }
 
-/// What the server says it is.
 pub(super) fn version() -> Router {
     Router::new().route("/version", get(version_text))
 }
@@ -53,7 +52,7 @@ impl Check {
         }
     }
 
-    /// Why it does not hold.
+    /// Runs the check and returns the reason of a failure.
     async fn failure<B: Backend>(self, server: &Server<B>) -> Option<String> {
         match self {
             Self::DataCorruption => {
@@ -62,7 +61,7 @@ impl Check {
             }
             Self::LinearizableRead => server.backend.read_index().await.err().map(|error| error.to_string()),
             Self::NonLearner => server.backend.status().learner.then(|| "not supported for learner".to_owned()),
-            // That the state can be looked at is the whole of it: where it cannot, this does not answer.
+            // Access to the state is the check: if the state is blocked, there is no response.
             Self::SerializableRead => {
                 let _: mvcc::Revision = server.backend.view(mvcc::State::revision);
                 None
@@ -71,7 +70,7 @@ impl Check {
     }
 }
 
-/// Tells of checks that fail, and of all if somebody wants to know.
+/// Reports failed checks, or all checks if `verbose` is set.
 async fn probe<B: Backend>(
     Shared(server): Shared<Server<B>>,
     RawQuery(query): RawQuery,
@@ -108,8 +107,8 @@ async fn health<B: Backend>(Shared(server): Shared<Server<B>>, RawQuery(query): 
     (code, [(header::CONTENT_TYPE, "application/json")], body)
 }
 
-/// Why a client should go elsewhere, but for alarms that it does not mind; `local` is about this member alone. The
-/// words are etcd's and need no escaping.
+/// Returns the reason that the member is unhealthy, except for excluded alarms. `local` checks this member only. The
+/// messages are etcd's and need no escaping.
 async fn unhealthy<B: Backend>(server: &Server<B>, excluded: &[&str], local: bool) -> Option<String> {
     let full = server.backend.view(mvcc::State::is_full);
     let corrupt = server.backend.view(|state| state.has_alarm(Alarm::Corrupt));
@@ -127,7 +126,7 @@ async fn unhealthy<B: Backend>(server: &Server<B>, excluded: &[&str], local: boo
     server.backend.read_index().await.err().map(|error| format!("RANGE ERROR:{error}"))
 }
 
-/// All that a query says for a key.
+/// Returns all values of a query parameter.
 fn values<'a>(query: Option<&'a str>, key: &str) -> Vec<&'a str> {
     parts(query.unwrap_or_default()).filter(|(have, _)| *have == key).map(|(_, value)| value).collect()
 }

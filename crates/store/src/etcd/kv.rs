@@ -8,7 +8,7 @@ use super::proto::etcdserverpb as pb;
 use super::{Server, check, convert, status};
 use crate::backend::{Backend, forgotten};
 
-/// A range of at most this many keys is read with the state at hand; a longer one on a snapshot, so that writes do not wait for it.
+/// Ranges up to this limit are read under the state's lock; longer ones use a snapshot, so that writes do not wait.
 const SHORT_RANGE: i64 = 512;
 
 #[tonic::async_trait]
@@ -70,7 +70,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
             if !serializable {
                 self.backend.read_index().await.map_err(status::of_backend)?;
             }
-            // A transaction that only reads needs no place in the log: it is done on a snapshot that is then dropped.
+            // A read-only transaction is executed on a temporary snapshot and not appended to the log.
             let command = match self.caller(&credentials).await? {
                 Some(caller) => Command::Txn(txn).authorized(caller),
                 None => Command::Txn(txn),
@@ -88,7 +88,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
         self.require_admin(&Credentials::of(&request)).await?;
         let pb::CompactionRequest { revision, physical } = request.into_inner();
         let (revision, _) = self.apply(None, Command::Compact { revision }).await?;
-        // Who makes room in a full store goes on to use it.
+        // A client compacts a full store to write again, so the space must be available on return.
         if physical || self.backend.view(State::is_full) {
             forgotten(&self.backend).await;
         }
@@ -96,7 +96,7 @@ impl<B: Backend> pb::kv_server::Kv for Server<B> {
     }
 }
 
-/// Whether all reads of a transaction may be stale; its compares then may be, too.
+/// Whether all reads of a transaction are serializable; its compares are then serializable too.
 fn is_serializable(request: &pb::TxnRequest) -> bool {
     request.success.iter().chain(&request.failure).all(|operation| match &operation.request {
         Some(pb::request_op::Request::RequestRange(range)) => range.serializable,

@@ -11,7 +11,7 @@ use super::proto::etcdserverpb as pb;
 use super::{Server, gate, status};
 use crate::backend::{Backend, BackendError};
 
-/// The longest lease.
+/// Maximum lease TTL (etcd's limit).
 const TTL_SECONDS_MAX: i64 = 9_000_000_000;
 
 #[tonic::async_trait]
@@ -61,7 +61,7 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
                 server.authorize_lease(&credentials, id, Access::Write).await?;
                 let header = server.header_now();
                 let ttl = server.backend.lease_renew(id).await.map_err(status::of_backend)?;
-                // A lease that is gone has no time to live: that is an answer, not an error.
+                // A TTL of 0 reports an expired lease; etcd returns no error.
                 Ok(pb::LeaseKeepAliveResponse { header, id, ttl: ttl.unwrap_or(0) })
             }
         });
@@ -123,7 +123,7 @@ impl<B: Backend> pb::lease_server::Lease for Server<B> {
 }
 
 impl<B: Backend> Server<B> {
-    /// Fails unless the request comes from a user who may access every key of a lease, or authentication is disabled.
+    /// Fails unless the caller may access every key of the lease or authentication is disabled.
     async fn authorize_lease(&self, credentials: &Credentials, id: LeaseId, access: Access) -> Result<(), Status> {
         let caller = self.caller(credentials).await?;
         let checked = self.backend.view(|state| {
@@ -133,7 +133,8 @@ impl<B: Backend> Server<B> {
         checked.map_err(status::of_directory)
     }
 
-    /// A positive id that is not in use as far as this member knows; if another takes it first, the grant fails and is tried again by the client.
+    /// Returns a positive ID that is unused on this member. If another client takes it first, the grant fails and the
+    /// client retries.
     fn new_id(&self) -> Result<LeaseId, Status> {
         loop {
             let mut bytes = [0; 8];

@@ -18,9 +18,9 @@ use super::proto::etcdserverpb::alarm_request::AlarmAction;
 use super::{CLUSTER_VERSION, Server, VERSION, status};
 use crate::backend::Backend;
 
-/// Bytes of one part of a snapshot.
+/// Size of a snapshot message in bytes.
 const PART_BYTES: usize = 64 * 1024;
-/// What the length of etcd's own files is a multiple of.
+/// Alignment of etcd's database files.
 const PAGE_BYTES: u64 = 512;
 
 #[tonic::async_trait]
@@ -86,13 +86,13 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         Ok(Response::new(response))
     }
 
-    /// Does nothing: there is no file with holes in it; a checkpoint is always written whole.
+    /// Does nothing: checkpoints are always rewritten completely, so there is no fragmentation.
     async fn defragment(
         &self,
         request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         self.require_admin(&Credentials::of(&request)).await?;
-        tracing::info!("defragment: nothing to do, checkpoints are written whole");
+        tracing::info!("ignoring a defragment request: checkpoints are always rewritten completely");
         Ok(Response::new(pb::DefragmentResponse { header: None }))
     }
 
@@ -120,7 +120,7 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
         let header = self.header(state.revision());
         tokio::task::spawn_blocking(move || {
             if let Err(error) = send_snapshot(&state, header, &parts) {
-                tracing::warn!(%error, "a snapshot was not sent to its end");
+                tracing::warn!(%error, "failed to send the complete snapshot");
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
@@ -144,7 +144,7 @@ impl<B: Backend> pb::maintenance_server::Maintenance for Server<B> {
     }
 }
 
-/// Alarms as operators know them, each once.
+/// Returns each alarm once, by its etcd type.
 fn known(alarms: Vec<(u64, Alarm)>) -> impl Iterator<Item = (u64, Alarm)> {
     alarms.into_iter().map(|(member, alarm)| (member, alarm.kind())).collect::<BTreeSet<_>>().into_iter()
 }
@@ -167,12 +167,12 @@ async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) 
 
 type Parts = mpsc::Sender<Result<pb::SnapshotResponse, Status>>;
 
-/// Writes the state, then the digest of what was written, as etcd does. It is written twice, the first time to learn its length, because
-/// to keep it would double the memory.
+/// Writes the state and then its SHA-256 digest, as etcd does. The state is serialized twice, first to compute its
+/// length, because buffering would double the memory.
 fn send_snapshot(state: &State, header: Option<pb::ResponseHeader>, parts: &Parts) -> io::Result<()> {
     let mut length = Length(0);
     state.write_to(&mut length)?;
-    // etcdctl takes a file for whole when its length is a multiple of this and a digest.
+    // etcdctl accepts a file as complete if its length is a multiple of this plus a digest.
     let padding = length.0.next_multiple_of(PAGE_BYTES) - length.0;
     let digest_len = digest::SHA256.output_len() as u64;
     let mut sender = Sender {

@@ -1,4 +1,4 @@
-//! What a member tells of itself in numbers, by etcd's names. All of it is counted elsewhere and printed when somebody asks.
+//! Metrics of a member with etcd's names, formatted on request.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
@@ -12,7 +12,6 @@ const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 const HISTOGRAM: &str = "histogram";
 
-/// All series.
 pub(super) fn text<B: Backend>(server: &Server<B>) -> String {
     let mut page = Page(String::with_capacity(32 << 10));
     member(&mut page, server);
@@ -84,7 +83,8 @@ fn calls<B: Backend>(page: &mut Page, server: &Server<B>) {
     }
 }
 
-// DEVIATION: round trips are those of heartbeats, so that only a member that leads, or has led, knows them. etcd's members probe each other besides.
+// DEVIATION: peer round-trip times are measured with heartbeats, so only a current or former leader has them. etcd's
+// members also probe each other.
 fn peers(page: &mut Page, own: u64, peers: &[PeerTraffic]) {
     let (local, id) = (format!("{own:x}"), |peer: &PeerTraffic| format!("{:x}", peer.id));
     if peers.is_empty() {
@@ -114,10 +114,10 @@ fn shown<'a>(labels: &'a [(&'static str, &'static str)]) -> Vec<Label<'a>> {
     labels.iter().map(|(name, value)| (*name, value as &dyn Display)).collect()
 }
 
-/// A name and what it stands for in one series; none needs escaping.
+/// A label name and value; values need no escaping.
 type Label<'a> = (&'static str, &'a dyn Display);
 
-/// A text in the format that Prometheus reads.
+/// Prometheus text format.
 struct Page(String);
 
 impl Page {
@@ -138,7 +138,7 @@ impl Page {
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }
 
-    /// Buckets are how many values are in each alone; printed they are how many are in it or below.
+    /// Prints a histogram. `buckets` are per-bucket counts; the printed ones are cumulative.
     fn histogram(
         &mut self,
         name: &str,
@@ -169,7 +169,7 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// The memory of this process; 0 where the system does not tell.
+/// Returns the resident memory of this process, or 0 if unavailable.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kibibytes =
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_what_prometheus_reads() {
+    fn page_is_in_prometheus_text_format() {
         let mut page = Page(String::new());
         page.one("a_total", COUNTER, "As.", 3);
         page.head("b", HISTOGRAM, "Bs.");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_told_by_etcds_labels() {
+    fn peer_metrics_have_etcds_labels() {
         let mut page = Page(String::new());
         let peer = PeerTraffic { id: 0xb, connections: 1, sent_bytes: 7, received_bytes: 3, ..PeerTraffic::default() };
         peers(&mut page, 0xa, &[peer]);

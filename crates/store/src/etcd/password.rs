@@ -1,6 +1,6 @@
-//! Hashes passwords before they go into the log, and verifies them: PBKDF2 with a random salt.
+//! Password hashing with PBKDF2 and a random salt, before passwords are proposed to the log.
 //!
-//! Hashing is slow on purpose. It runs on threads of its own, few at a time, and never where commands are applied.
+//! Hashing is slow by design. It runs on a limited number of blocking threads and never where commands are applied.
 
 use std::fmt::Write;
 use std::num::NonZeroU32;
@@ -14,15 +14,14 @@ use tonic::Status;
 use super::status;
 use crate::backend::BackendError;
 
-/// What OWASP recommends for HMAC-SHA-256.
+/// OWASP's recommendation for HMAC-SHA-256.
 pub(super) const ITERATIONS: NonZeroU32 = NonZeroU32::new(600_000).expect("it is not zero");
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 const PREFIX: &str = "pbkdf2-sha256";
-/// Requests that may wait for a hash: anybody can send passwords to be verified.
+/// Limits the requests that wait for a hash, because unauthenticated clients can send passwords.
 static QUEUE: Semaphore = Semaphore::const_new(1024);
 
-/// Hashes a password.
 pub(super) async fn hashed(password: String, iterations: NonZeroU32) -> Result<PasswordHash, Status> {
     let hash = in_turn(move || {
         let mut salt = [0; SALT_BYTES];
@@ -32,8 +31,8 @@ pub(super) async fn hashed(password: String, iterations: NonZeroU32) -> Result<P
     hash.await?.map(PasswordHash::new).map_err(failed)
 }
 
-/// Whether a password is the one that was hashed. Without a hash it is not, and that takes as long to find out, so that
-/// the time does not tell which users exist.
+/// Whether the password matches the hash. Without a hash the result is false after the same time, so that timing does
+/// not reveal which users exist.
 pub(super) async fn verify(
     password: String,
     hash: Option<PasswordHash>,
@@ -48,7 +47,7 @@ pub(super) async fn verify(
     Ok(verified.await? && exists)
 }
 
-/// Runs slow work on half of the CPUs at most.
+/// Runs blocking work on at most half of the CPUs.
 async fn in_turn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Status> {
     static HASHING: OnceLock<Semaphore> = OnceLock::new();
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -58,7 +57,7 @@ async fn in_turn<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -
     tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))
 }
 
-/// How it was made and the result: `pbkdf2-sha256:ITERATIONS:SALT:HASH`, the last two in hexadecimal.
+/// Formats a hash as `pbkdf2-sha256:ITERATIONS:SALT:HASH`, with salt and hash in hexadecimal.
 fn text(password: &str, salt: &[u8], iterations: NonZeroU32) -> String {
     let mut hash = [0; HASH_BYTES];
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, salt, password.as_bytes(), &mut hash);
@@ -95,7 +94,7 @@ mod tests {
     const FEW: NonZeroU32 = NonZeroU32::new(1000).expect("it is not zero");
 
     #[test]
-    fn a_password_becomes_what_others_make_of_it_too() {
+    fn hash_equals_that_of_other_implementations() {
         // Python: hashlib.pbkdf2_hmac("sha256", b"secret", bytes(16), 600000).hex()
         let expect = "cd6556c33a6b0ca61f96fc4b7b96664c4d4660abd91296fcd650ab6626564af4";
         let made = text("secret", &[0; SALT_BYTES], ITERATIONS);
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_same_password_is_hashed_with_another_salt_and_is_not_in_the_hash() {
+    async fn hash_has_a_random_salt_and_does_not_contain_the_password() {
         let (one, two) = (hashed("secret".to_owned(), FEW).await, hashed("secret".to_owned(), FEW).await);
         let (one, two) = (one.expect("a hash"), two.expect("another"));
         assert_ne!(one, two);
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_password_that_was_hashed_is_verified() {
+    async fn only_the_hashed_password_is_accepted() {
         let hash = hashed("secret".to_owned(), FEW).await.expect("a hash");
         let check = async |password: &str, hash: Option<&str>, expect: bool| {
             let hash = hash.map(|hash| PasswordHash::new(hash.to_owned()));

@@ -1,4 +1,4 @@
-//! Listening: gRPC and HTTP on the same ports, with or without TLS.
+//! Listeners: gRPC and HTTP on the same ports, with or without TLS.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,18 +30,18 @@ use super::{Config, Server, http as endpoints};
 use crate::backend::Backend;
 use crate::peer::Stream;
 
-/// Requests larger than the limit by less than this still get etcd's own answer instead of a closed stream.
+/// Requests that exceed the limit by less than this get etcd's error instead of a closed stream.
 const REQUEST_OVERHEAD_BYTES: usize = 512 * 1024;
-/// Streams one client may have open.
+/// Maximum number of concurrent streams per connection.
 const STREAMS_MAX: u32 = 1_000_000;
-/// How long open requests may go on when the server stops.
+/// Time for open requests to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// An address that is listened on.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Endpoint {
     socket: Socket,
-    /// How clients are met; none is in the clear.
+    /// TLS settings; none means plain text.
     pub tls: Option<ServerTls>,
 }
 
@@ -51,7 +51,6 @@ enum Socket {
     Unix(UnixListener),
 }
 
-/// An address that could not be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}")]
 pub struct ServeError {
@@ -60,14 +59,14 @@ pub struct ServeError {
 }
 
 impl Endpoint {
-    /// Opens an address such as `127.0.0.1:2379`.
+    /// Listens on an address such as `127.0.0.1:2379`.
     pub async fn open(address: &str, tls: Option<ServerTls>) -> Result<Self, ServeError> {
         let listener =
             TcpListener::bind(address).await.map_err(|source| ServeError { address: address.to_owned(), source })?;
         Ok(Self { socket: Socket::Tcp(listener), tls })
     }
 
-    /// Opens a socket of this machine that only its owner may connect to. One that a process left there that died is replaced.
+    /// Listens on a Unix socket that only its owner can connect to. A stale socket of a dead process is replaced.
     pub fn open_own(path: &Path) -> Result<Self, ServeError> {
         let failed = |source| ServeError { address: path.display().to_string(), source };
         let listener = sys::listen_own(path).map_err(failed)?;
@@ -75,7 +74,7 @@ impl Endpoint {
         Ok(Self { socket: Socket::Unix(UnixListener::from_std(listener).map_err(failed)?), tls: None })
     }
 
-    /// The address, with the port that was given for port 0.
+    /// Returns the address, with the port that was assigned for port 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match &self.socket {
             Socket::Tcp(listener) => listener.local_addr(),
@@ -95,26 +94,26 @@ impl Endpoint {
     }
 }
 
-/// What is asked of a store for the sake of its keeping alone: how it is, and all that it has.
+/// Returns the router of the maintenance API: status and snapshots.
 pub fn maintenance<B: Backend>(backend: B, config: Config) -> Router {
     let server = Server { trusted: true, ..Server::new(backend, config) };
     Routes::new(pb::maintenance_server::MaintenanceServer::new(server)).into_axum_router()
 }
 
-/// What is served to clients, and what to those who only look how the member is.
+/// Routers for the client listeners and for the metrics listeners.
 pub struct Routers {
-    /// All services and end points.
+    /// All services and endpoints.
     pub clients: Router,
-    /// Health and metrics, and nothing of what the store holds.
+    /// Health and metrics only.
     pub observers: Router,
 }
 
-/// All services and end points.
+/// Returns all services and endpoints.
 pub fn router<B: Backend>(backend: B, config: Config) -> Router {
     routers(backend, config).clients
 }
 
-/// Services and end points for each kind of listener.
+/// Returns the routers for each type of listener.
 pub fn routers<B: Backend>(backend: B, config: Config) -> Routers {
     let bytes_max = config.request_bytes_max + REQUEST_OVERHEAD_BYTES;
     let server = Server::new(backend, config);
@@ -129,13 +128,13 @@ pub fn routers<B: Backend>(backend: B, config: Config) -> Routers {
         .add_service(v3lockpb::lock_server::LockServer::new(server.clone()))
         .add_service(v3electionpb::election_server::ElectionServer::new(server.clone()));
     let grpc = grpc.into_axum_router().layer(Gate::new(server.clone()));
-    // Outside the gate: what it refuses was called, too.
+    // Outside of the gate, so that rejected calls are counted.
     let grpc = grpc.layer(Counting(server.calls.clone()));
     let observers = endpoints::observation(server);
     Routers { clients: grpc.merge(observers.clone()).merge(endpoints::version()), observers }
 }
 
-/// Serves until `stop` completes, then lets open requests finish for a moment.
+/// Serves until `stop` completes, then waits up to two seconds for open requests.
 pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
@@ -145,7 +144,7 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
             () = &mut stop => break,
         };
         let Ok(stream) = accepted else {
-            // Out of descriptors, most likely: connections that close will free some.
+            // Probably out of file descriptors: closing connections will free some.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -162,7 +161,7 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
                 },
             };
             if let Err(error) = served {
-                tracing::debug!(%error, "a connection ended badly");
+                tracing::debug!(%error, "a connection failed");
             }
         });
     }
@@ -170,7 +169,7 @@ pub async fn serve(endpoint: Endpoint, router: Router, stop: impl Future<Output 
     let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
 }
 
-/// The services as one connection reaches them: each request knows the name on the client's certificate.
+/// The services of one connection; adds the certificate's common name to each request.
 #[derive(Clone)]
 struct Named {
     router: Router,
@@ -204,7 +203,7 @@ async fn connection(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        // A watch of a busy prefix must not stall on the default window of 64 KiB.
+        // The default window of 64 KiB would stall watches of busy prefixes.
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
         .keep_alive_interval(Some(Duration::from_secs(7200)))

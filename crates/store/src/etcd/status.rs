@@ -1,11 +1,11 @@
-//! The gRPC status that etcd gives each error.
+//! Mapping of errors to etcd's gRPC status.
 
 use mvcc::DirectoryError;
 use tonic::{Code, Status};
 
 use crate::backend::BackendError;
 
-/// The status of a request that the key space refused.
+/// Returns the status of an error of the key-value store.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 pub(super) fn of_mvcc(error: mvcc::Error) -> Status {
     let code = match &error {
@@ -21,7 +21,7 @@ pub(super) fn of_mvcc(error: mvcc::Error) -> Status {
     Status::new(code, error.to_string())
 }
 
-/// The status of a request about users or roles that are not as it takes them to be.
+/// Returns the status of an error about users or roles.
 pub(super) fn of_directory(error: DirectoryError) -> Status {
     use DirectoryError as E;
     let code = match error {
@@ -40,7 +40,7 @@ pub(super) fn of_directory(error: DirectoryError) -> Status {
     Status::new(code, error.to_string())
 }
 
-/// The status of a request that the cluster could not do.
+/// Returns the status of a cluster error.
 pub(super) fn of_backend(error: BackendError) -> Status {
     use BackendError as E;
     let code = match error {
@@ -48,7 +48,7 @@ pub(super) fn of_backend(error: BackendError) -> Status {
         E::TooManyRequests | E::NoSpace => Code::ResourceExhausted,
         E::TooLarge | E::BadUrls => Code::InvalidArgument,
         E::MemberNotFound => Code::NotFound,
-        // Clients go on to another member when they see exactly this status.
+        // Clients switch to another member only on exactly this status.
         E::Learner
         | E::NotLeader
         | E::BadTransferee
@@ -62,7 +62,7 @@ pub(super) fn of_backend(error: BackendError) -> Status {
     Status::new(code, error.to_string())
 }
 
-/// A request that is wrong in itself.
+/// Returns the status of an invalid request.
 pub(super) fn invalid(text: &'static str) -> Status {
     Status::invalid_argument(text)
 }

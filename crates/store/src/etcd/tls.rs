@@ -1,4 +1,4 @@
-//! Certificates of the server, and what is asked of clients.
+//! TLS of the etcd server: certificates and client authentication.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,67 +15,58 @@ use tokio_rustls::server::TlsStream;
 use crate::peer::Stream;
 use crate::renewed::Renewed;
 
-/// Which files a server's TLS is made of.
+/// Files and settings of server TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate and those between it and a root.
+    /// Certificate chain of the server.
     pub cert: PathBuf,
-    /// Its key.
     pub key: PathBuf,
-    /// The roots of clients' certificates; with them a client must have one.
+    /// CAs of client certificates; if set, clients must present a certificate.
     pub client_ca: Option<PathBuf>,
-    /// Which versions of TLS are spoken.
+    /// Supported TLS versions.
     pub versions: Versions,
 }
 
-/// Versions of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
-    /// 1.2 and 1.3.
     #[default]
     Both,
-    /// 1.2 alone.
     Only12,
-    /// 1.3 alone.
     Only13,
 }
 
-/// Files of which no TLS can be made.
+/// The TLS files are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file could not be read, or is not PEM.
+    /// A file could not be read or is not PEM.
     #[error("cannot read {path}")]
     File {
-        /// The file.
+        /// The certificate or key file.
         path: PathBuf,
-        /// Why.
         source: pem::Error,
     },
-    /// The roots are not usable.
-    #[error("{path} holds no usable certificate authority")]
+    #[error("{path} contains no usable CA certificate")]
     Roots {
-        /// The file.
+        /// The CA file.
         path: PathBuf,
     },
-    /// Certificate and key do not fit.
+    /// Certificate and key do not match.
     #[error("the certificate in {path} cannot be used with its key")]
     Pair {
-        /// The certificate's file.
+        /// The certificate file.
         path: PathBuf,
-        /// Why.
         source: rustls::Error,
     },
 }
 
-/// TLS as a server offers it. Files that change are read again for the next connection, so that a renewed certificate needs no
-/// restart.
+/// Server TLS. Changed files are read again for the next connection, so that a renewed certificate needs no restart.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     config: Arc<Renewed<Arc<ServerConfig>, TlsError>>,
 }
 
 impl ServerTls {
-    /// Checks that the files can be used.
+    /// Fails if the files are unusable.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
         let all =
             [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()].into_iter().flatten().cloned().collect();
@@ -88,11 +79,11 @@ impl ServerTls {
     }
 }
 
-/// The common name of the certificate that a client has shown, if it has one that is not empty.
+/// Returns the non-empty common name of the client certificate.
 pub(super) fn common_name(stream: &TlsStream<Box<dyn Stream>>) -> Option<Arc<str>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    // As Go reads a subject: the last one counts.
+    // As in Go, the last common name of the subject counts.
     let name = certificate.subject().iter_common_name().last()?.as_str().ok()?;
     (!name.is_empty()).then(|| name.into())
 }

@@ -1,7 +1,7 @@
-//! The Watch service: many watchers on one stream.
+//! The Watch service: multiple watchers on one stream.
 //!
-//! One task serves a stream. It takes turns between what the client asks and the watchers that have something to read, and waits for
-//! the client whenever it has not taken the last response: a slow client slows nobody else.
+//! One task serves a stream. It alternates between client requests and watchers with pending events. It waits while the
+//! client has not consumed the last response, so a slow client delays only itself.
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
@@ -22,13 +22,13 @@ use super::{Server, convert, gate, status};
 use crate::backend::{Backend, BackendError};
 use crate::watch::Watchers;
 
-/// Events of one response, unless one revision has more.
+/// Maximum number of events per response, unless one revision has more.
 const BATCH_EVENTS: usize = 1000;
-/// Responses made before the client has taken the first.
+/// Number of responses buffered for the client.
 const RESPONSES_AHEAD: usize = 2;
-/// The watch id of a response that is for all watchers of the stream, or for none.
+/// Watch ID of a response for all watchers of the stream, or for none.
 const ALL: i64 = -1;
-/// Why a watch from a negative revision is cancelled.
+/// Cancel reason of a watch from a negative revision.
 const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted";
 
 #[tonic::async_trait]
@@ -64,7 +64,7 @@ struct Client<B> {
     by_id: BTreeMap<i64, Watcher>,
     by_hub: BTreeMap<WatchId, i64>,
     next_id: i64,
-    /// The client asked how far its watchers are, and is told once they have all caught up.
+    /// The client requested progress, which is reported once all watchers have caught up.
     progress_asked: bool,
     responses: mpsc::Sender<Result<pb::WatchResponse, Status>>,
 }
@@ -72,18 +72,18 @@ struct Client<B> {
 struct Watcher {
     hub_id: WatchId,
     span: Span,
-    /// The first revision that was not read yet.
+    /// The first revision not read yet.
     next: Revision,
     no_put: bool,
     no_delete: bool,
     want_previous: bool,
     want_progress: bool,
     fragment: bool,
-    /// Whether it was told anything since the last tick.
+    /// Whether a response was sent since the last tick.
     told: bool,
 }
 
-/// The client is gone.
+/// The client disconnected.
 struct Gone;
 
 impl<B: Backend> Client<B> {
@@ -95,7 +95,7 @@ impl<B: Backend> Client<B> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let done = tokio::select! {
-                // What the client asks comes first: a cancel must not wait behind the events it is about.
+                // Client requests come first: a cancel must not wait behind the events of its watcher.
                 biased;
                 request = requests.next() => match request {
                     Some(Ok(request)) => self.request(request).await,
@@ -129,7 +129,7 @@ impl<B: Backend> Client<B> {
 
     async fn create(&mut self, request: pb::WatchCreateRequest) -> Result<(), Gone> {
         let filters: Vec<FilterType> = request.filters().collect();
-        // No key is the smallest possible one.
+        // The empty key means the smallest key.
         let key = if request.key.is_empty() { bytes::Bytes::from_static(&[0]) } else { request.key };
         let span = Span::from_wire(key, request.range_end);
         let revision = self.server.backend.view(State::revision);
@@ -171,7 +171,7 @@ impl<B: Backend> Client<B> {
         self.server.permitted(|directory| directory.check_keys(caller.as_ref(), Access::Read, span))
     }
 
-    /// The id the client wants, or the next that is free when it wants none.
+    /// Returns the ID that the client requests, or the next free one.
     fn choose_id(&mut self, wanted: i64, span: &Span) -> Result<i64, &'static str> {
         if matches!(&span.end, End::Before(end) if *end <= span.start) {
             return Err("mvcc: watcher range is empty");
@@ -259,20 +259,20 @@ impl<B: Backend> Client<B> {
         self.send(canceled).await
     }
 
-    /// Says how far all watchers are, if that was asked and they have read everything: the revision is taken first, so every event up to it has
-    /// been sent before this.
+    /// Reports progress if it was requested and all watchers have caught up. The revision is read first, so every event
+    /// up to it was sent before.
     async fn answer_progress(&mut self) -> Result<(), Gone> {
         if !self.progress_asked {
             return Ok(());
         }
         let revision = self.server.backend.view(State::revision);
         if let Some((hub_id, mark)) = self.watchers.try_ready() {
-            // It has something to read; the answer comes after that.
+            // The watcher has pending events; the progress response follows them.
             self.watchers.again(hub_id, mark);
             return Ok(());
         }
         if self.by_id.values().any(|watcher| self.unread(watcher, revision)) {
-            // Applied but not published yet: the publication will wake the watcher, and the answer follows.
+            // Applied but not published yet: publication wakes the watcher, and the progress response follows.
             return Ok(());
         }
         for watcher in self.by_id.values_mut() {
@@ -282,8 +282,8 @@ impl<B: Backend> Client<B> {
         self.send(pb::WatchResponse { watch_id: ALL, ..self.response(revision) }).await
     }
 
-    /// Whether a watcher has something to read up to a revision. What was published is known by its mark, so the log
-    /// is looked at only from there on, however long the watcher has been idle.
+    /// Whether a watcher has pending events up to a revision. Published events are known by the watcher's mark, so the
+    /// log is scanned only after it, regardless of how long the watcher was idle.
     fn unread(&self, watcher: &Watcher, revision: Revision) -> bool {
         let Some(published) = self.watchers.quiet_until(watcher.hub_id) else { return true };
         let from = watcher.next.max(published + 1);
@@ -294,7 +294,7 @@ impl<B: Backend> Client<B> {
             })
     }
 
-    /// Tells the watchers that asked for it, and have nothing to read, that nothing happened.
+    /// Sends progress notifications to watchers that requested them and have no pending events.
     async fn tick(&mut self) -> Result<(), Gone> {
         let revision = self.server.backend.view(State::revision);
         let mut quiet = Vec::new();
@@ -329,7 +329,7 @@ impl Watcher {
     }
 }
 
-/// Cuts events into parts of about `bytes_max` each; one event is never cut.
+/// Splits events into parts of about `bytes_max`; single events are not split.
 fn split(events: Vec<super::proto::mvccpb::Event>, bytes_max: usize) -> Vec<Vec<super::proto::mvccpb::Event>> {
     let mut parts = vec![Vec::new()];
     let mut bytes = 0;

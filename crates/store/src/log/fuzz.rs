@@ -1,4 +1,4 @@
-//! The records of a log, as `crate::fuzz` reaches them.
+//! Access to log records for `crate::fuzz`.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,14 +8,14 @@ use crate::disk::Disk;
 use crate::shelf::Shelf;
 
 const SEQUENCE: u32 = 1;
-/// Kind, flags and group of a record, each a byte, and two for the length of what follows.
+/// Kind, flags and group of a record, one byte each, and two bytes for the payload length.
 const HEAD: usize = 5;
 
 pub(crate) fn first_segment() -> String {
     segment_name(SEQUENCE)
 }
 
-/// Records that can be read are written and read as the same.
+/// Asserts that readable records survive a round trip.
 pub(crate) fn records(input: &[u8]) {
     let _ = record::read(input, SEQUENCE);
     let [kind, payload @ ..] = input else { return };
@@ -28,7 +28,7 @@ pub(crate) fn records(input: &[u8]) {
     }
 }
 
-/// A segment whose records have the kinds and contents that the input says, and checksums that are right.
+/// Builds a segment with the kinds and payloads from the input and with valid checksums.
 pub(crate) fn segment_of(mut input: &[u8], identity: (u64, u64)) -> Vec<u8> {
     let start = Start { identity, boot: 1, hard_state: consensus::HardState::default(), previous_end: 0 };
     let mut segment = BytesMut::new();
@@ -37,7 +37,7 @@ pub(crate) fn segment_of(mut input: &[u8], identity: (u64, u64)) -> Vec<u8> {
     while let Some((&[kind, flags, group, low, high], rest)) = input.split_first_chunk::<HEAD>() {
         let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
         let (payload, rest) = rest.split_at(length);
-        // The largest numbers, too, which no log reaches.
+        // Also tests the largest group number, which no log reaches.
         let group = if group == u8::MAX { u64::MAX } else { u64::from(group) };
         segment.extend_from_slice(&record::raw(kind, flags, group, SEQUENCE, payload));
         input = rest;

@@ -5,52 +5,51 @@
 //! │ crc  │ length │ group │ kind │ version │ flags │ 0 │ segment │ payload … zeros to a multiple of 8
 //! ```
 //!
-//! The checksum (CRC-32C) covers everything after itself. The group is the number of the write, one sync each, counted from 0 in
-//! every segment; the last record of a group is flagged. So a reader can tell a torn tail from damage: a record that was written
-//! after the broken one's sync proves that the broken one was whole once.
+//! The checksum (CRC-32C) covers everything after itself. The group is the number of the write, with one sync each,
+//! counted from 0 in every segment; the last record of a group is flagged. This distinguishes a torn tail from damage:
+//! a record written after the sync of a broken record proves that the broken one was once complete.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use consensus::codec::Reader;
 use consensus::{DecodeError, Entry, HardState};
 
-/// What a record says.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Record {
-    /// The first of a segment.
+    /// The first record of a segment.
     Start(Start),
-    /// An entry; it replaces what was at its index and after.
+    /// An entry, which replaces all entries from its index on.
     Entry(Entry),
     /// The hard state from here on.
     HardState(HardState),
-    /// A checkpoint took the place of everything before; the log continues after this index.
+    /// A checkpoint replaced everything before; the log continues after this index.
     Reset { index: u64 },
 }
 
-/// What a segment must know of those before it.
+/// State carried over from earlier segments.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Start {
-    /// The cluster and member whose log this is.
+    /// Cluster ID and member ID.
     pub identity: (u64, u64),
-    /// How often the member had started.
+    /// The number of starts of the member.
     pub boot: u64,
-    /// The hard state when the segment began.
+    /// The hard state at the start of the segment.
     pub hard_state: HardState,
-    /// Where the segment before this one ends; 0 for the first.
+    /// End offset of the previous segment; 0 for the first.
     pub previous_end: u64,
 }
 
-/// A record with its place in the order of writes.
+/// A record with its group.
 #[derive(Debug)]
 pub(super) struct Framed {
     pub record: Record,
     pub group: u64,
     pub is_last: bool,
-    /// How long it is, padding included.
+    /// Size including padding.
     pub bytes: u64,
 }
 
 pub(super) const HEADER_BYTES: usize = 24;
-/// Larger than any entry that consensus lets pass.
+/// Larger than any entry that consensus accepts.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 pub(super) const VERSION: u8 = 1;
 const FLAG_LAST: u8 = 1;
@@ -60,7 +59,7 @@ const KIND_HARD_STATE: u8 = 3;
 const KIND_RESET: u8 = 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"KNARRLOG");
 
-/// Appends a record; [`seal`] completes it once the group is known to end.
+/// Appends a record; [`seal`] completes it when the group is complete.
 pub(super) fn stage(out: &mut BytesMut, record: &Record) {
     let start = out.len();
     out.put_bytes(0, HEADER_BYTES);
@@ -94,7 +93,7 @@ pub(super) fn stage(out: &mut BytesMut, record: &Record) {
     header[17] = VERSION;
 }
 
-/// Gives all staged records of one group their number and checksums.
+/// Sets the group number and checksums of all staged records.
 pub(super) fn seal(staged: &mut BytesMut, segment: u32, group: u64) {
     let mut start = 0;
     while start < staged.len() {
@@ -111,7 +110,7 @@ pub(super) fn seal(staged: &mut BytesMut, segment: u32, group: u64) {
     }
 }
 
-/// A record of any kind and content, for those who try what a reader does with it.
+/// Encodes a record with any kind and payload, for tests of the reader.
 pub(super) fn raw(kind: u8, flags: u8, group: u64, segment: u32, payload: &[u8]) -> BytesMut {
     let mut out = BytesMut::new();
     out.put_bytes(0, HEADER_BYTES);
@@ -126,14 +125,14 @@ pub(super) fn raw(kind: u8, flags: u8, group: u64, segment: u32, payload: &[u8])
     out
 }
 
-/// The bytes of the record that this header begins; nothing when it begins none.
+/// Returns the size of the record with this header, or `None` if the header is invalid.
 pub(super) fn length(header: &[u8; HEADER_BYTES], segment: u32) -> Option<usize> {
     let length = u32::from_le_bytes(*header[4..].first_chunk()?) as usize;
     let is_header = header[20..24] == segment.to_le_bytes() && length <= PAYLOAD_BYTES_MAX;
     is_header.then(|| HEADER_BYTES + length.next_multiple_of(8))
 }
 
-/// Reads the record at the start of some bytes; nothing when there is no whole one.
+/// Reads the record at the start of `bytes`, or `None` if it is incomplete or invalid.
 pub(super) fn read(bytes: &[u8], segment: u32) -> Option<Framed> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let end = length(header, segment)?;

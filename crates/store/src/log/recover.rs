@@ -1,4 +1,4 @@
-//! Reading a log back: what is whole, where a crash tore it, and what is damage.
+//! Log recovery: distinguishes complete records, torn tails and damage.
 
 use consensus::{Entry, Payload};
 
@@ -8,12 +8,12 @@ use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
 use crate::disk::{Disk, DiskFile};
 use crate::shelf::Shelf;
 
-/// Everything a log directory says.
+/// The content of a log directory.
 pub(super) struct Recovered {
     pub contents: Contents,
-    /// The segments in order, with the newest index in each.
+    /// Segments in order, each with its newest index.
     pub segments: Vec<(u32, u64)>,
-    /// Where the last one ends.
+    /// End offset of the last segment.
     pub end: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &Shelf) ->
     Ok(reading.recovered)
 }
 
-/// Whose log it is, from the start of its first segment.
+/// Returns the cluster ID and member ID from the first segment.
 pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
     let names = disk.list().map_err(|source| LogError::Disk { what: "list its segments", source })?;
     let Some(first) = names.iter().filter_map(|name| segment_sequence(name)).min() else { return Ok(None) };
@@ -52,7 +52,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads one segment: up to `limit`, where the next one says it ends, or as far as it is whole.
+    /// Reads one segment up to `limit` (recorded by the next segment), or as far as it is complete.
     fn segment<F: DiskFile>(&mut self, window: &mut Window<F>, limit: Option<u64>) -> Result<(), LogError> {
         let sequence = window.sequence;
         let damaged = |offset, what| LogError::Damaged { segment: segment_name(sequence), offset, what };
@@ -126,8 +126,8 @@ impl Reading<'_> {
         }
     }
 
-    /// Decides whether what follows the last whole record is a torn tail or damage. A group is torn only when no group after it
-    /// was written.
+    /// Decides whether the bytes after the last complete record are a torn tail or damage. A group is torn only if no
+    /// later group was written.
     fn cut<F: DiskFile>(&mut self, window: &mut Window<F>, end: u64, last: Option<&Framed>) -> Result<(), LogError> {
         let torn_group = next_group(last);
         let written = window.written()?;
@@ -147,7 +147,7 @@ impl Reading<'_> {
     }
 }
 
-/// The group of the record that may follow.
+/// Returns the group of the next record.
 fn next_group(last: Option<&Framed>) -> u64 {
     last.map_or(0, |last| last.group.saturating_add(u64::from(last.is_last)))
 }

@@ -1,4 +1,4 @@
-//! A log on a real directory, cut and damaged by hand.
+//! Log tests on a real directory with truncated and damaged files.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -36,7 +36,7 @@ fn overwrite(path: &Path, segment: &str, offset: u64, bytes: &[u8]) {
     file.write_all_at(bytes, offset).expect("written");
 }
 
-/// Where the given record of a segment starts.
+/// Returns the offset of a record in a segment.
 fn offset_of(path: &Path, segment: u32, number: usize) -> u64 {
     let bytes = std::fs::read(path.join(segment_name(segment))).expect("a segment");
     (0..number).fold(0, |offset, _| {
@@ -45,7 +45,7 @@ fn offset_of(path: &Path, segment: u32, number: usize) -> u64 {
 }
 
 #[test]
-fn what_was_synced_is_read_again_over_many_segments() {
+fn synced_records_are_recovered_from_many_segments() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut log, contents) = open(directory.path()).expect("empty");
     assert_eq!(contents, Contents { boot: 1, ..Contents::default() });
@@ -60,7 +60,7 @@ fn what_was_synced_is_read_again_over_many_segments() {
 }
 
 #[test]
-fn a_torn_tail_is_cut_wherever_it_tears() {
+fn torn_tail_is_truncated_at_any_position() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut log, _) = open(directory.path()).expect("empty");
     append(&mut log, &[entry(1, 1)]);
@@ -76,7 +76,7 @@ fn a_torn_tail_is_cut_wherever_it_tears() {
 }
 
 #[test]
-fn damage_under_a_later_group_is_not_taken_for_a_torn_tail() {
+fn damage_before_a_later_group_is_not_a_torn_tail() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut log, _) = open(directory.path()).expect("empty");
     (1..=3).for_each(|index| append(&mut log, &[entry(index, 1)]));
@@ -112,7 +112,7 @@ fn segments_that_a_checkpoint_covers_are_removed() {
 }
 
 #[test]
-fn a_reset_forgets_what_a_snapshot_replaced() {
+fn reset_discards_entries_replaced_by_a_snapshot() {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut log, _) = open(directory.path()).expect("empty");
     append(&mut log, &[entry(1, 1), entry(2, 1)]);
@@ -122,7 +122,7 @@ fn a_reset_forgets_what_a_snapshot_replaced() {
     assert_eq!(indexes(&contents), [(11, 2)]);
 }
 
-/// A directory that takes no new file larger than a number, as a disk with so much room does.
+/// A directory that rejects new files above a size, like a disk with limited space.
 #[derive(Clone)]
 struct Small(FileDisk, std::sync::Arc<std::sync::atomic::AtomicU64>);
 
@@ -156,7 +156,7 @@ impl Disk for Small {
 }
 
 #[test]
-fn without_room_for_a_segment_the_reserve_becomes_one_and_is_put_by_again() {
+fn reserve_becomes_a_segment_on_a_full_disk_and_is_replenished() {
     let directory = tempfile::tempdir().expect("a directory");
     let room = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(u64::MAX));
     let set_room = |bytes| room.store(bytes, std::sync::atomic::Ordering::Relaxed);
@@ -196,7 +196,7 @@ fn without_room_for_a_segment_the_reserve_becomes_one_and_is_put_by_again() {
 }
 
 #[test]
-fn the_directory_of_another_member_is_refused() {
+fn directory_of_another_member_is_rejected() {
     let directory = tempfile::tempdir().expect("a directory");
     drop(open(directory.path()).expect("empty"));
     let other = Config { identity: (7, 2), ..CONFIG };

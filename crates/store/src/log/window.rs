@@ -1,10 +1,10 @@
-//! A segment that is read a piece at a time: all of it in memory would be more than most stores take.
+//! Piecewise reading of a log segment, to limit memory usage.
 
 use super::record::{self, Framed, HEADER_BYTES};
 use super::{LogError, segment_name};
 use crate::disk::{Disk, DiskFile};
 
-/// Bytes read in one go, at least.
+/// Minimum size of a read.
 const PIECE: u64 = 256 << 10;
 
 /// A segment and the piece of it that is in memory.
@@ -23,7 +23,7 @@ impl<F: DiskFile> Window<F> {
         Ok(Self { file, sequence, length, start: 0, bytes: Vec::new() })
     }
 
-    /// The record at an offset; nothing when there is no whole one.
+    /// Returns the record at an offset, or `None` if it is incomplete or invalid.
     pub(super) fn record(&mut self, offset: u64) -> Result<Option<Framed>, LogError> {
         let sequence = self.sequence;
         let Some(header) = self.bytes(offset, HEADER_BYTES as u64)? else { return Ok(None) };
@@ -32,13 +32,13 @@ impl<F: DiskFile> Window<F> {
         Ok(self.bytes(offset, length as u64)?.and_then(|bytes| record::read(bytes, sequence)))
     }
 
-    /// The length without the zeros at the end.
+    /// Returns the length without trailing zeros.
     pub(super) fn written(&mut self) -> Result<u64, LogError> {
         let mut end = self.length;
         while end > 0 {
             let start = end.saturating_sub(PIECE);
             let bytes = self.bytes(start, end - start)?.expect("within the segment");
-            // Without a branch for each byte, for which the unused rest of a segment is too long.
+            // Branch-free per byte, because the unused rest of a segment is long.
             if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
                 let last = bytes.iter().rposition(|byte| *byte != 0).expect("not all are zero");
                 return Ok(start + last as u64 + 1);
@@ -48,7 +48,7 @@ impl<F: DiskFile> Window<F> {
         Ok(0)
     }
 
-    /// So many bytes from an offset on; nothing when the segment ends before.
+    /// Returns `count` bytes at an offset, or `None` beyond the end of the segment.
     fn bytes(&mut self, offset: u64, count: u64) -> Result<Option<&[u8]>, LogError> {
         let Some(end) = offset.checked_add(count).filter(|end| *end <= self.length) else { return Ok(None) };
         if offset < self.start || end > self.start + self.bytes.len() as u64 {

@@ -24,7 +24,7 @@ use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
 use crate::sessions::Sessions;
 use crate::shelf::Shelf;
 
-/// What the handle needs of the task.
+/// Everything that the [`Node`] handle needs from the task.
 pub(super) struct Started {
     pub state: Arc<RwLock<State>>,
     pub status: watch::Receiver<NodeStatus>,
@@ -35,14 +35,14 @@ pub(super) struct Started {
     pub sessions: Sessions,
 }
 
-/// Requests taken in one go: one append to the log.
+/// Maximum number of requests per append to the log.
 const BATCH: usize = 512;
-/// Bytes of entries in one message.
+/// Maximum size of entries per message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 const UNCOMMITTED_BYTES_MAX: u64 = 64 << 20;
-/// Changes whose past is forgotten in one go after a compaction: less than a millisecond's work.
+/// Number of changes processed at a time when history is removed after a compaction: less than a millisecond of work.
 const FORGET_CHANGES: usize = 256;
-/// Between two looks for room on a full disk.
+/// Interval of checks for space on a full disk.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Task {
@@ -55,12 +55,12 @@ struct Task {
     waiters: Waiters,
     reads: BTreeMap<u64, Reader>,
     next_token: u64,
-    /// Questions about leases that the leader has not answered yet.
+    /// Lease requests that the leader has not answered yet.
     leases: BTreeMap<u64, Reply<Result<i64, LeaseError>>>,
     internal: mpsc::Sender<Internal>,
     began: Instant,
     checkpointing: bool,
-    /// When to look for room again, while there is little.
+    /// Time of the next check for space while the disk is full.
     probe_at: Instant,
     stopping: Option<Instant>,
     status: watch::Sender<NodeStatus>,
@@ -76,20 +76,20 @@ struct Task {
     _lock: std::fs::File,
 }
 
-/// Who a confirmed read is for.
+/// The requester of a linearizable read.
 enum Reader {
     Client(Reply<()>),
     Lease { lease: LeaseId, renew: bool, reply: Reply<Result<i64, LeaseError>> },
     PeerLease { lease: LeaseId, renew: bool, peer: u64, request: u64 },
 }
 
-/// What this task's own helpers report.
+/// Reports from helper tasks.
 enum Internal {
     SnapshotSent { to: u64, arrived: bool },
     Checkpointed { index: u64, result: Result<(), checkpoint::CheckpointError> },
 }
 
-/// Starts the task and the thread.
+/// Starts the task and the disk thread.
 pub(super) fn start(
     mut config: Config,
     directory: OpenedDirectory,
@@ -100,7 +100,7 @@ pub(super) fn start(
     if opened.torn_bytes > 0 {
         tracing::info!(
             bytes = opened.torn_bytes,
-            "a crash tore the end of the log off; nothing in it was acknowledged"
+            "truncated the torn end of the log after a crash; nothing in it was acknowledged"
         );
     }
     let disk = opened.log.disk().clone();
@@ -168,7 +168,7 @@ pub(super) fn start(
     tokio::spawn(async move {
         let reason = task.run(inputs).await;
         ended.store(false, Ordering::Release);
-        // The channel of jobs is gone with the task: the thread writes what it has and ends.
+        // The job channel closes with the task: the thread writes the remaining jobs and exits.
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
     });
@@ -230,7 +230,7 @@ impl Task {
                 }
                 Some(internal) = inputs.internal.recv() => self.internal(internal).await,
                 _ = ticker.tick(), if ticks => self.tick(),
-                // What waits comes first; then the next part is forgotten.
+                // Pending requests come first; then the next part of the history is removed.
                 () = tokio::task::yield_now(), if forgets => {}
                 () = tokio::time::sleep_until(expiry.unwrap_or(self.began)), if !ticks && expiry.is_some() => {
                     let now = self.now_ms();
@@ -244,7 +244,7 @@ impl Task {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A member that leads alone, with nobody waiting, needs no clock.
+    /// Whether the tick timer must run. A single-member leader without waiters needs no clock.
     fn needs_ticks(&self) -> bool {
         !self.replica.member().is_idle()
             || !self.waiters.is_empty()
@@ -255,7 +255,7 @@ impl Task {
 
     fn lease_deadline(&self) -> Option<Instant> {
         let deadline = self.replica.lessor()?.next_deadline()?;
-        // At least a tick ahead: a deadline that has passed is being dealt with.
+        // At least one tick ahead: an expired deadline is already being processed.
         let earliest = Instant::now() + self.config.heartbeat;
         Some((self.began + Duration::from_millis(deadline)).max(earliest))
     }
@@ -275,7 +275,7 @@ impl Task {
         }
         if self.replica.room() == Room::Low && self.probe_at <= Instant::now() {
             self.probe_at = Instant::now() + PROBE_INTERVAL;
-            // A queue that is full has more urgent things.
+            // If the queue is full, other jobs are more urgent.
             let _ = self.jobs.try_send(Job::Probe);
         }
     }
@@ -308,7 +308,7 @@ impl Task {
         self.waiters.propose(proposals, &mut self.replica);
     }
 
-    /// Whether there is room for what is asked for: without ample room only for what does not grow, without any for nothing.
+    /// Whether there is space for a request: with little space only for requests that do not grow the store.
     fn has_room_for(&self, grows: bool) -> bool {
         match self.replica.room() {
             Room::Ample => true,
@@ -391,7 +391,7 @@ impl Task {
                 Ok(())
             }
             Inbound::Snapshot(from, message, state, answer) => {
-                // A snapshot needs room for a checkpoint.
+                // A snapshot needs space for a checkpoint.
                 let has_room = self.replica.room() == Room::Ample;
                 let _ = answer.send(has_room);
                 if has_room { self.replica.snapshot(from, *message, *state) } else { Ok(()) }
@@ -428,12 +428,12 @@ impl Task {
             }
             Internal::Checkpointed { index, result: Err(error) } => {
                 self.checkpointing = false;
-                tracing::error!(index, error = &error as &dyn std::error::Error, "a checkpoint could not be written");
+                tracing::error!(index, error = &error as &dyn std::error::Error, "failed to write a checkpoint");
             }
         }
     }
 
-    /// Does everything the replica has to do; a reason to stop, if there is one.
+    /// Executes all pending steps of the replica. Returns a reason to stop, if there is one.
     async fn drain(&mut self) -> Result<Option<StopReason>, ReplicaError> {
         let mut applied = false;
         let mut removed = false;
@@ -477,7 +477,7 @@ impl Task {
             }
         }
         if let Some(write) = step.write {
-            // Waiting here is the back-pressure of a slow disk. A thread that is gone has said why.
+            // Waiting here is the back-pressure of a slow disk. An exited thread has already reported its error.
             let _ = self.jobs.send(Job::Write(Box::new(write))).await;
         }
         for stream in step.streams {
@@ -486,7 +486,7 @@ impl Task {
         if step.installed {
             self.waiters.doubt();
         }
-        // Before the answers: whoever gets a token may use it at once.
+        // Before the responses: a client may use its new token immediately.
         for change in step.sessions {
             self.sessions.apply(change, std::time::Instant::now());
         }
@@ -552,7 +552,7 @@ impl Task {
             );
             let sent = stream_snapshot(identity, to, urls, state, message).await;
             if let Err(error) = &sent {
-                tracing::warn!(to = format!("{to:x}"), %error, "a snapshot could not be sent");
+                tracing::warn!(to = format!("{to:x}"), %error, "failed to send a snapshot");
             }
             let _ = internal.send(Internal::SnapshotSent { to, arrived: sent.is_ok() }).await;
         });
@@ -577,7 +577,7 @@ impl Task {
         let (disk, shelf, internal) = (self.disk.clone(), self.shelf.clone(), self.internal.clone());
         tokio::task::spawn_blocking(move || {
             let result = checkpoint::write(&disk, &meta, &state);
-            // It has read every value.
+            // Writing the checkpoint has read every value.
             shelf.trim();
             let _ = internal.blocking_send(Internal::Checkpointed { index: meta.index, result });
         });
@@ -602,7 +602,7 @@ impl Task {
     }
 }
 
-/// Lets everybody who is ready to run go first: what they ask for shares one append and one sync. When nobody is, nothing is waited for.
+/// Yields once, so that requests of other ready tasks share one append and one sync. Never waits if there are none.
 async fn gather(requests: &mut mpsc::Receiver<Request>, batch: &mut Vec<Request>) {
     tokio::task::yield_now().await;
     while batch.len() < BATCH

@@ -1,4 +1,4 @@
-//! Who waits for what, and until when.
+//! Pending proposals and their deadlines.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{ProposeError, Reply};
 use crate::replica::{Answer, Replica};
 
-/// What was asked for.
+/// The content of a proposal.
 pub(super) enum Wish {
     Command(Bytes),
     Change(Change),
@@ -17,20 +17,20 @@ pub(super) enum Wish {
 
 pub(super) struct Waiter {
     pub wish: Wish,
-    /// Kept while a copy may be on its way: of one sequence only one copy is applied.
+    /// Kept while a copy may be in flight: only one copy of a sequence is applied.
     pub sequence: Option<u64>,
     pub reply: Reply<Result<Answer, ProposeError>>,
     pub deadline: Instant,
 }
 
-/// Proposals under way, and those that wait for a leader.
+/// In-flight proposals, and proposals that wait for a leader.
 #[derive(Default)]
 pub(super) struct Waiters {
     proposed: BTreeMap<u64, Waiter>,
     parked: VecDeque<Waiter>,
 }
 
-/// Writes that may wait at one member.
+/// Maximum number of pending proposals per member.
 const WAITERS_MAX: usize = 64 << 10;
 
 impl Waiters {
@@ -38,7 +38,7 @@ impl Waiters {
         self.proposed.is_empty() && self.parked.is_empty()
     }
 
-    /// Proposes them, or lets them wait for a leader.
+    /// Submits proposals, or parks them until there is a leader.
     pub(super) fn propose(&mut self, waiters: Vec<Waiter>, replica: &mut Replica) {
         let has_leader = replica.member().status().leader != 0;
         let mut commands = Vec::with_capacity(waiters.len());
@@ -51,7 +51,7 @@ impl Waiters {
                 let sequence = waiter.sequence.unwrap_or_else(|| replica.reserve());
                 match &waiter.wish {
                     Wish::Command(command) => commands.push((sequence, command.clone())),
-                    // Commands before it must not be overtaken by its sequence.
+                    // Earlier commands must be proposed first, to keep the order of sequences.
                     Wish::Change(change) => {
                         replica.propose_all(std::mem::take(&mut commands));
                         replica.change(sequence, change.clone());
@@ -65,14 +65,14 @@ impl Waiters {
         }
     }
 
-    /// Proposes again what found no leader before.
+    /// Submits parked proposals.
     pub(super) fn unpark(&mut self, replica: &mut Replica) {
         let mut parked: Vec<Waiter> = self.parked.drain(..).collect();
         parked.sort_by_key(|waiter| waiter.sequence.unwrap_or(u64::MAX));
         self.propose(parked, replica);
     }
 
-    /// Another leader may never have heard of what was proposed to the one before: all of it is proposed again, as the same requests.
+    /// Proposes all in-flight proposals again, with the same request IDs: the new leader may not have received them.
     pub(super) fn follow_leader(&mut self, replica: &mut Replica) {
         let proposed = std::mem::take(&mut self.proposed);
         let again = proposed.into_iter().map(|(sequence, waiter)| Waiter { sequence: Some(sequence), ..waiter });
@@ -80,8 +80,8 @@ impl Waiters {
         self.unpark(replica);
     }
 
-    /// Passes an answer on. What was refused only because of a change of leader is proposed again to the next one: as the same
-    /// request while a copy of it may be in some log, as a new one when it is known that none will be applied.
+    /// Forwards a result. A proposal that failed only because of a leader change is proposed to the next leader: with
+    /// the same request ID if a copy may be in some log, with a new one if no copy can be applied.
     pub(super) fn answer(&mut self, sequence: u64, answer: Result<Answer, Refusal>) {
         let Some(waiter) = self.proposed.remove(&sequence) else { return };
         match answer {
@@ -95,7 +95,8 @@ impl Waiters {
         }
     }
 
-    /// A snapshot took the place of the state: what was proposed may be in it, and nobody will say.
+    /// Fails in-flight proposals with Timeout after a snapshot was installed: it may contain them, so their outcome is
+    /// unknown.
     pub(super) fn doubt(&mut self) {
         let parked = std::mem::take(&mut self.parked);
         let (tried, untried): (VecDeque<_>, VecDeque<_>) =
@@ -106,12 +107,12 @@ impl Waiters {
         }
     }
 
-    /// Whether something could be proposed if there is a leader.
+    /// Whether there are parked proposals.
     pub(super) fn has_parked(&self) -> bool {
         !self.parked.is_empty()
     }
 
-    /// Tells those whose time is over. One that was never proposed is in no log, and is told so.
+    /// Fails proposals whose deadline has passed. A parked proposal is in no log, so its error is definite.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.proposed.first_key_value().is_some_and(|(_, waiter)| waiter.deadline <= now) {
             let (_, waiter) = self.proposed.pop_first().expect("just seen");

@@ -1,4 +1,4 @@
-//! The thread that owns the disk: many writes, one sync.
+//! The thread that owns the disk and syncs many writes together.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::log::{Log, LogError};
 use crate::replica::{Room, Write};
 
-/// The times by which syncs are told apart, in etcd's steps: a millisecond, doubled thirteen times.
+/// Upper bounds of the sync histogram, as in etcd: 1 ms, doubled thirteen times.
 pub const SYNC_BUCKETS_MICROS: [u64; 14] = {
     let mut bounds = [1000; 14];
     let mut at = 1;
@@ -20,38 +20,35 @@ pub const SYNC_BUCKETS_MICROS: [u64; 14] = {
     bounds
 };
 
-/// What the disk did since the start.
+/// Disk statistics since the start.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DiskStats {
-    /// How many syncs.
     pub syncs: u64,
-    /// How long they took together.
+    /// Total duration.
     pub sync_micros: u64,
-    /// How long the slowest took.
+    /// Maximum duration.
     pub slowest_micros: u64,
-    /// How many took at most as long as each of [`SYNC_BUCKETS_MICROS`] and longer than the one before.
+    /// Non-cumulative counts for [`SYNC_BUCKETS_MICROS`].
     pub buckets: [u64; SYNC_BUCKETS_MICROS.len()],
-    /// Bytes of log segments.
+    /// Size of the log segments.
     pub log_bytes: u64,
 }
 
-/// What the thread is told.
+/// A request to the thread.
 pub(super) enum Job {
-    /// To make durable, in order.
+    /// Makes a write durable, in order.
     Write(Box<Write>),
     /// A checkpoint at this index is durable.
     Release(u64),
-    /// To see whether there is room again.
+    /// Checks whether space is available again.
     Probe,
 }
 
-/// What the thread says. There is one for every group of jobs at most, so the bound on jobs bounds these.
+/// A report of the thread. There is at most one per group of jobs, so the bound on jobs bounds the reports.
 pub(super) enum Event {
-    /// Everything up to this number is durable.
+    /// Everything up to this write number is durable.
     Persisted(u64, DiskStats),
-    /// How much room there is now.
     Room(Room),
-    /// The disk failed.
     Failed(WriterError),
 }
 
@@ -63,12 +60,12 @@ pub(super) enum WriterError {
     Checkpoint(#[from] CheckpointError),
 }
 
-/// Jobs that wait; beyond that the task waits.
+/// Queue size of jobs; the task waits if it is full.
 pub(super) const JOBS_MAX: usize = 1024;
-/// Bytes after which a group is written though more waits.
+/// Size at which a group is written even if more jobs are queued.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 const FULL_RETRY: Duration = Duration::from_secs(1);
-/// A sync that takes longer is reported.
+/// Syncs that take longer are logged.
 const SLOW: Duration = Duration::from_secs(1);
 
 struct Writer<D: Disk> {
@@ -78,7 +75,7 @@ struct Writer<D: Disk> {
     room: Room,
 }
 
-/// Runs until the task is gone and everything is written.
+/// Runs until the task has ended and everything is written.
 pub(super) fn run<D: Disk>(log: Log<D>, mut jobs: mpsc::Receiver<Job>, events: mpsc::UnboundedSender<Event>) {
     let mut writer = Writer { log, events, stats: DiskStats::default(), room: Room::Ample };
     writer.tell_room();
@@ -91,7 +88,7 @@ pub(super) fn run<D: Disk>(log: Log<D>, mut jobs: mpsc::Receiver<Job>, events: m
 }
 
 impl<D: Disk> Writer<D> {
-    /// Takes what waits, writes it in one go, syncs once.
+    /// Takes all queued jobs, writes them together and syncs once.
     fn group(&mut self, first: Job, jobs: &mut mpsc::Receiver<Job>) -> Result<(), WriterError> {
         let mut durable = None;
         let mut needs_sync = false;
@@ -110,7 +107,7 @@ impl<D: Disk> Writer<D> {
             }
             next = if self.log.staged_bytes() < GROUP_BYTES_MAX { jobs.try_recv().ok() } else { None };
         }
-        // A commit index alone waits for company.
+        // A hard state with only a new commit index is synced with a later write.
         if needs_sync {
             self.flush()?;
         }
@@ -131,13 +128,11 @@ impl<D: Disk> Writer<D> {
         }
         self.room = room;
         match room {
-            Room::Ample => tracing::info!("the disk of the log has room again"),
+            Room::Ample => tracing::info!("the log disk has free space again"),
             Room::Low => {
-                tracing::error!(
-                    "the disk of the log is full: this member takes nothing that grows until there is room on it"
-                );
+                tracing::error!("the log disk is full; rejecting writes that grow the store until space is available");
             }
-            Room::None => tracing::error!("the disk of the log is full to the last: this member waits for room on it"),
+            Room::None => tracing::error!("the log disk and its reserve are full; waiting for free space"),
         }
         let _ = self.events.send(Event::Room(room));
     }
@@ -170,7 +165,7 @@ impl<D: Disk> Writer<D> {
         self.log.sync()?;
         let took = began.elapsed();
         if took > SLOW {
-            tracing::warn!(milliseconds = took.as_millis(), "the disk of the log is slow: a sync took long");
+            tracing::warn!(milliseconds = took.as_millis(), "a sync of the log took too long; the disk is slow");
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.stats.syncs += 1;
@@ -183,7 +178,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Tries until there is space: what consensus has decided to write cannot be taken back.
+    /// Retries until there is space: writes that consensus has decided cannot be undone.
     fn insist(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<bool, WriterError>) -> Result<(), WriterError> {
         while !attempt(self)? {
             self.set_room(Room::None);

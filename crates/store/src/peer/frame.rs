@@ -1,4 +1,4 @@
-//! Greetings and frames on a stream between members.
+//! Greetings and frames of peer streams.
 
 use std::io;
 
@@ -7,18 +7,18 @@ use consensus::codec::Reader;
 use consensus::{DecodeError, Message};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What one member says to another on a stream of messages.
+/// A frame of a message stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Frame {
-    /// A step of consensus.
+    /// A consensus message.
     Message(Box<Message>),
-    /// Asks a leader to renew or read a lease.
+    /// A request to the leader to renew or read a lease.
     Lease { request: u64, lease: i64, renew: bool },
-    /// The answer: the seconds left, or none when there is no such lease, or an error when this member does not lead.
+    /// The response to a lease request.
     LeaseAnswer { request: u64, answer: LeaseAnswer },
 }
 
-/// What a leader says about a lease.
+/// The leader's response about a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LeaseAnswer {
     Seconds(i64),
@@ -26,7 +26,7 @@ pub(crate) enum LeaseAnswer {
     NotLeader,
 }
 
-/// The first words on a stream.
+/// The first frame of a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Greeting {
     pub purpose: Purpose,
@@ -42,13 +42,14 @@ pub(super) enum Purpose {
     Members,
 }
 
-/// The byte that answers a greeting, or ends a snapshot.
+/// Response byte to a greeting, or at the end of a snapshot.
 pub(super) const WELCOME: u8 = 0;
 pub(super) const REFUSED: u8 = 1;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KNARRPER");
 const VERSION: u32 = 1;
-/// Messages are cut at 1 MiB of entries, but one entry may be as large as the largest request; nothing comes near this.
+/// Messages contain at most 1 MiB of entries, but one entry may be as large as the largest request. No frame comes near
+/// this limit.
 pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
 
 const KIND_MESSAGE: u8 = 1;
@@ -163,7 +164,7 @@ pub(super) fn put_frame(out: &mut BytesMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// Reads a frame. The buffer grows as bytes arrive, so a length alone costs nothing.
+/// Reads a frame. The buffer grows as bytes arrive, so a forged length allocates nothing.
 pub(super) async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
     let length = stream.read_u32_le().await? as usize;
     let crc = stream.read_u32_le().await?;

@@ -1,4 +1,4 @@
-//! What peers send, as `crate::fuzz` reaches it.
+//! Access to peer frames for `crate::fuzz`.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -8,8 +8,8 @@ use consensus::Message;
 
 use super::frame::{Frame, Greeting, put_frame, read_frame};
 
-/// Reads bytes as a greeting, as a stream of frames and as one frame, which is read as the same when it is sent on. Gives the message that
-/// it is.
+/// Parses bytes as a greeting, as a stream of frames and as one frame, which must survive a round trip. Returns the
+/// frame's message.
 pub(crate) fn message(input: &[u8]) -> Option<Message> {
     let _ = Greeting::decode(Bytes::copy_from_slice(input));
     let mut stream = input;
@@ -27,7 +27,7 @@ pub(crate) fn message(input: &[u8]) -> Option<Message> {
     }
 }
 
-/// Memory never makes a reader wait.
+/// Reads a frame from memory, which never blocks.
 fn read(input: &mut &[u8]) -> Option<Bytes> {
     match pin!(read_frame(input)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(frame) => frame.ok(),
@@ -51,7 +51,7 @@ pub(crate) fn seeds(messages: &[Message]) -> Vec<(&'static str, Vec<u8>)> {
         ("lease_answer", answer.to_vec()),
         ("stream", stream.to_vec()),
         ("long", vec![0xff; 8]),
-        // An append after entry 256, which nobody has, of term 0: `raft` took it for a match.
+        // An append after entry 256, which no member has, with term 0: `raft` accepted it as a match.
         ("append_beyond_the_log", append_beyond_the_log()),
         ("greeting", [b"KNARRPER", &1_u32.to_le_bytes()[..], &[0; 25]].concat()),
     ]

@@ -1,4 +1,4 @@
-//! The dialing side: one link to every other member, and streams for snapshots.
+//! Outgoing peer connections: one link per member, and streams for snapshots.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,54 +16,50 @@ use super::frame::{Frame, Greeting, Purpose, WELCOME, put_frame, read_frame};
 use super::traffic::{Counts, Traffic};
 use super::{Address, AddressError, Tls};
 
-/// Why a peer could not be spoken to.
+/// A connection to a peer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// It has no usable URL.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// It needs TLS and there are no certificates.
-    #[error("{0} needs TLS: give this member a peer certificate, key and authority")]
+    /// The URL requires TLS and this member has no certificates.
+    #[error("{0} requires TLS: configure a peer certificate, key and CA for this member")]
     NoTls(String),
-    /// The connection failed.
-    #[error("the peer could not be reached")]
+    #[error("failed to connect to the peer")]
     Io(#[from] io::Error),
-    /// It took too long.
-    #[error("the peer did not answer in time")]
+    #[error("the peer did not respond in time")]
     Timeout,
-    /// The other side does not want to talk.
-    #[error("the peer refused: it belongs to another cluster, or this member is not or no longer in it")]
+    #[error(
+        "the peer rejected the connection: it belongs to another cluster, or this member is not or no longer in it"
+    )]
     Refused,
-    /// The answer makes no sense.
-    #[error("the peer's answer makes no sense")]
+    #[error("the peer sent an invalid response")]
     Answer(#[from] consensus::DecodeError),
-    /// Nobody was asked.
     #[error("no peer URL was given")]
     Nobody,
 }
 
-/// Frames that wait for a peer; beyond that they are dropped, which consensus repairs.
+/// Queue size per peer; further frames are dropped, which consensus tolerates.
 const QUEUE_FRAMES: usize = 1024;
-/// Written in one go.
+/// Maximum size of a write.
 const WRITE_BYTES: usize = 1 << 20;
 const CHUNK_BYTES: usize = 1 << 20;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// A peer that takes nothing for so long is as good as gone.
+/// A peer that accepts no data for this long is considered dead.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIAL_MIN: Duration = Duration::from_millis(50);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
 
-/// Who this member is, and how it reaches others.
+/// Identity and TLS of this member.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub cluster: u64,
     pub id: u64,
     pub tls: Option<Tls>,
-    /// Where what is sent is counted.
+    /// Counters of sent data.
     pub traffic: Traffic,
 }
 
-/// Links to all other members; dropped links end their tasks.
+/// Links to all other members; dropping a link ends its task.
 pub(crate) struct Links {
     identity: Identity,
     links: BTreeMap<u64, Link>,
@@ -76,7 +72,7 @@ struct Link {
 }
 
 impl Links {
-    /// `lost` hears of peers that frames could not be delivered to.
+    /// `lost` receives the peers to which frames could not be delivered.
     pub(crate) fn new(identity: Identity, lost: mpsc::Sender<u64>) -> Self {
         Self { identity, links: BTreeMap::new(), lost }
     }
@@ -85,7 +81,7 @@ impl Links {
         &self.identity
     }
 
-    /// Brings the links in line with the group.
+    /// Adds and removes links according to the membership.
     pub(crate) fn follow(&mut self, group: &Group) {
         let own = self.identity.id;
         self.identity.traffic.keep(|peer| group.member(peer).is_some());
@@ -97,7 +93,7 @@ impl Links {
         }
     }
 
-    /// Queues a frame, or drops it when the peer does not keep up; false then.
+    /// Queues a frame. Returns false and drops the frame if the queue is full.
     pub(crate) fn send(&self, to: u64, frame: &Frame) -> bool {
         self.links.get(&to).is_some_and(|link| link.queue.try_send(frame.encode()).is_ok())
     }
@@ -114,8 +110,8 @@ impl Links {
     }
 }
 
-/// Dials, writes what is queued, and dials again when that fails. The connection is kept when there is nothing to write,
-/// so that members know of each other whether they are up.
+/// Dials, writes queued frames, and dials again after a failure. An idle connection is kept, so that members detect
+/// each other's failures.
 async fn run(
     identity: Identity,
     to: u64,
@@ -133,16 +129,16 @@ async fn run(
                 let ended = write_frames(&mut stream, &mut frames, &traffic).await;
                 drop(connection);
                 if let Err(error) = ended {
-                    tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer ended");
+                    tracing::debug!(peer = format!("{to:x}"), %error, "the connection to a peer closed");
                 }
             }
             Err(error) => {
-                tracing::debug!(peer = format!("{to:x}"), %error, "a peer could not be reached");
+                tracing::debug!(peer = format!("{to:x}"), %error, "failed to connect to a peer");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(REDIAL_MAX);
             }
         }
-        // What queued up meanwhile is old; consensus sends again what is still wanted.
+        // Frames queued in the meantime are outdated; consensus sends again as needed.
         while frames.try_recv().is_ok() {}
         let _ = lost.try_send(to);
     }
@@ -157,8 +153,8 @@ async fn write_frames(
     loop {
         let next = tokio::select! {
             frame = frames.recv() => frame,
-            // The other side never speaks here. That it has gone must be known before the next frame: the first one written to
-            // a connection that is closed is lost without an error, and may be a vote.
+            // The peer never sends on this connection. A close must be detected before the next frame: the first frame
+            // written to a closed connection is lost without an error, and may be a vote.
             _ = stream.read_u8() => return Err(io::ErrorKind::ConnectionReset.into()),
         };
         let Some(frame) = next else { return Ok(()) };
@@ -178,7 +174,7 @@ async fn write_frames(
     }
 }
 
-/// Streams a state to a peer and waits until it has it.
+/// Streams a state to a peer and waits for its confirmation.
 pub(crate) async fn stream_snapshot(
     identity: Identity,
     to: u64,
@@ -206,7 +202,7 @@ pub(crate) async fn stream_snapshot(
     if answer == WELCOME { Ok(()) } else { Err(DialError::Refused) }
 }
 
-/// Asks the members behind some URLs who they are; the first that answers counts.
+/// Queries the membership from the members at these URLs; the first response counts.
 pub async fn members_of(urls: &[String], tls: Option<&Tls>) -> Result<(u64, Vec<Peer>), DialError> {
     let identity = Identity { cluster: 0, id: 0, tls: tls.cloned(), traffic: Traffic::default() };
     let mut last = DialError::Nobody;
@@ -238,7 +234,7 @@ async fn write_one(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()>
     tokio::time::timeout(WRITE_TIMEOUT, written).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Anything that bytes go through both ways.
+/// A bidirectional byte stream.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -272,7 +268,7 @@ async fn dial_one(identity: &Identity, to: u64, url: &str, purpose: Purpose) -> 
     if stream.read_u8().await? == WELCOME { Ok(stream) } else { Err(DialError::Refused) }
 }
 
-/// Hands what a thread writes to a task, a chunk at a time.
+/// Passes data written by a thread to a task, in chunks.
 struct Chunks(mpsc::Sender<Bytes>);
 
 impl io::Write for Chunks {

@@ -1,4 +1,4 @@
-//! The listening side: accepts streams of other members and hands on what they say.
+//! Incoming peer connections: accepts streams and forwards their frames.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,41 +20,40 @@ use super::links::Stream;
 use super::traffic::Traffic;
 use crate::shelf::Shelf;
 
-/// What came from a peer.
+/// An event from a peer.
 pub(crate) enum Inbound {
-    /// A frame.
     Frame(u64, Frame),
-    /// A whole snapshot; the answer says whether it was taken.
+    /// A complete snapshot; the response tells whether it was accepted.
     Snapshot(u64, Box<Message>, Box<State>, oneshot::Sender<bool>),
-    /// It has closed its connection, or broken it.
+    /// The peer closed its connection, or the connection broke.
     HungUp(u64),
 }
 
-/// What the listening side must know of its member.
+/// Properties of the member that the listener needs.
 #[derive(Clone)]
 pub(crate) struct Listener {
     pub cluster: u64,
     pub id: u64,
     pub tls: Option<Tls>,
-    /// Where the values of a snapshot go.
+    /// Storage for the values of a snapshot.
     pub shelf: Shelf,
     pub group: watch::Receiver<Group>,
     pub inbound: mpsc::Sender<Inbound>,
-    /// Where what is heard is counted.
+    /// Counters of received data.
     pub traffic: Traffic,
 }
 
-/// A connection that has not said by then who it is and why it came is closed.
+/// Connections that have not sent a valid greeting by then are closed.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
-/// A live peer sends heartbeats; a snapshot's chunks come faster still.
+/// Timeout of a silent connection. A live peer sends heartbeats; the chunks of a snapshot are more frequent.
 const SILENCE_TIMEOUT: Duration = Duration::from_mins(1);
-/// Seven members with two streams each, and some that ask who we are. Only those count that have shown who they are.
+/// Maximum number of established connections: seven members with two streams each, and some membership queries.
 const CONNECTIONS_MAX: usize = 64;
-/// How many connections may be about to show who they are. One more closes the oldest: members take milliseconds, so that those
-/// who say nothing cannot keep them out.
+/// Maximum number of connections before their greeting. One more closes the oldest. Members take milliseconds, so
+/// silent connections cannot keep them out.
 const PENDING_MAX: usize = 128;
 
-/// Accepts until the member is gone.
+/// Accepts connections until the member stops.
 pub(crate) async fn listen(socket: TcpListener, listener: Listener) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut pending = Pending::default();
@@ -69,15 +68,15 @@ pub(crate) async fn listen(socket: TcpListener, listener: Listener) {
                 pending.push(handshake.abort_handle());
             }
             Err(error) => {
-                // Out of file descriptors, most likely: others must be given time to close theirs.
-                tracing::warn!(%error, "a peer's connection could not be accepted");
+                // Probably out of file descriptors: waits until others are closed.
+                tracing::warn!(%error, "failed to accept a peer connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-/// Handshakes that are under way, in the order in which they began.
+/// Handshakes in progress, in order of their start.
 #[derive(Default)]
 struct Pending(VecDeque<AbortHandle>);
 
@@ -99,29 +98,29 @@ impl Drop for Pending {
     }
 }
 
-/// Waits for a connection to show who it is, and serves it from then on in a task of its own.
+/// Waits for TLS handshake and greeting, then serves the connection in a separate task.
 async fn establish(tcp: TcpStream, listener: Listener, slots: Arc<Semaphore>) {
     let greeted = tokio::time::timeout(GREETING_TIMEOUT, greet(tcp, &listener)).await;
     let (stream, greeting) = match greeted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok(greeted) => greeted,
         Err(error) => {
-            tracing::debug!(%error, "a peer's connection failed before its greeting");
+            tracing::debug!(%error, "a peer connection failed before its greeting");
             return;
         }
     };
     let Ok(slot) = slots.try_acquire_owned() else {
-        tracing::warn!(from = greeting.from, max = CONNECTIONS_MAX, "closing a peer's connection: there are too many");
+        tracing::warn!(from = greeting.from, max = CONNECTIONS_MAX, "closing a peer connection: too many connections");
         return;
     };
     tokio::spawn(async move {
         if let Err(error) = serve(stream, &greeting, &listener).await {
-            tracing::debug!(%error, "a peer's connection ended");
+            tracing::debug!(%error, "a peer connection closed");
         }
         drop(slot);
     });
 }
 
-/// The TLS handshake, by which a peer shows its certificate, and its greeting.
+/// Performs the TLS handshake, with the peer's certificate, and reads the greeting.
 async fn greet(tcp: TcpStream, listener: &Listener) -> io::Result<(Box<dyn Stream>, Greeting)> {
     tcp.set_nodelay(true)?;
     let mut stream: Box<dyn Stream> = match &listener.tls {
@@ -151,7 +150,8 @@ async fn serve(mut stream: Box<dyn Stream>, greeting: &Greeting, listener: &List
 }
 
 impl Listener {
-    /// A member that does not know its group yet hears everybody of its cluster: that is how it learns of it.
+    /// Whether the greeting is accepted. Messages and snapshots are accepted from every sender of the cluster that was
+    /// not removed, so that a new member can learn the membership.
     fn welcomes(&self, greeting: &Greeting) -> bool {
         let group = self.group.borrow();
         let knows = group.members().next().is_some();
@@ -189,7 +189,7 @@ async fn snapshot(mut stream: Box<dyn Stream>, from: u64, listener: &Listener) -
     loop {
         let chunk = next_frame(&mut stream).await?;
         traffic.received(chunk.len());
-        // A reader that has given up says why below.
+        // The reader's error is returned below.
         if chunk.is_empty() || chunks.send(chunk).await.is_err() {
             break;
         }
@@ -226,7 +226,7 @@ async fn next_frame(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Res
     frame.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Lets a thread read what a task receives.
+/// Lets a thread read data received by a task.
 struct Chunks {
     received: mpsc::Receiver<Bytes>,
     chunk: Bytes,
@@ -250,7 +250,7 @@ mod tests {
     use super::super::members_of;
     use super::*;
 
-    /// A member that knows its group, and where it listens.
+    /// Starts a listener of a member that knows its membership. Returns its URL.
     async fn member() -> (String, mpsc::Receiver<Inbound>) {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", socket.local_addr().unwrap());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_that_say_nothing_do_not_keep_members_out() {
+    async fn silent_connections_do_not_keep_members_out() {
         let (url, _received) = member().await;
         let address = url.trim_start_matches("http://");
         let mut silent = Vec::new();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn handshakes_under_way_are_bounded_and_the_oldest_gives_way() {
+    async fn pending_handshakes_are_bounded_and_the_oldest_is_closed() {
         let mut pending = Pending::default();
         let mut handshakes: Vec<_> = (0..PENDING_MAX + 3).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
         handshakes.iter().for_each(|handshake| pending.push(handshake.abort_handle()));

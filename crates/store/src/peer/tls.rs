@@ -1,4 +1,4 @@
-//! TLS between members: each shows a certificate and checks the other's.
+//! Mutual TLS between members.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, S
 
 use crate::renewed::Renewed;
 
-/// Both sides' configuration, as the certificates are at each connection.
+/// Client and server configuration, read again when the certificate files change.
 #[derive(Clone)]
 pub struct Tls(Source);
 
@@ -28,29 +28,25 @@ struct Sides {
     client: Arc<ClientConfig>,
 }
 
-/// Why certificates cannot be used.
+/// The certificates are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("{file} cannot be read as PEM")]
     File {
-        /// Which.
         file: String,
-        /// Why.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// The certificates make no configuration.
-    #[error("the peer certificates cannot be used")]
+    #[error("the peer certificates are unusable")]
     Config(#[source] rustls::Error),
-    /// The authority makes no verifier.
-    #[error("the peer certificate authority cannot be used")]
+    /// The CA is unusable.
+    #[error("the peer CA certificate is unusable")]
     Authority(#[source] rustls::server::VerifierBuilderError),
 }
 
 impl Tls {
-    /// Certificate, key and the authority that peers' certificates must come from. Files that change are read again for the
-    /// next connection.
+    /// Uses a certificate, its key and the CA of peer certificates. Changed files are read again for the next
+    /// connection.
     pub fn from_files(certificate: &Path, key: &Path, authority: &Path) -> Result<Self, TlsError> {
         let files = [certificate, key, authority].map(Path::to_owned);
         let [certificate, key, authority] = files.clone();
@@ -58,7 +54,7 @@ impl Tls {
         Ok(Self(Source::Files(Arc::new(renewed))))
     }
 
-    /// The same from what was read already.
+    /// Like [`Tls::from_files`], with data that was already read.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -67,7 +63,7 @@ impl Tls {
         Ok(Self(Source::Given(Sides::new(chain, key, authority)?)))
     }
 
-    /// Certificate and key to encrypt with; peers' certificates are not verified.
+    /// Uses a certificate and key for encryption only; peer certificates are not verified.
     pub fn unverified(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let (chain, key) = (read_chain(certificate)?, read_key(key)?);
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -149,7 +145,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(unreadable(path))
 }
 
-/// Accepts any certificate, if the other side has its key.
+/// Accepts any certificate whose key the other side owns.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 
@@ -194,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A self-signed certificate and its key, in files.
+    /// Writes a self-signed certificate and its key to files.
     fn pair(folder: &Path, name: &str) -> (std::path::PathBuf, std::path::PathBuf) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
         let (cert, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
@@ -212,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn members_with_certificates_of_their_own_meet_only_unverified() {
+    async fn self_signed_members_connect_only_without_verification() {
         let folder = tempfile::tempdir().expect("a directory");
         let ((cert, key), (other_cert, other_key)) = (pair(folder.path(), "one"), pair(folder.path(), "other"));
         let one = Tls::unverified(&cert, &key).expect("usable");

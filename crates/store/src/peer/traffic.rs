@@ -1,4 +1,4 @@
-//! What goes to each peer and comes from it, counted.
+//! Traffic counters per peer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The times by which round trips are told apart, in etcd's steps: a tenth of a millisecond, doubled fifteen times.
+/// Upper bounds of the round-trip histogram, as in etcd: 0.1 ms, doubled fifteen times.
 pub const ROUND_TRIP_BUCKETS_MICROS: [u64; 16] = {
     let mut bounds = [100; 16];
     let mut at = 1;
@@ -18,29 +18,27 @@ pub const ROUND_TRIP_BUCKETS_MICROS: [u64; 16] = {
     bounds
 };
 
-/// Peers that are counted: more than a cluster has. What others send counts nowhere, so that nobody makes series without end.
+/// Maximum number of counted peers, more than a cluster has. Others are not counted, so the number of series is
+/// bounded.
 const PEERS_MAX: usize = 64;
-/// Heartbeats that wait for their answer: a peer that owes more has none to give.
+/// Maximum number of unanswered heartbeats per peer; a peer with more does not respond.
 const UNANSWERED_MAX: usize = 1024;
 
-/// What was sent to a peer and came from it.
+/// Traffic with a peer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PeerTraffic {
-    /// Who.
     pub id: u64,
-    /// Connections to it that are open for messages.
+    /// Number of open message connections to the peer.
     pub connections: u64,
-    /// How long it has been connected without a break; none if it is not.
+    /// Duration of the current connection; none if disconnected.
     pub connected_for: Option<Duration>,
-    /// Bytes that were sent to it.
     pub sent_bytes: u64,
-    /// Bytes that came from it.
     pub received_bytes: u64,
-    /// How many heartbeats it answered to this member, which leads or has led.
+    /// Number of heartbeat responses from the peer to this member, which is or was the leader.
     pub round_trips: u64,
-    /// How long that took together.
+    /// Total duration.
     pub round_trip_micros: u64,
-    /// How many took at most as long as each of [`ROUND_TRIP_BUCKETS_MICROS`] and longer than the one before.
+    /// Non-cumulative counts for [`ROUND_TRIP_BUCKETS_MICROS`].
     pub round_trip_buckets: [u64; ROUND_TRIP_BUCKETS_MICROS.len()],
 }
 
@@ -48,11 +46,10 @@ pub struct PeerTraffic {
 #[derive(Clone, Default)]
 pub(crate) struct Traffic(Arc<RwLock<BTreeMap<u64, Arc<Counts>>>>);
 
-/// The counters of one peer.
 #[derive(Default)]
 pub(crate) struct Counts {
     connections: AtomicU64,
-    /// When the first of the connections that are open was opened.
+    /// Time when the oldest open connection was opened.
     connected_at: Mutex<Option<Instant>>,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
@@ -61,16 +58,16 @@ pub(crate) struct Counts {
     round_trip_buckets: [AtomicU64; ROUND_TRIP_BUCKETS_MICROS.len()],
 }
 
-/// A connection that is open.
+/// An open connection.
 pub(crate) struct Connection(Arc<Counts>);
 
-/// When heartbeats were sent that are not answered yet, by peer. Answers come in the order of what they answer, and none is left out while the
-/// connections hold, but by a peer that has too much to say: then times are too long until one breaks or another member leads.
+/// Send times of unanswered heartbeats by peer. Responses arrive in order, and none is missing while the connections
+/// hold, unless a peer drops frames because its queue is full. The measured times are then too long until a connection
+/// breaks or the leader changes.
 #[derive(Default)]
 pub(crate) struct Heartbeats(BTreeMap<u64, VecDeque<Instant>>);
 
 impl Traffic {
-    /// The counters of a peer.
     pub(crate) fn of(&self, peer: u64) -> Arc<Counts> {
         if let Some(found) = self.0.read().expect("no holder panics").get(&peer) {
             return found.clone();
@@ -82,12 +79,12 @@ impl Traffic {
         peers.entry(peer).or_default().clone()
     }
 
-    /// Forgets peers that are none any more.
+    /// Removes the counters of former peers.
     pub(crate) fn keep(&self, is_peer: impl Fn(u64) -> bool) {
         self.0.write().expect("no holder panics").retain(|peer, _| is_peer(*peer));
     }
 
-    /// What was counted so far, by peer.
+    /// Returns the counters by peer.
     pub(crate) fn told(&self) -> Vec<PeerTraffic> {
         self.0.read().expect("no holder panics").iter().map(|(id, counts)| counts.told(*id)).collect()
     }
@@ -145,7 +142,6 @@ impl Drop for Connection {
 }
 
 impl Heartbeats {
-    /// One was sent.
     pub(crate) fn sent(&mut self, peer: u64, now: Instant) {
         let waiting = self.0.entry(peer).or_default();
         if waiting.len() >= UNANSWERED_MAX {
@@ -154,12 +150,12 @@ impl Heartbeats {
         waiting.push_back(now);
     }
 
-    /// One was answered; how long that took.
+    /// Records a response and returns the round-trip time.
     pub(crate) fn answered(&mut self, peer: u64, now: Instant) -> Option<Duration> {
         Some(now - self.0.get_mut(&peer)?.pop_front()?)
     }
 
-    /// Heartbeats to a peer, or its answers, may have been lost.
+    /// Forgets heartbeats to a peer after a loss.
     pub(crate) fn lost(&mut self, peer: u64) {
         self.0.remove(&peer);
     }
@@ -170,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_to_the_oldest_heartbeat_and_to_none_from_before_a_loss() {
+    fn response_matches_the_oldest_heartbeat_after_the_last_loss() {
         let mut heartbeats = Heartbeats::default();
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_counted_each_for_itself_and_not_without_end() {
+    fn peers_are_counted_separately_and_bounded() {
         let traffic = Traffic::default();
         let one = traffic.of(1);
         one.sent(5);

@@ -1,8 +1,8 @@
-//! Linearizable reads, many to one round of the quorum.
+//! Linearizable reads, batched into quorum rounds.
 
 use consensus::Member;
 
-/// Reads that came while a round was under way wait for the next one: a round vouches only for reads that began before it.
+/// Reads that arrive during a round wait for the next one: a round confirms only reads that started before it.
 #[derive(Default)]
 pub(super) struct Reads {
     waiting: Vec<u64>,
@@ -17,7 +17,7 @@ struct Round {
     age_ticks: u32,
 }
 
-/// A round that got no answer for so long has lost a message, or its leader.
+/// Ticks without a response after which a round is considered lost.
 const PATIENCE_TICKS: u32 = 3;
 
 impl Reads {
@@ -36,7 +36,7 @@ impl Reads {
         }
     }
 
-    /// Puts the round under way together with those that wait into a new one.
+    /// Restarts the round in progress together with the waiting reads.
     pub(super) fn ask_again(&mut self, member: &mut Member) {
         if let Some(round) = self.asked.take() {
             self.waiting.extend(round.tokens);

@@ -1,30 +1,31 @@
-//! What a disk that fills up means for the cluster. Its member says so to all, leads no longer and refuses what grows; the others go on
-//! as long as a majority of them has room. When none has, nothing grows until there is room again.
+//! Handling of a full disk.
+//!
+//! The member raises an alarm, hands over leadership and rejects growing writes. The others continue while a majority
+//! has space; without a majority nothing grows until space is available.
 
 use consensus::Role;
 use mvcc::{Alarm, AlarmChange, Command, State};
 
 use super::Replica;
 
-/// How much room the log has.
+/// Disk space available to the log.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Room {
-    /// Enough.
     #[default]
     Ample,
-    /// Only its reserve: for the alarm, and for what makes room.
+    /// Only the reserve is left: for the alarm and for commands that free space.
     Low,
-    /// None: nothing can be written until there is.
+    /// Nothing can be written.
     None,
 }
 
-/// What this member knows of its disk, and has said of it.
+/// This member's disk state and alarms.
 #[derive(Debug)]
 pub(super) struct Space {
     room: Room,
-    /// Whether what was said may not be what is so. At first nobody knows what was said before.
+    /// Whether the raised alarms may differ from the disk state. True at first, because earlier alarms are unknown.
     is_unsettled: bool,
-    /// Ticks until the alarm is spoken of again: what was said may have been lost.
+    /// Ticks until the alarm is proposed again, because the proposal may be lost.
     silent_ticks: u32,
 }
 
@@ -35,18 +36,18 @@ impl Default for Space {
 }
 
 impl Space {
-    /// Somebody may have said something else of this member's disk.
+    /// Another client may have changed the alarms of this member.
     pub(super) fn look_again(&mut self) {
         self.is_unsettled = true;
     }
 }
 
-/// What a member says of its disk; it lowers them itself.
+/// Alarms that a member raises about its disk and clears itself.
 const OWN: [Alarm; 2] = [Alarm::Low, Alarm::Full];
 const REPEAT_TICKS: u32 = 10;
 
 impl Replica {
-    /// How much room the log has, from now on.
+    /// Sets the available space.
     pub fn set_room(&mut self, room: Room) {
         self.space.room = room;
         self.space.look_again();
@@ -54,18 +55,18 @@ impl Replica {
         self.tell_space();
     }
 
-    /// How much room the log has.
     pub fn room(&self) -> Room {
         self.space.room
     }
 
-    /// Whether an alarm is to be raised or lowered: time must go on for it.
+    /// Whether an alarm must be raised or cleared, which requires ticks.
     pub fn minds_space(&self) -> bool {
         self.space.is_unsettled
     }
 
-    /// Raises the alarms of this member while its disk is full, and lowers them when it is not anymore.
-    // DEVIATION: a member whose disk is full says so by an alarm that stops nobody else while a majority has room, and lowers it itself; etcd does not survive a full disk.
+    /// Raises this member's alarms while its disk is full, and clears them afterwards.
+    // DEVIATION: a member with a full disk raises an alarm that does not stop the others while a majority has space,
+    // and clears it itself. etcd does not survive a full disk.
     pub(super) fn tell_space(&mut self) {
         if !self.space.is_unsettled || self.space.silent_ticks > 0 {
             self.space.silent_ticks = self.space.silent_ticks.saturating_sub(1);
@@ -85,7 +86,7 @@ impl Replica {
         }
     }
 
-    /// What must be said for the alarms that are raised to be those that should be.
+    /// Returns the changes from the raised alarms to the wanted ones.
     fn changes(&self, state: &State) -> Vec<(AlarmChange, Alarm)> {
         let wanted = self.wanted(state);
         let decide = |alarm: Alarm| match (wanted.contains(&alarm), state.alarms().contains(&(self.id, alarm))) {
@@ -96,7 +97,7 @@ impl Replica {
         OWN.into_iter().filter_map(decide).collect()
     }
 
-    /// The alarms that should be raised: that this disk is full, and if it takes the last of a majority, that nothing may grow.
+    /// Returns the alarms to raise: this disk is full, and, if no majority has space, nothing may grow.
     fn wanted(&self, state: &State) -> &'static [Alarm] {
         if self.space.room == Room::Ample {
             return &[];
@@ -107,7 +108,7 @@ impl Replica {
         if roomy > all / 2 { &OWN[..1] } else { &OWN }
     }
 
-    /// Who should lead in place of this member: one that cannot write does not, if somebody else can.
+    /// Returns the member that should become leader: a member that cannot write does not lead if another one can.
     fn successor(&self, state: &State) -> Option<u64> {
         if self.space.room == Room::Ample || self.member.status().role != Role::Leader {
             return None;

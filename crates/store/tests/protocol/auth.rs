@@ -1,4 +1,4 @@
-//! Authentication, users and roles as clients see them: what etcdctl 3.4 does not show, and what etcd 3.4 does not do yet.
+//! Authentication, users and roles as clients see them, beyond the output of etcdctl 3.4 and the features of etcd 3.4.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn revision(client: &mut AuthClient<Channel>) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_change_of_users_and_roles_is_a_new_revision_and_nothing_else_is() -> Result<()> {
+async fn only_changes_of_users_and_roles_increment_the_auth_revision() -> Result<()> {
     let (single, mut client) = start().await?;
     ensure!(revision(&mut client).await? == 1);
     client.user_add(user("a", false)).await?;
@@ -72,7 +72,7 @@ async fn every_change_of_users_and_roles_is_a_new_revision_and_nothing_else_is()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_makes_no_sense_is_refused_with_etcds_codes() -> Result<()> {
+async fn invalid_requests_are_rejected_with_etcds_codes() -> Result<()> {
     let (single, mut client) = start().await?;
     says(client.user_add(user("", true)).await, Code::InvalidArgument, "etcdserver: user name is empty")?;
     says(
@@ -134,7 +134,7 @@ fn with<T>(token: &str, message: T) -> Request<T> {
     request
 }
 
-/// Adds `root` and `app`, who may read and write what begins with `a/`, and enables authentication; their tokens.
+/// Adds `root` and `app` (read-write permission on the prefix `a/`), enables authentication and returns their tokens.
 async fn enable(client: &mut AuthClient<Channel>) -> Result<(String, String)> {
     for (name, role) in [("root", "root"), ("app", "app")] {
         client.user_add(user(name, false)).await?;
@@ -152,7 +152,7 @@ async fn authenticate(client: &mut AuthClient<Channel>, name: &str) -> Result<St
     Ok(client.authenticate(asked).await?.into_inner().token)
 }
 
-/// A config whose password hashes cost little: what they cost is not what is tested.
+/// Returns a config with cheap password hashes, because their cost is not tested here.
 fn cheap() -> store::etcd::Config {
     let few = std::num::NonZeroU32::new(1000).expect("it is not zero");
     let auth = store::etcd::AuthConfig { hash_iterations: few, ..Default::default() };
@@ -164,7 +164,7 @@ const DENIED: (Code, &str) = (Code::PermissionDenied, "etcdserver: permission de
 const INVALID: (Code, &str) = (Code::Unauthenticated, "etcdserver: invalid auth token");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_service_asks_who_calls_while_authentication_is_enabled() -> Result<()> {
+async fn every_service_authenticates_while_auth_is_enabled() -> Result<()> {
     let single = Single::start(cheap()).await?;
     let channel = Channel::from_shared(single.endpoint.clone())?.connect().await?;
     let mut auth = AuthClient::new(channel.clone());
@@ -173,7 +173,7 @@ async fn every_service_asks_who_calls_while_authentication_is_enabled() -> Resul
     let mut lease = LeaseClient::new(channel.clone());
     let mut cluster = ClusterClient::new(channel.clone());
     let mut maintenance = MaintenanceClient::new(channel.clone());
-    // What a call answers to nobody, to a forged token, to a user and to root.
+    // Checks the response without a token, with a forged token, as a user and as root.
     macro_rules! check {
         ($client:ident.$method:ident, $request:expr, $as_user:expr) => {
             says($client.$method($request).await, EMPTY.0, EMPTY.1).context(stringify!($method))?;
@@ -224,7 +224,7 @@ async fn every_service_asks_who_calls_while_authentication_is_enabled() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_or_a_lock_of_keys_that_a_user_may_not_read_is_refused() -> Result<()> {
+async fn watch_or_lock_of_unreadable_keys_is_rejected() -> Result<()> {
     let single = Single::start(cheap()).await?;
     let channel = Channel::from_shared(single.endpoint.clone())?.connect().await?;
     let (root, app) = enable(&mut AuthClient::new(channel.clone())).await?;
@@ -257,7 +257,7 @@ async fn a_watch_or_a_lock_of_keys_that_a_user_may_not_read_is_refused() -> Resu
     says(locks.lock(with(&app, lock("b"))).await, DENIED.0, DENIED.1)?;
     locks.lock(with(&app, lock("a/lock"))).await?;
 
-    // The lease now holds a key that only root may write.
+    // The lease now has a key that only root may write.
     let attached = pb::PutRequest { key: "b".into(), value: "v".into(), lease: id, ..Default::default() };
     KvClient::new(channel.clone()).put(with(&root, attached)).await?;
     let renew = |token: &str| {
@@ -276,7 +276,7 @@ async fn a_watch_or_a_lock_of_keys_that_a_user_may_not_read_is_refused() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_is_valid_at_every_member_until_the_password_changes_or_it_expires() -> Result<()> {
+async fn token_is_valid_on_every_member_until_password_change_or_expiry() -> Result<()> {
     let seats = [Seat::new(1, HEARTBEAT).await?, Seat::new(2, HEARTBEAT).await?, Seat::new(3, HEARTBEAT).await?];
     let peers: Vec<_> = seats.iter().map(|seat| seat.peer.clone()).collect();
     let mut members = Vec::new();
@@ -294,7 +294,7 @@ async fn a_token_is_valid_at_every_member_until_the_password_changes_or_it_expir
     auth.user_change_password(with(&root, changed)).await?;
     for member in &members {
         let mut kv = KvClient::new(member.channel.clone());
-        // Any member may lag; a linearizable read does not.
+        // Any member may lag; a linearizable read catches up.
         kv.range(with(&root, pb::RangeRequest { key: "a/1".into(), ..Default::default() })).await?;
         says(kv.put(with(&app, put())).await, INVALID.0, INVALID.1)?;
     }
@@ -310,8 +310,8 @@ async fn a_token_is_valid_at_every_member_until_the_password_changes_or_it_expir
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_token_expires() -> Result<()> {
-    // Any time without use is too long.
+async fn idle_token_expires() -> Result<()> {
+    // Every idle time exceeds a TTL of zero.
     let auth = store::etcd::AuthConfig { tokens: Tokens::Simple { ttl: Duration::ZERO }, ..cheap().auth };
     let single = Single::start(store::etcd::Config { auth, ..Default::default() }).await?;
     let mut client = AuthClient::connect(single.endpoint.clone()).await?;
@@ -322,7 +322,7 @@ async fn an_idle_token_expires() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_password_is_kept_anywhere() -> Result<()> {
+async fn no_password_is_stored_in_plain_text() -> Result<()> {
     use store::backend::Backend;
     let (single, mut client) = start().await?;
     client.user_add(user("with", false)).await?;

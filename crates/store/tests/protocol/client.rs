@@ -1,4 +1,4 @@
-//! The interface of the API server behaves the same over a member in this process and over etcd's protocol.
+//! The API server's store client behaves the same with the embedded store and over etcd's protocol.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use store::client::{Client, ClientError, Freshness, Remote, RemoteConfig, Watch,
 use crate::common::Single;
 use crate::transcript::Etcd;
 
-/// The API server's way to create: only if the key is not there.
+/// Returns the transaction by which the API server creates a key that does not exist.
 fn create(key: &str, value: &str) -> Txn {
     let (key, value) = (key.to_owned(), value.to_owned());
     Txn {
@@ -83,7 +83,7 @@ async fn behaves(client: &Client) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_in_this_process_and_one_over_the_network_behave_the_same() -> Result<()> {
+async fn embedded_and_remote_members_behave_the_same() -> Result<()> {
     let single = Single::start(store::etcd::Config::default()).await?;
     behaves(&Client::Local(single.backend.clone())).await.context("in this process")?;
     let remote = Remote::new(&RemoteConfig { servers: vec![single.endpoint.clone()], ..RemoteConfig::default() })?;
@@ -97,14 +97,14 @@ async fn a_member_in_this_process_and_one_over_the_network_behave_the_same() -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_etcd_can_take_the_place_of_the_store() -> Result<()> {
+async fn real_etcd_can_replace_the_store() -> Result<()> {
     let etcd = Etcd::start().await?;
     let remote = Remote::new(&RemoteConfig { servers: vec![etcd.endpoint.clone()], ..RemoteConfig::default() })?;
     behaves(&Client::Remote(Box::new(remote))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_holds_in_this_process_too_and_room_that_is_made_is_used() -> Result<()> {
+async fn embedded_store_enforces_the_quota_and_recovers_after_compaction() -> Result<()> {
     let single = Single::start(store::etcd::Config::default()).await?;
     let client = Client::Local(single.backend.clone().with_quota(Some(64 << 10)));
     let mut written = 0;

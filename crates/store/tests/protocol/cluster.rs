@@ -1,4 +1,4 @@
-//! Three members that can be joined by a fourth: of a real etcd, and of this store.
+//! Test clusters of three members that a fourth can join: real etcd, and this store.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use store::node::Start;
 use crate::common::{Member, Seat};
 use crate::transcript::{Etcd, Servers, free_url};
 
-/// What scenarios call the places of members.
+/// Member names in scenarios.
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
-/// Members of a loaded machine: elections are not what is compared.
+/// Long enough for a loaded host: elections are not compared.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 const IDS: u64 = 0x8e9e_05c5_2164_6940;
 
-/// Members of a real etcd.
+/// A cluster of real etcd members.
 pub struct EtcdCluster {
     members: Vec<Etcd>,
-    /// Where clients and members will reach the fourth.
+    /// Client URL and peer URL of the fourth member.
     fourth: (String, String),
 }
 
@@ -40,7 +40,7 @@ impl EtcdCluster {
         Ok(Self { members, fourth: (free_url()?, free_url()?) })
     }
 
-    /// Where clients reach a member.
+    /// Returns the client URLs.
     pub fn endpoints(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|member| member.endpoint.as_str())
     }
@@ -65,7 +65,7 @@ impl Servers for EtcdCluster {
     }
 }
 
-/// Members of this store.
+/// A cluster of this store.
 pub struct Cluster {
     pub members: Vec<Member>,
     endpoints: Vec<String>,

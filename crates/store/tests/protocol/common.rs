@@ -1,4 +1,4 @@
-//! Members in directories of their own, served on ports of their own.
+//! Test members with separate directories and ports.
 
 use std::time::Duration;
 
@@ -15,14 +15,12 @@ use tonic::transport::Channel;
 use crate::transcript::Servers;
 
 const CLUSTER_ID: u64 = 0xcdf8_18b9_5c66_4d02;
-/// Heartbeats without a leader until an election.
+/// Number of heartbeats without a leader until an election.
 const ELECTION_TICKS: u32 = 10;
 
-/// A cluster of one member that runs as long as the value lives.
+/// A single-member cluster that runs while the value exists.
 pub struct Single {
-    /// Where clients reach it.
     pub endpoint: String,
-    /// The member itself.
     pub backend: NodeBackend,
     node: Node,
     _folder: tempfile::TempDir,
@@ -52,13 +50,13 @@ impl Single {
         Ok(Self { endpoint, backend, node, _folder: folder })
     }
 
-    /// Stops the member; its directory is gone after this.
+    /// Stops the member and deletes its directory.
     pub async fn stop(self) {
         self.node.stop().await;
     }
 }
 
-/// A member that can start: its places for others and for clients are open.
+/// A member that can start: its peer and client listeners are open.
 pub struct Seat {
     pub peer: Peer,
     folder: tempfile::TempDir,
@@ -67,11 +65,11 @@ pub struct Seat {
     heartbeat: Duration,
 }
 
-/// A member that runs, and a client of it.
+/// A running member with a client.
 pub struct Member {
     pub node: Node,
     pub channel: Channel,
-    /// All that clients are served.
+    /// The client services.
     pub router: axum::Router,
     _folder: tempfile::TempDir,
 }

@@ -1,4 +1,4 @@
-//! The Lock and Election services: one at a time, in the order they came.
+//! The Lock and Election services: one owner at a time, in order of arrival.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn start() -> Result<(Single, Channel, [i64; 2])> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_goes_to_the_next_when_it_is_released() -> Result<()> {
+async fn released_lock_is_acquired_by_the_next_waiter() -> Result<()> {
     let (single, channel, [one, two]) = start().await?;
     let mut first = LockClient::new(channel.clone());
     let held = first.lock(lock::LockRequest { name: "l".into(), lease: one }).await?.into_inner().key;
@@ -44,7 +44,7 @@ async fn a_lock_goes_to_the_next_when_it_is_released() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_election_has_one_leader_and_its_observers_see_every_change() -> Result<()> {
+async fn election_has_one_leader_and_observers_see_every_change() -> Result<()> {
     let (single, channel, [one, two]) = start().await?;
     let mut client = ElectionClient::new(channel.clone());
     let nobody = client.leader(election::LeaderRequest { name: "e".into() }).await;

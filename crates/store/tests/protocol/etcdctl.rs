@@ -1,17 +1,17 @@
-//! The real etcdctl against the real etcd and against this store: the same commands must print the same.
+//! The real etcdctl against real etcd and against this store: the same commands must print the same output.
 //!
 //! A scenario is a text file. Its lines:
 //!
 //! ```text
-//! blot REGEX => TEXT    what must differ between any two servers is replaced before the outputs are compared
-//! $ ARGUMENTS           runs etcdctl and notes what it prints and its exit code
+//! blot REGEX => TEXT    replaces text that differs between any two servers before the outputs are compared
+//! $ ARGUMENTS           runs etcdctl and records its output and exit code
 //! > LINE                a line of its standard input
-//! + ARGUMENTS           the same, again and again until it succeeds: what a cluster does in its own time
-//! let NAME REGEX        keeps the first group found in the last output; `{NAME}` stands for it from then on
+//! + ARGUMENTS           the same, repeated until it succeeds: for asynchronous effects
+//! let NAME REGEX        saves the first group matched in the last output; `{NAME}` is replaced by it from then on
 //! & NAME ARGUMENTS      starts etcdctl in the background
 //! until NAME REGEX      waits until a line of its output matches
-//! stop NAME             ends it and notes all it printed
-//! at URL                asks another server from now on
+//! stop NAME             stops it and records its output
+//! at URL                uses another server from now on
 //! join NAME             starts the member that the last command added, and waits until it is listed as started
 //! sorted                the lines of an output are compared in any order
 //! ```
@@ -24,9 +24,9 @@ use crate::cluster::{Cluster, EtcdCluster};
 use crate::common::Single;
 use crate::transcript::{self, Etcd, Scenario, Servers};
 
-/// The scenario that takes a minute, whatever the machine; it has a test of its own so that the others need not wait for it.
+/// The scenario that takes a minute; it has a separate test, so that the others need not wait for it.
 const CHECKS: &str = "checks.txt";
-/// The scenario that needs members which can be added and removed.
+/// The scenario that adds and removes members.
 const CLUSTER: &str = "cluster.txt";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,7 +40,7 @@ async fn etcdctl_prints_the_same_against_etcd_and_against_this_store() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_checks_of_etcdctl_end_the_same_against_etcd_and_against_this_store() -> Result<()> {
+async fn etcdctl_checks_have_the_same_result_against_etcd_and_this_store() -> Result<()> {
     compare(&[folder().join(CHECKS)]).await
 }
 
@@ -69,7 +69,7 @@ async fn compare(files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a scenario against both at once, so that neither has a better hour of the machine.
+/// Runs a scenario against both concurrently, so that both have the same load of the host.
 async fn differences(file: &Path, theirs: &mut impl Servers, ours: &mut impl Servers) -> Result<Vec<String>> {
     let scenario = Scenario::read(file)?;
     let (expected, found) =

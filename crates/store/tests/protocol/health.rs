@@ -1,4 +1,4 @@
-//! The end points beside gRPC: health, probes, metrics, version.
+//! The HTTP endpoints: health, probes, metrics, version.
 
 use anyhow::{Context, Result, ensure};
 use axum::body::{Body, to_bytes};
@@ -23,7 +23,7 @@ async fn check(router: &axum::Router, path: &str, status: u16, body: &str) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn health_and_probes_tell_what_is_wrong_and_leave_out_what_is_not_minded() -> Result<()> {
+async fn health_and_probes_report_failures_except_excluded_ones() -> Result<()> {
     let single = Single::start(etcd::Config::default()).await?;
     single.backend.read_index().await?;
     let Routers { clients, observers } = etcd::routers(single.backend.clone(), etcd::Config::default());
@@ -56,7 +56,7 @@ async fn health_and_probes_tell_what_is_wrong_and_leave_out_what_is_not_minded()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_looks_at_metrics_sees_how_the_member_is_and_nothing_that_it_holds() -> Result<()> {
+async fn metrics_listener_serves_health_and_metrics_but_no_data() -> Result<()> {
     let single = Single::start(etcd::Config::default()).await?;
     single.backend.read_index().await?;
     let Routers { clients, observers } = etcd::routers(single.backend.clone(), etcd::Config::default());

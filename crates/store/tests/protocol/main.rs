@@ -1,4 +1,4 @@
-//! etcd's protocol, as its clients see it: over a real member, and side by side with a real etcd.
+//! etcd protocol tests, against a real member and in comparison with a real etcd.
 
 mod auth;
 mod client;

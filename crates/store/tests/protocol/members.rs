@@ -1,4 +1,4 @@
-//! Members without a leader, and one without a vote, as their clients see them.
+//! Members without a leader, and learners, as their clients see them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use crate::common::{Member, Seat};
 
-/// Members that notice soon that a leader is gone.
+/// Short, so that members detect a lost leader quickly.
 const HEARTBEAT: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -64,7 +64,7 @@ fn says<T: std::fmt::Debug>(answer: Result<T, Status>, text: &str) -> Result<()>
     Ok(())
 }
 
-/// What ends a stream.
+/// Returns the end of a stream.
 async fn end<T: std::fmt::Debug>(mut stream: Streaming<T>) -> Result<Result<Option<T>, Status>> {
     loop {
         let message = tokio::time::timeout(DEADLINE, stream.message()).await.context("the stream goes on")?;
@@ -75,7 +75,7 @@ async fn end<T: std::fmt::Debug>(mut stream: Streaming<T>) -> Result<Result<Opti
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_insists_on_a_leader_is_refused_and_cut_off_without_one() -> Result<()> {
+async fn calls_that_require_a_leader_fail_and_streams_are_cancelled_without_one() -> Result<()> {
     let (first, second) = (Seat::new(1, HEARTBEAT).await?, Seat::new(2, HEARTBEAT).await?);
     let peers = vec![first.peer.clone(), second.peer.clone()];
     let (first, second) = (first.start(Start::New(peers.clone())).await?, second.start(Start::New(peers)).await?);
@@ -97,7 +97,7 @@ async fn who_insists_on_a_leader_is_refused_and_cut_off_without_one() -> Result<
     says(first.kv().put(marked(put(), true)).await, "etcdserver: no leader")?;
     says(first.kv().range(marked(range(true), true)).await, "etcdserver: no leader")?;
     ensure!(first.kv().range(marked(range(true), false)).await?.get_ref().count == 1);
-    // A stream of who does not insist goes on, and answers what needs no leader.
+    // A stream that does not require a leader continues and answers requests that need no leader.
     let union = RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
     asking.send(pb::WatchRequest { request_union: Some(union) }).await?;
     let told = tokio::time::timeout(DEADLINE, lenient.message()).await.context("nothing is told")??;
@@ -107,7 +107,7 @@ async fn who_insists_on_a_leader_is_refused_and_cut_off_without_one() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_learner_answers_only_what_may_be_stale() -> Result<()> {
+async fn learner_serves_only_stale_reads() -> Result<()> {
     const REFUSAL: &str = "etcdserver: rpc not supported for learner";
     let first = Seat::new(1, HEARTBEAT).await?;
     let peers = vec![first.peer.clone()];
@@ -137,7 +137,7 @@ async fn a_learner_answers_only_what_may_be_stale() -> Result<()> {
     ensure!(snapshot.message().await?.is_some());
 
     let promoted = async {
-        // The learner has the state before the leader has heard of it.
+        // The learner has the state before the leader receives its response.
         while first.node.change(Change::Promote { id: 2 }).await.is_err() {
             learner.node.read_index().await?;
         }
@@ -152,7 +152,7 @@ async fn a_learner_answers_only_what_may_be_stale() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_membership_changes_only_while_a_majority_has_been_connected_for_long_enough() -> Result<()> {
+async fn membership_changes_require_a_majority_with_stable_connections() -> Result<()> {
     use store::backend::{Backend, BackendError, MemberChange, NodeBackend};
     let seats = [Seat::new(1, HEARTBEAT).await?, Seat::new(2, HEARTBEAT).await?, Seat::new(3, HEARTBEAT).await?];
     let peers: Vec<_> = seats.iter().map(|seat| seat.peer.clone()).collect();
@@ -161,7 +161,7 @@ async fn the_membership_changes_only_while_a_majority_has_been_connected_for_lon
         members.push(seat.start(Start::New(peers.clone())).await?);
     }
     for member in &members {
-        // Followers, too, are connected to each other, though they have nothing to say.
+        // Followers are also connected to each other, although they exchange no messages.
         let connected = async {
             while member.node.peer_traffic().iter().filter(|peer| peer.connected_for.is_some()).count() < 2 {
                 tokio::task::yield_now().await;

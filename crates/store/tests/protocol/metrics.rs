@@ -1,4 +1,4 @@
-//! What members tell in numbers: by etcd's names, and it grows with what happens.
+//! Metrics have etcd's names and reflect activity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::common::Member;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The families that a cluster under load must have beyond those of a single member.
+/// Metric families that a cluster under load must have in addition to those of a single member.
 const OF_PEERS: &[&str] = &[
     "etcd_network_active_peers",
     "etcd_network_peer_sent_bytes_total",
@@ -31,10 +31,10 @@ const OF_CLIENTS: &[&str] = &[
     "grpc_server_handled_total",
 ];
 
-/// What etcd does not tell in this form.
+/// Families that etcd does not have in this form.
 const OURS: &[&str] = &["etcd_debugging_lease_total"];
 
-/// Families by name, with their kinds and the names of their labels.
+/// Metric families by name, with type and label names.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn families(page: &str, known: &mut Families) {
@@ -77,7 +77,7 @@ fn put() -> pb::PutRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_told_has_etcds_names_kinds_and_labels() -> Result<()> {
+async fn metrics_have_etcds_names_types_and_labels() -> Result<()> {
     let cluster = Cluster::start().await?;
     let real = EtcdCluster::start().await?;
     let complete = |families: &Families| OF_PEERS.iter().chain(OF_CLIENTS).all(|name| families.contains_key(*name));
@@ -105,7 +105,7 @@ async fn what_is_told_has_etcds_names_kinds_and_labels() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_told_grows_with_what_happens() -> Result<()> {
+async fn metrics_reflect_activity() -> Result<()> {
     let cluster = Cluster::start().await?;
     let leader = cluster.members[0].node.status().leader;
     let (leading, following): (Vec<_>, Vec<_>) = cluster.members.iter().partition(|member| member.node.id() == leader);
@@ -135,7 +135,7 @@ async fn what_is_told_grows_with_what_happens() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_are_counted_by_what_came_of_them() -> Result<()> {
+async fn calls_are_counted_by_status_code() -> Result<()> {
     let cluster = Cluster::start().await?;
     let member = &cluster.members[0];
     let labels = |service: &str, method: &str, kind: &str| {
@@ -151,7 +151,7 @@ async fn calls_are_counted_by_what_came_of_them() -> Result<()> {
     member.kv().put(put()).await?;
     member.kv().put(put()).await?;
     ensure!(member.kv().put(pb::PutRequest::default()).await.is_err(), "a key is needed");
-    // Its request is whole, so that nothing but the loss of interest can end it.
+    // The request is complete, so only dropping the response can end the call.
     let observed = ElectionClient::new(member.channel.clone()).observe(LeaderRequest { name: "e".into() }).await?;
     let page = ours(member).await?;
     ensure!(value(&page, &started(&puts)) == Some(3.0), "{page}");

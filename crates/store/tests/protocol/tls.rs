@@ -1,4 +1,4 @@
-//! Clients with certificates are served, others are not.
+//! Client certificate authentication.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use store::etcd::tls::{ServerTls, TlsFiles, Versions};
 
 use crate::common::Single;
 
-/// An authority in a directory, and certificates it issues there.
+/// A CA in a directory, and the certificates it issues there.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
@@ -26,7 +26,7 @@ impl Authority {
         Ok(Self { issuer, folder: folder.to_owned() })
     }
 
-    /// Another authority in the place of the one that was.
+    /// Replaces the CA by another one.
     fn replace(&mut self) -> Result<()> {
         *self = Self::new(&self.folder)?;
         Ok(())
@@ -55,7 +55,7 @@ impl Authority {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_needs_no_restart() -> Result<()> {
+async fn client_certificate_is_required_and_renewed_server_certificate_needs_no_restart() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut ours = Authority::new(&folder.path().join("ours"))?;
     let others = Authority::new(&folder.path().join("others"))?;
@@ -94,7 +94,7 @@ async fn a_client_needs_a_certificate_of_the_authority_and_a_renewed_server_need
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_common_name_of_a_certificate_is_a_user_if_the_server_says_so() -> Result<()> {
+async fn certificate_common_name_is_the_user_if_enabled() -> Result<()> {
     use store::etcd::AuthConfig;
     use store::etcd::proto::etcdserverpb::{self as pb, auth_client::AuthClient};
     let folder = tempfile::tempdir()?;
@@ -127,7 +127,7 @@ async fn the_common_name_of_a_certificate_is_a_user_if_the_server_says_so() -> R
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_versions_that_are_asked_for_are_spoken() -> Result<()> {
+async fn only_configured_tls_versions_are_accepted() -> Result<()> {
     use rustls::version::{TLS12, TLS13};
     let folder = tempfile::tempdir()?;
     let ours = Authority::new(folder.path())?;

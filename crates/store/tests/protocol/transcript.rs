@@ -1,4 +1,4 @@
-//! Reads scenarios, runs them and compares what they printed.
+//! Parses and runs scenarios and compares their output.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -13,26 +13,26 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// How long any one step may take: `check perf` alone takes a minute.
+/// Maximum duration of a step: `check perf` alone takes a minute.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// What a scenario runs against.
+/// The servers that a scenario runs against.
 pub trait Servers {
-    /// Where etcdctl begins.
+    /// Returns the initial endpoint of etcdctl.
     fn endpoint(&self) -> String;
 
-    /// What a scenario calls what is different for every run.
+    /// Returns the scenario's names for values that differ between runs.
     fn names(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    /// Starts the member that was added by this name; `added` is what etcdctl said to that.
+    /// Starts the member that was added under this name; `added` is the output of etcdctl.
     async fn join(&mut self, name: &str, _added: &str) -> Result<()> {
         bail!("{name} cannot join a single server")
     }
 }
 
-/// A real etcd with a data directory and ports of its own; it ends with the value.
+/// A real etcd with its own data directory and ports, which is killed when dropped.
 pub struct Etcd {
     pub endpoint: String,
     _child: Child,
@@ -53,7 +53,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Starts a process, which may need others before it is ready.
+    /// Starts a process, which may need other members before it is ready.
     pub fn spawn(name: &str, endpoint: &str, peer: &str, cluster: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let child = Command::new("etcd")
@@ -83,7 +83,7 @@ impl Etcd {
     }
 }
 
-/// A port that was free a moment ago. etcd cannot be asked which port it got for port 0.
+/// Returns a URL with a port that was free just now. etcd does not report its port for port 0.
 pub fn free_url() -> Result<String> {
     Ok(format!("http://{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?))
 }
@@ -95,11 +95,11 @@ fn etcdctl(endpoint: &str) -> Command {
     command
 }
 
-/// A scenario as it was read.
+/// A parsed scenario.
 pub struct Scenario {
     blots: Vec<(Regex, String)>,
     steps: Vec<(usize, Step)>,
-    /// Whether the lines of an output may come in any order.
+    /// Whether the order of output lines is ignored.
     sorted: bool,
 }
 
@@ -114,7 +114,7 @@ enum Step {
     Stop { name: String },
 }
 
-/// What one step printed, with the line of the scenario it comes from.
+/// The output of one step, with its line in the scenario.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Printed {
     line: usize,
@@ -167,7 +167,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Runs all commands against servers and returns what each printed, blotted.
+    /// Runs all commands and returns their output after `blot` replacements.
     pub async fn run(&self, servers: &mut impl Servers) -> Result<Vec<Printed>> {
         let folder = tempfile::tempdir()?;
         let endpoint = servers.endpoint();
@@ -271,7 +271,7 @@ impl<S: Servers> Run<'_, S> {
     async fn run(&self, arguments: &str, input: &str) -> Result<String> {
         let mut child = etcdctl(&self.endpoint).args(self.words(arguments)?).stdin(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().context("standard input is piped")?;
-        // A command that does not read its input may be gone already.
+        // A command that does not read its input may have exited already.
         let _ = stdin.write_all(self.named(input).as_bytes()).await;
         drop(stdin);
         let output = child.wait_with_output().await?;
@@ -300,7 +300,8 @@ impl<S: Servers> Run<'_, S> {
         self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(value, &format!("{{{name}}}")))
     }
 
-    /// The words of a line; quotes keep spaces, and `\0` is a zero byte's place, which no argument can hold.
+    /// Splits a line into arguments; quotes keep spaces, and `\0` stands for a zero byte, which no argument can
+    /// contain.
     fn words(&self, line: &str) -> Result<Vec<String>> {
         let mut words = Vec::new();
         let mut word: Option<String> = None;
@@ -322,7 +323,7 @@ impl<S: Servers> Run<'_, S> {
     }
 }
 
-/// A run for people to read.
+/// Formats a run for reading.
 pub fn text(file: &Path, printed: &[Printed]) -> String {
     let blocks = printed
         .iter()
@@ -330,7 +331,7 @@ pub fn text(file: &Path, printed: &[Printed]) -> String {
     blocks.collect()
 }
 
-/// Where two runs of a scenario differ, for people.
+/// Formats the differences between two runs of a scenario.
 pub fn differences(file: &Path, expected: &[Printed], found: &[Printed]) -> Vec<String> {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let differ = expected.iter().zip(found).filter(|(expected, found)| expected != found);

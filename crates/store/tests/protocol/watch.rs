@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 
 use crate::common::Single;
 
-/// A stream of watches, and writes beside it.
+/// A watch stream, and a KV client for writes.
 struct Session {
     kv: pb::kv_client::KvClient<Channel>,
     requests: mpsc::Sender<pb::WatchRequest>,
@@ -51,7 +51,7 @@ impl Session {
         message.context("the stream says nothing")??.context("the stream has ended")
     }
 
-    /// Events until there are so many, as (watch id, key, revision).
+    /// Returns `count` events as (watch ID, key, revision).
     async fn events(&mut self, count: usize) -> Result<Vec<(i64, String, i64)>> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -95,7 +95,7 @@ async fn many_watches_share_a_stream_by_id() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_progress_answer_comes_after_every_event_up_to_its_revision() -> Result<()> {
+async fn progress_response_follows_every_event_up_to_its_revision() -> Result<()> {
     let mut session = Session::start(store::etcd::Config::default()).await?;
     session.create(prefix("a/")).await?;
     for round in 0..100 {
@@ -122,7 +122,7 @@ async fn a_progress_answer_comes_after_every_event_up_to_its_revision() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quiet_watcher_hears_that_nothing_happened_if_it_asked() -> Result<()> {
+async fn idle_watcher_receives_requested_progress_notifications() -> Result<()> {
     let config = store::etcd::Config { progress_interval: Duration::from_millis(50), ..Default::default() };
     let mut session = Session::start(config).await?;
     session.create(prefix("a/")).await?;
@@ -140,7 +140,7 @@ async fn a_quiet_watcher_hears_that_nothing_happened_if_it_asked() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn filters_previous_values_and_fragments_are_as_asked() -> Result<()> {
+async fn filters_previous_values_and_fragments_are_respected() -> Result<()> {
     let config = store::etcd::Config { request_bytes_max: 3000, ..Default::default() };
     let mut session = Session::start(config).await?;
     session.put("a/1", &"o".repeat(1000)).await?;
@@ -172,10 +172,10 @@ async fn filters_previous_values_and_fragments_are_as_asked() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_holds_up_nobody() -> Result<()> {
+async fn client_that_does_not_read_delays_no_other_client() -> Result<()> {
     let mut session = Session::start(store::etcd::Config::default()).await?;
     session.create(prefix("a/")).await?;
-    // Far more than fits into the windows of the connection: the stream of this session stands still.
+    // Far more than fits into the flow control windows: the stream of this session stalls.
     let value = "x".repeat(100_000);
     for round in 0..200 {
         session.put(&format!("a/{round}"), &value).await?;

@@ -1,11 +1,11 @@
-//! What is wrong with resources that are embedded in a custom resource.
+//! Validation of resources embedded in a custom resource (`x-kubernetes-embedded-resource`).
 
 use machinery::field::Error;
 use machinery::meta::{self, Meta, MetaMut, Scope};
 use machinery::schema::Shape;
 use machinery::{Errors, Path, Schema, Value, names};
 
-/// Looks at every resource embedded below an object; the object itself is looked at as all objects are.
+/// Validates every resource embedded below the object. The object itself is validated elsewhere.
 pub fn validate(object: &Value, schema: Schema<'_>, errors: &mut Errors) {
     inside(object, schema, &Path::ROOT, errors);
 }
@@ -38,11 +38,11 @@ fn one(value: &Value, schema: Schema<'_>, path: &Path, errors: &mut Errors) {
     inside(value, schema, path, errors);
 }
 
-/// An embedded resource says what it is, and its metadata is sound; it need not have a name.
+/// Validates kind and metadata of an embedded resource; the name is optional.
 fn resource(resource: &Value, path: &Path, errors: &mut Errors) {
     let kind = path.field("kind");
     match resource.str_at(&["kind"]).unwrap_or_default() {
-        // Whoever validates by the schema says what is missing, and looks at the version.
+        // Schema validation reports a missing kind and checks apiVersion.
         "" => {}
         said => {
             let wrong = names::dns1035_label(&said.to_lowercase()).join(",");
@@ -57,7 +57,7 @@ fn resource(resource: &Value, path: &Path, errors: &mut Errors) {
     }
     let mut named = resource.clone();
     if let (Some(mut meta), true) = (MetaMut::of(&mut named), Meta::of(resource).name().is_empty()) {
-        // A template has no name, which is no mistake.
+        // An embedded template has no name, which is valid.
         meta.set("name", "template");
     }
     let scope = if Meta::of(resource).namespace().is_empty() { Scope::Cluster } else { Scope::Namespaced };

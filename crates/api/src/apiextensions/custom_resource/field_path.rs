@@ -1,55 +1,46 @@
-//! Paths to fields that a schema describes: what selectable fields and the `fieldPath` of rules are written in.
+//! Field paths of `selectableFields` and of `fieldPath` in `x-kubernetes-validations`, resolved against a schema.
 
 use machinery::schema::Shape;
 use machinery::{Schema, Value};
 
-/// Which steps a path may have.
+/// The syntax allowed in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notation {
-    /// `.a.b`.
+    /// Only `.a.b`.
     Dots,
-    /// `.a['b']` too.
+    /// Also `.a['b']`.
     Brackets,
 }
 
-/// Where a path leads.
+/// A resolved path.
 #[derive(Debug)]
 pub struct Found<'a> {
-    /// The schema of the field.
     pub schema: &'a Value,
-    /// The names on the way.
+    /// The field names from the root to the field.
     pub steps: Vec<String>,
-    /// The path as findings print it: `spec.ports[http]`.
+    /// The path as printed in validation errors: `spec.ports[http]`.
     pub printed: String,
 }
 
-/// Why a path leads nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The schema has no such field.
     #[error("does not refer to a valid field")]
     NoField,
-    /// Brackets where only dots are allowed.
     #[error("array notation is not allowed")]
     Brackets,
-    /// It ends where more must come.
     #[error("unexpected end of JSON path")]
     End,
-    /// Something in brackets that is no string.
     #[error("expected single quoted string but got {0}")]
     Unquoted(String),
-    /// A bracket that does not close.
     #[error("expected ] but got {0}")]
     Unclosed(String),
-    /// A step that begins with neither a dot nor a bracket.
     #[error("expected [ or . but got: {0}")]
     Step(String),
-    /// A backslash before something that needs none.
     #[error("invalid string literal: invalid escape char {0}")]
     Escape(String),
 }
 
-/// Follows a path from `schema`, an `openAPIV3Schema` or a part of one.
+/// Resolves a path against `schema`, an `openAPIV3Schema` or a part of one.
 pub fn resolve<'a>(path: &str, schema: &'a Value, notation: Notation) -> Result<Found<'a>, Error> {
     let mut found = Found { schema, steps: Vec::new(), printed: String::new() };
     let mut rest = path;
@@ -78,7 +69,7 @@ pub fn resolve<'a>(path: &str, schema: &'a Value, notation: Notation) -> Result<
     Ok(found)
 }
 
-/// A path that a schema was checked to have, as findings print it.
+/// Formats a path that `schema` is known to have as in validation errors.
 pub fn normalize(path: &str, schema: Schema<'_>) -> String {
     let (mut rest, mut out, mut schema) = (path, String::new(), Some(schema));
     while let Some(token) = token(&mut rest) {
@@ -119,7 +110,7 @@ impl Found<'_> {
     }
 }
 
-/// Takes the next delimiter, quoted string or name off the front.
+/// Removes and returns the next delimiter, quoted string or name.
 fn token<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let first = rest.chars().next()?;
     let end = match first {
@@ -165,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_to_fields() {
+    fn paths_resolve_to_schema_fields() {
         let schema = value!({"properties": {
             "spec": {"properties": {"a.b": {"type": "string"}, "c": {"type": "integer"}}},
             "map": {"additionalProperties": {"type": "string"}},

@@ -1,4 +1,4 @@
-//! A rule of `x-kubernetes-validations`, compiled.
+//! Compilation of one `x-kubernetes-validations` rule.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use cel::{Env, EnvSet, Program, Type};
 use machinery::schema::structural::Structural;
 use machinery::schema::{TypeId, Validation};
 
-/// Where rules of a schema stand: what they may use.
+/// The CEL environment of a schema's rules.
 #[derive(Debug)]
 pub struct Scope {
     env: Env,
@@ -17,28 +17,28 @@ pub struct Scope {
     sets: [TypeSet; 2],
 }
 
-/// A rule that is ready to run, or why it is not.
+/// The result of compiling a rule.
 #[derive(Debug)]
 pub struct Compiled {
-    /// As it was written.
+    /// The rule as written in the schema.
     pub validation: Validation,
-    /// The rule, or what is wrong with it.
+    /// The program, or the compilation error.
     pub rule: Result<Program, String>,
-    /// What it can cost at worst.
+    /// Estimated maximum cost of one evaluation.
     pub cost: u64,
-    /// Whether it compares with what was there before.
+    /// Whether the rule is a transition rule.
     pub uses_old_self: bool,
-    /// The expression that gives the message and its cost, or what is wrong with it.
+    /// The compiled `messageExpression` with its estimated maximum cost, or its compilation error.
     pub message: Option<Result<(Program, u64), String>>,
 }
 
 impl Scope {
-    /// The scope of rules that are being written.
+    /// Returns the scope of rules that are being created or changed.
     pub fn new(types: Arc<Structural>) -> Self {
         Self::of(EnvSet::default().new, types)
     }
 
-    /// The scope of rules that were accepted before.
+    /// Returns the scope of rules that were accepted earlier.
     pub fn stored(types: Arc<Structural>) -> Self {
         Self::of(EnvSet::default().stored, types)
     }
@@ -49,7 +49,7 @@ impl Scope {
         Self { env, set: number, sets: [cel::schema::builtin(), set] }
     }
 
-    /// Compiles a rule about values of one of the types. `root`: whole objects.
+    /// Compiles a rule for values of type `id`. `root`: `self` is the entire object.
     pub fn compile(&self, id: TypeId, root: bool, validation: &Validation) -> Compiled {
         let env = self.env.clone().with_object("self", self.set, id, root);
         let source = validation.rule.trim();
@@ -59,7 +59,7 @@ impl Scope {
             Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
         };
         let with_old = self.with_old_self(&env, id, root, validation.optional_old_self == Some(true));
-        // A rule uses what it cannot be compiled without.
+        // A rule uses `oldSelf` if it compiles only with `oldSelf` declared.
         let (compiled, uses_old_self) = match bool(&env) {
             Ok(compiled) => (Ok(compiled), false),
             Err(_) => {
@@ -98,5 +98,5 @@ fn message(env: &Env, validation: &Validation) -> Option<Result<(Program, u64), 
     })
 }
 
-/// What one rule may cost while it runs.
+/// Runtime cost limit of one rule evaluation.
 pub const COST_MAX: u64 = limits::PER_CALL;

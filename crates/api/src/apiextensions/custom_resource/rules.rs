@@ -1,4 +1,4 @@
-//! What the generic path asks of a custom resource: its schema, its rules, its status.
+//! Request handling rules of custom resources: defaulting, pruning, schema and CEL validation, status and scale.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use super::embedded;
 use super::validator::{Findings, Validator};
 use crate::kind::{Context, ReplicaPaths, Rules};
 
-/// The rules of all versions of one kind.
+/// The rules of all versions of a custom resource kind.
 #[derive(Debug)]
 pub struct CustomResource {
     versions: Vec<CustomVersion>,
@@ -22,17 +22,16 @@ pub struct CustomResource {
 #[derive(Debug)]
 pub struct CustomVersion {
     name: Str,
-    /// As its author wrote it.
+    /// The schema as written in the CRD.
     schema: Value,
     types: Arc<Structural>,
     has_status: bool,
     scale: Option<ReplicaPaths>,
-    /// Made when the first object is validated.
+    /// Compiled when the first object is validated.
     validator: OnceLock<Option<Validator>>,
 }
 
 impl CustomResource {
-    /// The rules of these versions.
     pub const fn new(versions: Vec<CustomVersion>) -> Self {
         Self { versions }
     }
@@ -43,7 +42,6 @@ impl CustomResource {
 }
 
 impl CustomVersion {
-    /// The rules of a version.
     pub fn new(
         name: &str,
         schema: Value,
@@ -130,7 +128,7 @@ impl Rules for CustomResource {
         }
     }
 
-    /// What a rule says against a part that this write leaves as it was.
+    /// Returns rule violations in parts that this write does not change (validation ratcheting).
     fn warnings(&self, object: &Value, old: Option<&Value>, context: &Context<'_>) -> Vec<String> {
         let validator = self.version(context).and_then(CustomVersion::validator);
         match (validator, old) {
@@ -146,7 +144,7 @@ impl Rules for CustomResource {
         self.versions.iter().find(|have| have.name == version).map(|version| &version.schema)
     }
 
-    /// A status write is about nothing but the status.
+    /// A status write changes only the status.
     fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
         match subresource {
             "" => &["status"],
@@ -156,7 +154,7 @@ impl Rules for CustomResource {
     }
 }
 
-/// Findings after which rules would stumble over what they may rely on.
+/// Whether CEL rules are skipped after this error: rules may assume that such errors do not occur.
 const fn is_blocking(reason: Reason) -> bool {
     matches!(reason, Reason::NotSupported | Reason::Required | Reason::TooLong | Reason::TooMany | Reason::TypeInvalid)
 }
@@ -179,7 +177,7 @@ fn keep_all_but_status(object: &mut Value, old: &Value) {
     }
 }
 
-/// Gives `object` the field that `old` has.
+/// Copies a field from `old` to `object`.
 fn take(object: &mut Value, old: &Value, field: &str) {
     let Value::Object(fields) = object else { return };
     match old.get(field) {
@@ -188,7 +186,7 @@ fn take(object: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// What a Scale is made from must make one.
+/// Checks that the fields behind the Scale subresource have valid values.
 fn validate_scale(object: &Value, paths: &ReplicaPaths, errors: &mut Errors) {
     for steps in [&paths.wanted, &paths.actual] {
         let Some(replicas) = follow(object, steps).and_then(Value::as_int) else { continue };

@@ -7,7 +7,7 @@ use crate::kind::{Context, Requester};
 
 const NOW: Time = Time::from_unix(1_700_000_000, 0);
 
-/// A definition whose `spec` has this schema.
+/// A CRD whose `spec` has this schema.
 fn crd(spec: Value) -> Value {
     value!({
         "metadata": {"name": "widgets.example.com"},
@@ -64,7 +64,7 @@ fn check(schema: Value, spec: Value, old: Option<Value>, expect: &[&str]) {
 }
 
 #[test]
-fn a_definition_makes_a_row() {
+fn crd_defines_a_kind() {
     let kind = kind_of(&crd(value!({"type": "object"}))).unwrap();
     assert_eq!((kind.kind.as_str(), kind.plural.as_str(), kind.singular.as_str()), ("Widget", "widgets", "widget"));
     assert_eq!(kind.list_kind, "ManyWidgets");
@@ -86,7 +86,7 @@ fn a_definition_makes_a_row() {
 }
 
 #[test]
-fn schemas_prune_default_and_refuse() {
+fn schema_prunes_defaults_and_rejects() {
     let schema = value!({"type": "object", "required": ["size"], "properties": {
         "size": {"type": "integer", "maximum": 10}, "color": {"type": "string", "default": "red"},
     }});
@@ -107,7 +107,7 @@ fn schemas_prune_default_and_refuse() {
 }
 
 #[test]
-fn rules_are_held_against_objects() {
+fn cel_rules_validate_objects() {
     let with = |rules: Value| {
         value!({"type": "object", "properties": {
             "size": {"type": "integer"}, "map": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -136,7 +136,7 @@ fn rules_are_held_against_objects() {
 }
 
 #[test]
-fn rules_about_the_whole_object_see_its_name() {
+fn root_rules_can_read_metadata_name() {
     let mut crd = crd(value!({"type": "object"}));
     let versions = crd.get_mut("spec").and_then(|spec| spec.get_mut("versions")).and_then(Value::as_array_mut);
     let schema = versions.unwrap()[1].get_mut("schema").and_then(|schema| schema.get_mut("openAPIV3Schema")).unwrap();
@@ -147,7 +147,7 @@ fn rules_about_the_whole_object_see_its_name() {
 }
 
 #[test]
-fn rules_under_all_of_hold_too() {
+fn rules_under_all_of_are_evaluated() {
     let schema = value!({"type": "object", "properties": {"size": {"type": "integer"}}, "allOf": [
         {"x-kubernetes-validations": [{"rule": "self.size < 9"}], "properties": {
             "size": {"x-kubernetes-validations": [{"rule": "self > 1"}]},
@@ -158,7 +158,7 @@ fn rules_under_all_of_hold_too() {
 }
 
 #[test]
-fn a_set_that_had_repetitions_may_keep_them() {
+fn list_set_with_existing_duplicates_is_ratcheted() {
     let schema = value!({"type": "object", "properties": {
         "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}, "n": {"type": "integer"},
     }});
@@ -169,7 +169,7 @@ fn a_set_that_had_repetitions_may_keep_them() {
 }
 
 #[test]
-fn rules_compare_with_what_was_there() {
+fn transition_rules_compare_with_old_self() {
     let with = |rules: Value| value!({"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": rules});
     let grows = || with(value!([{"rule": "self.size >= oldSelf.size", "message": "must grow"}]));
     check(grows(), value!({"size": 1}), None, &[]);
@@ -187,7 +187,7 @@ fn rules_compare_with_what_was_there() {
 }
 
 #[test]
-fn what_was_wrong_before_is_only_warned_of() {
+fn unchanged_violations_become_warnings() {
     let schema = value!({"type": "object", "properties": {
         "a": {"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": [{"rule": "self.size < 9"}]},
         "b": {"type": "string"},
@@ -203,7 +203,7 @@ fn what_was_wrong_before_is_only_warned_of() {
 }
 
 #[test]
-fn items_are_told_apart_by_their_keys() {
+fn list_map_items_are_correlated_by_key() {
     let schema = value!({"type": "object", "properties": {"parts": {
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
         "items": {
@@ -221,7 +221,7 @@ fn items_are_told_apart_by_their_keys() {
 }
 
 #[test]
-fn rules_wait_until_the_schema_is_content_and_stop_at_their_budget() {
+fn rules_run_after_schema_validation_and_stop_at_the_cost_budget() {
     let schema = value!({"type": "object", "properties": {"list": {"type": "array", "items": {"type": "integer"}}},
         "x-kubernetes-validations": [{"rule": "self.list.all(a, self.list.all(b, a <= b || a > b))"}, {"rule": "false"}]});
     let kind = kind_of(&crd(schema)).unwrap();
@@ -239,7 +239,7 @@ fn rules_wait_until_the_schema_is_content_and_stop_at_their_budget() {
 }
 
 #[test]
-fn a_status_write_changes_nothing_else_and_other_writes_leave_it() {
+fn status_writes_change_only_status_and_other_writes_keep_it() {
     let kind = kind_of(&crd(value!({"type": "object", "properties": {"size": {"type": "integer"}}}))).unwrap();
     let mut created = widget(value!({"size": 1}));
     created.as_object_mut().unwrap().insert("status", value!({"replicas": 5}));
@@ -259,7 +259,7 @@ fn a_status_write_changes_nothing_else_and_other_writes_leave_it() {
 }
 
 #[test]
-fn what_a_scale_is_made_from_must_make_one() {
+fn scale_replica_fields_must_be_valid() {
     check(
         value!({"type": "object", "properties": {"replicas": {"type": "integer"}}}),
         value!({"replicas": (-1)}),
@@ -269,7 +269,7 @@ fn what_a_scale_is_made_from_must_make_one() {
 }
 
 #[test]
-fn fields_have_owners_in_closed_schemas_too() {
+fn managed_fields_are_tracked_in_closed_schemas() {
     let kind = kind_of(&crd(value!({"type": "object", "properties": {
         "size": {"type": "integer"},
         "template": {
@@ -319,7 +319,7 @@ fn embedding() -> Value {
 }
 
 #[test]
-fn metadata_is_decoded_as_that_of_all_objects_wherever_it_is() {
+fn embedded_metadata_is_decoded_like_object_metadata() {
     let kind = kind_of(&crd(embedding())).unwrap();
     let decoded = |mut object: Value| {
         let unknown = custom::decode(&mut object, kind.version("v1").unwrap().schema());
@@ -351,7 +351,7 @@ fn metadata_is_decoded_as_that_of_all_objects_wherever_it_is() {
 }
 
 #[test]
-fn embedded_resources_say_what_they_are() {
+fn embedded_resources_require_api_version_and_kind() {
     let check = |spec: Value, expect: &[&str]| check(embedding(), spec, None, expect);
     check(value!({"template": {"apiVersion": "v1", "kind": "T"}}), &[]);
     check(value!({"template": {"apiVersion": "v1", "kind": "T", "metadata": {"labels": {"a": "b"}}}}), &[]);

@@ -1,4 +1,4 @@
-//! The rules of `x-kubernetes-validations` of one version, held against an object.
+//! Evaluation of the `x-kubernetes-validations` rules of one version against an object.
 
 use std::sync::Arc;
 
@@ -12,54 +12,52 @@ use machinery::{Errors, Path, Schema, Str, Value};
 use super::field_path;
 use super::rule::{COST_MAX, Compiled, Scope};
 
-/// The longest message that an expression may give, in bytes.
+/// Maximum size of a message from `messageExpression`, in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
 
-/// All rules of a schema.
+/// All compiled rules of a schema.
 #[derive(Debug)]
 pub struct Validator {
     types: Arc<Structural>,
     root: Node,
 }
 
-/// What the rules say.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What is wrong.
     pub errors: Errors,
-    /// What would be wrong, were it not so before.
+    /// Violations in unchanged parts, which are tolerated (validation ratcheting).
     pub ratcheted: Errors,
 }
 
-/// The rules about values of one type and of what is in them. Types without rules have no node.
+/// The rules of one type and of the types below it. A subtree without rules has no node.
 #[derive(Debug)]
 struct Node {
     id: TypeId,
     rules: Box<[Compiled]>,
     fields: Box<[(Str, Node)]>,
-    /// The items of a list, or the values of a map.
+    /// List items or map values.
     inner: Option<Box<Node>>,
 }
 
 impl Validator {
-    /// Compiles the rules of a schema; nothing if it has none.
+    /// Compiles the rules of a schema. Returns `None` if the schema has no rules.
     pub fn new(types: &Arc<Structural>) -> Option<Self> {
         let scope = Scope::stored(Arc::clone(types));
         let root = Node::new(&scope, types.schema(), true, &[])?;
         Some(Self { types: Arc::clone(types), root })
     }
 
-    /// Holds the rules against an object, and against what it was before.
+    /// Evaluates the rules against an object and, for transition rules, its old state.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Findings {
         let mut run = Run { types: &self.types, budget: limits::PER_OBJECT, findings: Findings::default() };
-        // Whoever stops early has said why.
+        // A stopped run has already recorded its error.
         let _ = run.node(&self.root, object, old, false, &Path::ROOT);
         run.findings
     }
 }
 
 impl Node {
-    /// `also`: what surrounding parts say about these values under `allOf`.
+    /// `also`: schemas from `allOf` of enclosing types that apply to these values.
     fn new(scope: &Scope, schema: Schema<'_>, root: bool, also: &[&Nested]) -> Option<Self> {
         let rules = schema.ty().rules.as_deref();
         let mut said: Vec<&Nested> = also.to_vec();
@@ -100,7 +98,7 @@ fn property<'a>(nested: &'a Nested, name: &str) -> Option<&'a Nested> {
     nested.properties.iter().find(|(have, _)| have == name).map(|(_, property)| property)
 }
 
-/// No further rule is held against the object.
+/// The evaluation of the object was aborted.
 struct Stopped;
 
 struct Run<'a> {
@@ -110,7 +108,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// `unchanged`: whether a part that this value belongs to is as it was.
+    /// `unchanged`: whether an enclosing value is unchanged by this write.
     fn node(
         &mut self,
         node: &'a Node,
@@ -217,7 +215,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What the message's own expression says, if there is one and it says something.
+    /// Evaluates `messageExpression`. Returns `None` if there is none or its result is unusable; fails if the cost
+    /// budget is exceeded.
     fn message(
         &mut self,
         compiled: &'a Compiled,
@@ -268,7 +267,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a rule may look at.
+/// The variables of a rule evaluation.
 struct Given<'a> {
     now: Val<'a>,
     before: Option<Val<'a>>,
@@ -300,7 +299,7 @@ fn variables<'a>(
     Ok(Given { now, before })
 }
 
-/// The old item that stands for a new one, where the list says how to tell them.
+/// Returns the old item with the same map keys, for lists of type map.
 fn correlated<'v>(schema: Schema<'_>, item: &Value, old: &'v Value) -> Option<&'v Value> {
     let Shape::List(list) = schema.shape() else { return None };
     let ListKind::Map(keys) = &list.kind else { return None };
@@ -308,7 +307,7 @@ fn correlated<'v>(schema: Schema<'_>, item: &Value, old: &'v Value) -> Option<&'
     old.as_array()?.iter().find(same)
 }
 
-/// Which field the finding is about.
+/// Returns the field path that the error refers to.
 fn place(compiled: &Compiled, schema: Schema<'_>, path: &Path) -> String {
     let below = &compiled.validation.field_path;
     let mut at = path.to_string();
@@ -332,7 +331,7 @@ fn failed(compiled: &Compiled, value: &Value, kind: &str, path: &Path, detail: S
     }
 }
 
-/// The type that the schema names.
+/// Returns the OpenAPI type name.
 fn type_name(schema: Schema<'_>) -> &'static str {
     match schema.shape() {
         Shape::Bool => "boolean",

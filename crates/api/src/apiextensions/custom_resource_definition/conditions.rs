@@ -1,4 +1,4 @@
-//! What becomes of a definition's status: which of its names it gets, and whether it is served.
+//! CRD conditions: NamesAccepted, Established, Terminating, NonStructuralSchema and API approval.
 
 use std::collections::BTreeSet;
 
@@ -8,39 +8,32 @@ use machinery::{At, Object, Value, field, go, value};
 
 use super::spec::{Approval, approval, is_protected};
 
-/// What keeps a definition that is being deleted until its instances are gone.
+/// Finalizer that keeps a CRD until all its custom resources are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// One thing said about a definition.
+/// A condition of a CRD's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// `Established`.
+    /// The condition type, such as `Established`.
     pub name: &'static str,
-    /// `True`, `False`.
     pub status: &'static str,
-    /// A word for machines.
     pub reason: &'static str,
-    /// A sentence for people.
     pub message: String,
 }
 
-/// How far the deletion of a definition's instances is.
+/// Progress of the deletion of a CRD's custom resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// It has not begun.
     Pending,
-    /// It goes on.
     InProgress,
-    /// Some could not be deleted.
     Failed,
-    /// It is done.
     Completed,
 }
 
-/// The status that a definition should have beside the others, if it differs from the one it has.
+/// Returns the status that a CRD should have, if it differs from the current one.
 ///
-/// Names are given to whoever asks first: the others' accepted names are taken. All definitions of its group must be
-/// among `others`; it may be one of them itself.
+/// Accepted names of other CRDs are taken: the first CRD keeps a name. `others` must contain all CRDs of the group and
+/// may contain `crd` itself.
 pub fn conditions<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>, now: Time) -> Option<Value> {
     let mut next = crd.clone();
     let (names, accepted) = accept(crd, &taken(crd, others));
@@ -70,13 +63,13 @@ pub fn conditions<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>, 
     status.filter(|status| Some(status) != crd.get("status"))
 }
 
-/// Whether a definition is served.
+/// Whether the CRD's condition Established is true, so that its kind is served.
 pub fn is_established(crd: &Value) -> bool {
     let status = find(crd, "Established").and_then(|condition| condition.get("status"));
     status.and_then(Value::as_str) == Some("True")
 }
 
-/// Says how far the deletion of a definition's instances is.
+/// Sets the condition Terminating from the deletion progress.
 pub fn set_terminating(crd: &mut Value, deletion: Deletion, now: Time) {
     let (status, reason, message) = match deletion {
         Deletion::Pending => (
@@ -91,7 +84,7 @@ pub fn set_terminating(crd: &mut Value, deletion: Deletion, now: Time) {
     set(crd, &Condition { name: "Terminating", status, reason, message: message.to_owned() }, now);
 }
 
-/// Names that other definitions of the group have.
+/// Names accepted for other CRDs of the group.
 #[derive(Debug, Default)]
 struct Taken {
     resources: BTreeSet<String>,
@@ -116,8 +109,8 @@ fn taken<'a>(crd: &Value, others: impl IntoIterator<Item = &'a Value>) -> Taken 
     taken
 }
 
-/// The names that a definition gets, and what is to be said about it. What is taken it does not get; what it had it
-/// keeps.
+/// Returns the accepted names and the condition NamesAccepted. Taken names are not accepted; names accepted earlier are
+/// kept.
 fn accept(crd: &Value, taken: &Taken) -> (Value, Condition) {
     let root = At::root(crd);
     let (spec, status) = (root.get("spec"), root.get("status"));
@@ -185,7 +178,7 @@ fn copy_list(from: &At<'_>, field: &str, to: &mut Object) {
     }
 }
 
-/// A definition is served as soon as its names are its own, and from then on whatever becomes of them.
+/// Returns the condition Established. It becomes true when the names are accepted and is never reset.
 fn established(accepted: bool) -> Condition {
     let (status, reason, message) = if accepted {
         ("True", "InitialNamesAccepted", "the initial names have been accepted")
@@ -195,8 +188,8 @@ fn established(accepted: bool) -> Condition {
     Condition { name: "Established", status, reason, message: message.to_owned() }
 }
 
-/// What makes schemas not structural, in one line; empty if nothing does. Only definitions from before that was
-/// required can have any.
+/// Returns all violations of structural schema rules in one line, or an empty string. Only CRDs older than that
+/// requirement can have any.
 fn violations(crd: &Value) -> String {
     let root = At::root(crd);
     let spec = root.get("spec");

@@ -1,4 +1,4 @@
-//! What is wrong with how objects of one version become those of another.
+//! Validation of a CRD's `spec.conversion`.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
@@ -6,10 +6,10 @@ use machinery::{At, Errors, Value, names};
 use super::is_established;
 use crate::admissionregistration::client_config;
 
-/// The versions of ConversionReview that the server speaks, sorted.
+/// ConversionReview versions that the server supports, sorted.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Adds what is wrong with a conversion. `old`: the definition that is replaced, if there is one.
+/// Validates a conversion. `old`: the CRD that is being replaced, on update.
 pub fn validate(conversion: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
     if conversion.is_absent() {
         return;
@@ -22,7 +22,7 @@ pub fn validate(conversion: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
     }
     let webhook = conversion.get("webhook");
     let (client, reviews) = (webhook.get("clientConfig"), webhook.get("conversionReviewVersions"));
-    // Both stand one level higher in upstream's own form.
+    // Upstream's internal type has both fields one level higher.
     let client_path = conversion.path().field("webhookClientConfig");
     let reviews_path = conversion.path().field("conversionReviewVersions");
     if strategy.str() != "Webhook" {
@@ -46,7 +46,7 @@ pub fn validate(conversion: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
 fn validate_client(client: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
     client_config::validate(client, errors);
     let bundle = client.get("caBundle");
-    // What was wrong before may stay wrong, and before anything is served nothing is lost by it.
+    // An invalid bundle is accepted if the old one was invalid or the CRD is not established yet.
     let tolerated = old.is_none_or(|old| !is_established(old) || old_bundle(old).is_some_and(|old| !is_bundle(old)));
     if !bundle.is_empty() && !tolerated && !is_bundle(bundle.str()) {
         let detail = "unable to load root certificates: data does not contain any valid RSA or ECDSA certificates";
@@ -85,9 +85,9 @@ fn old_bundle(old: &Value) -> Option<&str> {
     old.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"])
 }
 
-/// Whether base64 holds something that begins like a certificate: enough to tell a bundle from a slip.
+/// Whether base64 data contains a PEM certificate header. This detects mistakes without parsing certificates.
 fn is_bundle(base64: &str) -> bool {
-    // "-----BEGIN CERTIFICATE-----" in base64, at each of the three places it can begin at.
+    // "-----BEGIN CERTIFICATE-----" in base64, at each of the three possible alignments.
     ["LS0tLS1CRUdJTiBDRVJUSUZJQ0FUR", "0tLS0tQkVHSU4gQ0VSVElGSUNBVEUt", "tLS0tLUJFR0lOIENFUlRJRklDQVRF"]
         .iter()
         .any(|begin| base64.contains(begin))

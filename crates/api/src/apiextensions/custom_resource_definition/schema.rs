@@ -1,4 +1,4 @@
-//! What is wrong with the schema of a version: that it is structural, and that its rules compile and cost little enough.
+//! Validation of a CRD version's schema: it must be structural, and its CEL rules must compile within the cost limits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use machinery::{At, Errors, Object, Path, Schema, Value, go};
 use crate::apiextensions::custom_resource::field_path::{self, Notation};
 use crate::apiextensions::custom_resource::rule::{Compiled, Scope};
 
-/// What may stand at the root of a schema if the status is written by itself, by Go's names and by JSON's.
+/// Fields allowed at the root of a schema if the status subresource is enabled: Go name, JSON name.
 const AT_ROOT: [(&str, &str); 22] = [
     ("Description", "description"),
     ("Type", "type"),
@@ -39,7 +39,8 @@ const AT_ROOT: [(&str, &str); 22] = [
     ("XValidations", "x-kubernetes-validations"),
 ];
 
-/// Adds what is wrong with the `schema` of a version, or of all versions. `status`: whether it is written by itself.
+/// Validates the `schema` of one version or the schema that all versions share. `status`: whether the status
+/// subresource is enabled.
 pub fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
     let schema = at.get("openAPIV3Schema");
     if schema.is_absent() {
@@ -61,7 +62,7 @@ pub fn validate(at: &At<'_>, status: bool, errors: &mut Errors) {
     }
 }
 
-/// The formats that schemas of a definition name and nobody checks, sorted.
+/// Returns the unsupported formats in the schemas of a CRD, sorted.
 pub fn unknown_formats(crd: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let versions = crd.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
@@ -81,8 +82,8 @@ pub fn unknown_formats(crd: &Value) -> BTreeSet<String> {
     found
 }
 
-/// What is said at the root must not be lost when the status is looked at by itself. Like upstream this finds one thing,
-/// in the order in which Go declares the fields.
+/// Restricts root-level schema fields so that the status can be validated separately. As upstream, reports only the
+/// first violation in the order of Go's struct fields.
 fn validate_root(schema: &At<'_>, errors: &mut Errors) {
     let said = |key: &str| schema.value().get(key).is_some_and(|value| !is_zero(value));
     let ty = schema.get("type");
@@ -111,7 +112,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Adds what is wrong with the rules of a schema that is sound otherwise.
+/// Validates the CEL rules of an otherwise valid schema.
 fn validate_rules(schema: &At<'_>, types: Structural, errors: &mut Errors) {
     let types = Arc::new(types);
     let mut walk = Walk { scope: Scope::new(Arc::clone(&types)), total: 0, expensive: Vec::new(), errors };
@@ -129,24 +130,24 @@ fn validate_rules(schema: &At<'_>, types: Structural, errors: &mut Errors) {
     }
 }
 
-/// How many rules are blamed for what all of them cost together.
+/// Maximum number of rules reported when the total cost limit is exceeded.
 const EXPENSIVE_MAX: usize = 4;
 
 struct Walk<'e> {
     scope: Scope,
     total: u64,
-    /// Every rule with what it can cost.
+    /// Estimated cost and path of every rule.
     expensive: Vec<(u64, String)>,
     errors: &'e mut Errors,
 }
 
-/// What the surroundings of a schema say about its values.
+/// Properties that a schema node inherits from its ancestors.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     root: bool,
-    /// How many there can be in one object; nothing if nothing bounds it.
+    /// Maximum number of such values in one object, if bounded.
     times: Option<u64>,
-    /// The innermost part whose values cannot be told from one state of the object to the next.
+    /// Path of the outermost list whose items cannot be correlated between old and new object.
     uncorrelated: Option<&'a str>,
 }
 
@@ -238,7 +239,7 @@ impl Walk<'_> {
     }
 }
 
-/// A rule as a message shows it: with Go's names.
+/// Formats a rule for an error message, with Go field names.
 fn shown(validation: &machinery::schema::Validation) -> BadValue {
     let text = |text: &str| go::json(&Value::from(text));
     let reason = validation.reason.as_deref().map_or_else(|| "null".to_owned(), text);

@@ -1,7 +1,7 @@
-//! What is wrong with the spec of a definition.
+//! Validation of a CRD's spec.
 //!
-//! Upstream's rules see a spec in which what all versions have in common stands at the top, so that is where they place
-//! their findings: `spec.validation` rather than `spec.versions[0].schema`.
+//! Upstream validates its internal type, where fields equal in all versions are at the top level. Error paths follow
+//! it: `spec.validation` rather than `spec.versions[0].schema`.
 
 use machinery::field::{BadValue, Error};
 use machinery::meta::Meta;
@@ -9,24 +9,19 @@ use machinery::{At, Errors, Path, Value, go, names};
 
 use super::{conversion, invalid, schema, validate_names, versions};
 
-/// The annotation that says who agreed to a definition in one of Kubernetes' own groups.
+/// Annotation that links to the approval of a CRD in a protected Kubernetes group.
 pub const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// A spec with what all its versions have in common.
+/// A CRD spec with the fields that are equal in all versions moved to the top level.
 pub struct Hoisted<'a> {
     versions: &'a [Value],
-    /// `schema` of all versions.
     pub schema: Option<&'a Value>,
-    /// `subresources` of all versions.
     pub subresources: Option<&'a Value>,
-    /// `additionalPrinterColumns` of all versions.
     pub columns: Option<&'a Value>,
-    /// `selectableFields` of all versions.
     pub selectable: Option<&'a Value>,
 }
 
 impl<'a> Hoisted<'a> {
-    /// Looks at a spec.
     pub fn new(spec: &'a Value) -> Self {
         let versions = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
         let common = |key: &str| {
@@ -42,7 +37,7 @@ impl<'a> Hoisted<'a> {
         }
     }
 
-    /// What a version has for itself.
+    /// Returns a field of the version, unless all versions share its value.
     fn own(&self, version: &'a Value, key: &str) -> Option<&'a Value> {
         let common = match key {
             "schema" => self.schema,
@@ -53,7 +48,7 @@ impl<'a> Hoisted<'a> {
         if common.is_some() { None } else { present(version, key) }
     }
 
-    /// The versions as a message shows them: with Go's names, and without what they have in common.
+    /// Formats the versions for an error message: with Go field names and without the shared fields.
     fn shown(&self, versions: &Value) -> BadValue {
         if versions.as_array().is_none_or(<[_]>::is_empty) {
             return BadValue::from(versions);
@@ -80,7 +75,7 @@ impl<'a> Hoisted<'a> {
     }
 }
 
-/// Adds what is wrong with a spec. `old`: the definition it replaces, if there is one.
+/// Validates a spec. `old`: the CRD that is being replaced, on update.
 pub fn validate(spec: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
     let hoisted = Hoisted::new(spec.value());
     validate_group_and_scope(spec, errors);
@@ -120,7 +115,7 @@ pub fn validate(spec: &At<'_>, old: Option<&Value>, errors: &mut Errors) {
     conversion::validate(&spec.get("conversion"), old, errors);
 }
 
-/// Adds what may not change any more.
+/// Rejects changes of immutable fields.
 pub fn validate_immutable(spec: &At<'_>, old: &At<'_>, established: bool, errors: &mut Errors) {
     let mut same = |at: &At<'_>, before: &At<'_>| {
         if at.str() != before.str() {
@@ -136,7 +131,7 @@ pub fn validate_immutable(spec: &At<'_>, old: &At<'_>, established: bool, errors
     same(&names.get("plural"), &names_before.get("plural"));
 }
 
-/// Kubernetes' own groups take only definitions that somebody agreed to.
+/// Requires an approval annotation for CRDs in protected Kubernetes groups.
 pub fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let group = object.str_at(&["spec", "group"]).unwrap_or_default();
     if !is_protected(group) {
@@ -159,7 +154,7 @@ pub fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut Error
     }
 }
 
-/// Keeping unknown fields is said in schemas now.
+/// Rejects setting `preserveUnknownFields` to true; the replacement is `x-kubernetes-preserve-unknown-fields`.
 pub fn validate_preserving(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Errors) {
     let preserving = spec.get("preserveUnknownFields");
     if preserving.bool() && !old.is_some_and(|old| old.get("preserveUnknownFields").bool()) {
@@ -169,27 +164,26 @@ pub fn validate_preserving(spec: &At<'_>, old: Option<&At<'_>>, errors: &mut Err
     }
 }
 
-/// Whether somebody agreed to a definition in one of Kubernetes' own groups.
+/// API approval state of a CRD in a protected group, from the annotation [`APPROVED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
-    /// Nothing is said.
+    /// There is no annotation.
     Missing,
-    /// What is said is neither a link nor a refusal.
+    /// The value is neither a URL nor starts with `unapproved`.
     Invalid,
-    /// There is a link to the review.
+    /// The value is a URL.
     Approved,
-    /// It says that it was not reviewed.
+    /// The value starts with `unapproved`.
     Bypassed,
 }
 
-/// Whether a group is one of Kubernetes' own.
+/// Whether a group is k8s.io, kubernetes.io or a subdomain of one of them.
 pub fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|own| group == *own || group.strip_suffix(own).is_some_and(|before| before.ends_with('.')))
 }
 
-/// What a definition says about its review.
 pub fn approval(object: &Value) -> Approval {
     match Meta::of(object).annotation(APPROVED).unwrap_or_default() {
         "" => Approval::Missing,
@@ -200,7 +194,7 @@ pub fn approval(object: &Value) -> Approval {
 }
 
 impl Approval {
-    /// What it means, for people.
+    /// Returns the condition or error message.
     pub fn words(self, object: &Value) -> String {
         let said = Meta::of(object).annotation(APPROVED).unwrap_or_default();
         match self {
@@ -279,7 +273,7 @@ fn validate_versions(spec: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&V
     if stored != 1 {
         errors.push(Error::invalid(all.path(), shown(), "must have exactly one version marked as storage version"));
     }
-    // The first version also has a place of its own upstream.
+    // Upstream's internal type also has a field `version` with the first version.
     if let Some(first) = seen.first().filter(|first| !first.is_empty()) {
         let wrong = names::dns1035_label(first);
         if !wrong.is_empty() {
@@ -288,7 +282,7 @@ fn validate_versions(spec: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&V
     }
 }
 
-/// What a version has for itself.
+/// Validates the fields that are specific to a version.
 fn validate_version(version: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(&Value) -> bool, errors: &mut Errors) {
     versions::validate_deprecation(version, errors);
     let own = |key: &str| hoisted.own(version.value(), key);
@@ -315,7 +309,7 @@ fn validate_version(version: &At<'_>, hoisted: &Hoisted<'_>, unchanged: &dyn Fn(
     }
 }
 
-/// Whether a version of a definition has exactly this schema, which therefore was accepted once.
+/// Whether a version of the CRD has exactly this schema, so that it was accepted before.
 fn has_schema(crd: &Value, schema: &Value) -> bool {
     let versions = crd.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
     versions.iter().any(|version| version.get("schema") == Some(schema))

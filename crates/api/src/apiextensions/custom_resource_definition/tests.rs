@@ -46,7 +46,7 @@ fn with_context<T>(subresource: &str, run: impl FnOnce(&Context<'_>) -> T) -> T 
     run(&Context { version: &version, subresource, now: NOW, requester: &requester })
 }
 
-/// The value at a path of keys and indexes.
+/// Returns the value at a path of keys and indexes.
 fn at<'v>(value: &'v mut Value, path: &str) -> &'v mut Value {
     path.split('.').fold(value, |value, step| match value {
         Value::Array(items) => &mut items[step.parse::<usize>().unwrap()],
@@ -72,7 +72,7 @@ fn check(path: &str, value: Value, expect: &[&str]) {
 }
 
 #[test]
-fn a_sound_definition_is_completed_and_accepted() {
+fn valid_crd_is_defaulted_and_accepted() {
     let mut object = crd();
     assert_eq!(findings(&mut object), [""; 0]);
     assert_eq!(object["spec"]["names"]["singular"], value!("widget"));
@@ -86,7 +86,7 @@ fn a_sound_definition_is_completed_and_accepted() {
 }
 
 #[test]
-fn names_follow_the_rules_of_names() {
+fn crd_names_are_validated() {
     check(
         "metadata.name",
         value!("x"),
@@ -105,7 +105,7 @@ fn names_follow_the_rules_of_names() {
 }
 
 #[test]
-fn what_all_versions_have_in_common_is_blamed_once() {
+fn shared_version_fields_are_reported_once() {
     check(
         "spec.versions.0.schema.openAPIV3Schema.properties.spec.type",
         value!("word"),
@@ -128,7 +128,7 @@ fn what_all_versions_have_in_common_is_blamed_once() {
 }
 
 #[test]
-fn rules_must_compile_and_be_cheap() {
+fn cel_rules_must_compile_within_cost_limits() {
     let rules = "spec.versions.0.schema.openAPIV3Schema.properties.spec.x-kubernetes-validations";
     let place = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0]";
     let go = |rule: &str| {
@@ -182,7 +182,7 @@ fn rules_must_compile_and_be_cheap() {
 }
 
 #[test]
-fn webhooks_have_one_target_and_speak_a_known_version() {
+fn conversion_webhook_needs_one_target_and_a_known_review_version() {
     check(
         "spec.conversion",
         value!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "http://u@h/p?q#f"}, "conversionReviewVersions": ["v9"]}}),
@@ -205,7 +205,7 @@ fn webhooks_have_one_target_and_speak_a_known_version() {
 }
 
 #[test]
-fn an_established_definition_keeps_its_scope_and_kind() {
+fn established_crd_scope_and_kind_are_immutable() {
     let mut old = crd();
     findings(&mut old);
     let status = conditions(&old, [&old], NOW).unwrap();
@@ -232,7 +232,7 @@ fn an_established_definition_keeps_its_scope_and_kind() {
 }
 
 #[test]
-fn a_stored_version_stays_until_its_objects_are_gone() {
+fn stored_version_cannot_be_removed() {
     let mut object = crd();
     findings(&mut object);
     *at(&mut object, "status.storedVersions") = value!(["v1beta1", "v1"]);
@@ -247,7 +247,7 @@ fn a_stored_version_stays_until_its_objects_are_gone() {
 }
 
 #[test]
-fn names_go_to_whoever_asks_first() {
+fn names_are_accepted_for_the_first_crd() {
     let mut first = crd();
     findings(&mut first);
     let status = conditions(&first, [&first], NOW).unwrap();
@@ -279,7 +279,7 @@ fn names_go_to_whoever_asks_first() {
 }
 
 #[test]
-fn deleting_a_definition_waits_for_its_instances() {
+fn crd_deletion_waits_for_custom_resources() {
     let mut object = crd();
     findings(&mut object);
     CustomResourceDefinition.begin_delete(&mut object, NOW);
@@ -288,7 +288,7 @@ fn deleting_a_definition_waits_for_its_instances() {
 }
 
 #[test]
-fn formats_that_nobody_checks_are_warned_of() {
+fn unsupported_formats_produce_warnings() {
     let mut object = crd();
     let spec = "spec.versions.0.schema.openAPIV3Schema.properties.spec.properties";
     *at(&mut object, &format!("{spec}.color.format")) = value!("rainbow");
@@ -298,7 +298,7 @@ fn formats_that_nobody_checks_are_warned_of() {
 }
 
 #[test]
-fn a_status_write_changes_nothing_else() {
+fn status_write_changes_only_status() {
     let mut old = crd();
     findings(&mut old);
     let mut new = old.clone();
@@ -311,7 +311,7 @@ fn a_status_write_changes_nothing_else() {
 }
 
 #[test]
-fn groups_of_kubernetes_need_approval() {
+fn protected_groups_require_approval() {
     let mut object = crd();
     *at(&mut object, "spec.group") = value!("x.k8s.io");
     *at(&mut object, "metadata.name") = value!("widgets.x.k8s.io");
@@ -325,7 +325,7 @@ fn groups_of_kubernetes_need_approval() {
     assert_eq!(findings(&mut object), [""; 0]);
 }
 
-/// Every place of a tree, as steps.
+/// Collects the paths of all nodes of a tree.
 fn places(value: &Value, here: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
     out.push(here.clone());
     let inner: Vec<(String, &Value)> = match value {
@@ -341,7 +341,7 @@ fn places(value: &Value, here: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
 }
 
 #[test]
-fn no_malformed_definition_makes_the_rules_panic() {
+fn malformed_crds_do_not_panic() {
     let mut all = Vec::new();
     places(&crd(), &mut Vec::new(), &mut all);
     let words = [

@@ -1,24 +1,23 @@
-//! What is wrong with what a version says beside its schema: subresources, printed columns, selectable fields.
+//! Validation of a CRD version's deprecation, subresources, printer columns and selectable fields.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Value, go};
 
 use crate::apiextensions::custom_resource::field_path::{self, Notation};
 
-/// How many fields a selector may name.
+/// Maximum number of selectable fields per version.
 const SELECTABLE_MAX: usize = 8;
 
-/// The types of a column, sorted.
+/// Printer column types, sorted.
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-/// The formats of a column, sorted.
+/// Printer column formats, sorted.
 const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 
-/// Whether there is a status by itself.
+/// Whether the status subresource is enabled.
 pub fn has_status(subresources: Option<&Value>) -> bool {
     subresources.and_then(|all| all.get("status")).is_some_and(|status| !status.is_null())
 }
 
-/// Adds what is wrong with the warning about a version that goes away.
 pub fn validate_deprecation(version: &At<'_>, errors: &mut Errors) {
     let warning = version.get("deprecationWarning");
     if warning.is_absent() {
@@ -40,7 +39,6 @@ pub fn validate_deprecation(version: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Adds what is wrong with subresources.
 pub fn validate_subresources(all: &At<'_>, errors: &mut Errors) {
     let scale = all.get("scale");
     if scale.is_absent() {
@@ -75,7 +73,6 @@ fn validate_under(path: &At<'_>, parents: &[&str], errors: &mut Errors) {
     errors.push(path.invalid(detail));
 }
 
-/// Adds what is wrong with printed columns.
 pub fn validate_columns(all: &At<'_>, errors: &mut Errors) {
     for column in all.items() {
         if column.get("name").is_empty() {
@@ -91,7 +88,7 @@ pub fn validate_columns(all: &At<'_>, errors: &mut Errors) {
         if !format.is_empty() && !COLUMN_FORMATS.contains(&format.str()) {
             errors.push(format.invalid(format!("must be one of {}", COLUMN_FORMATS.join(","))));
         }
-        // The name that the field has in Go.
+        // The Go name of the field.
         let at = column.path().field("JSONPath");
         if path.is_empty() {
             errors.push(Error::required(&at, ""));
@@ -101,7 +98,7 @@ pub fn validate_columns(all: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Adds what is wrong with selectable fields of objects with this schema (the `schema` of a version).
+/// Validates selectable fields against the `schema` of the version.
 pub fn validate_selectable(all: &At<'_>, schema: &Value, errors: &mut Errors) {
     static NOTHING: Value = Value::Null;
     let schema = schema.get("openAPIV3Schema").unwrap_or(&NOTHING);

@@ -1,4 +1,4 @@
-//! The claims that a StatefulSet makes for each of its pods, and the volumes that its template gets from them.
+//! StatefulSet volumeClaimTemplates and the pod template volumes derived from them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use machinery::{At, Errors, Value, value};
 use crate::core::persistent_volume_claim;
 use crate::field_rules::{default_empty_to, default_to};
 
-/// Fills in what a claim leaves out.
 pub fn default(claim: &mut Value) {
     let Some(fields) = claim.as_object_mut() else { return };
     fields.insert("apiVersion", "v1");
@@ -24,12 +23,11 @@ pub fn default(claim: &mut Value) {
     }
 }
 
-/// What is wrong with a claim.
 pub fn validate(claim: &At<'_>, errors: &mut Errors) {
     persistent_volume_claim::validate_spec(&claim.get("spec"), errors);
 }
 
-/// The template of a StatefulSet's specification with a volume for each claim, and without what each pod gets anew.
+/// Returns the pod template with a volume per claim template and without fields that are set for each pod.
 pub fn with_volumes(spec: &At<'_>) -> Value {
     let mut template = spec.get("template").value().clone();
     let claims = spec.get("volumeClaimTemplates");
@@ -57,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_takes_the_place_of_a_volume_of_its_name() {
+    fn claim_template_replaces_the_volume_of_the_same_name() {
         let spec = value!({
             "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
             "template": {"spec": {"hostname": "h", "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp"}]}}
@@ -69,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_needs_an_access_mode_and_a_size() {
+    fn claim_template_requires_access_mode_and_size() {
         let mut errors = Errors::new();
         let claim = value!({"spec": {}});
         validate(&At::root(&claim), &mut errors);

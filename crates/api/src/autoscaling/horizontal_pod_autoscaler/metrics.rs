@@ -1,4 +1,4 @@
-//! What an autoscaler goes by: the rules of its metrics, and how a row shows them.
+//! HorizontalPodAutoscaler metrics: validation and table cell.
 
 use machinery::names::{dns1123_label, path_segment};
 use machinery::time::Time;
@@ -7,7 +7,7 @@ use machinery::{At, Errors, Value};
 use super::validate_reference;
 use crate::field_rules::{looks, quantity};
 
-/// The sources of metrics: the type, and the field that describes it, in the order in which upstream looks at them.
+/// Metric source types with the field of each, in upstream's validation order.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -16,13 +16,12 @@ const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
 ];
 
-/// The types as they are listed.
+/// Metric source types in the order of error messages.
 const TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-/// How many metrics a row shows.
+/// Maximum number of metrics in the table cell.
 const SHOWN: usize = 2;
 
-/// What is wrong with the metrics of a specification.
 pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     let metrics = spec.get("metrics");
     metrics.items().for_each(|metric| validate_metric(&metric, errors));
@@ -34,7 +33,7 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// The metrics with their current and wanted values, as a cell.
+/// Returns the table cell with current and target values.
 pub fn cell(object: &Value, _now: Time) -> Value {
     let list = |path: &[&str]| object.at(path).and_then(Value::as_array).unwrap_or_default();
     let (specs, statuses) = (list(&["spec", "metrics"]), list(&["status", "currentMetrics"]));
@@ -203,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_has_the_source_of_its_type_and_no_other() {
+    fn metric_has_only_the_source_of_its_type() {
         let check = |metric: Value, expect: &[&str]| {
             let mut errors = Errors::new();
             validate_metric(&At::root(&metric), &mut errors);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_current_and_wanted_values() {
+    fn table_cell_contains_current_and_target_values() {
         let check = |spec: Value, status: Value, expect: &str| {
             let object = value!({"spec": {"metrics": (spec)}, "status": {"currentMetrics": (status)}});
             assert_eq!(cell(&object, Time::from_unix(0, 0)), value!(expect));

@@ -1,4 +1,4 @@
-//! The first version of autoscalers, which knows of CPU only: the rest is kept in annotations.
+//! Conversion of HorizontalPodAutoscaler autoscaling/v1, which has fields only for CPU; the rest is in annotations.
 
 use std::fmt::Write as _;
 
@@ -15,14 +15,14 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// The annotations that stand for what v1 has no fields for.
+/// Annotations that hold the v2 fields missing in v1.
 pub const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
-/// A field of v1's metrics: its name there, and where it is in v2.
+/// A field of a v1 metric: its v1 name and its v2 path.
 type Rename = (&'static str, &'static [&'static str]);
 
-/// The sources of metrics in the order of v1's type, each with its fields in order. `#` stands for `target` in a
-/// specification and for `current` in a status.
+/// Metric sources and their fields in the order of the v1 types. `#` stands for `target` in a spec and for `current` in
+/// a status.
 const SOURCES: [(&str, &[Rename]); 5] = [
     (
         "object",
@@ -69,7 +69,8 @@ const RESOURCE: &[Rename] = &[
     ("#AverageValue", &["#", "averageValue"]),
 ];
 
-/// An autoscaler of v1 that goes by nothing goes by the share of CPU that [`default_metric`] says.
+/// Defaults `targetCPUUtilizationPercentage` to the utilization of [`default_metric`] if there is no metrics
+/// annotation.
 pub fn default(object: &mut Value) {
     if Meta::of(object).annotation(METRICS).is_some() {
         return;
@@ -80,18 +81,18 @@ pub fn default(object: &mut Value) {
     }
 }
 
-/// What an autoscaler of v1 goes by, as a table says it.
+/// Returns the table cell of the metrics of a v1 object.
 pub fn cell(object: &Value, now: Time) -> Value {
     let mut newer = object.clone();
     to_v2(&mut newer);
     super::metrics::cell(&newer, now)
 }
 
-/// Makes an autoscaler of v1 one of v2.
+/// Converts v1 to v2 in place.
 pub fn to_v2(object: &mut Value) {
     let annotation = |name: &str| {
         let text = Meta::of(object).annotation(name)?;
-        // What cannot be read is left out: the annotations are ours, and nobody else's to write.
+        // An unparsable annotation is ignored: only the server writes these annotations.
         json::parse(text.as_bytes()).ok()
     };
     let [metrics, current, conditions, behavior] = ANNOTATIONS.map(annotation);
@@ -128,14 +129,14 @@ pub fn to_v2(object: &mut Value) {
         if let Some(conditions) = conditions.filter(|conditions| !items(conditions).is_empty()) {
             status.insert("conditions", conditions);
         }
-        // v2 leaves it out where there are none.
+        // v2 omits currentReplicas if it is zero.
         if status.get("currentReplicas") == Some(&Value::Int(0)) {
             status.remove("currentReplicas");
         }
     }
 }
 
-/// Makes an autoscaler of v2 one of v1.
+/// Converts v2 to v1 in place.
 pub fn from_v2(object: &mut Value) {
     let list = |path: &[&str]| object.at(path).map(items).unwrap_or_default().to_vec();
     let (metrics, current) = (list(&["spec", "metrics"]), list(&["status", "currentMetrics"]));
@@ -176,7 +177,7 @@ pub fn from_v2(object: &mut Value) {
     }
 }
 
-/// Whether a metric is what is wanted or what is.
+/// The part of the object that a metric belongs to: spec (target) or status (current).
 #[derive(Clone, Copy)]
 enum Part {
     Target,
@@ -229,7 +230,7 @@ fn metric_to_v2(metric: &Value, part: Part) -> Value {
     Value::Object(out)
 }
 
-/// v1's amounts are always there; none is zero.
+/// Whether an amount is absent or zero. v1 always prints amounts.
 fn is_zero(amount: &Value) -> bool {
     amount.is_null() || amount.as_str() == Some("0")
 }
@@ -243,7 +244,7 @@ fn put(into: &mut Value, path: &[&str], value: Value) {
     }
 }
 
-/// Metrics as v1's type prints them.
+/// Prints metrics as the v1 type serializes them.
 fn printed<'a>(metrics: impl Iterator<Item = &'a Value>, part: Part) -> String {
     let metrics: Vec<_> = metrics
         .map(|metric| {
@@ -269,7 +270,7 @@ fn printed_source(source: &Value, name: &str, renames: &[Rename], part: Part) ->
                 fields.push((field, workload::shown_selector(found).to_string()));
             }
             Some(found) => fields.push((field, go::json(found))),
-            // These have no omitempty.
+            // These fields have no `omitempty`.
             None if amount_is_required(name, &field, part) => fields.push((field, "\"0\"".to_owned())),
             None => {}
         }
@@ -313,7 +314,7 @@ fn printed_conditions(conditions: &[Value]) -> String {
     format!("[{}]", conditions.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
-/// The behavior as upstream's internal type prints it, by its Go names.
+/// Prints the behavior as upstream's internal type serializes it, with Go field names.
 fn printed_behavior(behavior: &Value) -> String {
     let rules = |direction: &str| {
         let Some(rules) = behavior.get(direction).filter(|rules| !rules.is_null()) else { return "null".to_owned() };
@@ -338,7 +339,7 @@ fn printed_behavior(behavior: &Value) -> String {
     format!(r#"{{"ScaleUp":{},"ScaleDown":{}}}"#, rules("scaleUp"), rules("scaleDown"))
 }
 
-/// The same tree with keys that begin with a small letter, and without what is null.
+/// Returns the tree with keys starting in lower case and without nulls.
 fn uncapitalized(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -369,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_has_a_field_and_the_rest_is_in_annotations() {
+    fn v1_keeps_non_cpu_metrics_in_annotations() {
         let mut object = value!({
             "metadata": {"name": "h"},
             "spec": {"maxReplicas": 5, "metrics": [
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn behavior_survives_the_way_through_v1() {
+    fn behavior_survives_a_round_trip_through_v1() {
         let behavior = value!({"scaleDown": {
             "stabilizationWindowSeconds": 60, "selectPolicy": "Max",
             "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_autoscaler_that_says_nothing_goes_by_cpu() {
+    fn autoscaler_without_metrics_defaults_to_cpu() {
         let mut object = value!({"metadata": {}, "spec": {"maxReplicas": 1}});
         to_v2(&mut object);
         assert_eq!(object["spec"]["metrics"], value!([(default_metric())]));

@@ -1,18 +1,17 @@
-//! Schedules in the notation of cron: five fields, or a descriptor such as `@daily`.
+//! Cron schedules: five fields, or a descriptor such as `@daily`.
 
 use jiff::tz::TimeZoneDatabase;
 use machinery::time::Duration;
 
-/// When something is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// At the minutes whose parts are all in these sets.
+    /// At the minutes whose fields are all in these sets.
     Calendar(Calendar),
-    /// So often.
+    /// `@every`: at a fixed interval.
     Every(Duration),
 }
 
-/// Sets of numbers, a bit for each.
+/// Bit sets: bit n is set if the field includes n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calendar {
     /// 0 to 59.
@@ -25,13 +24,12 @@ pub struct Calendar {
     pub months: u64,
     /// 0 (Sunday) to 6.
     pub days_of_week: u64,
-    /// Whether the day of the month was left open. If both kinds of days are given, either is enough.
+    /// Whether the day of month is `*`. If both day fields are restricted, matching one of them is enough.
     pub any_day_of_month: bool,
-    /// Whether the day of the week was left open.
+    /// Whether the day of week is `*`.
     pub any_day_of_week: bool,
 }
 
-/// Why a text is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is")]
 pub enum Error {
@@ -66,7 +64,6 @@ pub enum Error {
 }
 
 impl Schedule {
-    /// Reads a schedule.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.is_empty() {
             return Err(Error::Empty);
@@ -96,12 +93,12 @@ impl Schedule {
     }
 }
 
-/// Whether this is the name of a time zone, spelled as in the database.
+/// Whether this is the name of an IANA time zone, in exactly its case.
 pub fn is_zone(name: &str) -> bool {
     TimeZoneDatabase::bundled().get(name).is_ok_and(|zone| zone.iana_name() == Some(name))
 }
 
-/// What a field may hold.
+/// The valid range and names of a field.
 struct Bounds {
     min: u64,
     max: u64,
@@ -120,7 +117,7 @@ const DAYS_OF_WEEK: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tu
 
 fn without_zone(text: &str) -> Result<&str, Error> {
     let Some(rest) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else { return Ok(text) };
-    // Upstream's parser fails here in a way that it has to be rescued from.
+    // Upstream's parser panics here and its caller recovers.
     let (zone, rest) = rest.split_once(' ').ok_or(Error::Format)?;
     if matches!(zone, "" | "Local") || is_zone(zone) { Ok(rest.trim()) } else { Err(Error::Zone(zone.to_owned())) }
 }
@@ -141,7 +138,7 @@ fn descriptor(text: &str) -> Result<Schedule, Error> {
     Schedule::parse(calendar)
 }
 
-/// The numbers of a field, and whether it leaves them open.
+/// Returns the values of a field as bits, and whether the field is `*`.
 fn field(text: &str, bounds: &Bounds) -> Result<(u64, bool), Error> {
     let mut bits = 0;
     let mut open = false;
@@ -226,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_sets_of_numbers_and_names() {
+    fn fields_accept_numbers_and_names() {
         check("0,30 * * * *", Ok((1 | 1 << 30, 0x7f)));
         check("*/20 * * * mon-Wed", Ok((1 | 1 << 20 | 1 << 40, 0b1110)));
         check("50/5 * * jan 0", Ok((1 << 50 | 1 << 55, 1)));
@@ -235,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_the_words_of_the_cron_library() {
+    fn errors_match_the_upstream_cron_library() {
         check("", Err("empty spec string"));
         check("Not Valid!", Err("expected exactly 5 fields, found 2: [Not Valid!]"));
         check("* * * * *2", Err("failed to parse int from *2: strconv.Atoi: parsing \"*2\": invalid syntax"));
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_over_everything_does_not_leave_the_day_open() {
+    fn day_field_with_step_is_restricted() {
         let open = |text: &str| match Schedule::parse(text) {
             Ok(Schedule::Calendar(calendar)) => calendar.any_day_of_month,
             _ => false,

@@ -1,30 +1,25 @@
-//! The text form of a set of indexes: `0,3-5,7`.
+//! Index sets of Indexed Jobs in their text form: `0,3-5,7`.
 
 use machinery::go;
 
-/// Why a text is no set of indexes below a number of completions.
+/// A text that is not a valid index set for the number of completions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// More than one hyphen.
     #[error("the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'", go::quote(.0))]
     Parts(String),
-    /// No number.
     #[error("cannot convert string to integer for index: {}", go::quote(.0))]
     Number(String),
-    /// There are not so many.
     #[error("too large index: {}", go::quote(.0))]
     TooLarge(String),
-    /// Not one after the other.
     #[error("non-increasing order, previous: {previous}, current: {current}")]
     Order {
-        /// What stands before.
         previous: i64,
-        /// What is not greater.
+        /// The index that is not greater than `previous`.
         current: i64,
     },
 }
 
-/// The intervals, both ends included, in increasing order.
+/// Parses inclusive intervals in increasing order.
 pub fn parse(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, Error> {
     let mut intervals: Vec<(i64, i64)> = Vec::new();
     if text.is_empty() {
@@ -40,12 +35,12 @@ pub fn parse(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, Error> {
     Ok(intervals)
 }
 
-/// How many indexes there are.
+/// Returns the number of indexes.
 pub fn total(intervals: &[(i64, i64)]) -> i64 {
     intervals.iter().map(|(low, high)| high - low + 1).sum()
 }
 
-/// The first index that is in both texts. What cannot be read is passed over: it is refused elsewhere.
+/// Returns the first index that both texts contain. Invalid texts are ignored: other validation rejects them.
 pub fn first_common(a: &str, b: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()
@@ -83,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_increasing_intervals_below_the_number_of_completions() {
+    fn index_sets_are_increasing_intervals_below_completions() {
         let check = |text: &str, expect: Result<i64, &str>| {
             let got = parse(text, 10).map(|intervals| total(&intervals)).map_err(|error| error.to_string());
             assert_eq!(got, expect.map_err(str::to_owned), "{text}");

@@ -1,4 +1,4 @@
-//! When a job gives up on a failed pod, and when it is content with some of its pods.
+//! Job podFailurePolicy and successPolicy.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,6 @@ const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: &[&str] = &["In", "NotIn"];
 const STATUSES: &[&str] = &["False", "True", "Unknown"];
 
-/// What is wrong with `podFailurePolicy`.
 pub fn validate_failure(spec: &At<'_>, errors: &mut Errors) {
     let policy = spec.get("podFailurePolicy");
     if policy.is_absent() {
@@ -39,7 +38,6 @@ pub fn validate_failure(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with `successPolicy`.
 pub fn validate_success(spec: &At<'_>, errors: &mut Errors) {
     let policy = spec.get("successPolicy");
     if policy.is_absent() {
@@ -152,7 +150,7 @@ fn validate_success_rule(completions: i64, rule: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// As a rule that is required, and tells which values there are.
+/// Requires one of the `known` values and lists them in the error.
 fn one_of_required(at: &At<'_>, known: &[&str], errors: &mut Errors) {
     if at.str().is_empty() {
         let known: Vec<_> = known.iter().map(|one| go::quote(one)).collect();
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_asks_for_exit_codes_or_for_conditions() {
+    fn failure_rule_has_exit_codes_or_pod_conditions() {
         let spec = value!({"podFailurePolicy": {"rules": [{"action": "Ignore"}]}});
         let detail = "specifying one of OnExitCodes and OnPodConditions is required";
         check(validate_failure, &spec, &[&format!("podFailurePolicy.rules[0]: Invalid value: {detail}")]);
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn success_counts_no_more_than_there_are() {
+    fn succeeded_count_cannot_exceed_completions() {
         let spec = value!({"completionMode": "Indexed", "completions": 3, "successPolicy": {"rules": [
             {"succeededIndexes": "0-1", "succeededCount": 4}
         ]}});

@@ -1,4 +1,4 @@
-//! What a job's specification must hold, in a Job and in the template of a CronJob.
+//! Validation of a JobSpec, in a Job and in a CronJob's template.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Value, labels};
@@ -9,16 +9,15 @@ use crate::field_rules::{keep, non_negative, one_of, same};
 use crate::formats::domain_prefixed_path;
 use crate::workload;
 
-/// An indexed job keeps its finished indexes in its status, which must not grow too long.
+/// An Indexed Job stores its completed indexes in its status, whose size these limits bound.
 const INDEXED_PARALLELISM_MAX: i64 = 100_000;
 const FAILED_INDEXES_MAX: i64 = 100_000;
-/// Above this number of completions the limits are lower.
+/// Above this number of completions the lower limits apply.
 const COMPLETIONS_SOFT_MAX: i64 = 100_000;
 const PARALLELISM_MAX_OF_MANY: i64 = 10_000;
 const FAILED_INDEXES_MAX_OF_MANY: i64 = 10_000;
 const MANAGED_BY_LENGTH_MAX: usize = 63;
 
-/// What is wrong with the specification of a Job.
 pub fn validate_with_selector(spec: &At<'_>, errors: &mut Errors) {
     validate(spec, errors);
     let selector = spec.get("selector");
@@ -32,7 +31,7 @@ pub fn validate_with_selector(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a specification, but for its selector.
+/// Validates a JobSpec except for its selector.
 pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     const NUMBERS: &[&str] = &[
         "parallelism",
@@ -63,7 +62,7 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     validate_restart(spec, &template, errors);
 }
 
-/// What a client should know about a specification. `path` leads from the object to the template.
+/// Returns the warnings for a JobSpec. `path` leads from the object to the pod template.
 pub fn warnings(spec: &At<'_>, object: &Value, old: Option<&Value>, path: &[&str]) -> Vec<String> {
     let indexed = spec.get("completionMode").str() == "Indexed";
     let mut warnings = Vec::new();
@@ -81,7 +80,7 @@ pub fn warnings(spec: &At<'_>, object: &Value, old: Option<&Value>, path: &[&str
     warnings
 }
 
-/// The template of a job that may run must stay; one that is suspended may be placed and sized anew.
+/// Rejects template changes, except scheduling directives and resources of a suspended Job.
 pub fn validate_template_update(spec: &At<'_>, old: &Value, errors: &mut Errors) {
     let root = At::root(old);
     let (before, state) = (root.get("spec"), root.get("status"));
@@ -171,7 +170,7 @@ fn validate_replacement(spec: &At<'_>, errors: &mut Errors) {
     one_of(&policy, known, errors);
 }
 
-/// The pods of a job come to an end, so they cannot restart always.
+/// A Job's restart policy must not be Always.
 fn validate_restart(spec: &At<'_>, template: &At<'_>, errors: &mut Errors) {
     let inner = template.get("spec");
     let policy = inner.get("restartPolicy");
@@ -185,7 +184,7 @@ fn validate_restart(spec: &At<'_>, template: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Makes of the old template one that differs from the new in nothing that says where pods go.
+/// Copies the mutable scheduling directives from the new template to the old one.
 fn allow_placement(old: &mut Value, new: &Value) {
     if let (Some(to), Some(from)) = (old.get_mut("metadata"), new.get("metadata")) {
         keep(to, from, "annotations");
@@ -211,7 +210,7 @@ fn allow_placement(old: &mut Value, new: &Value) {
     }
 }
 
-/// Makes of the old template one whose containers may take what the new ones take.
+/// Copies the container resources from the new template to the old one.
 fn allow_resources(old: &mut Value, new: &Value) {
     for list in ["containers", "initContainers"] {
         let from = new.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default();
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_job_that_never_ran_may_be_placed_anew() {
+    fn suspended_job_that_never_started_has_mutable_scheduling_directives() {
         let running = value!({"template": {"spec": {"nodeSelector": {"a": "b"}}}});
         let changed =
             value!({"template": {"spec": {"nodeSelector": {"a": "c"}, "affinity": {"nodeAffinity": {"x": 1}}}}});
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_indexed_jobs_are_lower_when_there_are_many() {
+    fn indexed_job_limits_are_lower_above_the_soft_maximum() {
         let check = |spec: Value, expect: &[&str]| {
             let mut errors = Errors::new();
             validate_indexed(&At::root(&spec), &mut errors);

@@ -1,8 +1,7 @@
-//! What a job's status must hold, and how it may change.
+//! Validation of a Job's status and its transitions.
 //!
-//! Others than the job controller may run a job, so the server sees to it that a status means what clients take it to
-//! mean. A rule is applied only if what it is about changes: right after a change of the specification the status may
-//! be wrong for a while.
+//! External controllers may manage a Job (`managedBy`), so the server enforces the meaning of the status. A rule
+//! applies only if the fields it refers to change, because the status may be stale after a spec update.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,7 @@ use machinery::{At, Errors, Value};
 use super::indexes;
 use crate::field_rules::same;
 
-/// Whether a condition of this type holds.
+/// Whether the condition of this type is `True`.
 pub fn is_true(status: &At<'_>, ty: &str) -> bool {
     let conditions = status.get("conditions");
     conditions
@@ -22,7 +21,7 @@ pub fn is_true(status: &At<'_>, ty: &str) -> bool {
         .any(|condition| condition.str_at(&["type"]) == Some(ty) && condition.str_at(&["status"]) == Some("True"))
 }
 
-/// What is wrong with the status of `object`, which takes the place of `old`.
+/// Validates the status of `object`, which replaces that of `old`.
 pub fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     let (root, before) = (At::root(object), At::root(old));
     let (status, before) = (root.get("status"), before.get("status"));
@@ -115,7 +114,7 @@ impl Change<'_> {
         if (self.finish_changed() || self.changed("active")) && finished && active.int() > 0 {
             errors.push(active.invalid("active>0 is invalid for finished job"));
         }
-        // A suspended job that wants nothing is complete without having started.
+        // A suspended Job with zero completions is complete without a start time.
         let completions = self.spec.get("completions");
         let nothing_wanted = self.spec.get("suspend").bool() && completions.is_present() && completions.int() == 0;
         if (self.finish_changed() || self.changed("startTime")) && !nothing_wanted && finished && start.is_absent() {
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_job_has_begun_ended_and_met_its_criteria() {
+    fn complete_job_has_start_and_completion_time_and_met_its_criteria() {
         let conditions = value!([
             {"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}
         ]);
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_and_terminal_conditions_do_not_go_back() {
+    fn counters_and_terminal_conditions_cannot_be_reverted() {
         check(
             value!({"failed": 1}),
             value!({"failed": 2, "conditions": [{"type": "FailureTarget", "status": "True"}]}),

@@ -21,7 +21,7 @@ fn job() -> Value {
 }
 
 #[test]
-fn pods_and_selector_carry_what_only_this_job_has() {
+fn template_labels_and_selector_contain_the_job_uid() {
     let job = created(job());
     let labels = value!({
         "controller-uid": "u", "batch.kubernetes.io/controller-uid": "u", "job-name": "j", "batch.kubernetes.io/job-name": "j"
@@ -32,14 +32,14 @@ fn pods_and_selector_carry_what_only_this_job_has() {
 }
 
 #[test]
-fn labels_of_its_own_are_not_replaced_by_those_of_the_pods() {
+fn job_labels_are_not_replaced_by_template_labels() {
     let mut labeled = job();
     labeled.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("labels", value!({"a": "b"}));
     assert_eq!(created(labeled)["metadata"]["labels"], value!({"a": "b"}));
 }
 
 #[test]
-fn a_foreign_label_on_the_pods_is_refused() {
+fn template_with_another_jobs_label_is_rejected() {
     let mut wrong = job();
     let template = wrong.get_mut("spec").unwrap().get_mut("template").unwrap();
     template.as_object_mut().unwrap().insert("metadata", value!({"labels": {"job-name": "other"}}));
@@ -52,7 +52,7 @@ fn a_foreign_label_on_the_pods_is_refused() {
 }
 
 #[test]
-fn completions_of_an_indexed_job_move_with_its_parallelism() {
+fn indexed_job_completions_change_only_with_parallelism() {
     let check = |new: Value, old: Value, expect: &[&str]| {
         let mut errors = Errors::new();
         validate_completions(&At::root(&new), &At::root(&old), &mut errors);
@@ -73,7 +73,7 @@ fn completions_of_an_indexed_job_move_with_its_parallelism() {
 }
 
 #[test]
-fn a_row_says_how_far_the_job_is() {
+fn table_row_contains_job_progress() {
     let mut job = created(job());
     assert_eq!(state(&job, Time::from_unix(0, 0)), value!("Running"));
     let status = value!({"succeeded": 1, "startTime": "1970-01-01T00:00:10Z", "completionTime": "1970-01-01T00:01:00Z",

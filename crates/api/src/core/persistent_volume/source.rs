@@ -1,4 +1,4 @@
-//! What a volume is made of: exactly one of many sources, which stays.
+//! PersistentVolumeSource: exactly one volume source, which is immutable.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
@@ -7,7 +7,7 @@ use crate::field_rules::{default_to, driver_name, looks, one_of, same};
 use crate::go_form;
 use crate::kind::Context;
 
-/// The sources in upstream's order, each with the fields that must be there.
+/// Sources in upstream's order, each with its required fields.
 const SOURCES: [(&str, &[&str]); 22] = [
     ("hostPath", &["path"]),
     ("gcePersistentDisk", &["pdName"]),
@@ -36,7 +36,6 @@ const SOURCES: [(&str, &[&str]); 22] = [
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// What sources say when they are silent.
 pub fn default(spec: &mut Value) {
     const DEFAULTS: [(&str, &str, &str); 10] = [
         ("hostPath", "type", ""),
@@ -60,7 +59,6 @@ pub fn default(spec: &mut Value) {
     }
 }
 
-/// What is wrong with the source of a volume.
 pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     let mut found = 0;
     for (name, needs) in SOURCES.iter().filter(|(name, _)| spec.get(name).is_present()) {
@@ -87,10 +85,10 @@ pub fn validate(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// A volume is made of the same for good.
+/// Rejects a change of the volume source.
 pub fn validate_same(spec: &At<'_>, had: &At<'_>, context: &Context<'_>, errors: &mut Errors) {
     let mut before = had.value().clone();
-    // How to reach the storage for growing it may be told later.
+    // The secret for expansion can be added later.
     let secret = ["csi", "controllerExpandSecretRef"];
     if had.value().at(&secret).is_none_or(Value::is_null)
         && let Some(told) = spec.value().at(&secret)

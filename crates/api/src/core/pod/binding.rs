@@ -1,4 +1,4 @@
-//! Giving a pod its node, and what stands in the way of taking it away.
+//! The pod subresources `binding` and `eviction`: assignment to a node, and the preconditions of an eviction.
 
 use machinery::field::Error;
 use machinery::meta::{Meta, MetaMut};
@@ -7,26 +7,20 @@ use machinery::{At, Errors, Object, Value, value};
 
 use super::super::pod_spec::invalid_text;
 
-/// Why a pod cannot be given a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// It is on its way out.
     #[error("pod {0} is being deleted, cannot be assigned to a host")]
     Deleting(String),
-    /// It has one.
     #[error("pod {pod} is already assigned to node {}", machinery::go::quote(.node))]
     Bound {
-        /// The pod.
         pod: String,
-        /// Its node.
+        /// The node that the pod is already assigned to.
         node: String,
     },
-    /// It waits at gates.
     #[error("pod {0} has non-empty .spec.schedulingGates")]
     Gated(String),
 }
 
-/// What is wrong with a `Binding`.
 pub fn validate(binding: &Value, errors: &mut Errors) {
     let root = At::root(binding);
     let target = root.get("target");
@@ -42,7 +36,7 @@ pub fn validate(binding: &Value, errors: &mut Errors) {
     }
 }
 
-/// Gives `pod` the node that `binding` names, with the binding's annotations and labels.
+/// Assigns `pod` to the node of `binding` and merges the binding's annotations and labels.
 pub fn bind(pod: &mut Value, binding: &Value, now: Time) -> Result<(), BindError> {
     let name = Meta::of(pod).name().to_owned();
     if Meta::of(pod).is_deleting() {
@@ -75,7 +69,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: Time) -> Result<(), BindError
     Ok(())
 }
 
-/// Whether a pod may be evicted whatever its disruption budgets say: it has not started, has ended, or is going.
+/// Whether a pod can be evicted regardless of its disruption budgets: pending, terminated, or being deleted.
 pub fn ignores_budgets(pod: &Value) -> bool {
     let phase = pod.str_at(&["status", "phase"]).unwrap_or_default();
     matches!(phase, "Pending" | "Succeeded" | "Failed") || Meta::of(pod).is_deleting()
@@ -104,7 +98,7 @@ mod tests {
     const NOW: Time = Time::from_unix(1_700_000_000, 0);
 
     #[test]
-    fn a_pod_gets_its_node_once() {
+    fn pod_is_bound_once() {
         let binding = value!({"metadata": {"annotations": {"a": "1"}}, "target": {"name": "n1"}});
         let mut pod = value!({"metadata": {"name": "p"}, "spec": {}, "status": {"nominatedNodeName": "n2"}});
         bind(&mut pod, &binding, NOW).unwrap();
@@ -117,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_at_a_gate_gets_none() {
+    fn pod_with_scheduling_gates_cannot_be_bound() {
         let mut pod = value!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "g"}]}});
         assert_eq!(bind(&mut pod, &value!({}), NOW), Err(BindError::Gated("p".to_owned())));
     }

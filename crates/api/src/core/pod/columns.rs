@@ -1,4 +1,4 @@
-//! What `kubectl get pods` prints.
+//! Table columns of pods, as printed by `kubectl get pods`.
 
 use machinery::Value;
 use machinery::table::{Cell, Column, age};
@@ -6,7 +6,6 @@ use machinery::time::Time;
 
 use crate::kind::{age_column, name_column};
 
-/// Every column.
 pub(super) fn all() -> Vec<Column> {
     let column = |name: &str, description: &str, cell| Column::new(name, "string", description, Cell::Function(cell));
     let wide = |name: &str, description: &str, cell| Column { priority: 1, ..column(name, description, cell) };
@@ -27,19 +26,18 @@ pub(super) fn all() -> Vec<Column> {
     ]
 }
 
-/// The first address of a pod, empty if it has none.
+/// Returns the first pod IP, or an empty string.
 pub(super) fn address(pod: &Value) -> &str {
     pod.at(&["status", "podIPs"]).map_or("", |list| list[0].str_at(&["ip"]).unwrap_or_default())
 }
 
-/// What a pod's containers come down to.
+/// Table cells computed from the container statuses.
 struct Summary {
     ready: String,
     reason: String,
     restarts: String,
 }
 
-/// What is counted on the way.
 #[derive(Default)]
 struct Count {
     ready: usize,
@@ -95,7 +93,7 @@ fn phase(pod: &Value) -> String {
     }
 }
 
-/// Looks at the containers that run first, up to the one that is not done. Gives back whether there is one.
+/// Inspects init containers up to the first unfinished one. Returns whether there is one.
 fn init_containers(pod: &Value, all: &mut Count, sidecars: &mut Count, reason: &mut String) -> bool {
     let specs = list(pod, "spec", "initContainers");
     for (index, status) in list(pod, "status", "initContainerStatuses").iter().enumerate() {
@@ -137,14 +135,14 @@ fn containers(pod: &Value, all: &mut Count, reason: &mut String) {
             all.ready += 1;
         }
     }
-    // A pod of which a part still runs is not done.
+    // A pod with a running container is not completed.
     if reason == "Completed" && any_runs {
         let ready = if has_condition(pod, "Ready") { "Running" } else { "NotReady" };
         ready.clone_into(reason);
     }
 }
 
-/// Why a container ended.
+/// Returns the termination reason of a container.
 fn why(ended: &Value) -> String {
     let number = |field: &str| ended.get(field).and_then(Value::as_int).unwrap_or_default();
     match ended.str_at(&["reason"]).unwrap_or_default() {

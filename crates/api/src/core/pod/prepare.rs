@@ -1,4 +1,4 @@
-//! What a write to a pod may touch, and what comes with it.
+//! Preparation of pod writes: defaulting, and fields that a subresource may not change.
 
 use machinery::meta::MetaMut;
 use machinery::time::Time;
@@ -7,7 +7,7 @@ use machinery::{At, Object, Value, value};
 use super::super::pod_spec;
 use crate::field_rules::{items_mut, keep, raise_generation, start_generation};
 
-/// Fills in what a pod leaves out, and brings in step what has two spellings.
+/// Defaults a pod and synchronizes fields that exist twice.
 pub(super) fn default(object: &mut Value) {
     let Some(pod) = object.as_object_mut() else { return };
     let spec = pod.get_or_insert_with("spec", Value::object);
@@ -22,11 +22,11 @@ pub(super) fn default(object: &mut Value) {
     pod_spec::default_metadata(object);
 }
 
-/// Makes a pod ready to be created.
+/// Prepares a pod for creation.
 pub(super) fn create(object: &mut Value, now: Time) {
     start_generation(object);
     let spec = object.get("spec").unwrap_or(&Value::Null);
-    // Upstream asks the pod for its class before it clears the status, so a class that was sent stays.
+    // Upstream computes the QoS class before it clears the status, so a class sent by the client is kept.
     let sent = object.str_at(&["status", "qosClass"]).filter(|class| !class.is_empty());
     let class = sent.map_or_else(|| pod_spec::qos_class(spec).to_owned(), str::to_owned);
     let mut status = value!({"phase": "Pending", "qosClass": class});
@@ -53,13 +53,13 @@ pub(super) fn create(object: &mut Value, now: Time) {
     }
 }
 
-/// Makes a pod ready to replace `old`: its status is not for this write.
+/// Prepares a pod that replaces `old`: this write does not change the status.
 pub(super) fn update(object: &mut Value, old: &Value) {
     keep(object, old, "status");
     raise_generation(object, old, &["spec"]);
 }
 
-/// Only the containers that look inside are for this write.
+/// Restores everything except the ephemeral containers.
 pub(super) fn ephemeral_containers(object: &mut Value, old: &Value) {
     let added =
         object.get_mut("spec").and_then(Value::as_object_mut).and_then(|spec| spec.remove("ephemeralContainers"));
@@ -75,7 +75,7 @@ pub(super) fn ephemeral_containers(object: &mut Value, old: &Value) {
     raise_generation(object, old, &["spec"]);
 }
 
-/// Takes from `old` what writes to a part may not change of metadata.
+/// Restores the metadata that subresource writes may not change.
 pub(super) fn keep_metadata(object: &mut Value, old: &Value) {
     let Some(mut metadata) = MetaMut::of(object) else { return };
     for field in ["deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences"] {
@@ -88,7 +88,7 @@ pub(super) fn keep_metadata(object: &mut Value, old: &Value) {
     }
 }
 
-/// The first of the addresses is also said alone; the lone one counts, as old kubelets know only it.
+/// Synchronizes `podIP` and `podIPs`; the singular field wins, because old kubelets set only that one.
 fn addresses(status: &mut Object) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     let lone = text(status.get("podIP"));
@@ -100,7 +100,7 @@ fn addresses(status: &mut Object) {
     }
 }
 
-/// Keys of labels become requirements with the values that the pod itself has.
+/// Adds a selector requirement for each of `matchLabelKeys` and `mismatchLabelKeys`, with the pod's own label values.
 fn label_keys(spec: &mut Value, labels: &Object) {
     if let Some(affinity) = spec.get_mut("affinity") {
         for pods in ["podAffinity", "podAntiAffinity"] {
@@ -134,7 +134,7 @@ fn apply_label_keys(term: &mut Value, labels: &Object) {
     }
 }
 
-/// Old annotations become the fields that they stand for.
+/// Sets the AppArmor fields from the deprecated annotations.
 fn app_armor(spec: &mut Value, annotations: &Value) {
     if spec.str_at(&["os", "name"]) == Some("windows") {
         return;

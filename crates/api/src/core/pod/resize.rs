@@ -1,4 +1,4 @@
-//! The subresource `resize`: more or less processor and memory for containers that run.
+//! The pod subresource `resize`: in-place change of CPU and memory.
 
 use machinery::{At, Errors, Object, Value};
 
@@ -10,7 +10,7 @@ use crate::field_rules::{keep, raise_generation};
 
 const CPU_AND_MEMORY: [&str; 2] = ["cpu", "memory"];
 
-/// Keeps everything but resources and resize policies. Containers that do not fit are left for validation to blame.
+/// Restores everything except resources and resize policies. Validation rejects containers that do not match.
 pub(super) fn prepare(object: &mut Value, old: &Value) {
     let count = |pod: &Value, field: &str| pod.at(&["spec", field]).and_then(Value::as_array).map_or(0, <[Value]>::len);
     if ["containers", "initContainers"].iter().any(|field| count(object, field) != count(old, field)) {
@@ -30,7 +30,6 @@ pub(super) fn prepare(object: &mut Value, old: &Value) {
     raise_generation(object, old, &["spec"]);
 }
 
-/// What is wrong with a resize.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     if old.at(&["metadata", "annotations", MIRROR]).is_some() {
         errors.clear();
@@ -74,7 +73,8 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// A container whose name does not fit is left as it is, with all after it.
+/// Copies resources and resize policies. If container names differ, `kept` gets the new containers, which validation
+/// rejects.
 fn merge(kept: &mut Value, new: &Value, field: &str) {
     let wanted = new.get(field).and_then(Value::as_array).unwrap_or_default();
     let Some(containers) = kept.get_mut(field).and_then(Value::as_array_mut) else { return };
@@ -88,7 +88,7 @@ fn merge(kept: &mut Value, new: &Value, field: &str) {
     }
 }
 
-/// A node that says what its containers use can change it.
+/// Whether the node supports resize: it reports the resources of running containers.
 fn is_supported(pod: &Value) -> bool {
     let statuses = pod.at(&["status", "containerStatuses"]).and_then(Value::as_array).unwrap_or_default();
     let running = statuses.iter().find(|status| status.at(&["state", "running"]).is_some_and(|it| !it.is_null()));
@@ -137,7 +137,7 @@ fn same_containers(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
     errors.len() == before
 }
 
-/// What was asked for may change but not go.
+/// Requests and limits can be changed but not removed.
 fn kept(now: &At<'_>, old: &Value, whose: &str, errors: &mut Errors) {
     for field in ["requests", "limits"] {
         let mut names = old.get(field).and_then(Value::as_object).into_iter().flat_map(Object::keys);
@@ -181,7 +181,7 @@ fn containers(masked: &mut Value, spec: &At<'_>, old: &At<'_>, errors: &mut Erro
     }
 }
 
-/// Takes processor and memory from `old`, so that what still differs is something else.
+/// Copies CPU and memory from `old`, so that remaining differences are other resources.
 fn mask(resources: &mut Value, old: &Value) {
     let Some(resources) = resources.as_object_mut() else { return };
     for field in ["requests", "limits"] {

@@ -1,4 +1,4 @@
-//! The subresource `status`: what kubelets and schedulers say about a pod.
+//! The pod subresource `status`, written by kubelets and schedulers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +11,17 @@ use super::super::pod_spec::{address, address_warning, invalid_int, invalid_text
 use super::update::annotations;
 use crate::field_rules::keep;
 
-/// Conditions that need no domain before their name.
+/// Condition types that are valid without a domain.
 const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
 
 const STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
-/// Numbers of users and groups end here.
+/// Maximum user and group ID.
 const ID_MAX: i64 = i32::MAX as i64;
-/// The message about a device is at most so long: 1 KiB.
+/// Maximum length of a device health message: 1 KiB.
 const HEALTH_MESSAGE_MAX: usize = 1 << 10;
 
-/// Keeps everything but the status, and of the status what old kubelets forget.
+/// Restores everything except the status, and status fields that old kubelets do not send.
 pub(super) fn prepare(object: &mut Value, old: &Value) {
     keep(object, old, "spec");
     if let Some(mut metadata) = MetaMut::of(object) {
@@ -59,7 +59,7 @@ pub(super) fn prepare(object: &mut Value, old: &Value) {
     }
 }
 
-/// What is wrong with a status that shall replace that of `old`.
+/// Validates a status that replaces that of `old`.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     object_meta::updated(object, old, errors);
     annotations(object, old, errors);
@@ -100,7 +100,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// What a client should know about the addresses that it reports.
+/// Returns warnings about the reported addresses.
 pub(super) fn warnings(object: &Value) -> Vec<String> {
     let root = At::root(object);
     let status = root.get("status");
@@ -139,7 +139,7 @@ fn nominated(node: &At<'_>, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// A container that has ended stays so, unless it is to be started again.
+/// Rejects a terminated container becoming running, unless its restart policy allows a restart.
 fn transitions(now: &At<'_>, before: &At<'_>, pod: &Value, field: &str, errors: &mut Errors) {
     let spec = pod.get("spec").unwrap_or(&Value::Null);
     let containers = match field {
@@ -176,7 +176,7 @@ fn rules_of(container: &Value) -> &[Value] {
     container.get("restartPolicyRules").and_then(Value::as_array).unwrap_or_default()
 }
 
-/// Whether some container may take all the others with it.
+/// Whether a container has a rule that restarts all containers.
 fn all_may_restart(spec: &Value) -> bool {
     ["initContainers", "containers"].iter().any(|field| {
         let containers = spec.get(field).and_then(Value::as_array).unwrap_or_default();
@@ -238,7 +238,7 @@ fn claims(status: &At<'_>, spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// New addresses are right, and at most one of each family.
+/// Validates changed addresses: at most one per IP family.
 fn addresses(list: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     let text = |item: &Value| item.str_at(&["ip"]).unwrap_or_default().to_owned();
     for item in list.items() {
@@ -324,7 +324,7 @@ fn allocated(status: &At<'_>, spec: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-/// Why a resource is none that the container asked for.
+/// Returns the reason that a resource is not one that the container requests.
 fn unknown(name: &str, container: &Value) -> Option<&'static str> {
     let resources = &container["resources"];
     if !name.starts_with("claim:") {

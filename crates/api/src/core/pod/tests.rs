@@ -16,7 +16,7 @@ fn small() -> Value {
     pod(value!({"containers": [{"name": "c", "image": "i", "resources": {}}]}))
 }
 
-/// The findings about replacing `old` through a subresource.
+/// Asserts the errors of replacing `old` through a subresource.
 fn check(old: &Value, new: &Value, subresource: &str, expect: &[&str]) {
     let kind = kind();
     let requester = Requester::default();
@@ -40,7 +40,7 @@ fn with(mut pod: Value, path: &[&str], value: Value) -> Value {
 }
 
 #[test]
-fn an_image_may_change_and_a_name_may_not() {
+fn container_image_is_mutable_and_name_is_not() {
     let old = small();
     check(&old, &with(old.clone(), &["spec", "containers", "0", "image"], "j".into()), "", &[]);
     let renamed = with(old.clone(), &["spec", "containers", "0", "name"], "d".into());
@@ -52,7 +52,7 @@ fn an_image_may_change_and_a_name_may_not() {
 }
 
 #[test]
-fn tolerations_are_only_added() {
+fn tolerations_can_only_be_added() {
     let old = with(small(), &["spec", "tolerations"], value!([{"key": "a", "operator": "Exists"}]));
     let more = value!([{"key": "b", "operator": "Exists"}, {"key": "a", "operator": "Exists"}]);
     check(&old, &with(old.clone(), &["spec", "tolerations"], more), "", &[]);
@@ -65,7 +65,7 @@ fn tolerations_are_only_added() {
 }
 
 #[test]
-fn a_deadline_only_comes_nearer() {
+fn active_deadline_can_only_decrease() {
     let old = with(small(), &["spec", "activeDeadlineSeconds"], 10.into());
     check(&old, &with(old.clone(), &["spec", "activeDeadlineSeconds"], 5.into()), "", &[]);
     check(
@@ -77,7 +77,7 @@ fn a_deadline_only_comes_nearer() {
 }
 
 #[test]
-fn a_status_write_leaves_the_specification_and_ended_containers_ended() {
+fn status_write_keeps_spec_and_terminated_containers() {
     let ended = value!([{"name": "c", "state": {"terminated": {"exitCode": 0}}}]);
     let old = with(small(), &["status"], value!({"qosClass": "BestEffort", "containerStatuses": ended}));
     let old = with(old, &["spec", "restartPolicy"], "Never".into());
@@ -94,7 +94,7 @@ fn a_status_write_leaves_the_specification_and_ended_containers_ended() {
 }
 
 #[test]
-fn containers_to_look_inside_are_only_added() {
+fn ephemeral_containers_can_only_be_added() {
     let container = value!({
         "name": "e", "image": "i", "resources": {}, "imagePullPolicy": "Always",
         "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"
@@ -111,7 +111,7 @@ fn containers_to_look_inside_are_only_added() {
 }
 
 #[test]
-fn only_processor_and_memory_are_resized() {
+fn only_cpu_and_memory_can_be_resized() {
     let old = pod(value!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}));
     let resources = ["spec", "containers", "0", "resources"];
     check(&old, &with(old.clone(), &resources, value!({"requests": {"cpu": "2"}})), "resize", &[]);
@@ -133,7 +133,7 @@ fn only_processor_and_memory_are_resized() {
 }
 
 #[test]
-fn a_new_pod_is_pending_and_has_a_class() {
+fn new_pod_is_pending_and_has_a_qos_class() {
     let mut pod = pod(value!({
         "containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}],
         "schedulingGates": [{"name": "g"}]
@@ -145,7 +145,7 @@ fn a_new_pod_is_pending_and_has_a_class() {
 }
 
 #[test]
-fn a_pod_goes_at_once_unless_a_node_has_it() {
+fn unscheduled_pod_is_deleted_without_grace_period() {
     let check = |pod: &Value, wanted, expect| assert_eq!(Pod.grace_seconds(pod, wanted), Some(expect));
     let bound = with(small(), &["spec", "nodeName"], "n".into());
     check(&small(), Some(5), 0);
@@ -162,7 +162,7 @@ fn a_negative_termination_grace_period_is_stored_as_one_second() {
 }
 
 #[test]
-fn columns_say_why_a_pod_is_stuck() {
+fn status_column_contains_the_waiting_reason() {
     let check = |status: Value, expect: [&str; 3]| {
         let pod = with(small(), &["status"], status);
         let cells: Vec<_> = columns::all()[1..4].iter().map(|column| column.cell(&pod, NOW)).collect();

@@ -1,4 +1,4 @@
-//! What of a pod may change once it exists.
+//! Validation of pod updates: mutable fields of an existing pod.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use super::super::pod_spec::{self, APP_ARMOR, MIRROR, invalid_int};
 use crate::field_rules::keep;
 use crate::go_form::pods::{diff, print};
 
-/// What may change, as messages list it.
+/// The mutable fields, as listed in the error message.
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// What is wrong with a pod that shall replace `old`.
+/// Validates a pod that replaces `old`.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     object_meta::updated(object, old, errors);
     object_meta::judged_as_new(object, errors);
@@ -45,7 +45,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with containers that are added to look inside.
+/// Validates an update of the ephemeral containers.
 pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors: &mut Errors) {
     if old.at(&["metadata", "annotations", MIRROR]).is_some() {
         errors.clear();
@@ -76,12 +76,12 @@ pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors:
     }
 }
 
-/// An error about the pod as a whole.
+/// Returns a Forbidden error without a field path.
 pub(super) fn nowhere(why: &str) -> Error {
     Error { field: String::new(), ..Error::forbidden(&machinery::Path::ROOT, why) }
 }
 
-/// Annotations that the kubelet goes by stay as they are.
+/// Rejects changes of annotations that the kubelet reads.
 pub(super) fn annotations(object: &Value, old: &Value, errors: &mut Errors) {
     let root = At::root(object);
     let metadata = root.get("metadata");
@@ -108,7 +108,7 @@ pub(super) fn annotations(object: &Value, old: &Value, errors: &mut Errors) {
     pod_spec::validate_annotations(now.value(), &root.get("spec"), now.path(), errors);
 }
 
-/// Containers stay, with images. Gives back whether they can be compared one by one.
+/// Requires the same number of containers, each with an image. Returns whether they can be compared pairwise.
 fn images(containers: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
     if containers.len() != old.len() {
         errors.push(containers.forbidden("pod updates may not add or remove containers"));
@@ -124,7 +124,7 @@ fn images(containers: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
     true
 }
 
-/// A deadline may come and come nearer. Gives back whether it makes sense to look further.
+/// `activeDeadlineSeconds` can be set and decreased. Returns whether validation should continue.
 fn deadline(spec: &At<'_>, old: &At<'_>, errors: &mut Errors) -> bool {
     let (now, before) = (spec.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds"));
     if now.is_absent() {
@@ -169,7 +169,7 @@ fn removed_gates(now: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Takes back what may change, so that what is left may not.
+/// Restores the mutable fields, so that remaining differences are violations.
 fn munge(spec: &mut Value, old: &Value) {
     for field in ["containers", "initContainers"] {
         let before = old.get(field).and_then(Value::as_array).unwrap_or_default();
@@ -187,7 +187,7 @@ fn munge(spec: &mut Value, old: &Value) {
     }
 }
 
-/// A pod that waits at a gate may still be narrowed down to fewer nodes.
+/// Allows a pod with scheduling gates to narrow its node selector and affinity.
 fn gated(munged: &mut Value, spec: &At<'_>, old: &Value, errors: &mut Errors) {
     let selector = spec.get("nodeSelector");
     let before = old.get("nodeSelector").and_then(Value::as_object);

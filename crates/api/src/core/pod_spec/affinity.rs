@@ -1,4 +1,4 @@
-//! Which nodes a pod wants, and which pods it wants near or far.
+//! Node affinity, pod affinity and pod anti-affinity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,6 @@ use crate::field_rules::looks;
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// What is wrong with the affinity of a pod.
 pub(crate) fn validate(affinity: &At<'_>, errors: &mut Errors) {
     let nodes = affinity.get("nodeAffinity");
     let needed = nodes.get(REQUIRED);
@@ -35,7 +34,7 @@ pub(crate) fn validate(affinity: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with keys of labels that are merged into a selector.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`.
 pub(crate) fn label_keys(term: &At<'_>, errors: &mut Errors) {
     let (matching, not_matching) = (term.get("matchLabelKeys"), term.get("mismatchLabelKeys"));
     let selector = term.get("labelSelector");
@@ -51,7 +50,7 @@ pub(crate) fn label_keys(term: &At<'_>, errors: &mut Errors) {
             looks(&key, names::qualified_name, errors);
         }
     }
-    // The selector has the keys' requirements already, so a key that was there before is there twice.
+    // The keys were already merged into the selector, so a key that the client also selected by occurs twice.
     let mut seen: BTreeSet<&str> = selector
         .value()
         .get("matchLabels")
@@ -76,7 +75,7 @@ pub(crate) fn label_keys(term: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a selector of labels, if there is one.
+/// Validates a label selector; null is valid.
 pub(crate) fn label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !selector.is_null() {
         labels::validate_object(selector, path, errors);

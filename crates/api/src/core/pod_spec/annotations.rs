@@ -1,24 +1,24 @@
-//! Annotations of a pod that mean something.
+//! Pod annotations with a defined meaning.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Path, Value, go, json};
 
 use super::{paths, scheduling, visit};
 
-/// Set by the kubelet on the API's copy of a pod that it has from a file.
+/// Set by the kubelet on the mirror pod of a static pod.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The old way to say a container's profile of `AppArmor`; the container's name follows.
+/// Deprecated prefix for the AppArmor profile of the container whose name follows.
 pub(crate) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-/// The old way to say a pod's profile of seccomp.
+/// Deprecated annotation for a pod's seccomp profile.
 pub(crate) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-/// The old way to say a container's profile of seccomp; the container's name follows.
+/// Deprecated prefix for the seccomp profile of the container whose name follows.
 pub(crate) const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const LOCALHOST: &str = "localhost/";
 
-/// What is wrong with the annotations of a pod or template; `at` is where they are blamed.
+/// Validates the annotations of a pod or template; `at` is their error path.
 pub(crate) fn validate(annotations: &Value, spec: &At<'_>, at: &Path<'_>, errors: &mut Errors) {
     let annotations = At::new(annotations, *at);
     let text = |key: &str| annotations.value().str_at(&[key]).map(str::to_owned);
@@ -59,7 +59,7 @@ pub(crate) fn validate(annotations: &Value, spec: &At<'_>, at: &Path<'_>, errors
     }
 }
 
-/// Old annotations must say what the fields say.
+/// Requires deprecated annotations to match the corresponding fields.
 pub(crate) fn agree(annotations: &Value, spec: &At<'_>, errors: &mut Errors) {
     let annotation = |key: &str| annotations.str_at(&[key]);
     let context = spec.get("securityContext");
@@ -80,7 +80,7 @@ pub(crate) fn agree(annotations: &Value, spec: &At<'_>, errors: &mut Errors) {
         let own = container.get("securityContext");
         let key = format!("{APP_ARMOR}{}", container.get("name").str());
         let profile = own.get("appArmorProfile");
-        // The pod's profile counts where a container has none, but the container is blamed.
+        // A container without a profile inherits the pod's, but the error has the container's path.
         let inherited = spec.value().at(&["securityContext", "appArmorProfile"]).unwrap_or(&Value::Null);
         let value = if profile.is_present() { profile.value() } else { inherited };
         if let Some(annotation) = annotation(&key) {
@@ -89,7 +89,7 @@ pub(crate) fn agree(annotations: &Value, spec: &At<'_>, errors: &mut Errors) {
     });
 }
 
-/// The field that an annotation of `AppArmor` stands for, if it stands for one.
+/// Returns the `appArmorProfile` for an AppArmor annotation value.
 pub(crate) fn app_armor_field(annotation: &str) -> Option<Value> {
     use machinery::value;
     match annotation {
@@ -134,7 +134,7 @@ fn seccomp(profile: &str, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A 32 bit number in its only notation: no plus, no zeros before it.
+/// Whether the text is a 32-bit integer in canonical form: no plus sign and no leading zeros.
 fn is_cost(text: &str) -> bool {
     let canonical = text == "0" || text.starts_with(|c: char| c == '-' || matches!(c, '1'..='9'));
     canonical && text.parse::<i32>().is_ok()

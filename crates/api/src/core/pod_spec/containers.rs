@@ -1,4 +1,4 @@
-//! The containers of a pod: those that stay, those that run before them, and those that are added to look inside.
+//! Containers, init containers (including sidecars) and ephemeral containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,26 +10,23 @@ use super::resources::{self, Asking};
 use super::{env, handlers, mounts, security};
 use crate::field_rules::{looks, one_of};
 
-/// What containers are judged by, besides themselves.
+/// Properties of the pod that container validation depends on.
 pub(crate) struct Pod<'a> {
-    /// The volumes that may be mounted.
     pub(crate) volumes: BTreeMap<&'a str, &'a Value>,
-    /// The claims that may be used.
     pub(crate) claims: BTreeSet<&'a str>,
-    /// How long the pod may take to go.
+    /// The pod's `terminationGracePeriodSeconds`.
     pub(crate) grace_seconds: Option<i64>,
-    /// When its containers are started again.
     pub(crate) restart_policy: &'a str,
-    /// Whether its users are those of the node.
+    /// Whether the pod uses the host's user namespace.
     pub(crate) host_users: bool,
 }
 
-/// Rules for starting a container again are at most so many.
+/// Maximum number of restart rules per container.
 const RESTART_RULES_MAX: usize = 20;
-/// Exit codes of one rule are at most so many.
+/// Maximum number of exit codes per restart rule.
 const EXIT_CODES_MAX: usize = 255;
 
-/// What is wrong with the containers that stay.
+/// Validates `containers`.
 pub(crate) fn regular(containers: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     if containers.is_empty() {
         errors.push(containers.required(""));
@@ -55,7 +52,7 @@ pub(crate) fn regular(containers: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the containers that run before those of `spec` that stay, or beside them if always restarted.
+/// Validates the init containers of `spec`, including sidecars (restartPolicy Always).
 pub(crate) fn init(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     const WHY: &str = "may not be set for init containers without restartPolicy=Always";
     let mut seen: BTreeSet<String> = names_of(spec.value(), "containers").map(str::to_owned).collect();
@@ -70,7 +67,7 @@ pub(crate) fn init(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
         } else if !name.is_empty() {
             seen.insert(name.str().to_owned());
         }
-        // Upstream numbers these ports as if the container were the only one.
+        // Upstream reports these ports as if the container had index 0.
         let alone = At::new(container.value(), containers.path().index(0));
         host_ports(&alone, &mut BTreeSet::new(), errors);
         if stays {
@@ -94,7 +91,7 @@ pub(crate) fn init(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the containers that were added to look inside.
+/// Validates the ephemeral containers of `spec`.
 pub(crate) fn ephemeral(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     const WHY: &str = "cannot be set for an Ephemeral Container";
     const FORBIDDEN: [&str; 8] = [
@@ -135,7 +132,7 @@ pub(crate) fn ephemeral(spec: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a container of a pod, though a template may have it.
+/// Validates container rules that apply to pods but not to templates.
 pub(crate) fn only_for_pod(container: &At<'_>, errors: &mut Errors) {
     let image = container.get("image");
     if image.str().trim() != image.str() {
@@ -148,7 +145,7 @@ fn names_of<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     containers.iter().map(|container| container.str_at(&["name"]).unwrap_or_default())
 }
 
-/// What holds for containers of all kinds.
+/// Validates the fields that all kinds of containers have.
 fn common(container: &At<'_>, pod: &Pod<'_>, errors: &mut Errors) {
     let name = container.get("name");
     if required(&name, errors) {
@@ -192,7 +189,7 @@ fn ports(ports: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// A port of the node is given away once.
+/// Rejects a host port that is used twice.
 fn host_ports(container: &At<'_>, taken: &mut BTreeSet<String>, errors: &mut Errors) {
     for port in container.get("ports").items() {
         let host = port.get("hostPort");
@@ -208,7 +205,7 @@ fn host_ports(container: &At<'_>, taken: &mut BTreeSet<String>, errors: &mut Err
     }
 }
 
-/// Upstream blames the list for what is wrong with an item.
+/// Validates resize policies. Upstream reports errors of an item at the list.
 fn resize_policy(policies: &At<'_>, pod_restart_policy: &str, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for policy in policies.items() {
@@ -230,7 +227,7 @@ fn resize_policy(policies: &At<'_>, pod_restart_policy: &str, errors: &mut Error
     }
 }
 
-/// When a container is started again, if not as the pod says.
+/// Validates the container-level restart policy and rules.
 fn restart_policy(container: &At<'_>, errors: &mut Errors) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
     if policy.is_present() {
@@ -258,7 +255,7 @@ fn restart_policy(container: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Volumes that variables are read from must be of the kind that containers write.
+/// Requires that volumes read by `fileKeyRef` are emptyDir volumes.
 pub(crate) fn file_key_volumes(spec: &At<'_>, errors: &mut Errors) {
     let volumes = spec.get("volumes");
     let sources: BTreeMap<_, _> = volumes.list().iter().map(|volume| (volume.str_at(&["name"]), volume)).collect();

@@ -1,7 +1,7 @@
-//! What a pod's specification says where its author said nothing.
+//! PodSpec defaulting.
 //!
-//! Also what only passes through upstream's conversions: names that have two spellings are brought in step, and fields
-//! of features that are off are dropped, since both happen to every specification whoever holds it.
+//! This includes the effects of upstream's conversions on every spec: fields that exist twice are synchronized, and
+//! fields of disabled features are dropped.
 
 use machinery::quantity::Quantity;
 use machinery::{Object, Value};
@@ -12,7 +12,7 @@ use super::image::default_pull_policy;
 use super::resources;
 use crate::field_rules::quantity;
 
-/// Annotations that stood for fields before there were fields, and are not kept.
+/// Obsolete alpha and beta annotations for init containers, which are dropped.
 const DROPPED_ANNOTATIONS: [&str; 4] = [
     "pod.alpha.kubernetes.io/init-container-statuses",
     "pod.alpha.kubernetes.io/init-containers",
@@ -22,10 +22,10 @@ const DROPPED_ANNOTATIONS: [&str; 4] = [
 
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Files of secrets, config maps and the downward API are readable by all, unless said otherwise: 0644.
+/// Default mode of files in secret, configMap, downwardAPI and projected volumes.
 const FILE_MODE: i64 = 0o644;
 
-/// Fills in a specification, whoever holds it.
+/// Defaults a spec of a pod or a template.
 pub(crate) fn spec(spec: &mut Value) {
     let Some(spec) = spec.as_object_mut() else { return };
     absent(spec, "dnsPolicy", "ClusterFirst");
@@ -34,7 +34,7 @@ pub(crate) fn spec(spec: &mut Value) {
     unset(spec, "terminationGracePeriodSeconds", || 30.into());
     absent(spec, "schedulerName", "default-scheduler");
     service_account(spec);
-    // The feature of pod groups is off.
+    // Feature gate for pod groups: disabled.
     spec.remove("schedulingGroup");
     round_up(spec.get_mut("overhead"));
     for field in CONTAINERS {
@@ -47,7 +47,7 @@ pub(crate) fn spec(spec: &mut Value) {
     }
 }
 
-/// Fills in what a pod has and a template leaves to the pods that are made from it.
+/// Defaults fields that are set only on pods, not on templates.
 pub(crate) fn pod(spec: &mut Value) {
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or_default();
     let Some(object) = spec.as_object_mut() else { return };
@@ -62,14 +62,14 @@ pub(crate) fn pod(spec: &mut Value) {
         }
     }
     unset(object, "enableServiceLinks", || true.into());
-    // Upstream stores 1 for a negative value in a pod, and leaves it alone in a template.
+    // Upstream stores 1 for a negative value in a pod and keeps it in a template.
     if object.get("terminationGracePeriodSeconds").and_then(Value::as_int).is_some_and(|seconds| seconds < 0) {
         object.insert("terminationGracePeriodSeconds", 1);
     }
     resources::default_pod_level(spec);
 }
 
-/// Drops what only old clients wrote.
+/// Drops obsolete annotations.
 pub(crate) fn metadata(object: &mut Value) {
     let annotations = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
@@ -77,7 +77,7 @@ pub(crate) fn metadata(object: &mut Value) {
     }
 }
 
-/// The account has two names; the newer one counts.
+/// Synchronizes `serviceAccountName` and the deprecated `serviceAccount`; the former wins.
 fn service_account(spec: &mut Object) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
     match text(spec.get("serviceAccountName")).or_else(|| text(spec.get("serviceAccount"))) {
@@ -113,7 +113,7 @@ fn container(container: &mut Value) {
                 http_get(hook);
             }
         }
-        // The feature of stop signals is off.
+        // Feature gate for container stop signals: disabled.
         lifecycle.as_object_mut().map(|lifecycle| lifecycle.remove("stopSignal"));
     }
     if let Some(resources) = object.get_mut("resources") {
@@ -194,7 +194,7 @@ fn projection(source: &mut Value) {
         unset(token, "expirationSeconds", || 3600.into());
     }
     if let Some(source) = source.as_object_mut() {
-        // The features of trust bundles and pod certificates are off.
+        // Feature gates for cluster trust bundles and pod certificates: disabled.
         source.remove("clusterTrustBundle");
         source.remove("podCertificate");
     }
@@ -219,7 +219,7 @@ fn host_port(port: &mut Value) {
     }
 }
 
-/// Amounts finer than a thousandth are rounded up to one.
+/// Rounds quantities up to a multiple of one thousandth.
 fn round_up(amounts: Option<&mut Value>) {
     let Some(amounts) = amounts.and_then(Value::as_object_mut) else { return };
     for (_, amount) in amounts.iter_mut() {
@@ -237,14 +237,14 @@ fn items(list: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
     list.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Sets a text that is absent or empty: for fields of Go's plain strings.
+/// Sets a string that is absent or empty: for plain Go strings.
 fn absent(object: &mut Object, field: &str, text: &str) {
     if object.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
         object.insert(field, text);
     }
 }
 
-/// Sets a value that is absent: for fields that are pointers in Go.
+/// Sets a value that is absent: for Go pointers.
 fn unset(object: &mut Object, field: &str, make: impl FnOnce() -> Value) {
     if object.get(field).is_none_or(Value::is_null) {
         object.insert(field, make());

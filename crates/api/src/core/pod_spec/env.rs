@@ -1,4 +1,4 @@
-//! The environment of a container.
+//! Environment variables of a container.
 
 use machinery::field::Error;
 use machinery::{At, Errors, names};
@@ -8,10 +8,10 @@ use super::report::{required, text};
 use super::volumes::{field_ref, resource_field_ref};
 use crate::field_rules::looks;
 
-/// What judges one source of a variable.
+/// Validates one source of an environment variable.
 type Check = fn(&At<'_>, &mut Errors);
 
-/// The fields of a pod that a variable may hold.
+/// Pod fields that an environment variable can refer to.
 const FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -24,7 +24,7 @@ const FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// What is wrong with the variables.
+/// Validates `env`.
 pub(crate) fn variables(variables: &At<'_>, errors: &mut Errors) {
     for variable in variables.items() {
         let name = variable.get("name");
@@ -38,7 +38,7 @@ pub(crate) fn variables(variables: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the sources of many variables.
+/// Validates `envFrom`.
 pub(crate) fn sources(sources: &At<'_>, errors: &mut Errors) {
     for source in sources.items() {
         let prefix = source.get("prefix");
@@ -56,7 +56,7 @@ pub(crate) fn sources(sources: &At<'_>, errors: &mut Errors) {
                 }
             }
         }
-        // Upstream blames the list, not the item.
+        // Upstream reports the path of the list, not of the item.
         match found {
             1 => {}
             0 => errors.push(Error::invalid(sources.path(), "", "must specify one of: `configMapRef` or `secretRef`")),
@@ -114,7 +114,7 @@ fn file_key_ref(reference: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a name that upstream judges as the beginning of one: a dash at its end is let through.
+/// Validates a name with upstream's rule for generateName, which accepts a trailing dash.
 fn prefix_name(name: &str) -> Vec<String> {
     match name.strip_suffix('-') {
         Some(stem) => names::dns1123_subdomain(&format!("{stem}a")),

@@ -1,4 +1,4 @@
-//! What is done to a container to find out how it is, and at the turns of its life.
+//! Probes and lifecycle hooks of containers.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
@@ -6,12 +6,12 @@ use machinery::{At, Errors, Value, names};
 use super::report::{invalid_int, invalid_text, required};
 use crate::field_rules::{non_negative, one_of};
 
-/// How a container's health is asked for.
+/// Handlers of probes.
 const PROBE: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
-/// What is done after its start and before its end.
+/// Handlers of postStart and preStop hooks.
 const LIFECYCLE: [&str; 4] = ["exec", "httpGet", "tcpSocket", "sleep"];
 
-/// What is wrong with the three probes of a container.
+/// Validates the three probes of a container.
 pub(crate) fn probes(container: &At<'_>, grace_seconds: Option<i64>, errors: &mut Errors) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let found = container.get(name);
@@ -30,7 +30,7 @@ pub(crate) fn probes(container: &At<'_>, grace_seconds: Option<i64>, errors: &mu
     }
 }
 
-/// What is wrong with the hooks of a container.
+/// Validates postStart and preStop.
 pub(crate) fn lifecycle(lifecycle: &At<'_>, grace_seconds: Option<i64>, errors: &mut Errors) {
     for hook in ["postStart", "preStop"] {
         let hook = lifecycle.get(hook);
@@ -51,7 +51,7 @@ fn probe(probe: &At<'_>, grace_seconds: Option<i64>, errors: &mut Errors) {
     }
 }
 
-/// Exactly one way, and a right one.
+/// Requires exactly one valid handler.
 fn handler(handler: &At<'_>, ways: &[&str], grace_seconds: Option<i64>, errors: &mut Errors) {
     let mut found = 0;
     for way in ways {

@@ -1,18 +1,18 @@
-//! The tag of an image's name, which decides how often the image is pulled.
+//! Default image pull policy, derived from the tag of the image reference.
 
-/// Names are at most so long, without tag and digest.
+/// Maximum length of the image name without tag and digest.
 const NAME_MAX: usize = 255;
-/// Tags are at most so long.
+/// Maximum length of a tag.
 const TAG_MAX: usize = 128;
-/// Digests have at least so many hexadecimal digits.
+/// Minimum number of hexadecimal digits of a digest.
 const DIGEST_MIN: usize = 32;
 
-/// How an image is pulled if its user does not say: always if its tag may move, else only if it is not there.
+/// Returns `Always` for the tag `latest`, otherwise `IfNotPresent`.
 pub(crate) fn default_pull_policy(image: &str) -> &'static str {
     if is_latest(image) { "Always" } else { "IfNotPresent" }
 }
 
-/// Whether the name has the tag `latest`, or neither tag nor digest, which means the same. A malformed name has none.
+/// Whether the tag is `latest`, explicitly or because tag and digest are absent. A malformed name has no tag.
 fn is_latest(image: &str) -> bool {
     let (rest, digest) = match image.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
@@ -43,7 +43,7 @@ fn is_name(name: &str) -> bool {
     path.split('/').all(is_component)
 }
 
-/// What stands before the first slash is a host rather than a part of the path.
+/// Whether the text before the first slash is a registry host.
 fn is_domain_like(text: &str) -> bool {
     text.contains(['.', ':']) || text == "localhost" || text.to_lowercase() != text
 }
@@ -65,7 +65,7 @@ fn is_domain(text: &str) -> bool {
     (is_v6 || host.split('.').all(is_label)) && port.is_none_or(is_port)
 }
 
-/// Runs of lower case letters and digits with `.`, `_`, `__` or any number of `-` between them.
+/// Lower case letters and digits, with `.`, `_`, `__` or any number of `-` between them.
 fn is_component(text: &str) -> bool {
     let is_word = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_whose_tag_may_move_is_always_pulled() {
+    fn image_with_latest_tag_is_always_pulled() {
         let check = |image: &str, policy: &str| assert_eq!(default_pull_policy(image), policy, "{image}");
         check("busybox", "Always");
         check("busybox:latest", "Always");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_name_has_no_tag() {
+    fn malformed_image_name_has_no_tag() {
         for image in [
             "",
             "Not Valid!",

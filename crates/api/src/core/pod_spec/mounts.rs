@@ -1,4 +1,4 @@
-//! Where a container has its volumes: as directories or as devices.
+//! Volume mounts and volume devices of containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,6 @@ use super::report::{invalid_text, required};
 
 type Volumes<'a> = BTreeMap<&'a str, &'a Value>;
 
-/// What is wrong with the mounts of a container.
 pub(crate) fn mounts(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let devices = by_name(&container.get("volumeDevices"), "devicePath");
     let device_paths: BTreeSet<_> = devices.values().map(String::as_str).collect();
@@ -37,7 +36,6 @@ pub(crate) fn mounts(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Err
     }
 }
 
-/// What is wrong with the devices of a container.
 pub(crate) fn devices(container: &At<'_>, volumes: &Volumes<'_>, errors: &mut Errors) {
     let mounts = by_name(&container.get("volumeMounts"), "mountPath");
     let mount_paths: BTreeSet<_> = mounts.values().map(String::as_str).collect();
@@ -81,7 +79,7 @@ fn is_claim(volume: &Value) -> bool {
     ["persistentVolumeClaim", "ephemeral"].iter().any(|source| volume.get(source).is_some_and(|it| !it.is_null()))
 }
 
-/// Upstream blames the list for what is below a mount, not the mount.
+/// Validates `subPath` and `subPathExpr`. Upstream reports errors at the list, not at the mount.
 fn sub_paths(mount: &At<'_>, mounts: &At<'_>, errors: &mut Errors) {
     let (path, expression) = (mount.get("subPath"), mount.get("subPathExpr"));
     paths::descending(path.str(), &mounts.path().field("subPath"), errors);

@@ -1,4 +1,4 @@
-//! Names and addresses of a pod.
+//! DNS configuration, host aliases, host names and host network of a pod.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,15 @@ use super::Owner;
 use super::report::{invalid_int, text};
 use crate::field_rules::looks;
 
-/// The C library reads no more name servers.
+/// The C library reads at most this number of name servers.
 const NAMESERVERS_MAX: usize = 3;
-/// Domains that are searched are at most so many.
+/// Maximum number of DNS search domains.
 const SEARCHES_MAX: usize = 32;
-/// Domains that are searched have at most so many characters, spaces between them included.
+/// Maximum total length of the search domains, including the spaces between them.
 const SEARCHES_LENGTH_MAX: usize = 2048;
-/// Linux takes host names up to this length.
+/// Maximum length of a Linux host name.
 const HOSTNAME_MAX: usize = 64;
 
-/// What is wrong with how a pod resolves names.
 pub(crate) fn dns_config(spec: &At<'_>, errors: &mut Errors) {
     let config = spec.get("dnsConfig");
     let (servers, searches) = (config.get("nameservers"), config.get("searches"));
@@ -59,7 +58,6 @@ pub(crate) fn dns_config(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the entries for `/etc/hosts`.
 pub(crate) fn host_aliases(aliases: &At<'_>, errors: &mut Errors) {
     for alias in aliases.items() {
         address(&alias.get("ip"), errors);
@@ -69,7 +67,7 @@ pub(crate) fn host_aliases(aliases: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with an address in a field that once took sloppy ones.
+/// Validates an IP address in a field that accepts legacy notations.
 pub(crate) fn address(address: &At<'_>, errors: &mut Errors) {
     let wrong = names::ip(address.str());
     if !wrong.is_empty() {
@@ -85,7 +83,7 @@ pub(crate) fn address(address: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// In the network of the node a port of the pod is that port of the node. A template leaves it to the pods.
+/// Requires equal host and container ports in the host network. Templates are not checked.
 pub(crate) fn host_ports(spec: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     if !spec.get("hostNetwork").bool() {
         return;
@@ -101,7 +99,6 @@ pub(crate) fn host_ports(spec: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a host name that is chosen freely.
 pub(crate) fn hostname_override(spec: &At<'_>, errors: &mut Errors) {
     let name = spec.get("hostnameOverride");
     if name.is_absent() {
@@ -118,7 +115,7 @@ pub(crate) fn hostname_override(spec: &At<'_>, errors: &mut Errors) {
     looks(&name, names::dns1123_subdomain, errors);
 }
 
-/// What may not be shared with the node by a pod with users of its own.
+/// Rejects host namespaces and devices for a pod with `hostUsers: false`.
 pub(crate) fn host_users(spec: &At<'_>, errors: &mut Errors) {
     const WHY: &str = "when `hostUsers` is false";
     if spec.value().get("hostUsers").and_then(Value::as_bool) != Some(false) {

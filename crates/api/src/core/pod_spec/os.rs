@@ -1,4 +1,4 @@
-//! What a pod may not say about itself on the operating system that it names.
+//! Fields that a pod's `os.name` forbids.
 
 use machinery::field::Error;
 use machinery::{At, Errors};
@@ -7,7 +7,7 @@ use super::report::required;
 
 const WINDOWS: &str = "cannot be set for a windows pod";
 
-/// Fields of a pod that Windows does not have, and below what they are blamed.
+/// Pod fields that are forbidden on Windows, with the parent in the error path.
 const POD_FIELDS: [(&str, Holder); 15] = [
     ("appArmorProfile", Holder::Context),
     ("seLinuxOptions", Holder::Context),
@@ -26,7 +26,7 @@ const POD_FIELDS: [(&str, Holder); 15] = [
     ("seLinuxChangePolicy", Holder::Context),
 ];
 
-/// Fields of a container that Windows does not have.
+/// Container fields that are forbidden on Windows.
 const CONTAINER_FIELDS: [&str; 10] = [
     "appArmorProfile",
     "seLinuxOptions",
@@ -46,7 +46,7 @@ enum Holder {
     Spec,
 }
 
-/// What is wrong with the operating system, or with the rest because of it.
+/// Validates the OS name and the fields that depend on it.
 pub(crate) fn validate(spec: &At<'_>, errors: &mut Errors) {
     let os = spec.get("os");
     let name = os.get("name");

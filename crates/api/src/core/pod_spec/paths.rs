@@ -1,16 +1,16 @@
-//! Paths that must stay below where they start.
+//! Validation of relative paths against directory traversal.
 
 use machinery::field::Error;
 use machinery::{Errors, Path};
 
-/// A path without `..` in it.
+/// Rejects a path with `..`.
 pub(crate) fn no_backsteps(text: &str, at: &Path<'_>, errors: &mut Errors) {
     if has_backsteps(text) {
         errors.push(Error::invalid(at, text, "must not contain '..'"));
     }
 }
 
-/// A relative path without `..` in it.
+/// Rejects an absolute path or a path with `..`.
 pub(crate) fn descending(text: &str, at: &Path<'_>, errors: &mut Errors) {
     if text.starts_with('/') {
         errors.push(Error::invalid(at, text, "must be a relative path"));
@@ -18,7 +18,7 @@ pub(crate) fn descending(text: &str, at: &Path<'_>, errors: &mut Errors) {
     no_backsteps(text, at, errors);
 }
 
-/// A descending path that does not begin like the files that the kubelet keeps for itself.
+/// Also rejects a path that starts with `..`, which the kubelet reserves.
 pub(crate) fn not_reserved(text: &str, at: &Path<'_>, errors: &mut Errors) {
     descending(text, at, errors);
     if text.starts_with("..") && !text.starts_with("../") {
@@ -26,7 +26,7 @@ pub(crate) fn not_reserved(text: &str, at: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether one of the parts is `..`.
+/// Whether a path element is `..`.
 pub(crate) fn has_backsteps(text: &str) -> bool {
     text.split('/').any(|part| part == "..")
 }

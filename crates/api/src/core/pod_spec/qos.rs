@@ -1,13 +1,13 @@
-//! The class of a pod: how sure it is of its processor and memory.
+//! QoS class of a pod.
 
 use crate::field_rules::quantity;
 use machinery::Value;
 use machinery::quantity::Quantity;
 
-/// The resources that decide.
+/// Resources that determine the class.
 const DECIDING: [&str; 2] = ["cpu", "memory"];
 
-/// `Guaranteed`, `Burstable` or `BestEffort`.
+/// Returns `Guaranteed`, `Burstable` or `BestEffort`.
 pub(crate) fn class(spec: &Value) -> &'static str {
     let pod_level = spec.get("resources").filter(|resources| !resources.is_null());
     let containers = ["containers", "initContainers"].into_iter().flat_map(|field| {
@@ -48,7 +48,7 @@ mod tests {
     use machinery::value;
 
     #[test]
-    fn the_class_follows_requests_and_limits_of_all_containers() {
+    fn qos_class_depends_on_requests_and_limits_of_all_containers() {
         let check = |spec: Value, expect: &str| assert_eq!(class(&spec), expect, "{spec:?}");
         let full = value!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1Gi"}});
         check(value!({}), "BestEffort");

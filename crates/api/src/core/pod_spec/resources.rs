@@ -1,4 +1,4 @@
-//! What containers and pods ask for and may use.
+//! Resource requests, limits and claims of containers and pods.
 
 mod aggregate;
 
@@ -15,16 +15,14 @@ pub(crate) use aggregate::default_pod_level;
 
 const HUGE_PAGES: &str = "hugepages-";
 
-/// Who asks: a pod may name fewer resources than a container.
+/// The level of the resources: fewer resource names are allowed at pod level than at container level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
-    /// A container.
     Container,
-    /// The pod as a whole.
     Pod,
 }
 
-/// What is wrong with requests, limits and claims; `claims` are those that the pod has.
+/// Validates requests, limits and claims; `claims` are the names of the pod's resource claims.
 pub(crate) fn validate(resources: &At<'_>, asking: Asking, claims: &BTreeSet<&str>, errors: &mut Errors) {
     let (limits, requests) = (resources.get("limits"), resources.get("requests"));
     amounts(&limits, limits.path(), asking, errors, |_, _, _| {});
@@ -49,7 +47,7 @@ pub(crate) fn validate(resources: &At<'_>, asking: Asking, claims: &BTreeSet<&st
     claim_names(&resources.get("claims"), claims, errors);
 }
 
-/// What is wrong with the overhead of a pod, which is judged as limits.
+/// Validates the overhead of a pod, with the error paths of limits.
 pub(crate) fn overhead(overhead: &At<'_>, errors: &mut Errors) {
     amounts(overhead, &overhead.path().field("limits"), Asking::Container, errors, |_, _, _| {});
     let names = || overhead.entries().map(|(name, _)| name);
@@ -58,7 +56,7 @@ pub(crate) fn overhead(overhead: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with what a pod asks for as a whole.
+/// Validates pod-level resources.
 pub(crate) fn pod_level(spec: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Errors) {
     let resources = spec.get("resources");
     if resources.is_absent() {
@@ -75,17 +73,17 @@ pub(crate) fn pod_level(spec: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Err
     aggregate::consistent(spec, &resources, errors);
 }
 
-/// Whether the name is one of pages of memory of some size.
+/// Whether the name is a huge page resource.
 pub(crate) fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// Whether a pod as a whole may ask for it.
+/// Whether the resource is supported at pod level.
 pub(crate) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
-/// Names and amounts, one by one; `also` is asked about each.
+/// Validates names and quantities, and calls `also` for each entry.
 fn amounts(
     list: &At<'_>,
     path: &Path<'_>,
@@ -128,7 +126,7 @@ fn pod_name(name: &str, at: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether an amount is a whole number of the pages that the name stands for.
+/// Whether a quantity is a multiple of the page size in the name.
 fn is_divisible(name: &str, amount: Quantity) -> bool {
     let page = name.strip_prefix(HUGE_PAGES).and_then(|size| size.parse::<Quantity>().ok());
     let Some(page) = page else { return false };
@@ -136,7 +134,7 @@ fn is_divisible(name: &str, amount: Quantity) -> bool {
     whole && amount.value() % page.value() == 0
 }
 
-/// Each claim is one of the pod's, and none is named twice.
+/// Requires each claim to be a claim of the pod, and rejects duplicates.
 fn claim_names(list: &At<'_>, claims: &BTreeSet<&str>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for item in list.items() {

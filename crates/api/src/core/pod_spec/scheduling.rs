@@ -1,4 +1,4 @@
-//! What else decides where a pod may go: tolerations, spreading, gates and claims.
+//! Tolerations, topology spread constraints, scheduling gates and resource claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,6 @@ use super::report::{invalid_text, positive, required};
 use crate::field_rules::{looks, one_of};
 use crate::go_form::pods;
 
-/// What is wrong with tolerations.
 pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
     for toleration in tolerations.items() {
         let (key, operator, value) = (toleration.get("key"), toleration.get("operator"), toleration.get("value"));
@@ -39,7 +38,7 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
                     errors.push(Error::invalid(operator.path(), value.str(), why));
                 }
             }
-            // The feature of comparing taints is off.
+            // Feature gate for taint comparison operators: disabled.
             "Lt" | "Gt" => errors.push(operator.not_supported(&["Equal", "Exists", "Lt", "Gt"])),
             _ => errors.push(operator.not_supported(&["Equal", "Exists"])),
         }
@@ -49,7 +48,7 @@ pub(crate) fn tolerations(tolerations: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with how a pod's siblings are spread.
+/// Validates topology spread constraints.
 pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
     let text = |constraint: &Value, field: &str| constraint.str_at(&[field]).unwrap_or_default().to_owned();
     let pair = |it: &Value| (text(it, "topologyKey"), text(it, "whenUnsatisfiable"));
@@ -85,7 +84,7 @@ pub(crate) fn spread(constraints: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the gates that hold a pod back.
+/// Validates scheduling gates.
 pub(crate) fn gates(gates: &At<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for gate in gates.items() {
@@ -99,7 +98,7 @@ pub(crate) fn gates(gates: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with the claims of a pod.
+/// Validates the resource claims of a pod.
 pub(crate) fn claims(claims: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for claim in claims.items() {

@@ -1,4 +1,4 @@
-//! What a pod and its containers are allowed and denied.
+//! Security contexts of pods and containers.
 
 mod windows;
 
@@ -12,16 +12,16 @@ use super::report::{int, required};
 use crate::field_rules::one_of;
 use crate::go_form::pods;
 
-/// Numbers of users and groups end here.
+/// Maximum user and group ID.
 const ID_MAX: i64 = i32::MAX as i64;
-/// Names of sysctls are at most so long.
+/// Maximum length of a sysctl name.
 const SYSCTL_MAX: usize = 253;
-/// `PATH_MAX` without the final zero.
+/// `PATH_MAX` without the terminating NUL.
 const LOCALHOST_PROFILE_MAX: usize = 4095;
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
-/// What is wrong with the context of a container.
+/// Validates the security context of a container.
 pub(crate) fn container(context: &At<'_>, host_users: bool, errors: &mut Errors) {
     if context.is_absent() {
         return;
@@ -56,7 +56,7 @@ pub(crate) fn container(context: &At<'_>, host_users: bool, errors: &mut Errors)
     app_armor(&context.get("appArmorProfile"), errors);
 }
 
-/// What is wrong with the context of a pod.
+/// Validates the security context of a pod.
 pub(crate) fn pod(spec: &At<'_>, errors: &mut Errors) {
     let context = spec.get("securityContext");
     if context.is_absent() {
@@ -88,10 +88,9 @@ pub(crate) fn pod(spec: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with containers that are processes of a Windows node.
 pub(crate) use windows::host_process;
 
-/// What is wrong with a profile of `AppArmor`.
+/// Validates an AppArmor profile.
 pub(crate) fn app_armor(profile: &At<'_>, errors: &mut Errors) {
     if profile.is_absent() {
         return;
@@ -182,12 +181,12 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= SYSCTL_MAX && name.split(['.', '/']).all(is_segment)
 }
 
-/// The namespace that a sysctl belongs to, whichever of the two separators it is written with.
+/// Returns the namespace of a sysctl, in dot or slash notation.
 fn sysctl_namespace(name: &str) -> Option<&'static str> {
     const IPC: [&str; 4] = ["kernel.shm", "kernel.msg", "fs.mqueue.", "kernel.sem"];
     let first = name.find(['.', '/']);
     let name = match first {
-        // A name whose first separator is a slash has dots where the other notation has slashes.
+        // If the first separator is a slash, dots and slashes are exchanged.
         Some(at) if name[at..].starts_with('/') => name
             .chars()
             .map(|c| {

@@ -1,4 +1,4 @@
-//! The volumes of a pod: each has a name and exactly one source.
+//! Pod volumes: each has a name and exactly one source.
 
 mod claim;
 mod files;
@@ -16,7 +16,7 @@ use crate::field_rules::looks;
 
 pub(crate) use files::{field_ref, resource_field_ref};
 
-/// What is wrong with the volumes. Gives back those that are right, by name: containers may mount only them.
+/// Validates volumes. Returns the valid ones by name: containers may mount only these.
 pub(crate) fn validate<'b>(volumes: &'b At<'b>, owner: Owner<'_>, errors: &mut Errors) -> BTreeMap<&'b str, &'b Value> {
     let made = claims_made(volumes, owner);
     let mut known = BTreeMap::new();
@@ -43,7 +43,7 @@ pub(crate) fn validate<'b>(volumes: &'b At<'b>, owner: Owner<'_>, errors: &mut E
     known
 }
 
-/// The claims that will be made for the pod's ephemeral volumes; none if the pod has no name yet.
+/// Returns the names of the claims created for generic ephemeral volumes; empty if the pod has no name yet.
 fn claims_made(volumes: &At<'_>, owner: Owner<'_>) -> BTreeSet<String> {
     let pod = owner.name();
     let ephemeral = volumes.list().iter().filter(|volume| volume.get("ephemeral").is_some_and(|it| !it.is_null()));
@@ -51,7 +51,7 @@ fn claims_made(volumes: &At<'_>, owner: Owner<'_>) -> BTreeSet<String> {
     claims.filter(|_| !pod.is_empty()).collect()
 }
 
-/// Exactly one source, and a right one.
+/// Requires exactly one valid source.
 fn source(volume: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     let mut found = 0;
     for row in sources::ALL {
@@ -78,7 +78,7 @@ fn source(volume: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     }
 }
 
-/// The name of the claim that will be made for an ephemeral volume must be one.
+/// Validates the name of the claim created for a generic ephemeral volume.
 fn claim_name(volume: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     let (pod, name) = (owner.name(), volume.get("name"));
     if pod.is_empty() || name.is_empty() {

@@ -1,4 +1,4 @@
-//! What the author of a pod should know though it is no error.
+//! Warnings about pods and pod templates.
 
 mod overlaps;
 
@@ -11,7 +11,7 @@ use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
 use super::{Owner, visit};
 use crate::field_rules::quantity;
 
-/// Annotations that do nothing any more, and what does it instead.
+/// Annotations without effect, with their replacements.
 const DEAD_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -21,7 +21,7 @@ const DEAD_ANNOTATIONS: [(&str, &str); 3] = [
     ("security.alpha.kubernetes.io/unsafe-sysctls", r#"non-functional in v1.11+; use the "sysctls" field instead"#),
 ];
 
-/// Sources of volumes that are going or gone; upstream spells one differently.
+/// Deprecated and removed volume sources; upstream spells one differently.
 const DEAD_VOLUMES: [(&str, &str, &str); 9] = [
     ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "gitRepo", "deprecated in v1.11"),
@@ -34,15 +34,15 @@ const DEAD_VOLUMES: [(&str, &str, &str); 9] = [
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Clients are told so much and no more: upstream cuts what it sends at 4 KiB.
+/// Maximum number of warnings; upstream truncates warnings at 4 KiB in total.
 const WARNINGS_MAX: usize = 256;
-/// Ports of the same number and protocol are compared with so many others.
+/// Maximum number of ports with the same number and protocol that are compared.
 const PORTS_COMPARED: usize = 1000;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// What the author of a pod or template should know; `holder` has `metadata` and `spec`.
+/// Returns the warnings about a pod or template; `holder` has `metadata` and `spec`.
 pub(crate) fn warnings(holder: &At<'_>, owner: Owner<'_>) -> Vec<String> {
     let mut out = Vec::new();
     let spec = holder.get("spec");
@@ -68,7 +68,7 @@ pub(crate) fn warnings(holder: &At<'_>, owner: Owner<'_>) -> Vec<String> {
     out
 }
 
-/// What is said about an address that is understood but not in its one right form.
+/// Returns the warning about an IP address in non-canonical form.
 pub(crate) fn address(text: &str, path: &Path<'_>) -> Option<String> {
     let ip = names::parse_ip(text)?;
     match text.parse::<IpAddr>() {
@@ -89,7 +89,7 @@ pub(crate) fn address(text: &str, path: &Path<'_>) -> Option<String> {
     }
 }
 
-/// Labels of nodes that have a newer name, and selectors that match nothing.
+/// Warns about deprecated node labels and selectors that match nothing.
 fn node_labels(spec: &At<'_>, out: &mut Vec<String>) {
     for (key, entry) in spec.get("nodeSelector").entries() {
         if let Some(why) = deprecated_label(key) {
@@ -197,7 +197,7 @@ fn lists(spec: &At<'_>, out: &mut Vec<String>) {
     }
 }
 
-/// Bytes are whole.
+/// Warns about fractional byte values.
 fn amounts(amounts: &At<'_>, out: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         fractional(&amounts.entry(name), out);
@@ -230,7 +230,7 @@ fn containers(spec: &At<'_>, metadata: &At<'_>, owner: Owner<'_>, out: &mut Vec<
         let of_pod = context.get("appArmorProfile").is_present();
         let tells = match owner {
             Owner::Template => !of_pod && own.get("appArmorProfile").is_absent(),
-            // A pod's annotation has become its field by now.
+            // Defaulting has already copied a pod's annotation to the field.
             Owner::Pod(_) => {
                 let field = super::annotations::app_armor_field(annotation.str());
                 field.as_ref().is_none_or(|field| field == own.get("appArmorProfile").value())
@@ -249,7 +249,7 @@ fn containers(spec: &At<'_>, metadata: &At<'_>, owner: Owner<'_>, out: &mut Vec<
     });
 }
 
-/// A variable that is said again without the value that it had.
+/// Warns about environment variables that are redefined and do not refer to the earlier value.
 fn hidden_variables(variables: &At<'_>, out: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for variable in variables.items() {
@@ -274,7 +274,7 @@ struct Port {
     host_port: i64,
 }
 
-/// Ports that are said more than once, in this container or another.
+/// Warns about duplicate ports in one or several containers.
 fn ports(spec: &At<'_>, out: &mut Vec<String>) {
     let mut all: BTreeMap<(i64, String), Vec<Port>> = BTreeMap::new();
     visit(spec, |container| {

@@ -7,7 +7,7 @@ fn template(spec: Value) -> Value {
     template
 }
 
-/// The findings about a template with this specification, in their order.
+/// Asserts the errors for a template with this spec, in order.
 fn check(spec: Value, expect: &[&str]) {
     let template = template(spec);
     let mut errors = Errors::new();
@@ -16,7 +16,7 @@ fn check(spec: Value, expect: &[&str]) {
     assert_eq!(found, expect);
 }
 
-/// The findings about a template with one container, which has `fields` besides its name and image.
+/// Asserts the errors for a template with one container, which has `fields` in addition to name and image.
 fn check_container(fields: &Value, expect: &[&str]) {
     let mut container = value!({"name": "c", "image": "i", "resources": {}});
     let object = container.as_object_mut().unwrap();
@@ -27,7 +27,7 @@ fn check_container(fields: &Value, expect: &[&str]) {
 }
 
 #[test]
-fn a_template_is_filled_in() {
+fn template_is_defaulted() {
     let template = template(value!({"containers": [{"name": "c", "image": "i"}], "serviceAccount": "s"}));
     let spec = &template["spec"];
     assert_eq!(spec["restartPolicy"], value!("Always"));
@@ -38,7 +38,7 @@ fn a_template_is_filled_in() {
 }
 
 #[test]
-fn what_is_needed_is_asked_for() {
+fn missing_required_fields_are_rejected() {
     check(value!({}), &["template.spec.containers: Required value"]);
     check(
         value!({"containers": [{}]}),
@@ -48,7 +48,7 @@ fn what_is_needed_is_asked_for() {
 }
 
 #[test]
-fn amounts_of_resources_are_judged() {
+fn resource_quantities_are_validated() {
     check_container(
         &value!({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}}),
         &[
@@ -70,7 +70,7 @@ fn amounts_of_resources_are_judged() {
 }
 
 #[test]
-fn probes_and_hooks_do_one_thing() {
+fn probes_and_hooks_have_exactly_one_handler() {
     check_container(
         &value!({"livenessProbe": {"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}}),
         &["template.spec.containers[0].livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type"],
@@ -84,7 +84,7 @@ fn probes_and_hooks_do_one_thing() {
 }
 
 #[test]
-fn variables_come_from_somewhere() {
+fn environment_variables_have_one_source() {
     check_container(
         &value!({"env": [{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),
         &[
@@ -106,7 +106,7 @@ fn variables_come_from_somewhere() {
 }
 
 #[test]
-fn a_volume_has_one_source_and_mounts_name_volumes() {
+fn volume_has_one_source_and_mounts_refer_to_volumes() {
     let mount =
         value!({"name": "c", "image": "i", "resources": {}, "volumeMounts": [{"name": "v", "mountPath": "/v"}]});
     check(
@@ -120,7 +120,7 @@ fn a_volume_has_one_source_and_mounts_name_volumes() {
 }
 
 #[test]
-fn security_contexts_are_judged() {
+fn security_contexts_are_validated() {
     check_container(
         &value!({"securityContext": {"allowPrivilegeEscalation": false, "privileged": true}}),
         &[
@@ -137,7 +137,7 @@ fn security_contexts_are_judged() {
 }
 
 #[test]
-fn an_operating_system_excludes_what_it_does_not_have() {
+fn os_name_forbids_fields_of_other_systems() {
     let container = value!({"name": "c", "image": "i", "resources": {}, "securityContext": {"runAsUser": 1}});
     check(
         value!({"containers": [container], "os": {"name": "windows"}}),
@@ -146,7 +146,7 @@ fn an_operating_system_excludes_what_it_does_not_have() {
 }
 
 #[test]
-fn containers_that_run_first_have_no_probes_unless_they_stay() {
+fn only_sidecar_init_containers_may_have_probes() {
     let probe = value!({"exec": {"command": ["a"]}});
     let init = |policy: Value| value!({"name": "i", "image": "i", "resources": {}, "restartPolicy": policy, "startupProbe": (probe.clone())});
     let container = value!({"name": "c", "image": "i", "resources": {}});
@@ -160,7 +160,7 @@ fn containers_that_run_first_have_no_probes_unless_they_stay() {
 }
 
 #[test]
-fn warnings_name_their_place() {
+fn warnings_contain_the_field_path() {
     let template = template(value!({
         "containers": [{"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}],
         "nodeSelector": {"beta.kubernetes.io/os": "linux"},

@@ -1,4 +1,4 @@
-//! The addresses of a service and their families: how the fields agree, and how they may change.
+//! Cluster IPs and IP families of a Service: consistency and allowed changes.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use machinery::{At, Errors, Value};
 use super::{HEADLESS, is_headless, spec_mut, text, texts};
 use crate::formats::legacy_ip;
 
-/// The families, by the names that fields have for them.
+/// IP families by their API names.
 pub const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const POLICIES: &[&str] = &["PreferDualStack", "RequireDualStack", "SingleStack"];
 
-/// The family of an address, if it is one.
+/// Returns the family of an address, or `None` if the text is not an address.
 pub fn family(ip: &str) -> Option<&'static str> {
     parse_ip(ip).map(|ip| if ip.is_ipv4() { FAMILIES[0] } else { FAMILIES[1] })
 }
 
-/// Makes `clusterIPs` say what `clusterIP` says where the client, an old one, set only the latter.
+/// Synchronizes `clusterIPs` with `clusterIP` if an old client set only the latter.
 pub fn normalize(new: &mut Value, old: Option<&Value>) {
     let one = text(new, "clusterIP").to_owned();
     let all: Vec<String> = texts(new, "clusterIPs").into_iter().map(str::to_owned).collect();
@@ -32,7 +32,7 @@ pub fn normalize(new: &mut Value, old: Option<&Value>) {
                     (all.is_empty() && !had.is_empty()).then(|| had.into_iter().map(Value::from).collect())
                 }
                 () if !unchanged => None,
-                // They cleared one, and mean all.
+                // The client cleared `clusterIP`, which clears all addresses.
                 () if one.is_empty() && !had_one.is_empty() => Some(Vec::new()),
                 () => Some(vec![Value::from(one)]),
             }
@@ -47,7 +47,7 @@ pub fn normalize(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What is wrong with the addresses, the families and the policy of a service, each and together.
+/// Validates addresses, families and policy, individually and for consistency.
 pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     if text(service, "type") == "ExternalName" {
         return;
@@ -82,7 +82,8 @@ pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a change of addresses or families. They stay, but for a second one.
+/// Validates a change of addresses or families: the primary ones are immutable, a secondary one can be added or
+/// removed.
 pub fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
     if [new, old].iter().any(|service| text(service, "type") == "ExternalName") {
         return;
@@ -96,7 +97,7 @@ pub fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Checks the addresses one by one. Says whether it makes sense to look at them together.
+/// Validates each address. Returns whether the addresses can be validated together.
 fn validate_each(addresses: &At<'_>, old: Option<&Value>, errors: &mut Errors) -> bool {
     let known = old.map(|old| texts(old, "clusterIPs")).unwrap_or_default();
     let mut right = true;
@@ -140,7 +141,7 @@ fn validate_list_change(new: &Value, old: &Value, field: &str, errors: &mut Erro
     let (now, before) = (texts(new, field), texts(old, field));
     let addresses = texts(new, "clusterIPs");
     let at = |index: usize, detail: &str| {
-        // Upstream shows a list of none as null.
+        // Upstream reports an empty list as null.
         let shown = if list.list().is_empty() { &Value::Null } else { list.value() };
         Error::invalid(&list.path().index(index), shown, detail)
     };
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_clients_set_one_address_and_mean_all() {
+    fn cluster_ip_from_old_clients_sets_cluster_ips() {
         let check = |new: Value, old: Option<Value>, expect: &[&str]| {
             let (mut new, old) = (value!({"spec": (new)}), old.map(|old| value!({"spec": (old)})));
             normalize(&mut new, old.as_ref());
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_families_agree() {
+    fn addresses_and_families_must_match() {
         let service = |ips: Value, families: Value| {
             let first = ips[0].clone();
             value!({"spec": {"clusterIP": (first), "clusterIPs": (ips), "ipFamilies": (families)}})
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_address_stays() {
+    fn primary_cluster_ip_is_immutable() {
         let service = |ip: &str| value!({"spec": {"clusterIPs": [ip], "ipFamilies": ["IPv4"]}});
         check(
             |errors| validate_change(&service("10.0.0.2"), &service("10.0.0.1"), errors),

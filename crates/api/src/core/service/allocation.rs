@@ -1,10 +1,10 @@
-//! Which addresses and node ports a service gets, and which it gives back.
+//! Allocation and release of cluster IPs and node ports of Services.
 //!
-//! A plan is made from the service, what it was, what the cluster has and what is taken; whoever stores the service makes
-//! the claims and the releases in the same transaction, so there is nothing to repair.
+//! A plan is computed from the service, its old state, the configured ranges and the allocated values. The registry
+//! stores the service, the claims and the releases in one transaction, so no repair loop is needed.
 //!
-//! Ranges have two bands: what is drawn comes from the upper one first, so that the lower one stays free for those who
-//! choose themselves.
+//! Ranges have two bands: dynamic allocation uses the upper one first, so that the lower one remains available for
+//! values chosen by users.
 
 mod bands;
 mod families;
@@ -22,67 +22,64 @@ use super::{
 };
 use bands::Draw;
 
-/// The first node port of a service that is not stored: one that no range of defaults has.
+/// First node port of a dry-run service, outside of the default node port range.
 const REHEARSED_PORT: u16 = 32769;
 
-/// What the cluster has to give.
+/// Configured ranges.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The ranges of addresses: the first address of each and its number of leading bits. The family of the first range
-    /// is what a service gets that does not say.
+    /// Service CIDRs: network address and prefix length. The family of the first range is the default family.
     pub ranges: Vec<(IpAddr, u8)>,
-    /// The ports that are opened on every node.
+    /// The node port range.
     pub node_ports: RangeInclusive<u16>,
 }
 
-/// What is taken already.
+/// Lookup of allocated values.
 pub trait Taken {
-    /// Who has an address.
+    /// Returns the service that has an address.
     fn ip(&self, ip: IpAddr) -> Option<Str>;
-    /// Who has a node port, whatever its protocol.
+    /// Returns the service that has a node port with any protocol.
     fn port(&self, port: u16) -> Option<Str>;
 }
 
-/// What draws are made from.
+/// Seed of dynamic allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chance {
-    /// A seed, for a service that is stored.
+    /// For a service that is stored.
     Seed(u64),
-    /// A seed, for a service that is not: it gets no ports of the cluster, but numbers beyond them.
+    /// For a dry run: node ports are taken from outside the range.
     Rehearsal(u64),
 }
 
-/// Something that only one service can have.
+/// A value that only one service can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// An address.
     Ip(IpAddr),
-    /// A node port, whatever its protocol.
+    /// A node port, for all protocols.
     Port(u16),
 }
 
-/// What to take and what to give back when the service is stored.
+/// Claims and releases to commit together with the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// To be taken. If one of them is taken by now, the plan must be made again.
+    /// To be claimed. If one of them is taken at commit time, the plan must be computed again.
     pub claims: Vec<Claim>,
-    /// To be given back.
     pub releases: Vec<Claim>,
 }
 
-/// Why a service gets nothing.
+/// Allocation failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// It asks for what it cannot have.
+    /// The request is invalid.
     #[error("{}", machinery::field::aggregate(.0).unwrap_or_default())]
     Invalid(Errors),
-    /// There is nothing left, or nothing of that kind.
+    /// The range is full, or no range is configured for the family.
     #[error("{0}")]
     Internal(String),
 }
 
-/// Gives `service` its addresses, families and ports, and says what to take and to give back. `old` is what it replaces,
-/// and `chance` what the draws are made from.
+/// Allocates addresses, families and ports of `service` and returns the claims and releases. `old` is the service that
+/// is being replaced, `chance` the seed of dynamic allocation.
 pub fn plan(
     service: &mut Value,
     old: Option<&Value>,
@@ -112,7 +109,7 @@ pub fn plan(
     Ok(ledger.plan)
 }
 
-/// All that a service has, to be given back when it goes.
+/// Returns everything that a service holds, to be released on deletion.
 pub fn held(service: &Value) -> Vec<Claim> {
     let ips = texts(service, "clusterIPs").into_iter().filter_map(parse_ip).map(Claim::Ip);
     let ports = node_ports(service).into_iter().chain(needs_health_check(service).then(|| health_port(service)));
@@ -121,7 +118,7 @@ pub fn held(service: &Value) -> Vec<Claim> {
     held.into_iter().collect()
 }
 
-/// Puts back what the service was given and the client left out, so that what it once sent can be sent again.
+/// Restores allocated values that the client omitted, so that a manifest can be applied again.
 pub fn keep_allocated(new: &mut Value, old: &Value) {
     let keep = |new: &mut Value, field: &str| {
         let absent = new.at(&["spec", field]).is_none_or(|value| match value {
@@ -145,7 +142,7 @@ pub fn keep_allocated(new: &mut Value, old: &Value) {
     }
 }
 
-/// A port without a node port gets the one it had, by its name, unless another has it now.
+/// Restores omitted node ports by port name, unless another port uses them now.
 fn keep_node_ports(new: &mut Value, old: &Value) {
     let given = node_ports(new);
     let had = old.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
@@ -167,7 +164,7 @@ fn health_port(service: &Value) -> i64 {
     service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or_default()
 }
 
-/// What is drawn while a plan is made.
+/// Claims made while a plan is computed.
 struct Ledger<'a> {
     config: &'a Config,
     taken: &'a dyn Taken,
@@ -178,7 +175,7 @@ struct Ledger<'a> {
 }
 
 impl Ledger<'_> {
-    /// An address for each family, those that the client chose first of all.
+    /// Allocates an address per family, those chosen by the client first.
     fn address(&mut self, service: &mut Value) -> Result<(), Refusal> {
         if !needs_address(service) || is_headless(service) {
             return Ok(());
@@ -211,7 +208,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Gives an address of each family from the one at `from` on.
+    /// Allocates an address for each family from index `from`.
     fn addresses(&mut self, service: &mut Value, families: &[String], from: usize) -> Result<(), Refusal> {
         let mut all: Vec<String> = texts(service, "clusterIPs").into_iter().map(str::to_owned).collect();
         all.resize(all.len().max(families.len()), String::new());
@@ -244,7 +241,7 @@ impl Ledger<'_> {
         if self.taken.ip(ip).is_some() { Err("provided IP is already allocated".to_owned()) } else { Ok(ip) }
     }
 
-    /// A node port for each port, the same one for both protocols of a number.
+    /// Allocates a node port per port; ports with the same number and different protocols share one.
     fn open_ports(&mut self, service: &mut Value) -> Result<(), Refusal> {
         let allocate = allocates_ports(service);
         let mut ports = Port::all(service);
@@ -363,7 +360,7 @@ impl Ledger<'_> {
     }
 }
 
-/// A port of a service with its node port, 0 if it has none.
+/// A service port with its node port, or 0.
 #[derive(Clone, Copy)]
 struct Port {
     number: i64,
@@ -387,7 +384,7 @@ impl Port {
     }
 }
 
-/// Whether ports that have no node port get one.
+/// Whether ports without a node port get one.
 fn allocates_ports(service: &Value) -> bool {
     let wanted = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
     text(service, "type") == "NodePort" || wanted.unwrap_or(true)

@@ -1,4 +1,4 @@
-//! What is printed of a Service.
+//! Table columns of Services.
 
 use machinery::table::Column;
 use machinery::time::Time;
@@ -9,7 +9,6 @@ use crate::field_rules::{column, wide_column};
 use crate::kind::{age_column, name_column};
 use crate::networking::balancer_cell;
 
-/// The columns.
 pub fn columns() -> Vec<Column> {
     vec![
         name_column(),
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_balancer_shows_where_it_is_served() {
+    fn external_ip_column_contains_load_balancer_ingress() {
         let now = Time::from_unix(0, 0);
         let mut service = value!({"spec": {"type": "LoadBalancer", "externalIPs": ["1.2.3.4"],
             "ports": [{"port": 80, "nodePort": 30000, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}});

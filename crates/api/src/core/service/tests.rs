@@ -6,7 +6,7 @@ fn defaulted(mut service: Value) -> Value {
 }
 
 #[test]
-fn defaults_follow_the_type() {
+fn defaults_depend_on_the_type() {
     let spec = |service: Value| defaulted(service)["spec"].clone();
     assert_eq!(
         spec(value!({"spec": {"ports": [{"port": 80}]}})),
@@ -26,7 +26,7 @@ fn defaults_follow_the_type() {
 }
 
 #[test]
-fn a_service_that_becomes_a_name_loses_its_addresses_and_ports() {
+fn change_to_external_name_releases_addresses_and_node_ports() {
     let old = value!({"spec": {
         "type": "NodePort", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ipFamilies": ["IPv4"],
         "ipFamilyPolicy": "SingleStack", "externalTrafficPolicy": "Cluster", "ports": [{"port": 80, "nodePort": 30000}]
@@ -40,7 +40,7 @@ fn a_service_that_becomes_a_name_loses_its_addresses_and_ports() {
 }
 
 #[test]
-fn what_the_client_sets_anew_is_not_dropped() {
+fn fields_changed_by_the_client_are_not_dropped() {
     let old = value!({"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}});
     let mut new = value!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": 30001}]}});
     drop_what_the_type_lacks(&mut new, &old);
@@ -48,7 +48,7 @@ fn what_the_client_sets_anew_is_not_dropped() {
 }
 
 #[test]
-fn warnings_tell_what_is_ignored() {
+fn ignored_fields_produce_warnings() {
     let check = |spec: Value, expect: &[&str]| assert_eq!(warnings(&value!({"spec": (spec)})), expect);
     check(value!({"type": "ClusterIP", "sessionAffinity": "None"}), &[]);
     check(

@@ -1,4 +1,4 @@
-//! What a Service must hold, beyond the agreement of its addresses.
+//! Validation of Services, except for addresses and families.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,17 @@ use crate::field_rules::{looks, one_of_if_present};
 use crate::formats::{endpoint_ip, legacy_cidr, legacy_ip, port_or_name};
 use crate::networking::validate_balancer_host;
 
-/// The annotation that asked for topology hints before the one that does now.
+/// Deprecated annotation for topology hints.
 pub const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
-/// The annotation that asks for topology hints.
+/// Annotation that enables topology hints.
 pub const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// A day.
+/// One day.
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-/// What is wrong with a service.
 pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     let root = At::root(service);
     let spec = root.get("spec");
@@ -49,7 +48,7 @@ pub fn validate(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     validate_traffic(service, &spec, errors);
 }
 
-/// What is wrong with a change of a service, beyond its addresses.
+/// Validates an update, except for addresses and families.
 pub fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
     let root = At::root(new);
     let spec = root.get("spec");
@@ -66,7 +65,7 @@ pub fn validate_change(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with where a service is said to be served.
+/// Validates the load balancer status.
 pub fn validate_status(service: &Value, old: &Value, errors: &mut Errors) {
     let root = At::root(service);
     let status = root.get("status");
@@ -304,7 +303,7 @@ fn validate_traffic(service: &Value, spec: &At<'_>, errors: &mut Errors) {
             errors.push(health.invalid(detail));
         }
     } else if health.int() != 0 {
-        // It is given by allocation if it is absent.
+        // Allocation sets an absent port.
         let wrong = names::port_number(health.int()).into_iter();
         errors.extend(wrong.map(|wrong| health.invalid(wrong)));
     }
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_named_if_there_are_several_and_differ() {
+    fn multiple_ports_require_unique_names() {
         check(value!({"ports": [{"port": 80}]}), &[]);
         check(value!({}), &["spec.ports: Required value"]);
         check(
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_has_the_fields_that_are_for_it() {
+    fn fields_must_match_the_service_type() {
         check(
             value!({"type": "ExternalName", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}),
             &[
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_stays_for_at_most_a_day() {
+    fn session_affinity_timeout_is_at_most_one_day() {
         let config = value!({"clientIP": {"timeoutSeconds": 86_401}});
         check(
             value!({"ports": [{"port": 1}], "sessionAffinity": "ClientIP", "sessionAffinityConfig": (config)}),

@@ -1,4 +1,4 @@
-//! Which requests a flow schema is about: whose, and to what.
+//! FlowSchema rules: match requests by subject and by resource or path.
 
 use machinery::field::Error;
 use machinery::{At, Errors, names};
@@ -9,7 +9,6 @@ const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("Use
 
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-/// What is wrong with a rule.
 pub fn validate(rule: &At<'_>, errors: &mut Errors) {
     let subjects = rule.get("subjects");
     if subjects.is_empty() {
@@ -119,7 +118,7 @@ fn url_fault(path: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether there is a wildcard, which must stand alone.
+/// Returns whether the list has a wildcard, which must be the only item.
 fn validate_wildcard(list: &At<'_>, what: &str, errors: &mut Errors) -> bool {
     let wild = list.items().any(|item| item.str() == "*");
     if wild && list.len() > 1 {

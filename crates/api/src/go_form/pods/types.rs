@@ -1,23 +1,21 @@
-//! The fields of upstream's internal types, in their order.
+//! Fields of upstream's internal pod types, in order.
 //!
-//! A line is a type and its fields. After the name of a field stands what it holds where it is absent: `$` an empty
-//! text, `#` 0, `?` false, `%` the amount 0; or of what type it is: `.` a struct, `*` a pointer to one, `[` a list of
-//! them; or that it is shared by all versions: `~`, and `^` if it stands in embedded metadata. A field without a mark is null where it is absent. `=` gives a name in the API that differs in more than case.
+//! Each line is a type with its fields. The mark after a field name gives the value printed if the field is absent: `$`
+//! empty string, `#` 0, `?` false, `%` quantity 0; or its type: `.` struct, `*` pointer to struct, `[` list of structs.
+//! `~` marks a field shared by all versions, `^` such a field of embedded metadata. A field without a mark is null if
+//! absent. `=` gives an API name that differs in more than case.
 
-/// One field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field {
-    /// Its name in Go.
+    /// The Go name.
     pub(super) name: &'static str,
-    /// Its name in the API, if that differs in more than case.
+    /// The API name, if it differs in more than case.
     pub(super) json: Option<&'static str>,
-    /// What it holds.
     pub(super) holds: Holds,
-    /// The type, if it is a struct.
+    /// The type, if the field holds a struct.
     pub(super) of: &'static str,
 }
 
-/// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     Nullable,
@@ -28,13 +26,13 @@ pub(super) enum Holds {
     Struct,
     Pointer,
     List,
-    /// A field of a type that is the same in all versions: it keeps its name in the API, and is not shown if absent.
+    /// A field of a type shared by all versions: it keeps its API name and is omitted if absent.
     Shared,
-    /// The same, of metadata, which the internal type embeds.
+    /// Such a field of metadata, which the internal type embeds.
     Metadata,
 }
 
-/// The fields of a type; none if the table lacks it.
+/// Returns the fields of a type; none if the table lacks the type.
 pub(super) fn fields(of: &str) -> impl Iterator<Item = Field> {
     let line = TYPES.lines().find(|line| line.split(' ').next() == Some(of)).unwrap_or_default();
     line.split(' ').skip(1).map(field)

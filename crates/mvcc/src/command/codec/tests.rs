@@ -1,4 +1,4 @@
-//! Every command comes back as it was; anything else is refused.
+//! Commands survive a round trip; other input is rejected.
 
 use proptest::prelude::*;
 
@@ -7,19 +7,19 @@ use crate::arbitrary::logged_command;
 
 proptest! {
     #[test]
-    fn a_command_comes_back_as_it_was(command in logged_command()) {
+    fn command_survives_a_round_trip(command in logged_command()) {
         prop_assert_eq!(Command::decode(&command.encode()), Ok(command));
     }
 
     #[test]
-    fn a_cut_command_is_refused(command in logged_command(), at in any::<prop::sample::Index>()) {
+    fn truncated_command_is_rejected(command in logged_command(), at in any::<prop::sample::Index>()) {
         let bytes = command.encode();
         let cut = bytes.slice(..at.index(bytes.len()));
         prop_assert!(Command::decode(&cut).is_err());
     }
 
     #[test]
-    fn noise_never_panics(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn random_input_never_panics(noise in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Command::decode(&[&[FORMAT], &noise[..]].concat().into());
     }
 }
@@ -35,7 +35,7 @@ fn keys_and_values_are_slices_of_the_input() {
 }
 
 #[test]
-fn deep_nesting_and_other_formats_are_refused() {
+fn deep_nesting_and_other_formats_are_rejected() {
     let nested =
         (0..DEPTH_MAX).fold(Txn::default(), |txn, _| Txn { success: vec![Operation::Txn(txn)], ..Txn::default() });
     assert_eq!(Command::decode(&Command::Txn(nested).encode()), Err(CorruptCommand::Depth));

@@ -1,4 +1,4 @@
-//! The naive reference: one list of all versions ever, searched from end to end.
+//! Naive reference model: a list of all versions with linear search.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(super) struct Version {
     lease: LeaseId,
 }
 
-/// What a command answers, without sharing anything with the code under test.
+/// The reply to a command, without types of the code under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Put(Option<Version>),
@@ -43,7 +43,7 @@ pub(super) struct Model {
     compact: Revision,
     leases: BTreeMap<LeaseId, i64>,
     alarms: BTreeSet<(u64, Alarm)>,
-    /// Not a model of its own: that it leaves keys alone is all that is looked at here.
+    /// The real implementation: this test only checks that it does not affect keys.
     directory: Directory,
 }
 
@@ -61,7 +61,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The live keys of a span as of a revision, in order.
+    /// Returns the live keys of a span at a revision, in order.
     fn at(&self, span: &Span, revision: Revision) -> Vec<Version> {
         let mut newest: BTreeMap<&[u8], &Version> = BTreeMap::new();
         for version in &self.versions {
@@ -373,7 +373,7 @@ pub(super) fn event(event: &Event) -> EventAnswer {
     (version(&event.record), event.previous.as_deref().map(version))
 }
 
-/// Leaves out what the state may know or not know: changes at the compaction's own revision.
+/// Removes changes at the compact revision, which the state may or may not keep.
 pub(super) fn comparable(
     found: Vec<EventAnswer>,
     expected: Vec<EventAnswer>,

@@ -1,4 +1,4 @@
-//! What the containers of a pod ask for together, against what the pod asks for as a whole.
+//! Aggregate container resources, compared with pod-level resources.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::{is_huge_pages, is_pod_level};
 use crate::core::resource_names::may_overcommit;
 use crate::field_rules::quantity;
 
-/// Requests or limits of a pod's containers taken together: those that run side by side add up, those that run before
-/// the others count only where they need more.
+/// Returns the effective requests or limits of a pod's containers. Concurrent containers add up; init containers count
+/// only where they need more.
 pub(super) fn together(spec: &Value, of: &str) -> BTreeMap<String, Quantity> {
     let mut sum = BTreeMap::new();
     for container in list(spec, "containers") {
@@ -34,7 +34,7 @@ pub(super) fn together(spec: &Value, of: &str) -> BTreeMap<String, Quantity> {
     sum
 }
 
-/// Fills in what a pod asks for as a whole, if it says a part of it.
+/// Defaults pod-level resources that are partially specified.
 pub(crate) fn default_pod_level(spec: &mut Value) {
     let Some(resources) = spec.get("resources").and_then(Value::as_object) else { return };
     let map = |field: &str| resources.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
@@ -63,7 +63,7 @@ pub(crate) fn default_pod_level(spec: &mut Value) {
     }
 }
 
-/// What a pod asks for must be enough for its containers.
+/// Requires pod-level resources to be sufficient for the containers.
 pub(super) fn consistent(spec: &At<'_>, resources: &At<'_>, errors: &mut Errors) {
     let (requests, limits) = (resources.get("requests"), resources.get("limits"));
     for (name, sum) in together(spec.value(), "requests") {
@@ -127,7 +127,7 @@ mod tests {
     use machinery::value;
 
     #[test]
-    fn containers_add_up_and_those_that_run_first_count_only_where_they_need_more() {
+    fn aggregate_is_the_maximum_of_containers_and_init_containers() {
         let cpu = |amount: &str| value!({"requests": {"cpu": amount}});
         let spec = value!({
             "containers": [{"resources": (cpu("100m"))}, {"resources": (cpu("200m"))}],
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_limits_gets_requests() {
+    fn pod_level_requests_default_to_limits() {
         let check = |mut spec: Value, expect: Value| {
             default_pod_level(&mut spec);
             assert_eq!(spec["resources"], expect);

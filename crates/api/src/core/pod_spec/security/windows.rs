@@ -1,18 +1,18 @@
-//! What only containers on Windows have.
+//! Windows security context options.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Value, names};
 
 use super::super::visit;
 
-/// A credential is at most so long: 64 KiB.
+/// Maximum size of a GMSA credential spec: 64 KiB.
 const CREDENTIAL_MAX: usize = 64 << 10;
-/// The domain of a user is shorter than this.
+/// Exclusive maximum length of a user's domain.
 const DOMAIN_END: usize = 256;
-/// The name of a user is at most so long.
+/// Maximum length of a user name.
 const USER_MAX: usize = 104;
 
-/// What is wrong with the options of a container or pod.
+/// Validates the `windowsOptions` of a container or pod.
 pub(super) fn options(options: &At<'_>, errors: &mut Errors) {
     let (name, credential) = (options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec"));
     if name.is_present() {
@@ -31,7 +31,7 @@ pub(super) fn options(options: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with containers that are processes of the node: all of a pod are, or none.
+/// Validates HostProcess containers: all containers of a pod must be HostProcess containers, or none.
 pub(crate) fn host_process(spec: &At<'_>, errors: &mut Errors) {
     let of =
         |context: &Value| context.at(&["securityContext", "windowsOptions", "hostProcess"]).and_then(Value::as_bool);
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_windows_may_have_a_domain() {
+    fn windows_users_may_have_a_domain() {
         let check = |name: &str, wrong: usize| assert_eq!(user_name(name).len(), wrong, "{name}");
         check("Container User", 0);
         check("NT AUTHORITY\\SYSTEM", 0);

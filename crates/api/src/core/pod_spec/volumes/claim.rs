@@ -1,14 +1,13 @@
-//! The claim that is made for an ephemeral volume.
+//! Claim templates of generic ephemeral volumes.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Object, Value, meta};
 
 use crate::core::persistent_volume_claim;
 
-/// Metadata of a template may only have these.
+/// Metadata fields that a claim template may have.
 const METADATA: [&str; 2] = ["annotations", "labels"];
 
-/// What is wrong with the template of a claim.
 pub(super) fn template(template: &At<'_>, errors: &mut Errors) {
     let metadata = template.get("metadata");
     if let Some(annotations) = metadata.value().get("annotations").and_then(Value::as_object) {

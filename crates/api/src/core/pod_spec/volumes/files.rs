@@ -1,4 +1,4 @@
-//! Volumes whose files are made from secrets, config maps and the pod itself.
+//! Secret, configMap, downwardAPI and projected volumes.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use super::super::paths;
 use super::super::report::{invalid_int, required};
 use crate::field_rules::quantity;
 
-/// The fields of a pod that can become a file.
+/// Pod fields that can be projected into a file.
 const VOLUME_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// The resources of a container that can become a file or a variable.
+/// Container resources that can be projected into a file or an environment variable.
 const CONTAINER_RESOURCES: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -23,7 +23,7 @@ const CONTAINER_RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// The fields of a pod that the downward API knows at all; `spec.host` is the old name of the node.
+/// All pod fields of the downward API; `spec.host` is the legacy name of `spec.nodeName`.
 const FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -43,33 +43,29 @@ const FIELDS: [&str; 14] = [
 
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// A token may live so long: 2^32 seconds.
+/// Maximum token lifetime: 2^32 seconds.
 const TOKEN_SECONDS_MAX: i64 = 1 << 32;
-/// A token must live at least ten minutes.
+/// Minimum token lifetime: ten minutes.
 const TOKEN_SECONDS_MIN: i64 = 10 * 60;
 
-/// What is wrong with a volume of a secret.
 pub(super) fn secret(source: &At<'_>, errors: &mut Errors) {
     required(&source.get("secretName"), errors);
     keys(source, errors);
 }
 
-/// What is wrong with a volume of a config map.
 pub(super) fn config_map(source: &At<'_>, errors: &mut Errors) {
     required(&source.get("name"), errors);
     keys(source, errors);
 }
 
-/// What is wrong with a volume of the downward API.
 pub(super) fn downward_api(source: &At<'_>, errors: &mut Errors) {
     mode(&source.get("defaultMode"), errors);
     for file in source.get("items").items() {
-        // Upstream blames the volume, not the item.
+        // Upstream reports the path of the volume, not of the item.
         downward_file(&At::new(file.value(), *source.path()), errors);
     }
 }
 
-/// What is wrong with a volume that joins several sources.
 pub(super) fn projected(source: &At<'_>, errors: &mut Errors) {
     mode(&source.get("defaultMode"), errors);
     let mut taken = BTreeSet::new();
@@ -95,7 +91,7 @@ pub(super) fn projected(source: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// What is wrong with a reference to a field of the pod, of which only `allowed` may be named.
+/// Validates a `fieldRef` to one of the `allowed` pod fields.
 pub(crate) fn field_ref(reference: &At<'_>, allowed: &[&str], errors: &mut Errors) {
     let (version, path) = (reference.get("apiVersion"), reference.get("fieldPath"));
     if !required(&version, errors) || !required(&path, errors) {
@@ -127,7 +123,7 @@ pub(crate) fn field_ref(reference: &At<'_>, allowed: &[&str], errors: &mut Error
     }
 }
 
-/// What is wrong with a reference to a resource of a container. A file must name the container.
+/// Validates a `resourceFieldRef`. A file must name the container.
 pub(crate) fn resource_field_ref(reference: &At<'_>, names_container: bool, errors: &mut Errors) {
     let resource = reference.get("resource");
     let is_huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|it| resource.str().starts_with(it));
@@ -228,14 +224,14 @@ fn projected_token(token: &At<'_>, volume: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Every path is made by one source only.
+/// Rejects a path that two sources create.
 fn take(path: &str, blamed: &str, volume: &Path<'_>, taken: &mut BTreeSet<String>, errors: &mut Errors) {
     if !path.is_empty() && !taken.insert(path.to_owned()) {
         errors.push(Error::invalid(volume, blamed, "conflicting duplicate paths"));
     }
 }
 
-/// `metadata.labels['a']` as its two parts.
+/// Splits `metadata.labels['a']` into field and key.
 fn subscript(path: &str) -> Option<(&str, &str)> {
     let (field, key) = path.strip_suffix("']")?.split_once("['")?;
     (!field.is_empty()).then_some((field, key))

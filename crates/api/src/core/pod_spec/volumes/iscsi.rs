@@ -1,14 +1,13 @@
-//! Volumes of iSCSI, whose names have formats of their own.
+//! iSCSI volumes and their initiator names.
 
 use machinery::field::Error;
 use machinery::{At, Errors, names};
 
 use super::super::report::{int, required};
 
-/// The name of a volume and its portal become one file name.
+/// Maximum combined length of volume name and portal, which form one file name.
 const NAME_AND_PORTAL_MAX: usize = 64;
 
-/// What is wrong with an iSCSI source.
 pub(super) fn validate(source: &At<'_>, errors: &mut Errors) {
     required(&source.get("targetPortal"), errors);
     let iqn = source.get("iqn");
@@ -37,7 +36,7 @@ pub(super) fn validate(source: &At<'_>, errors: &mut Errors) {
     }
 }
 
-/// A volume that names its initiator must keep its own name and its portal short.
+/// Limits volume name and portal of a volume with `initiatorName`.
 pub(super) fn length(volume: &At<'_>, errors: &mut Errors) {
     let (source, name) = (volume.get("iscsi"), volume.get("name"));
     let length = name.str().len() + 1 + source.get("targetPortal").str().len();
@@ -62,7 +61,8 @@ fn fault(name: &str) -> Option<Fault> {
     (!right).then_some(Fault::Format)
 }
 
-/// `iqn.2003-01.org.linux-iscsi.host:sn.1`: a month, a reversed domain, and anything that is no separator.
+/// Whether the name is an IQN such as `iqn.2003-01.org.linux-iscsi.host:sn.1`: a month, a reversed domain, and an
+/// optional suffix.
 fn is_iqn(name: &str) -> bool {
     name.match_indices("iqn.").any(|(start, prefix)| {
         let rest = &name[start + prefix.len()..];
@@ -78,7 +78,7 @@ fn is_iqn(name: &str) -> bool {
     })
 }
 
-/// Three letters, a separator, and so many letters and digits.
+/// Whether three letters, a separator and `length` alphanumeric characters follow each other.
 fn is_code(name: &str, length: usize) -> bool {
     let mut rest = name[3..].chars();
     let separated = rest.next().is_some_and(|c| c != '\n');
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_initiators_have_three_formats() {
+    fn initiator_names_are_iqn_eui_or_naa() {
         let check = |name: &str, right: bool| assert_eq!(fault(name).is_none(), right, "{name}");
         check("iqn.2003-01.org.linux-iscsi.host.x8664:sn.2613", true);
         check("iqn.2003-01.org:a:b", true);

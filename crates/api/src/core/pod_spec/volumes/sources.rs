@@ -1,4 +1,4 @@
-//! The sources that a volume may have, in the order in which they are looked at.
+//! Volume sources, in upstream's validation order.
 
 use machinery::field::Error;
 use machinery::{At, Errors, names};
@@ -8,15 +8,12 @@ use super::super::report::{int, invalid_text, required, required_one_of};
 use super::{claim, files, iscsi};
 use crate::field_rules::{driver_name, looks, one_of, quantity};
 
-/// One kind of source.
 pub(super) struct Source {
-    /// Its field.
     pub(super) field: &'static str,
-    /// What a second source is blamed as: upstream spells some differently.
+    /// The error path of a second source; upstream spells some differently.
     pub(super) blamed: &'static str,
-    /// What its own fields are blamed below.
+    /// The error path of the source's own fields.
     pub(super) path: &'static str,
-    /// What may be wrong with it.
     pub(super) check: fn(&At<'_>, &mut Errors),
 }
 
@@ -24,7 +21,6 @@ const fn row(field: &'static str, check: fn(&At<'_>, &mut Errors)) -> Source {
     Source { field, blamed: field, path: field, check }
 }
 
-/// Every source.
 pub(super) const ALL: &[Source] = &[
     row("emptyDir", empty_dir),
     row("hostPath", host_path),
@@ -61,7 +57,7 @@ pub(super) const ALL: &[Source] = &[
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Fields that must not be empty.
+/// Requires fields that must not be empty.
 fn fields(source: &At<'_>, names: &[&str], errors: &mut Errors) {
     for name in names {
         required(&source.get(name), errors);
@@ -103,7 +99,7 @@ fn aws_disk(source: &At<'_>, errors: &mut Errors) {
     partition(source, errors);
 }
 
-/// 0 means the whole disk, though the message does not say so.
+/// Validates a partition. 0 means the entire disk, although the message does not mention it.
 fn partition(source: &At<'_>, errors: &mut Errors) {
     let partition = source.get("partition");
     if partition.int() != 0 {

@@ -1,17 +1,17 @@
-//! Files of one volume that are in each other's way.
+//! Warnings about overlapping file paths in a volume.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use machinery::{Value, go};
 
-/// A file, and what makes it if the volume has several sources.
+/// A file path, with its source if the volume is projected.
 struct File {
     path: String,
     source: String,
 }
 
-/// Tells which files of a volume overwrite each other, until `max` warnings are given.
+/// Adds a warning per overlapping path, up to `max` warnings in `out`.
 pub(super) fn warnings(spec: &Value, max: usize, out: &mut Vec<String>) {
     for volume in spec.get("volumes").and_then(Value::as_array).unwrap_or_default() {
         let name = go::quote(text(volume, "name"));
@@ -40,7 +40,7 @@ pub(super) fn warnings(spec: &Value, max: usize, out: &mut Vec<String>) {
     }
 }
 
-/// The files of one of several sources; `None` if it is none.
+/// Returns the files of a projected source, or `None` for an unknown source.
 fn projected(source: &Value) -> Option<Vec<File>> {
     let named = |what: &str, holder: &Value| format!("{what} {}", go::quote(text(holder, "name")));
     if let Some(map) = present(source, "configMap").filter(|it| it.get("items").is_some()) {
@@ -79,7 +79,7 @@ fn overlaps(volume: &str, of: &str, files: &[File], max: usize, out: &mut Vec<St
     }
 }
 
-/// The files before this one that are the same, a directory that it is in, or in it; at most `max`.
+/// Returns the earlier files with the same path, at a parent directory of it, or below it; at most `max`.
 fn in_the_way(before: &BTreeMap<&str, Vec<usize>>, path: &str, max: usize) -> Vec<usize> {
     let directory = format!("{path}/");
     let outer = path.match_indices('/').filter_map(|(at, _)| before.get(&path[..at]));
@@ -117,7 +117,7 @@ mod tests {
     use machinery::value;
 
     #[test]
-    fn files_that_overwrite_each_other_are_told() {
+    fn overlapping_files_produce_warnings() {
         let check = |projected: Value, expect: &[&str]| {
             let mut out = Vec::new();
             warnings(&value!({"volumes": [{"name": "v", "projected": projected}]}), 9, &mut out);

@@ -1,4 +1,4 @@
-//! Ranges of addresses and ports, and how something free is drawn from them.
+//! Address and port ranges, and the selection of free values from them.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -7,18 +7,17 @@ use super::{Config, Taken};
 use crate::core::service::addresses::FAMILIES;
 use crate::formats::{contains, network};
 
-/// Numbers that look drawn, made from a seed.
+/// Pseudorandom numbers from a seed.
 pub struct Draw(u64);
 
 impl Draw {
-    /// The draws of a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `end`, which is not zero.
+    /// Returns a number below `end`, which must not be zero.
     fn below(&mut self, end: u128) -> u128 {
-        // SplitMix64, twice: a range of addresses may have more than 64 bits.
+        // SplitMix64, twice: an address range may have more than 64 bits.
         let mut next = || {
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut mixed = self.0;
@@ -30,7 +29,7 @@ impl Draw {
     }
 }
 
-/// A free address of a family, if there is one.
+/// Returns a free address of a family, if there is one.
 pub fn draw_ip(config: &Config, family: &str, taken: &dyn Taken, draw: &mut Draw) -> Option<IpAddr> {
     let is_v4 = family == FAMILIES[0];
     config.ranges.iter().filter(|(ip, _)| ip.is_ipv4() == is_v4).find_map(|range| {
@@ -41,7 +40,7 @@ pub fn draw_ip(config: &Config, family: &str, taken: &dyn Taken, draw: &mut Draw
     })
 }
 
-/// Why an address cannot be had, whoever has it.
+/// Fails if an address cannot be allocated, regardless of its current owner.
 pub fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
     let range = config.ranges.iter().find(|range| contains(**range, ip));
     let range = *range.ok_or("the provided network does not match the current range")?;
@@ -54,7 +53,7 @@ pub fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
     }
 }
 
-/// A free port of a range, if there is one.
+/// Returns a free port of a range, if there is one.
 pub fn draw_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, draw: &mut Draw) -> Option<u16> {
     let (first, last) = (u128::from(*range.start()), u128::from(*range.end()));
     let offset = offset(last.checked_sub(first)? + 1, 128, 32);
@@ -62,19 +61,19 @@ pub fn draw_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, dra
     draw_from(first, last, offset, is_free, draw).and_then(|port| u16::try_from(port).ok())
 }
 
-/// What is free in the upper band, or else in the lower one, whose length is `offset`.
+/// Returns a free value from the upper band, or else from the lower one, whose size is `offset`.
 fn draw_from(first: u128, last: u128, offset: u128, is_free: impl Fn(u128) -> bool, draw: &mut Draw) -> Option<u128> {
     let upper = first.saturating_add(offset);
     let bands = [(upper, last), (first, upper.saturating_sub(1).min(last))];
     bands.into_iter().find_map(|(low, high)| {
         let length = high.checked_sub(low)?.checked_add(1)?;
         let start = draw.below(length);
-        // Ends at the first that is free: after as many steps as there are taken ones.
+        // Linear probing: at most one step per allocated value.
         (0..length).map(|step| low + (start + step) % length).find(|candidate| is_free(*candidate))
     })
 }
 
-/// The first and last address that services can have: not that of the network, nor that of all its hosts.
+/// Returns the first and last allocatable address: without the network address and the broadcast address.
 fn usable((ip, bits): (IpAddr, u8)) -> Option<(u128, u128)> {
     let first = number(network(ip, bits));
     let width: u32 = if ip.is_ipv4() { 32 } else { 128 };
@@ -90,7 +89,7 @@ fn address_offset((ip, bits): (IpAddr, u8)) -> u128 {
     offset(1 << hosts, 256, 16)
 }
 
-/// How much of a range is left to those who choose: a part of it, from 16 up to a limit.
+/// Returns the size of the lower band: a fraction of the range, at least 16 and at most `max`.
 fn offset(size: u128, max: u128, parts: u128) -> u128 {
     const MIN: u128 = 16;
     if size <= MIN { 0 } else { (size / parts).clamp(MIN, max) }
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_each_range_is_left_to_those_who_choose() {
+    fn lower_band_is_reserved_for_static_allocation() {
         let check = |size: u128, addresses: u128, ports: u128| {
             assert_eq!((offset(size, 256, 16), offset(size, 128, 32)), (addresses, ports), "{size}");
         };
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_band_is_used_up_first() {
+    fn upper_band_is_allocated_first() {
         let mut draw = Draw::new(7);
         for _ in 0..100 {
             assert!(draw_from(1, 100, 20, |_| true, &mut draw).unwrap() > 20);
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_the_network_nor_all_its_hosts_are_addresses() {
+    fn network_and_broadcast_addresses_are_not_allocated() {
         let check = |range: (&str, u8), expect: Option<(&str, &str)>| {
             let ip: IpAddr = range.0.parse().unwrap();
             let got = usable((ip, range.1)).map(|(first, last)| {

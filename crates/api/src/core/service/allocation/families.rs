@@ -1,4 +1,4 @@
-//! Of which families a service's addresses are: what the client says, what the cluster has, and what it was before.
+//! IP families of a Service, from the request, the configured ranges and the old service.
 
 use machinery::field::Error;
 use machinery::{At, Errors, Value};
@@ -11,7 +11,7 @@ const SINGLE: &str = "SingleStack";
 const PREFER: &str = "PreferDualStack";
 const REQUIRE: &str = "RequireDualStack";
 
-/// Sets `ipFamilyPolicy` and `ipFamilies`, or says why they cannot be what the client wants.
+/// Sets `ipFamilyPolicy` and `ipFamilies`, or fails if the request cannot be satisfied.
 pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Result<(), Refusal> {
     if text(service, "type") == "ExternalName" || old.is_some_and(|old| is_settled(service, old)) {
         return Ok(());
@@ -32,7 +32,7 @@ pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Resu
     settle_by_addresses(service, config, &mut errors);
     refuse(errors)?;
     if selects_nobody {
-        // There is no address to give, so it may say whatever families its endpoints have.
+        // A headless service without selector gets no address, so it may list any families.
         if texts(service, "ipFamilies").is_empty() {
             add_family(service, default_family(config));
         }
@@ -49,8 +49,8 @@ pub fn settle(service: &mut Value, old: Option<&Value>, config: &Config) -> Resu
     Ok(())
 }
 
-/// Whether a service that would rather have two families is left as it is: the cluster may have changed since, and that
-/// alone is no reason to give it an address or to take one.
+/// Whether the families of a PreferDualStack service are kept. A change of the cluster's ranges alone must not add or
+/// remove an address.
 pub fn is_settled(service: &Value, old: &Value) -> bool {
     let policy = text(old, "ipFamilyPolicy");
     text(service, "type") == text(old, "type")
@@ -61,7 +61,7 @@ pub fn is_settled(service: &Value, old: &Value) -> bool {
         && texts(service, "ipFamilies") == texts(old, "ipFamilies")
 }
 
-/// A client that goes back to one family need only say so.
+/// Downgrades to a single family if the client sets only the policy.
 fn settle_change(service: &mut Value, old: &Value, errors: &mut Errors) {
     if text(service, "ipFamilyPolicy") == SINGLE {
         for field in ["clusterIPs", "ipFamilies"] {
@@ -81,7 +81,7 @@ fn settle_change(service: &mut Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// An address says its family.
+/// Derives families from the given addresses.
 fn settle_by_addresses(service: &mut Value, config: &Config, errors: &mut Errors) {
     if text(service, "ipFamilyPolicy") == SINGLE {
         for (field, called) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
@@ -125,7 +125,7 @@ fn unconfigured(service: &Value, config: &Config) -> Errors {
     errors
 }
 
-/// Adds the other family, if the service wants both and has one.
+/// Adds the second family to a dual-stack service that has one.
 fn complete(service: &mut Value) {
     if text(service, "ipFamilyPolicy") == SINGLE {
         return;

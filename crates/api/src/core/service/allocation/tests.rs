@@ -5,7 +5,7 @@ use machinery::value;
 use super::*;
 use crate::kind::Rules as _;
 
-/// What some services have, by what they have.
+/// Allocated values by owner.
 #[derive(Default)]
 struct Others(BTreeMap<Claim, &'static str>);
 
@@ -46,7 +46,7 @@ fn refused(spec: Value, others: &[Claim], expect: &str) {
 }
 
 #[test]
-fn a_service_gets_an_address_of_the_upper_band() {
+fn cluster_ip_is_allocated_from_the_upper_band() {
     let (service, plan) = planned(value!({"ports": [{"port": 80}]}), None, &[]).unwrap();
     let [Claim::Ip(address)] = plan.claims[..] else { panic!("one claim: {plan:?}") };
     assert_eq!(texts(&service, "clusterIPs"), [address.to_string()]);
@@ -56,7 +56,7 @@ fn a_service_gets_an_address_of_the_upper_band() {
 }
 
 #[test]
-fn a_chosen_address_must_be_free_and_of_the_cluster() {
+fn requested_cluster_ip_must_be_free_and_in_range() {
     let spec = |ip: &str| value!({"clusterIP": ip, "ports": [{"port": 80}]});
     let (_, plan) = planned(spec("10.96.0.10"), None, &[]).unwrap();
     assert_eq!(plan.claims, [ip("10.96.0.10")]);
@@ -83,7 +83,7 @@ fn a_chosen_address_must_be_free_and_of_the_cluster() {
 }
 
 #[test]
-fn services_that_are_headless_or_only_a_name_get_no_address() {
+fn headless_and_external_name_services_get_no_cluster_ip() {
     let (headless, plan) = planned(value!({"clusterIP": "None", "selector": {"a": "b"}}), None, &[]).unwrap();
     assert_eq!((plan, texts(&headless, "ipFamilies")), (Plan::default(), vec!["IPv4"]));
     let (free, plan) = planned(value!({"clusterIP": "None"}), None, &[]).unwrap();
@@ -108,7 +108,7 @@ fn families_must_be_configured() {
 }
 
 #[test]
-fn a_cluster_of_two_families_gives_an_address_of_each() {
+fn dual_stack_cluster_allocates_one_address_per_family() {
     let mut dual = service(value!({"ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 80}]}));
     let config = config(&["fd00::/112", "10.96.0.0/16"]);
     let first = plan(&mut dual, None, &config, &Others::default(), Chance::Seed(3)).unwrap();
@@ -122,7 +122,7 @@ fn a_cluster_of_two_families_gives_an_address_of_each() {
 }
 
 #[test]
-fn node_ports_are_given_once_for_both_protocols() {
+fn node_port_is_shared_by_both_protocols() {
     let ports = value!([
         {"name": "a", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP"}, {"name": "c", "port": 80, "nodePort": 30005}
     ]);
@@ -134,7 +134,7 @@ fn node_ports_are_given_once_for_both_protocols() {
 }
 
 #[test]
-fn a_chosen_node_port_must_be_free_and_in_the_range() {
+fn requested_node_port_must_be_free_and_in_range() {
     let spec = |port: i64| value!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
     refused(
         spec(80),
@@ -149,7 +149,7 @@ fn a_chosen_node_port_must_be_free_and_in_the_range() {
 }
 
 #[test]
-fn a_balancer_that_keeps_to_nodes_with_pods_gets_a_port_to_ask_them() {
+fn local_load_balancer_gets_a_health_check_node_port() {
     let spec = value!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]});
     let (service, plan) = planned(spec, None, &[]).unwrap();
     let health = u16::try_from(health_port(&service)).unwrap();
@@ -160,7 +160,7 @@ fn a_balancer_that_keeps_to_nodes_with_pods_gets_a_port_to_ask_them() {
 }
 
 #[test]
-fn what_was_given_stays_when_the_client_sends_its_file_again() {
+fn allocated_values_are_kept_when_a_manifest_is_applied_again() {
     let file = value!({"type": "NodePort", "ports": [{"port": 80}]});
     let (old, _) = planned(file.clone(), None, &[]).unwrap();
     let (again, plan) = planned(file, Some(&old), &held(&old)).unwrap();
@@ -169,7 +169,7 @@ fn what_was_given_stays_when_the_client_sends_its_file_again() {
 }
 
 #[test]
-fn a_change_of_type_takes_and_gives_back() {
+fn type_change_allocates_and_releases() {
     let (plain, _) = planned(value!({"ports": [{"port": 80}]}), None, &[]).unwrap();
     let with = |base: &Value, field: &str, value: &str| {
         let mut spec = base["spec"].clone();
@@ -186,7 +186,7 @@ fn a_change_of_type_takes_and_gives_back() {
 }
 
 #[test]
-fn a_full_range_is_told() {
+fn full_range_is_reported() {
     let ports: Vec<Claim> = (30000..=32767).map(Claim::Port).collect();
     refused(
         value!({"type": "NodePort", "ports": [{"port": 80}]}),
@@ -196,7 +196,7 @@ fn a_full_range_is_told() {
 }
 
 #[test]
-fn a_service_that_is_not_stored_gets_numbers_beyond_the_ports() {
+fn dry_run_gets_node_ports_outside_the_range() {
     let check = |spec: Value, expect: &[i64], health: i64| {
         let mut service = service(spec);
         let chance = Chance::Rehearsal(1);
