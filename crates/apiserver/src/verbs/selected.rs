@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::kind::{Kind, Version};
+use api::kind::{Kind, Selectable, Version};
 use machinery::Value;
 use machinery::status::Status;
 use registry::selection::Selection;
@@ -91,10 +91,16 @@ impl Selecting<'_> {
                 "metadata.name" => Some(entry.name()),
                 "metadata.namespace" => Some(entry.namespace()),
                 field => {
-                    let number = self.shelf.selectable().iter().position(|one| one.name == field)?;
-                    Some(entry.field(number))
+                    let index = self.cached_fields().iter().position(|one| one.name == field)?;
+                    Some(entry.field(index))
                 }
             },
         )
+    }
+
+    /// Returns the fields whose values a cache entry has, with the names of the requested kind. Events of both groups share one cache:
+    /// the same fields have other names there, in the same order.
+    fn cached_fields(&self) -> &[Selectable] {
+        if self.kind.is_custom() { self.shelf.selectable() } else { &self.kind.selectable }
     }
 }

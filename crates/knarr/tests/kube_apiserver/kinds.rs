@@ -87,3 +87,25 @@ fn kubectl_explains_custom_resources_with_their_descriptions() {
         assert_eq!(absent, None, "{explained}");
     }
 }
+
+#[test]
+fn events_are_selected_by_the_field_names_of_their_group() {
+    let server = Server::start();
+    let event = "{\"apiVersion\": \"events.k8s.io/v1\", \"kind\": \"Event\", \"metadata\": {\"name\": \"e\"}, \
+        \"regarding\": {\"kind\": \"Pod\", \"name\": \"p\", \"namespace\": \"default\"}, \"note\": \"n\", \"action\": \"a\", \
+        \"reason\": \"R\", \"type\": \"Normal\", \"eventTime\": \"2026-01-01T00:00:00.000000Z\", \
+        \"reportingController\": \"test-controller\", \"reportingInstance\": \"i\"}";
+    assert_eq!(server.kubectl_with("create -f -", event), "event.events.k8s.io/e created");
+    let check = |resource: &str, selector: &str, expect: &str| {
+        assert_eq!(
+            server.kubectl(&format!("get {resource} --field-selector {selector} -o name")),
+            expect,
+            "{selector}"
+        );
+    };
+    check("events.events.k8s.io", "reportingController=test-controller", "event.events.k8s.io/e");
+    check("events.events.k8s.io", "regarding.name=p", "event.events.k8s.io/e");
+    check("events.events.k8s.io", "regarding.name=q", "");
+    check("events", "reportingComponent=test-controller", "event/e");
+    check("events", "involvedObject.name=p,source=test-controller", "event/e");
+}
