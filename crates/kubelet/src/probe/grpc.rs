@@ -57,13 +57,18 @@ fn name(status: u8) -> &'static str {
     }
 }
 
-/// Encodes a HealthCheckRequest; truncates the service name to 127 bytes.
+/// Encodes a HealthCheckRequest as one gRPC message.
 fn frame(service: &str) -> Bytes {
-    let name = &service.as_bytes()[..service.len().min(127)];
     let mut message = Vec::new();
-    if !name.is_empty() {
-        message.extend([0x0a, name.len() as u8]);
-        message.extend_from_slice(name);
+    if !service.is_empty() {
+        message.push(0x0a);
+        let mut length = service.len();
+        while length >= 0x80 {
+            message.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        message.push(length as u8);
+        message.extend_from_slice(service.as_bytes());
     }
     let mut framed = vec![0];
     framed.extend((message.len() as u32).to_be_bytes());
@@ -89,6 +94,9 @@ mod tests {
     fn health_check_messages_are_encoded_and_decoded() {
         assert_eq!(frame("").as_ref(), [0, 0, 0, 0, 0]);
         assert_eq!(frame("ab").as_ref(), [0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
+        let long = frame(&"x".repeat(300));
+        assert_eq!(long[..8], [0, 0, 0, 1, 47, 0x0a, 0xac, 2], "lengths above 127 take several bytes");
+        assert_eq!(long.len(), 8 + 300);
         assert_eq!(serving(&[0, 0, 0, 0, 2, 8, 1]), Some(SERVING));
         assert_eq!(serving(&[0, 0, 0, 0, 0]), Some(0));
         assert_eq!(serving(&[]), None);
