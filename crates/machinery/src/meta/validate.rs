@@ -207,7 +207,7 @@ pub fn validate_conditions(conditions: &[Value], path: &Path, errors: &mut Error
 /// Masks a trailing dash of a `generateName`, as upstream's `maskTrailingDash`: the generated suffix follows it.
 fn completed(name: &str, part: NamePart) -> String {
     match name.strip_suffix('-') {
-        Some(rest) if part == NamePart::Prefix => {
+        Some(rest) if part == NamePart::Prefix && !rest.is_empty() => {
             let kept = rest.char_indices().next_back().map_or(0, |(at, _)| at);
             format!("{}a", &rest[..kept])
         }
