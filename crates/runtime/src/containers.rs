@@ -15,7 +15,7 @@ use rustix::mount::MountPropagationFlags;
 
 use crate::blocking;
 use crate::error::Error;
-use crate::record::{self, Phase};
+use crate::record::{self, Phase, Syncing};
 use crate::runtime::{Container, Runtime, Sandbox, new_id, now};
 use crate::spec::{self, Inputs};
 use crate::user::{self, Wanted};
@@ -44,19 +44,18 @@ impl Runtime {
         let id = new_id();
         let dir = self.config.root.join("containers").join(&id);
         let runtime = Arc::clone(self);
-        let made: Result<record::Container, Error> = {
+        let made: Result<(record::Container, Syncing), Error> = {
             let (id, dir, sandbox) = (id.clone(), dir.clone(), Arc::clone(&sandbox));
             let work = move || {
                 let record = runtime.prepare(&id, &dir, &sandbox, config, &image)?;
-                record::create(&dir, &record).map_err(Error::io("write the container's record"))?;
-                Ok(record)
+                let syncing = record::create(&dir, &record).map_err(Error::io("write the container's record"))?;
+                Ok((record, syncing))
             };
             tokio::task::spawn_blocking(work).await.expect("preparing a container does not panic")
         };
         match made {
-            Ok(record) => {
-                let container = Arc::new(Container::new(&dir, record));
-                self.add_container(container);
+            Ok((record, syncing)) => {
+                self.add_container(Arc::new(Container::new(&dir, record, Some(syncing))));
                 self.emit(&id, &sandbox, v1::ContainerEventType::ContainerCreatedEvent);
                 Ok(id)
             }
@@ -225,7 +224,11 @@ impl Runtime {
             shared_pids: pid_mode != v1::NamespaceMode::Container,
             runtime: self.foreign_runtime(&sandbox_record.handler),
         };
-        match sandbox.shim.start(start).await {
+        let started = match container.finish_sync().await {
+            Ok(()) => sandbox.shim.start(start).await.map_err(Error::from),
+            Err(error) => Err(Error::io("sync the container's record")(error)),
+        };
+        match started {
             Ok(running) => {
                 for warning in &running.warnings {
                     tracing::warn!(id = record.id, "{warning}");
@@ -237,7 +240,7 @@ impl Runtime {
             Err(error) => {
                 container.failed(&error.to_string());
                 self.emit(&record.id, &sandbox, v1::ContainerEventType::ContainerStoppedEvent);
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -418,7 +421,9 @@ fn resolve_user(root: &Path, security: &v1::LinuxContainerSecurityContext, image
             Err(_) => Err(Error::Invalid(format!("{name}: {} is not an id", id.value))),
         },
     };
-    let groups: Vec<u32> = security.supplemental_groups.iter().filter_map(|group| u32::try_from(*group).ok()).collect();
+    let group =
+        |id: &i64| u32::try_from(*id).map_err(|_| Error::Invalid(format!("supplemental_groups: {id} is not an id")));
+    let groups = security.supplemental_groups.iter().map(group).collect::<Result<Vec<u32>, Error>>()?;
     let wanted = Wanted {
         uid: id("run_as_user", &security.run_as_user)?,
         name: Some(security.run_as_username.as_str()).filter(|name| !name.is_empty()),

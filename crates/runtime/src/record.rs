@@ -79,10 +79,28 @@ pub enum Phase {
     },
 }
 
-/// Writes the first record into its directory. The record is synced before anything that it names is created, so that
-/// leftovers of a crash are found.
-pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<()> {
-    sys::replace_file(&dir.join(FILE), &serde_json::to_vec(record)?, 0o600)
+/// Writes the first record into its directory and starts to sync both. The caller waits for the sync before it starts a process or
+/// reserves something outside the directory, so that both are found after a power failure.
+pub fn create(dir: &Path, record: &impl Serialize) -> io::Result<Syncing> {
+    let file = dir.join(FILE);
+    sys::replace_file_lazily(&file, &serde_json::to_vec(record)?, 0o600)?;
+    let dir = dir.to_owned();
+    Ok(Syncing(tokio::task::spawn_blocking(move || {
+        fs::File::open(file)?.sync_all()?;
+        sys::sync_dir(&dir)?;
+        dir.parent().map_or(Ok(()), sys::sync_dir)
+    })))
+}
+
+/// A first record on its way to the disk. The sync takes milliseconds, in which other work goes ahead.
+#[must_use]
+pub struct Syncing(tokio::task::JoinHandle<io::Result<()>>);
+
+impl Syncing {
+    /// Waits until the record survives a power failure.
+    pub async fn finish(self) -> io::Result<()> {
+        self.0.await.map_err(io::Error::other)?
+    }
 }
 
 /// Replaces a record without syncing. Changes are useless after a power failure, which ends all containers.

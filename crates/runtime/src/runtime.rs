@@ -15,7 +15,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::blocking;
 use crate::error::Error;
-use crate::record::{self, Phase};
+use crate::record::{self, Phase, Syncing};
 use crate::streaming::Tickets;
 use crate::ulimit::Ulimit;
 
@@ -63,6 +63,8 @@ pub struct Sandbox {
 pub struct Container {
     pub(crate) dir: PathBuf,
     record: Mutex<record::Container>,
+    /// The sync of the first record, until the container is started.
+    syncing: Mutex<Option<Syncing>>,
     phase: watch::Sender<Phase>,
     pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) sample: Mutex<Option<crate::stats::Sample>>,
@@ -233,7 +235,7 @@ impl Runtime {
     async fn recover(self: &Arc<Runtime>) -> Result<(), Error> {
         for dir in entries(&self.config.root.join("containers"))? {
             match record::read::<record::Container>(&dir) {
-                Ok(record) => self.add_container(Arc::new(Container::new(&dir, record))),
+                Ok(record) => self.add_container(Arc::new(Container::new(&dir, record, None))),
                 Err(error) => {
                     tracing::warn!(dir = %dir.display(), %error, "removing a container without a readable record");
                     crate::containers::remove_dir(&dir)?;
@@ -321,13 +323,23 @@ impl Sandbox {
 }
 
 impl Container {
-    pub(crate) fn new(dir: &Path, record: record::Container) -> Container {
+    pub(crate) fn new(dir: &Path, record: record::Container, syncing: Option<Syncing>) -> Container {
         Container {
             dir: dir.to_owned(),
             phase: watch::channel(record.phase.clone()).0,
             record: Mutex::new(record),
+            syncing: Mutex::new(syncing),
             changing: tokio::sync::Mutex::new(()),
             sample: Mutex::new(None),
+        }
+    }
+
+    /// Waits until the first record survives a power failure.
+    pub(crate) async fn finish_sync(&self) -> std::io::Result<()> {
+        let syncing = self.syncing.lock().expect("no holder of a sync panics").take();
+        match syncing {
+            Some(syncing) => syncing.finish().await,
+            None => Ok(()),
         }
     }
 

@@ -15,7 +15,7 @@ use rustix::mount::MountFlags;
 use crate::blocking;
 use crate::containers::remove_cgroup;
 use crate::error::Error;
-use crate::record;
+use crate::record::{self, Syncing};
 use crate::rootfs;
 use crate::runtime::{Runtime, Sandbox, new_id, now};
 use crate::user_namespace;
@@ -58,14 +58,14 @@ impl Runtime {
             ips: Vec::new(),
             detached: false,
         };
-        blocking::in_place(|| {
+        let syncing = blocking::in_place(|| {
             create_private(&dir, id_maps(&record.config).as_ref())?;
             record::create(&dir, &record)
         })
         .map_err(Error::io("write the sandbox's record"))?;
         let sandbox = Arc::new(Sandbox::new(&dir, record));
         let _changing = sandbox.changing.lock().await;
-        match self.start_sandbox(&sandbox).await {
+        match self.start_sandbox(&sandbox, syncing).await {
             Ok(()) => {
                 self.emit(&id, &sandbox, v1::ContainerEventType::ContainerCreatedEvent);
                 self.emit(&id, &sandbox, v1::ContainerEventType::ContainerStartedEvent);
@@ -85,7 +85,7 @@ impl Runtime {
         }
     }
 
-    async fn start_sandbox(self: &Arc<Runtime>, sandbox: &Arc<Sandbox>) -> Result<(), Error> {
+    async fn start_sandbox(self: &Arc<Runtime>, sandbox: &Arc<Sandbox>, syncing: Syncing) -> Result<(), Error> {
         let record = sandbox.record();
         blocking::in_place(|| write_files(&sandbox.dir, &record.config))
             .map_err(Error::io("write the sandbox's files"))?;
@@ -97,6 +97,7 @@ impl Runtime {
         let (_, events) = shim.follow().await?;
         sandbox.change(|record| record.pause = running.pid);
         self.add_sandbox(Arc::clone(sandbox), Some(events));
+        syncing.finish().await.map_err(Error::io("sync the sandbox's record"))?;
         if own_network {
             let netns = sandbox.dir.join(NETNS);
             let ips = self.config.network.attach(&netns, &attachment(&record)).await?;
