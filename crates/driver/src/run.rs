@@ -335,8 +335,14 @@ pub(crate) async fn carry_out(
                 at_once_max = (at_once_max + 1).min(ACTIONS_MAX);
             }
             Ok((action, Err(error))) => {
-                tracing::info!(controller = name, key = %key, action = %action, error = %error, "action failed");
                 let words = error.refused();
+                // A conflict is expected: the key is reconciled again with the object's newer version.
+                match words.is_some_and(|error| error.is_conflict() || error.is_already_exists()) {
+                    true => {
+                        tracing::debug!(controller = name, key = %key, action = %action, %error, "action conflicted")
+                    }
+                    false => tracing::info!(controller = name, key = %key, action = %action, %error, "action failed"),
+                }
                 silent |= words.is_none_or(|error| error.status().is_none());
                 refused.insert(action.writes());
                 let told = words.and_then(|error| refusal(&action, error));
