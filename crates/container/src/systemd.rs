@@ -24,34 +24,31 @@ use std::time::Duration;
 
 use bus::{Bus, Property};
 
-/// Where systemd serves root without a message bus.
+/// The socket on which systemd serves root without a message bus.
 const SOCKET: &str = "/run/systemd/private";
-/// Exists on a machine that systemd booted.
+/// Exists on a host that systemd booted.
 const BOOTED: &str = "/run/systemd/system";
-/// How long a call to systemd, and the job that it starts, may take.
+/// Timeout of a call to systemd, and of the job that it starts.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What a limit of systemd is when there is none.
+/// systemd's value of a property without a limit.
 const INFINITY: u64 = u64::MAX;
 
-/// Why systemd did not do something.
+/// A request to systemd failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemdError {
-    /// The machine runs another init system.
-    #[error("systemd does not run on this machine ({0} is missing)")]
+    /// The host runs another init system.
+    #[error("systemd does not run on this host ({0} is missing)")]
     Absent(&'static str),
     /// The controllers are on cgroup v1.
     // DEVIATION: the systemd cgroup driver needs cgroup v2; upstream's works on v1 as well, if failCgroupV1 is false.
-    #[error("the systemd cgroup driver needs cgroup v2; use the cgroupfs driver on this machine")]
+    #[error("the systemd cgroup driver needs cgroup v2; use the cgroupfs driver on this host")]
     CgroupV1,
-    /// The connection failed.
     #[error("cannot talk to systemd")]
     Io(#[from] io::Error),
-    /// systemd returned an error.
     #[error("systemd refuses: {name}: {message}")]
     Refused {
         /// The D-Bus name of the error.
         name: String,
-        /// What systemd says about it.
         message: String,
     },
     /// A job was accepted and did not succeed.

@@ -33,11 +33,11 @@ const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The devices of a container could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    #[error("the device plug-in of {0} is not registered")]
+    #[error("the device plugin of {0} is not registered")]
     Absent(String),
     #[error("failed to write the checkpoint of devices")]
     Checkpoint(#[from] io::Error),
-    #[error("the device plug-in of {resource} failed: {problem}")]
+    #[error("the device plugin of {resource} failed: {problem}")]
     Plugin {
         resource: String,
         /// The plugin's error message.

@@ -65,7 +65,6 @@ use measure::Measured;
 use reinvocation::Reinvocation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Operation {
     Create,
     Update,
@@ -223,7 +222,7 @@ pub struct Link {
 impl Chain {
     /// Returns the plugins that are enabled by default, in upstream's order.
     pub fn defaults() -> Self {
-        Self::of(&Flags::default()).expect("the flags' own defaults name only plug-ins there are")
+        Self::of(&Flags::default()).expect("the flags' own defaults name only known plugins")
     }
 
     /// Returns the plugins that the flags enable, in upstream's order.

@@ -2,8 +2,10 @@
 
 mod blocking;
 mod cves;
+mod cycles;
 mod deviations;
 mod documents;
+mod language;
 mod layers;
 mod sources;
 
@@ -38,9 +40,11 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
     layers::check(&tree, &mut findings)?;
     sources::check(&tree, &mut findings);
     cves::check(&tree, &mut findings);
+    cycles::check(&tree, &mut findings);
     blocking::check(&tree, &mut findings);
     deviations::check(&tree, &mut findings);
     documents::check(&tree, &mut findings);
+    language::check(&tree, &mut findings);
     for finding in &findings {
         eprintln!("{finding}");
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::INFINITY;
 use super::bus::Property;
 
-/// How systemd takes the value of a file.
+/// The type of the property for the value of a file.
 #[derive(Clone, Copy)]
 enum Form {
     /// A number, or `max`.

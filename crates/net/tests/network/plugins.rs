@@ -26,7 +26,7 @@ fn reference_plugins_attach_pods() {
         return;
     }
     if !Path::new(PLUGINS).join("bridge").exists() {
-        println!("skipped: no plug-ins in {PLUGINS} (Debian's containernetworking-plugins)");
+        println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
         return;
     }
     let world = World::new();
@@ -124,7 +124,7 @@ fn configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_th
         return;
     }
     if !Path::new(PLUGINS).join("bridge").exists() {
-        println!("skipped: no plug-ins in {PLUGINS} (Debian's containernetworking-plugins)");
+        println!("skipped: no plugins in {PLUGINS} (Debian's containernetworking-plugins)");
         return;
     }
     let world = World::new();

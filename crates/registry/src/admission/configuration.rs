@@ -93,7 +93,7 @@ pub fn parse(file: &str) -> Result<Vec<Entry>, Error> {
         let name = text(plugin, "name");
         let wrong = |problem: String| Error::Field { field: format!("{place}.name"), problem };
         if !table::is_known(name) {
-            return Err(wrong(format!("there is no plug-in {name:?}")));
+            return Err(wrong(format!("there is no plugin {name:?}")));
         }
         if !seen.insert(name) {
             return Err(wrong(format!("{name:?} stands here for the second time")));
@@ -116,7 +116,7 @@ pub fn read(file: &str) -> Result<Value, Error> {
 /// Validates the configuration of a plugin.
 pub fn check(plugin: &str, configuration: &Value) -> Result<(), Error> {
     let Some(form) = FORMS.iter().find(|form| form.plugin == plugin) else {
-        let problem = "the plug-in takes no configuration".to_owned();
+        let problem = "the plugin takes no configuration".to_owned();
         return Err(Error::Field { field: plugin.to_owned(), problem });
     };
     if !form.kinds.is_empty() {
@@ -170,7 +170,7 @@ mod tests {
             "plugins: [{name: PodSecurity, path: a.yaml}, {name: EventRateLimit}]",
             "PodSecurity:a.yaml EventRateLimit:",
         );
-        check("plugins: [{name: Nope}]", "plugins[0].name: there is no plug-in \"Nope\"");
+        check("plugins: [{name: Nope}]", "plugins[0].name: there is no plugin \"Nope\"");
         check("plugins: [{name: Priority, file: x}]", "plugins[0].file: unknown field");
         check(
             "plugins: [{name: Priority}, {name: Priority}]",
@@ -196,6 +196,6 @@ mod tests {
         );
         judge("ImagePolicyWebhook", value!({"imagePolicy": {}}), "");
         judge("ImagePolicyWebhook", value!({"policy": {}}), "policy: unknown field");
-        judge("Priority", value!({}), "Priority: the plug-in takes no configuration");
+        judge("Priority", value!({}), "Priority: the plugin takes no configuration");
     }
 }
