@@ -172,7 +172,6 @@ pub enum Question {
 
 /// A request verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Verb {
     Create,
     Delete,

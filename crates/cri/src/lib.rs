@@ -8,7 +8,6 @@ mod connect;
 pub use connect::{ConnectError, connect};
 
 /// Messages, services and clients of package `runtime.v1`.
-#[expect(missing_docs, reason = "the protocol's own names")]
 #[expect(clippy::allow_attributes, clippy::too_many_lines, unused_qualifications, reason = "generated code")]
 pub mod v1 {
     tonic::include_proto!("runtime.v1");

@@ -117,7 +117,6 @@ pub struct Compare {
 
 /// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Relation {
     Equal,
     Greater,
@@ -127,7 +126,6 @@ pub enum Relation {
 
 /// The compared attribute of a key, with the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of a key's attributes")]
 pub enum Target {
     Version(i64),
     CreateRevision(Revision),

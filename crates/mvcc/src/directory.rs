@@ -47,7 +47,6 @@ pub struct Permission {
 
 /// Access to keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Access {
     Read,
     Write,
@@ -56,7 +55,6 @@ pub enum Access {
 
 /// A change of users or roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum DirectoryChange {
     Enable,
     Disable,
@@ -73,7 +71,6 @@ pub enum DirectoryChange {
 
 /// A rejected change, or a query for an unknown user or role; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say it")]
 pub enum DirectoryError {
     #[error("etcdserver: user name is empty")]
     UserEmpty,

@@ -27,7 +27,6 @@ pub struct Range {
 
 /// A closed interval of revisions; 0 means unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct Bounds {
     pub min: Revision,
     pub max: Revision,
@@ -42,7 +41,6 @@ pub struct Sort {
 
 /// Sort key of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of a key's attributes")]
 pub enum SortBy {
     Key,
     Version,

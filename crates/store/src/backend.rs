@@ -115,7 +115,6 @@ pub enum MemberChange {
 
 /// The cluster could not execute a request. The messages are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say it")]
 pub enum BackendError {
     #[error("etcdserver: no leader")]
     NoLeader,

@@ -17,7 +17,6 @@ pub struct Sessions {
 
 /// The effect of an applied command on sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum SessionChange {
     Open { token: String, user: String },
     CloseOf { user: String },

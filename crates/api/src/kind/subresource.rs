@@ -44,7 +44,6 @@ pub struct ReplicaPaths {
 
 /// Streaming subresources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Connect {
     Log,
     Exec,

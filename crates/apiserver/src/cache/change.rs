@@ -33,7 +33,6 @@ struct Converted {
 
 /// The type of a watch event. With a selector it can differ from the actual change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum What {
     Added,
     Modified,

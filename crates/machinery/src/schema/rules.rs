@@ -113,7 +113,6 @@ pub struct Format {
 
 /// The formats that Kubernetes validates; others are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are OpenAPI's")]
 pub enum FormatKind {
     Int32,
     Int64,
@@ -150,7 +149,6 @@ pub enum FormatKind {
 
 /// A type of JSON Schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are JSON Schema's")]
 pub enum JsonType {
     Array,
     Boolean,

@@ -68,7 +68,6 @@ pub struct OperationReply {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the same as in `Reply`")]
 pub enum OperationBody {
     Range(RangeReply),
     Put { previous: Option<Arc<Record>> },

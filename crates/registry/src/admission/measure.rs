@@ -28,7 +28,6 @@ pub struct Check<'a> {
 
 /// The policy kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Policies {
     Validating,
     Mutating,

@@ -1,6 +1,5 @@
 //! Types and services of etcd's v3 API, generated from `proto/`.
 
-#![expect(missing_docs, reason = "the protocol's own names")]
 #![expect(clippy::allow_attributes, clippy::too_many_lines, unused_qualifications, reason = "generated code")]
 
 pub mod mvccpb {

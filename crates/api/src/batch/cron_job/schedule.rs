@@ -31,7 +31,6 @@ pub struct Calendar {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each says what it is")]
 pub enum Error {
     #[error("empty spec string")]
     Empty,
