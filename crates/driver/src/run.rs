@@ -337,11 +337,10 @@ pub(crate) async fn carry_out(
             Ok((action, Err(error))) => {
                 let words = error.refused();
                 // A conflict is expected: the key is reconciled again with the object's newer version.
-                match words.is_some_and(|error| error.is_conflict() || error.is_already_exists()) {
-                    true => {
-                        tracing::debug!(controller = name, key = %key, action = %action, %error, "action conflicted")
-                    }
-                    false => tracing::info!(controller = name, key = %key, action = %action, %error, "action failed"),
+                if words.is_some_and(|error| error.is_conflict() || error.is_already_exists()) {
+                    tracing::debug!(controller = name, key = %key, action = %action, %error, "action conflicted");
+                } else {
+                    tracing::info!(controller = name, key = %key, action = %action, %error, "action failed");
                 }
                 silent |= words.is_none_or(|error| error.status().is_none());
                 refused.insert(action.writes());
