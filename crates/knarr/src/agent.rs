@@ -4,6 +4,7 @@
 //! one for the kubelet and one per component. Later starts use the data directory only.
 
 mod balancer;
+mod parent;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,14 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::kubelet::bootstrap::{self, Purpose};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use client::config::Kubeconfig;
 use client::{Client, Event, Settings, Target, WatchOptions};
 use machinery::meta::Meta;
 use machinery::{Resource, Value};
 use pki::Pki;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -29,6 +30,7 @@ use crate::join::{self, Cluster, JoinToken, Network};
 use crate::up::plan::{self, Layout, Place};
 use crate::up::{self, Instance, Offer, Options, Parts, Steps, addons, address, background, preflight, ready};
 use balancer::Servers;
+use parent::Parent;
 
 static SLICES: Resource = Resource::namespaced("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice");
 /// Delay before the watch of the servers' EndpointSlices is restarted.
@@ -101,14 +103,18 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if agent.background {
         return background::start(&agent.data_dir);
     }
-    if let Some(parent) = agent.with_process {
-        set_parent_process_death_signal(Some(Signal::TERM))?;
-        ensure!(getppid() == Pid::from_raw(parent), "the parent process has exited");
-    }
+    let parent = agent.with_process.map(Parent::open).transpose()?;
     if let Some(netns) = &agent.netns {
         // Threads inherit the namespace, so it is entered before any are started.
         net::namespace::enter(netns)
             .with_context(|| format!("failed to enter the network namespace {}", netns.display()))?;
+    }
+    if let Some(parent) = parent {
+        parent.on_exit(|| {
+            if let Err(error) = kill_process(getpid(), Signal::TERM) {
+                tracing::error!(%error, "failed to stop the agent after its parent process has exited");
+            }
+        })?;
     }
     let mut own_flags = BTreeMap::new();
     for row in plan::ROWS.iter().filter(|row| row.place == Place::Node) {
