@@ -23,8 +23,8 @@
 //! - Configured resources are encrypted at rest, and a value is decrypted only under its own storage key. *Enforced by*
 //!   `secrets_are_encrypted_at_rest_and_rewritten_after_key_rotation`,
 //!   `a_kms_plugin_encrypts_one_seed_and_a_new_server_decrypts_it_once`.
-//! - A webhook sees every matching write and is trusted only by its `caBundle`. Webhooks cannot block the repair of
-//!   webhook configurations. `failurePolicy` decides when a call fails. *Enforced by*
+//! - A webhook sees every matching write and is trusted only with its configured CA. Webhooks cannot block the repair
+//!   of webhook configurations. `failurePolicy` decides when a call fails. *Enforced by*
 //!   `validating_webhooks_reject_creates_updates_and_deletes_with_their_message`,
 //!   `failures_have_the_messages_of_go_clients`, `webhook_configurations_are_exempt_from_webhooks`,
 //!   `failure_policy_decides_when_a_webhook_call_fails`.

@@ -1,4 +1,4 @@
-//! API verb semantics: pure functions from a request and a view to a response and a store transaction.
+//! API verb semantics: pure functions from a request and a view of the store to the object to write or the response.
 //!
 //! # Invariants
 //!
