@@ -1,4 +1,13 @@
 //! Built-in Kubernetes kinds: the schema catalogue, and kind-specific defaulting and validation.
+//!
+//! # Invariants
+//!
+//! - Names of kinds are unique. Defaulting is idempotent, and validating an empty object does not panic. *Enforced by*
+//!   `names_are_unique`, `empty_objects_are_defaulted_and_validated_without_panic`.
+//! - A malformed CRD does not panic and is rejected with an error message. *Enforced by* `malformed_crds_do_not_panic`,
+//!   `hostile_crds_are_rejected_with_a_message`.
+//! - kubectl explains every kind and prints the columns of its row. *Enforced by*
+//!   `kubectl_explains_and_prints_every_kind`.
 
 pub mod admissionregistration;
 pub mod apiextensions;

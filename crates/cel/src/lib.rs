@@ -15,6 +15,14 @@
 //!
 //! The stages of an expression are [`lexer`], [`parser`] (which expands macros), [`check`], [`cost::estimate()`], and a
 //! program that [`eval`] runs. All functions are in one table, [`library`].
+//!
+//! # Invariants
+//!
+//! - No expression exceeds its cost budget, and no operator absorbs an exhausted budget. *Enforced by*
+//!   `logical_operators_do_not_absorb_an_exhausted_budget`, `quadratic_functions_are_charged_before_they_run`,
+//!   `deep_nesting_is_rejected`.
+//! - Traversing a long string or compiling a pattern at run time costs more than one unit. *Enforced by*
+//!   `traversals_of_long_texts_count_as_steps`, `patterns_compiled_at_runtime_count_as_steps`.
 
 pub mod ast;
 pub mod check;

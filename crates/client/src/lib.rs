@@ -3,6 +3,11 @@
 //! A [`Client`] sends requests, retries them if allowed, and parses responses. A [`Transport`] carries requests:
 //! [`Https`] over the network, or [`InProcess`] as a function call in the same process. A [`cache`] holds the objects
 //! of a kind, maintained by one watch, for any number of readers.
+//!
+//! # Invariants
+//!
+//! - All caches of complete objects in a process share one copy of an object version, which equals what a remote client
+//!   reads. *Enforced by* `in_process_caches_share_objects_and_remote_caches_have_copies`.
 
 pub mod backoff;
 pub mod cache;

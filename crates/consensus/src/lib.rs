@@ -10,6 +10,18 @@
 //! The caller writes `persist` and then calls [`Member::persisted`]. The member itself holds back messages that must
 //! not be sent before, so a caller cannot acknowledge too early unless it misreports its disk. Peers use the codec of
 //! [`message`]: the protobuf parser of the `raft` crate never reads bytes from the network or from a disk.
+//!
+//! # Invariants
+//!
+//! - A disconnected leader is replaced in two ticks. A leader that a majority hears stays leader. A leader that is
+//!   removed transfers leadership first. *Enforced by*
+//!   `disconnected_leader_is_replaced_in_two_ticks_without_split_votes`,
+//!   `leader_disconnected_from_one_member_stays_leader`,
+//!   `removed_leader_transfers_leadership_first_so_that_the_quorum_survives`.
+//! - Followers of a silent leader stand for election one after the other. *Enforced by*
+//!   `silent_leader_is_replaced_after_the_timeout_without_split_votes`.
+//! - A proposal of a removed member is not applied twice, however late a copy of it arrives. *Enforced by*
+//!   `duplicated_request_of_a_removed_member_is_not_admitted`, `thousand_seeds_pass`.
 
 pub mod change;
 pub mod codec;

@@ -10,6 +10,12 @@
 //! The OCI runtime library forks and must not run in a multi-threaded process, so only the shim's workers call it. The
 //! shim reaps all processes of its sandbox, writes each exit to a file before reporting it, and serves the current
 //! state. A restarted daemon queries the shim, or reads the file if the shim has exited.
+//!
+//! # Invariants
+//!
+//! - An exit is on disk before it is reported. *Enforced by* `restarted_runtime_finds_its_containers_and_missed_exits`.
+//! - A container can use only its own devices, on cgroup v1 and v2, and does not start without a device filter.
+//!   *Enforced by* `container_can_use_only_its_own_devices`, `container_without_device_filter_does_not_start`.
 
 pub mod cgroup;
 mod client;

@@ -7,6 +7,11 @@
 //!
 //! This crate neither generates random bytes nor calls KMS plugins. Randomness is passed in as a [`Random`]. A key that
 //! only a plugin can decrypt is returned as [`Opened::NeedsKey`] and supplied with [`kms::Keyring::learn`].
+//!
+//! # Invariants
+//!
+//! - Reading stored bytes never panics. Providers with an authentication tag detect any changed byte. *Enforced by*
+//!   `a_changed_byte_is_detected`.
 
 mod aes;
 pub mod config;

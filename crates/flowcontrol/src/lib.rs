@@ -7,6 +7,12 @@
 //!
 //! [`FlowControl`] is a state machine: the caller reports events with their time and gets the resulting decisions. No
 //! code in this crate reads a clock or waits.
+//!
+//! # Invariants
+//!
+//! - Every waiting request is eventually served. Exempt requests never wait. Seats and queues are bounded. *Enforced
+//!   by* `every_waiting_request_is_eventually_served`, `exempt_requests_never_wait`,
+//!   `seats_stay_within_the_limit_and_queues_are_bounded`.
 
 pub mod allocation;
 pub mod bootstrap;

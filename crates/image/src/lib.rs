@@ -8,6 +8,18 @@
 //!
 //! All content is stored only after its digest was computed here. Unpacking an archive writes only inside its target
 //! directory. Content is deleted only if neither the index nor a caller refers to it.
+//!
+//! # Invariants
+//!
+//! - Unpacking writes nothing outside the layer, and content with a wrong digest is not stored. *Enforced by*
+//!   `paths_that_leave_the_root_are_rejected`, `content_with_wrong_digest_is_not_stored`.
+//! - A hostile image is rejected with a message, writes nothing outside its directory, and cannot fill the disk.
+//!   *Enforced by* `hostile_image_is_rejected_with_a_message_and_writes_nothing`, `decompression_bomb_is_rejected`,
+//!   `layer_size_is_limited_by_ratio_maximum_and_disk`.
+//! - A built-in image runs without a registry and consists of hard links where the file system allows them. *Enforced
+//!   by* `built_in_images_run_without_a_registry`, `built_in_image_links_its_files_and_is_rebuilt_after_changes`.
+//! - A built image keeps modes, owners, hard links and capabilities. *Enforced by*
+//!   `built_image_keeps_modes_owners_links_and_capabilities`.
 
 mod archive;
 mod blobs;

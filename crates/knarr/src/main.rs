@@ -1,4 +1,37 @@
 //! The `knarr` binary: parses the command line and runs one command of the table.
+//!
+//! # Invariants
+//!
+//! - `knarr up` creates a cluster. Pods keep running while its process is killed, and `knarr down --purge` removes
+//!   everything. *Enforced by* `up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing`.
+//! - A hundred deleted pods leave nothing behind. *Enforced by*
+//!   `up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing`.
+//! - A killed cluster comes back with the same containers and all acknowledged writes, on every node. *Enforced by*
+//!   `up_runs_a_cluster_that_survives_kills_and_purge_leaves_nothing`,
+//!   `three_nodes_on_one_host_pass_the_cluster_scenarios`.
+//! - `knarr down` runs preStop hooks and respects grace periods. The next `knarr up` continues restart counts, previous
+//!   logs and node addresses. *Enforced by* `down_gives_containers_their_grace_period_and_up_starts_them_again`.
+//! - A control plane in static pods keeps running without the process that started it. *Enforced by*
+//!   `static_pod_control_plane_keeps_running_without_its_process`.
+//! - The loss of one of three servers loses no acknowledged write and repeats no work of controllers; agents continue
+//!   through another server. *Enforced by* `sequential_server_failures_lose_no_acknowledged_writes`,
+//!   `connections_go_to_a_reachable_server_and_close_when_it_leaves`.
+//! - Servers on an external etcd survive the loss of an etcd member and of each other. *Enforced by*
+//!   `servers_with_external_etcd_survive_failures_of_members_and_servers`.
+//! - A joining host trusts only the CA that its token pins, and the secrets that servers share are decrypted only with
+//!   the token's key. *Enforced by* `join_token_round_trips`, `only_the_pinned_ca_of_signed_cluster_info_is_trusted`,
+//!   `a_second_ca_under_a_genuine_pin_does_not_receive_the_token`, `bundle_is_decrypted_only_with_its_key`.
+//! - Certificates are renewed while the cluster runs: servers present the new one, open connections stay open, and
+//!   nothing restarts. *Enforced by* `certificates_are_made_anew_while_everything_runs`,
+//!   `certificates_are_checked_when_due_and_daily_but_at_most_every_minute`.
+//! - The directory of a local volume outlives its pods but not its PersistentVolume, and nothing outside the root
+//!   directory is removed. *Enforced by* `claim_without_class_gets_a_directory_that_is_deleted_with_the_claim`,
+//!   `volume_directories_are_created_and_removed_only_below_the_root`.
+//! - Every flag of upstream's controller manager is accepted. *Enforced by* `every_flag_of_upstream_is_accepted`.
+//! - A command whose standard output is closed finishes and succeeds. *Enforced by*
+//!   `command_with_closed_stdout_finishes_and_succeeds`.
+//! - The commands of the README print what the README shows. *Enforced by*
+//!   `readme_commands_print_what_the_readme_shows`.
 
 #![warn(
     clippy::print_stdout,

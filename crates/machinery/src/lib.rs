@@ -2,6 +2,23 @@
 //!
 //! This crate knows no specific kind. [`Value`] is the tree, [`schema`] describes valid trees, and the other modules
 //! are the operations that every object passes through between client and store.
+//!
+//! # Invariants
+//!
+//! - The keys of an object are sorted and unique, in whatever order they arrive. *Enforced by*
+//!   `entries_are_sorted_by_key`.
+//! - Input nests at most 127 levels in every encoding, so that no walk over a tree exhausts the stack. *Enforced by*
+//!   `nesting_is_limited_to_127_levels`, `nesting_is_bounded`, `nesting_and_aliases_are_bounded`.
+//! - `conform` is idempotent and leaves upstream's output unchanged. *Enforced by* `conform_is_idempotent`,
+//!   `upstream_output_conforms_unchanged`.
+//! - Pruning and defaulting are idempotent. Validation reports a limited number of errors. *Enforced by*
+//!   `pruning_is_idempotent`, `defaulting_is_idempotent`, `number_of_errors_is_limited`.
+//! - A patch applies completely or not at all, and the work of a patch is bounded by its size. *Enforced by*
+//!   `a_patch_applies_like_its_single_operations_up_to_the_first_failure`, `excessive_list_shifting_is_rejected`.
+//! - Server-side apply is idempotent, including the times in managedFields. Equal field sets have one representation.
+//!   *Enforced by* `apply_is_idempotent`, `equal_sets_have_the_same_representation`.
+//! - Every recorded failure of kube-apiserver can be built by a constructor of `status`, with the same message.
+//!   *Enforced by* `recorded_failures_are_rebuilt_from_their_parts`.
 
 pub mod apply;
 pub mod at;

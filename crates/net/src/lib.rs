@@ -3,6 +3,14 @@
 //! [`network::Network`] is the interface for container runtimes. [`routed::Routed`] is the built-in network,
 //! [`cni::Cni`] the one by CNI plugins, and [`auto::Auto`] selects between both. All of it uses [`netlink`] in the
 //! network namespace of the calling thread.
+//!
+//! # Invariants
+//!
+//! - No address has two owners, and a lease is on disk before its address is used. A removed pod or network leaves no
+//!   traces. *Enforced by* `no_address_has_two_owners`, `addresses_survive_a_restart_and_are_released`,
+//!   `pods_reach_each_other_the_node_and_outside_and_leave_no_traces`.
+//! - A pod is detached by the network that attached it, even if another network is configured meanwhile. *Enforced by*
+//!   `configuration_selects_the_network_of_new_pods_and_old_ones_are_detached_by_theirs`.
 
 pub mod announce;
 pub mod auto;

@@ -2,6 +2,14 @@
 //!
 //! [`checkup`] evaluates observations of a host and its cluster. [`chain`] orders the information in objects, events
 //! and logs by time. [`static_pods`] builds the manifests of a control plane in static pods. All I/O is in the binary.
+//!
+//! # Invariants
+//!
+//! - Problems that prevent a start are reported with their remedy. Checks change nothing on the host. *Enforced by*
+//!   `host_problems_are_detected_with_their_severity`, `disk_check_leaves_no_files`,
+//!   `the_doctor_finds_the_cluster_well`.
+//! - A trace is ordered so that causes precede their effects, whatever the resolution of the timestamps. *Enforced by*
+//!   `deployment_trace_runs_from_create_to_installed_rules`, `a_deployment_is_told_from_its_writing_to_the_rules`.
 
 pub mod chain;
 pub mod checkup;

@@ -12,6 +12,11 @@
 //!
 //! A certificate is created when it is missing, when a third of its lifetime is left, or when its subject or names
 //! change. CAs are never replaced automatically, because all certificates depend on them.
+//!
+//! # Invariants
+//!
+//! - An existing CA is never replaced, and listing certificates changes no file. *Enforced by*
+//!   `an_existing_ca_is_never_replaced`, `certs_ls_does_not_change_an_agents_ca`.
 
 mod kubeconfig;
 mod read;

@@ -8,6 +8,11 @@
 //!
 //! The shims own the processes. The runtime can be killed at any moment: it recovers from its records and from the
 //! shims. Every operation is completed or undone, even if the requesting client disconnects.
+//!
+//! # Invariants
+//!
+//! - A mount propagates only as its own container's mount requests, independent of the other mounts of the container.
+//!   *Enforced by* `later_mounts_are_visible_only_with_mount_propagation`.
 
 mod blocking;
 mod cdi;

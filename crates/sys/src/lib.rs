@@ -3,6 +3,13 @@
 //! This is the only crate with `unsafe`; each block states why it is sound. Safe functions of `rustix` or `nix` are
 //! used where they exist. File operations that must withstand a hostile container or a power failure are also here, so
 //! that each exists only once.
+//!
+//! # Invariants
+//!
+//! - Only the owner can connect to a private socket, from the moment it exists. *Enforced by*
+//!   `only_the_owner_may_connect_and_a_stale_socket_is_replaced`.
+//! - After a power failure, a replaced file has either its old or its new content. *Enforced by*
+//!   `a_power_failure_after_any_step_leaves_the_old_content_or_the_new`.
 
 #![expect(unsafe_code, reason = "this crate is where it lives")]
 

@@ -1,4 +1,11 @@
 //! Automation of the project: `cargo xtask ci` runs all checks.
+//!
+//! # Invariants
+//!
+//! - A crate uses only crates of lower layers, and a pure crate reaches no runtime, socket, clock or randomness.
+//!   *Enforced by* `cargo xtask tidy`.
+//! - A translation has the headings, tables and commands of its original. *Enforced by* `cargo xtask tidy`.
+//! - Every public CVE that applies to this project has a test. *Enforced by* `cargo xtask tidy`.
 
 mod apps;
 mod bench;

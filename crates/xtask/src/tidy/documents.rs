@@ -1,12 +1,15 @@
-//! Checks of documents: valid links, existing tests of invariants, translations with the same structure.
+//! Checks of documents: valid links, existing tests of the crates' invariants, translations with the same structure.
 
 use super::Tree;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const ARCHITECTURE_LINES_MAX: usize = 400;
+const ARCHITECTURE_BYTES_MAX: usize = 20_480;
 
 /// Documents and their translations.
 const TRANSLATED: &[(&str, &str)] = &[("README.md", "README.ko.md")];
+
+/// Heading of the invariants in the docs of a crate.
+const INVARIANTS: &str = "# Invariants";
 
 /// Marker of an invariant's enforcement: *Enforced by* followed by names in backticks.
 const ENFORCED: &str = "*Enforced by* ";
@@ -29,20 +32,41 @@ pub fn check(tree: &Tree, findings: &mut Vec<String>) {
             _ => findings.push(format!("{translation}: this file or {original} is missing")),
         }
     }
-    let Some(architecture) = tree.files.get(ARCHITECTURE) else {
-        findings.push(format!("{ARCHITECTURE}: missing"));
-        return;
-    };
-    if architecture.lines().count() > ARCHITECTURE_LINES_MAX {
-        findings.push(format!("{ARCHITECTURE}: more than {ARCHITECTURE_LINES_MAX} lines"));
+    match tree.files.get(ARCHITECTURE).map(String::len) {
+        Some(bytes) if bytes <= ARCHITECTURE_BYTES_MAX => {}
+        Some(bytes) => findings.push(format!("{ARCHITECTURE}: {bytes} bytes, more than {ARCHITECTURE_BYTES_MAX}")),
+        None => findings.push(format!("{ARCHITECTURE}: missing")),
     }
-    for name in enforcers(architecture) {
-        let test = format!("fn {}(", name.rsplit("::").next().unwrap_or(name));
-        let is_check = name.starts_with("cargo xtask ");
-        if !is_check && !tree.rust().any(|(_, text)| text.contains(&test)) {
-            findings.push(format!("{ARCHITECTURE}: names the test `{name}`, which does not exist"));
+    check_invariants(tree, findings);
+}
+
+/// Checks that every invariant in the docs of a crate names its tests, and that the tests exist.
+fn check_invariants(tree: &Tree, findings: &mut Vec<String>) {
+    for (path, text) in tree.rust().filter(|(path, _)| is_crate_root(path)) {
+        let Some(invariants) = invariants(text) else { continue };
+        if invariants.is_empty() {
+            findings.push(format!("{path}: the section {INVARIANTS:?} has no invariants"));
+        }
+        for invariant in &invariants {
+            if enforcers(invariant).next().is_none() {
+                findings.push(format!("{path}: no test enforces the invariant {invariant:?}"));
+            }
+            for name in enforcers(invariant).filter(|name| !is_enforced(tree, name)) {
+                findings.push(format!("{path}: names the test `{name}`, which does not exist"));
+            }
         }
     }
+}
+
+fn is_crate_root(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    matches!(parts[..], ["crates", _, "src", "lib.rs" | "main.rs"])
+}
+
+/// Whether a name is a check of `cargo xtask` or an existing function.
+fn is_enforced(tree: &Tree, name: &str) -> bool {
+    let test = format!("fn {}(", name.rsplit("::").next().unwrap_or(name));
+    name.starts_with("cargo xtask ") || tree.rust().any(|(_, text)| text.contains(&test))
 }
 
 /// Returns the differences between the structure and the commands of a document and its translation.
@@ -93,9 +117,26 @@ fn local_links(text: &str) -> impl Iterator<Item = &str> {
         .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-fn enforcers(text: &str) -> impl Iterator<Item = &str> {
-    text.split(ENFORCED).skip(1).flat_map(|rest| {
-        let sentence = rest.split(".\n").next().unwrap_or(rest);
+/// Returns the list items below the heading of the invariants, each as one line; `None` without the heading.
+fn invariants(text: &str) -> Option<Vec<String>> {
+    let docs = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+    let mut section = docs.skip_while(|line| *line != INVARIANTS);
+    section.next()?;
+    let mut found: Vec<String> = Vec::new();
+    for line in section.take_while(|line| !line.starts_with("# ")) {
+        match (line.strip_prefix("- "), found.last_mut()) {
+            (Some(first), _) => found.push(first.to_owned()),
+            (None, Some(invariant)) if !line.is_empty() => *invariant += &format!(" {line}"),
+            (None, _) => {}
+        }
+    }
+    Some(found)
+}
+
+/// Returns the names in backticks after the marker, up to the end of the sentence.
+fn enforcers(invariant: &str) -> impl Iterator<Item = &str> {
+    invariant.split(ENFORCED).skip(1).flat_map(|rest| {
+        let sentence = rest.split(". ").next().unwrap_or(rest);
         sentence.split('`').skip(1).step_by(2)
     })
 }
@@ -106,8 +147,37 @@ mod tests {
 
     #[test]
     fn enforcers_are_the_names_up_to_the_end_of_the_sentence() {
-        let text = "1. X. *Enforced by* `a::b` and\n   `c`.\n2. Y `z`. *Enforced by* `cargo xtask tidy`.\n";
-        assert_eq!(enforcers(text).collect::<Vec<_>>(), ["a::b", "c", "cargo xtask tidy"]);
+        let check = |invariant: &str, expect: &[&str]| {
+            assert_eq!(enforcers(invariant).collect::<Vec<_>>(), expect, "{invariant}");
+        };
+        check("X. *Enforced by* `a::b` and `c`.", &["a::b", "c"]);
+        check("Y `z`. *Enforced by* `cargo xtask tidy`. See `d`.", &["cargo xtask tidy"]);
+        check("Y `z`.", &[]);
+    }
+
+    #[test]
+    fn invariants_are_the_list_items_below_the_heading_of_the_crate_docs() {
+        let text = "//! A.\n//!\n//! - b\n//!\n//! # Invariants\n//!\n//! - X. *Enforced\n//!   by* `c`.\n//! - Y.\n";
+        assert_eq!(invariants(text), Some(vec!["X. *Enforced by* `c`.".to_owned(), "Y.".to_owned()]));
+        assert_eq!(invariants(&format!("{text}//!\n//! # More\n//! - d\nfn e() {{}}\n//! - f\n")), invariants(text));
+        assert_eq!(invariants("//! A.\n"), None);
+    }
+
+    #[test]
+    fn invariants_without_an_existing_test_are_found() {
+        let check = |path: &str, docs: &str, expect: &[&str]| {
+            let text = format!("//! A.\n//!\n//! # Invariants\n//!\n{docs}\nfn c() {{}}\n");
+            let tree = Tree { root: ".".into(), files: [(path.to_owned(), text)].into() };
+            let mut findings = Vec::new();
+            check_invariants(&tree, &mut findings);
+            assert_eq!(findings, expect);
+        };
+        let root = "crates/a/src/lib.rs";
+        check(root, "//! - X. *Enforced by* `c` and `cargo xtask tidy`.", &[]);
+        check(root, "//! - X. *Enforced by* `d`.", &["crates/a/src/lib.rs: names the test `d`, which does not exist"]);
+        check(root, "//! - X.", &["crates/a/src/lib.rs: no test enforces the invariant \"X.\""]);
+        check(root, "", &["crates/a/src/lib.rs: the section \"# Invariants\" has no invariants"]);
+        check("crates/a/src/b.rs", "//! - X.", &[]);
     }
 
     #[test]
