@@ -16,6 +16,7 @@ mod fuzz;
 mod licenses;
 mod process;
 mod sim;
+mod test;
 mod tidy;
 mod vm;
 
@@ -66,6 +67,11 @@ const TASKS: &[Task] = &[
         name: "sim",
         about: "run the simulated store from many seeds: [--start SEED] [--seeds COUNT]",
         run: sim::run,
+    },
+    Task {
+        name: "test",
+        about: "run the tests of one area: AREA [arguments of cargo nextest run]; without an argument, list the areas",
+        run: test::run,
     },
     Task {
         name: "tidy",

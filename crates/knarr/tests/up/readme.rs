@@ -11,14 +11,14 @@ const ANYTHING: char = '…';
 
 /// A command of the README and its expected output.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
-    command: String,
-    prints: Vec<String>,
+pub struct Told {
+    pub command: String,
+    pub prints: Vec<String>,
 }
 
 /// Returns the commands of the shell blocks under a heading. Lines that start with `#` are the output of the command
 /// before.
-fn told(readme: &str, heading: &str) -> Vec<Told> {
+pub fn told(readme: &str, heading: &str) -> Vec<Told> {
     let section = readme.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
     let blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let mut all: Vec<Told> = Vec::new();
@@ -32,7 +32,7 @@ fn told(readme: &str, heading: &str) -> Vec<Told> {
 }
 
 /// Whether a line matches the README's line, which may contain wildcards.
-fn is_as_told(line: &str, told: &str) -> bool {
+pub fn is_as_told(line: &str, told: &str) -> bool {
     let mut parts = told.split(ANYTHING);
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = line.strip_prefix(first) else { return false };

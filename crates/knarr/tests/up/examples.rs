@@ -1,0 +1,94 @@
+//! The examples on one cluster: every command of their READMEs prints what the README shows.
+
+use super::readme::{Told, is_as_told, told};
+use super::*;
+
+/// The root of the workspace, where users run the commands.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Returns the names of the directories below `examples`, sorted.
+fn examples() -> Vec<String> {
+    let entries = std::fs::read_dir(Path::new(ROOT).join("examples")).unwrap().map(Result::unwrap);
+    let directories = entries.filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> = directories.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Returns the commands of an example's README.
+fn commands(example: &str) -> Vec<Told> {
+    let path = Path::new(ROOT).join("examples").join(example).join("README.md");
+    let readme = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    told(&readme, "# ")
+}
+
+/// Whether the output contains the lines that a README shows. Columns may have other widths.
+fn is_shown(output: &str, prints: &[String]) -> bool {
+    let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let prints: Vec<String> = prints.iter().map(|line| squeeze(line)).collect();
+    let lines: Vec<String> = output.lines().map(squeeze).collect();
+    let fits = |lines: &[String]| lines.iter().zip(&prints).all(|(line, told)| is_as_told(line, told));
+    prints.is_empty() || lines.windows(prints.len()).any(fits)
+}
+
+/// Repeats a command until it prints what the README shows: endpoints, metrics and rules follow objects with a delay.
+/// A command without output must succeed. The README shows the message of a command that fails.
+fn follow(machine: &Machine, told: &Told) {
+    let start = Instant::now();
+    let mut outputs: Vec<String> = Vec::new();
+    loop {
+        let output = machine.command("sh -c").arg(&told.command).current_dir(ROOT).output().unwrap();
+        outputs.push(text(&output));
+        outputs.dedup();
+        if is_shown(&text(&output), &told.prints) && (output.status.success() || !told.prints.is_empty()) {
+            return;
+        }
+        assert!(
+            start.elapsed() < DEADLINE,
+            "{told:?} printed {outputs:#?}\n{}",
+            machine.said("kubectl get all,pvc,events -A -o wide")
+        );
+    }
+}
+
+#[test]
+fn every_manifest_of_an_example_is_applied_by_its_readme() {
+    let examples = examples();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let directory = format!("examples/{example}");
+        let commands = commands(&example);
+        let is_applied = |path: &str| commands.iter().any(|told| told.command == format!("kubectl apply -f {path}"));
+        for entry in std::fs::read_dir(Path::new(ROOT).join(&directory)).unwrap() {
+            let file = entry.unwrap().file_name().into_string().unwrap();
+            let known = file == "README.md" || is_applied(&directory) || is_applied(&format!("{directory}/{file}"));
+            assert!(known, "{directory}/{file}");
+        }
+    }
+}
+
+#[test]
+fn output_is_compared_without_column_widths() {
+    let shown = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    let output = "first\nNAME    KEEP\nweb-1   7\n";
+    assert!(is_shown(output, &shown(&["NAME KEEP", "web-…  7"])));
+    assert!(is_shown(output, &[]));
+    assert!(!is_shown(output, &shown(&["NAME KEEP", "web-… 8"])));
+    assert!(!is_shown(output, &shown(&["first", "web-1 7"])), "the lines follow each other");
+}
+
+#[test]
+fn commands_of_the_examples_print_what_their_readmes_show() {
+    if !is_root() {
+        println!("skipped: a cluster needs root");
+        return;
+    }
+    let machine = Machine::new();
+    machine.up();
+    for example in examples() {
+        println!("{example}");
+        for told in commands(&example) {
+            follow(&machine, &told);
+        }
+    }
+}
