@@ -74,7 +74,7 @@ fn a_deployment_is_told_from_its_writing_to_the_rules(machine: &Machine) {
         assert!(machine.knarr(&format!("trace {object}")).contains("written"), "{object}");
     }
     let refused = machine.said(&format!("{KNARR} trace nonsense/web --data-dir {}", machine.data().display()));
-    assert!(refused.contains("no kind \"nonsense\""), "{refused}");
+    assert!(refused.contains("the server does not have a resource type \"nonsense\""), "{refused}");
 }
 
 fn tokens_are_listed_and_taken_back(machine: &Machine) {
