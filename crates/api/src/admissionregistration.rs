@@ -17,7 +17,7 @@ mod webhooks;
 
 use machinery::GroupVersion;
 
-use crate::kind::{Keeping, Kind};
+use crate::kind::{Kind, Persistence};
 
 pub const KINDS: &[fn() -> Kind] = &[
     mutating_admission_policy::kind,
@@ -29,7 +29,7 @@ pub const KINDS: &[fn() -> Kind] = &[
 ];
 
 /// Stores a kind as v1beta1: after a rollback, the previous release may not be able to read v1.
-fn stored_as_beta(prefix: &str) -> Keeping {
+fn stored_as_beta(prefix: &str) -> Persistence {
     let version = GroupVersion { group: "admissionregistration.k8s.io".into(), version: "v1beta1".into() };
-    Keeping::Stored { prefix: prefix.into(), version, expires: false }
+    Persistence::Stored { prefix: prefix.into(), version, expires: false }
 }

@@ -14,10 +14,10 @@ use machinery::table::{self, Cell, Column};
 use machinery::{GroupVersion, GroupVersionKind, Str, Value};
 
 use crate::catalogue;
-use crate::core::service::allocation::{Chance, Claim, Config, Plan, Refusal, Taken};
+use crate::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
 
 pub use rules::{Context, NoRules, Requester, Rules};
-pub use subresource::{Connect, Does, ReplicaPaths, Subresource};
+pub use subresource::{Connect, ReplicaPaths, Subresource, SubresourceAction};
 
 /// An API kind.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct Kind {
     pub scope: Scope,
     /// The versions, in order of preference.
     pub versions: Vec<Version>,
-    pub keeping: Keeping,
+    pub keeping: Persistence,
     pub verbs: &'static [Verb],
     /// The subresources, in all versions. Custom resources have [`Version::subresources`] instead.
     pub subresources: Vec<Subresource>,
@@ -80,7 +80,7 @@ pub struct Kind {
 }
 
 /// Allocates values for an object, given its old state, the configured ranges, the allocated values and a seed.
-pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, Chance) -> Result<Plan, Refusal>;
+pub type PlanClaims = fn(&mut Value, Option<&Value>, &Config, &dyn Taken, RandomSource) -> Result<Plan, Refusal>;
 
 /// Allocation of unique values for objects of a kind. The claims are part of the object's transaction.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ pub enum Shape {
 
 /// Storage of the objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Keeping {
+pub enum Persistence {
     /// In the store.
     Stored {
         /// The key part after `/registry/`: `pods`, `services/specs`, `apps.example.com/widgets`.
@@ -238,7 +238,7 @@ impl Kind {
             categories: Vec::new(),
             scope: Scope::Namespaced,
             versions: vec![Version::built_in(group, version, kind)],
-            keeping: Keeping::Stored { prefix: plural.into(), version: stored, expires: false },
+            keeping: Persistence::Stored { prefix: plural.into(), version: stored, expires: false },
             verbs: ALL_VERBS,
             subresources: Vec::new(),
             name_rule: name_is_dns_subdomain,
@@ -264,7 +264,7 @@ impl Kind {
     pub fn question(group: &str, version: &str, kind: &str, plural: &str, question: Question) -> Self {
         Self {
             scope: Scope::Cluster,
-            keeping: Keeping::Answered(question),
+            keeping: Persistence::Answered(question),
             verbs: &[Verb::Create],
             ..Self::stored(group, version, kind, plural)
         }

@@ -12,7 +12,7 @@ use auth::{Attributes, Authorizer, Decision};
 use machinery::{Str, Value};
 use mvcc::Revision;
 
-use crate::cache::{Cache, Shelf};
+use crate::cache::{Cache, KindCache};
 
 pub use webhook::Webhook;
 
@@ -140,7 +140,7 @@ impl Learner for RwLock<Node> {
 /// A kind that is followed.
 struct Followed {
     kind: Arc<Kind>,
-    shelf: Arc<Shelf>,
+    shelf: Arc<KindCache>,
     /// The revision up to which changes were applied; `None` before the first pass.
     at: Option<Revision>,
     known: BTreeSet<Str>,

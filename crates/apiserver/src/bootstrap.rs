@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use api::core::service::allocation::Chance;
+use api::core::service::allocation::RandomSource;
 use api::kind::{Context, Requester};
 use machinery::field_validation::FieldValidation;
 use machinery::meta::Meta;
@@ -74,7 +74,7 @@ pub async fn make(state: &State, object: Value) -> Result<(), Status> {
     let target =
         write::Target { kind, version, namespace: &namespace, name: &name, subresource: "", manager: "kube-apiserver" };
     object = write::own(&target, None, object, context.now);
-    let claims = claims::plan(state, kind, &mut object, None, Chance::Seed(claims::seed()))?;
+    let claims = claims::plan(state, kind, &mut object, None, RandomSource::Seed(claims::seed()))?;
     write::create(kind, &mut object, &draw(), &context)?;
     let key = state.layout.key(kind, &namespace, &name);
     let mut txn = storage::create(key, storage::encode(&object));

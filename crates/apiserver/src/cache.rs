@@ -27,7 +27,7 @@ use tokio::sync::{Notify, watch};
 pub use change::{Change, FrameKey, What};
 pub use entry::Entry;
 pub use feed::run;
-pub use shelf::{Missed, Shelf};
+pub use shelf::{KindCache, Missed};
 
 use crate::storage;
 
@@ -36,7 +36,7 @@ const RECENT_MAX: usize = 256;
 
 /// The watch cache of all kinds.
 pub struct Cache {
-    shelves: RwLock<BTreeMap<String, Arc<Shelf>>>,
+    shelves: RwLock<BTreeMap<String, Arc<KindCache>>>,
     reached: watch::Sender<Revision>,
     /// Whether the watch of the store is running.
     fed: AtomicBool,
@@ -84,7 +84,7 @@ impl Cache {
     }
 
     /// Returns the shelf of a kind with its current selectable fields; creates the shelf if there is none.
-    pub fn shelf(&self, kind: &Kind) -> Arc<Shelf> {
+    pub fn shelf(&self, kind: &Kind) -> Arc<KindCache> {
         let prefix = storage::prefix(kind);
         if let Some(shelf) = self.shelves.read().expect("no holder panics").get(prefix) {
             return shelf.clone();
@@ -93,13 +93,13 @@ impl Cache {
         let shelf = shelves.entry(prefix.to_owned()).or_insert_with(|| {
             self.unfilled.lock().expect("no holder panics").push(prefix.to_owned());
             self.made.notify_one();
-            Arc::new(Shelf::new(kind))
+            Arc::new(KindCache::new(kind))
         });
         shelf.clone()
     }
 
     /// Re-creates the shelf of a custom resource, whose selectable fields may have changed.
-    pub fn renew(&self, kind: &Kind) -> Arc<Shelf> {
+    pub fn renew(&self, kind: &Kind) -> Arc<KindCache> {
         self.forget(kind);
         self.shelf(kind)
     }

@@ -5,8 +5,8 @@
 
 use std::net::IpAddr;
 
-use api::core::service::allocation::{Chance, Claim, Config, Plan, Refusal, Taken};
-use api::kind::{Keeping, Kind};
+use api::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
+use api::kind::{Kind, Persistence};
 use bytes::Bytes;
 use machinery::meta::Meta;
 use machinery::status::Status;
@@ -22,15 +22,15 @@ use crate::storage;
 /// Returns the internal kind of node port claims, which no client sees.
 pub fn port_kind() -> Kind {
     let version = GroupVersion { group: "".into(), version: "v1".into() };
-    let keeping = Keeping::Stored { prefix: "ranges/servicenodeports".into(), version, expires: false };
+    let keeping = Persistence::Stored { prefix: "ranges/servicenodeports".into(), version, expires: false };
     let scope = machinery::meta::Scope::Cluster;
     Kind { keeping, scope, ..Kind::stored("", "v1", "RangeAllocation", "servicenodeports") }
 }
 
 /// Returns the random source for the allocations of a write.
-pub fn chance(options: &WriteOptions) -> Chance {
+pub fn chance(options: &WriteOptions) -> RandomSource {
     let seed = seed();
-    if options.dry_run { Chance::Rehearsal(seed) } else { Chance::Seed(seed) }
+    if options.dry_run { RandomSource::Rehearsal(seed) } else { RandomSource::Seed(seed) }
 }
 
 /// Returns a random seed for allocations whose result is stored.
@@ -44,7 +44,7 @@ pub fn plan(
     kind: &Kind,
     object: &mut Value,
     old: Option<&Value>,
-    chance: Chance,
+    chance: RandomSource,
 ) -> Result<Plan, Status> {
     let Some(allocates) = &kind.allocates else { return Ok(Plan::default()) };
     (allocates.plan)(object, old, &state.ranges, state, chance).map_err(|refusal| match refusal {

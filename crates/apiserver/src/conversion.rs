@@ -18,7 +18,7 @@ use crate::state::{State, draw};
 use crate::webhooks;
 
 /// Timeout of a conversion webhook.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether a stored object can be served unchanged: it is stored in the requested version, and its current CRD would
 /// not change anything.
@@ -126,7 +126,7 @@ async fn ask(state: &State, webhook: &Value, review: Value) -> Result<Value, Str
     let began = Instant::now();
     let body = Bytes::from(answer::as_json(&review));
     drop(review);
-    let sent = state.backends.post(state, &to, "timeout=30s", body, PATIENCE).await;
+    let sent = state.backends.post(state, &to, "timeout=30s", body, TIMEOUT).await;
     let answer = sent.map_err(|error| error.to_string()).and_then(|(code, body)| webhooks::read(code.as_u16(), &body));
     state.metrics.admission.converted(answer.is_ok(), began.elapsed());
     answer

@@ -19,7 +19,7 @@ use registry::deletion::{self, Plan};
 use registry::options::DeleteOptions;
 use registry::write;
 
-use crate::cache::{Entry, Shelf};
+use crate::cache::{Entry, KindCache};
 use crate::startup::Step;
 use crate::state::{State, now};
 use crate::storage;
@@ -59,7 +59,7 @@ fn is_emptying(kind: &Kind) -> bool {
     !kind.verbs.contains(&api::kind::Verb::Create)
 }
 
-async fn settle(state: &State, kind: &Kind, shelf: &Shelf, built_in: &[Arc<Kind>], rows: &mut Rows) {
+async fn settle(state: &State, kind: &Kind, shelf: &KindCache, built_in: &[Arc<Kind>], rows: &mut Rows) {
     let entries = shelf.list("", |_| true);
     let definitions: Vec<Value> = entries.iter().map(|entry| entry.object()).collect();
     let mut served = Rows::new();

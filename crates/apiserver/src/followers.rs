@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::storage;
 
 /// Maximum time that a write waits for its effects. Slower effects become visible later.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Progress of the tasks that process writes of a kind.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Followers {
         let found = self.0.read().expect("no holder panics").get(storage::prefix(kind)).cloned();
         if let Some(mut reached) = found {
             // On a timeout or after the task exited the write is stored all the same.
-            let _ = tokio::time::timeout(PATIENCE, reached.wait_for(|reached| *reached >= revision)).await;
+            let _ = tokio::time::timeout(TIMEOUT, reached.wait_for(|reached| *reached >= revision)).await;
         }
     }
 }

@@ -12,7 +12,7 @@ use api::kind::Verb;
 use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
-use client::held::Lean;
+use client::held::WantShared;
 use futures_util::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
@@ -26,7 +26,7 @@ use registry::route::{Form as UrlForm, Info, Mismatch, Resource};
 use serving::without_head_body;
 use tokio::time::Instant;
 
-pub use course::{Course, Sent};
+pub use course::{RequestTrace, Sent};
 
 use crate::answer::{self, Answer, Body, PLAIN};
 use crate::authentication::{Peer, check_readable, pairs};
@@ -55,7 +55,7 @@ pub struct Asked {
     /// The client's IP address, if the request came over the network.
     pub from: Option<IpAddr>,
     /// Set if the client is in this process and can receive decoded objects.
-    pub lean: Option<Lean>,
+    pub lean: Option<WantShared>,
 }
 
 /// Reasons to reject a request.
@@ -79,7 +79,7 @@ where
     let (mut asked, body) = Asked::of(request);
     asked.from = peer.address.map(|address| address.ip());
     let mut stream = Some(Stream::new(body, upgrade));
-    let mut course = Course::begin(&state, &asked);
+    let mut course = RequestTrace::begin(&state, &asked);
     let guarded = AssertUnwindSafe(in_time(&state, &peer, &mut asked, &mut stream, &mut course)).catch_unwind().await;
     let answer = match guarded {
         Ok(Ok(answer)) => answer,
@@ -113,7 +113,7 @@ async fn in_time(
     peer: &Peer,
     asked: &mut Asked,
     stream: &mut Option<Stream>,
-    course: &mut Course,
+    course: &mut RequestTrace,
 ) -> Result<Answer, Refusal> {
     if asked.info.is_long_running() {
         return live(state, peer, asked, stream, course).await;
@@ -132,7 +132,7 @@ async fn live(
     peer: &Peer,
     asked: &mut Asked,
     stream: &mut Option<Stream>,
-    course: &mut Course,
+    course: &mut RequestTrace,
 ) -> Result<Answer, Refusal> {
     let user = match authenticate(state, asked, peer).await {
         Ok(user) => user,
@@ -181,7 +181,7 @@ async fn verb(
     asked: &Asked,
     user: User,
     stream: &mut Option<Stream>,
-    course: &mut Course,
+    course: &mut RequestTrace,
 ) -> Result<Answer, Refusal> {
     if let Some(remote) = state.aggregation.remote(&asked.info) {
         let stream = stream.take().expect("nobody took it before");
@@ -268,7 +268,7 @@ async fn authenticate(state: &State, asked: &mut Asked, peer: &Peer) -> Result<U
 }
 
 /// Returns the impersonated user, or `user` if the request does not impersonate.
-fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut Course) -> Result<User, Status> {
+fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut RequestTrace) -> Result<User, Status> {
     let Some(wanted) = impersonation::wanted(&pairs(&asked.headers)).map_err(|status| *status)? else {
         return Ok(user);
     };
@@ -326,7 +326,7 @@ pub fn target<'a>(
 }
 
 /// Rejects the request unless an authorizer allows it.
-fn authorize(state: &State, asked: &Asked, user: &User, course: &mut Course) -> Result<(), Status> {
+fn authorize(state: &State, asked: &Asked, user: &User, course: &mut RequestTrace) -> Result<(), Status> {
     let selectors = Selectors::of(&asked.info, &asked.query);
     let attributes = attributes(&asked.info, user, &selectors);
     let began = Instant::now();

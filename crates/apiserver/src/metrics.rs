@@ -7,7 +7,7 @@ mod process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::kind::{Keeping, Kind};
+use api::kind::{Kind, Persistence};
 use auth::{Decision, User};
 use http::Method;
 use machinery::Str;
@@ -315,7 +315,7 @@ fn counted_user(user: &User) -> &str {
 
 fn stored(state: &State, out: &mut String) {
     let table = state.table();
-    let kinds = || table.kinds.iter().filter(|kind| matches!(kind.keeping, Keeping::Stored { .. }));
+    let kinds = || table.kinds.iter().filter(|kind| matches!(kind.keeping, Persistence::Stored { .. }));
     let help = "Objects that are stored.";
     head("apiserver_storage_objects", help, "gauge", out);
     for kind in kinds() {

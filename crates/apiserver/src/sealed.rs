@@ -8,7 +8,7 @@ use mvcc::{LeaseId, Operation, Range, Record, Revision, Span, Txn};
 use store::client::{self, Client, ClientError, Freshness, TxnOutcome};
 use tokio::sync::Mutex;
 
-use crate::vault::{self, Vault};
+use crate::vault::{self, Encryptor};
 
 /// Objects created within a twentieth of their TTL, and at most a minute, share a lease: one lease per object would
 /// overload the store. Upstream's figures.
@@ -20,7 +20,7 @@ const SHARED_OBJECTS_MAX: u32 = 1000;
 /// A store client that encrypts values.
 pub struct Store {
     client: Client,
-    vault: Option<Arc<Vault>>,
+    vault: Option<Arc<Encryptor>>,
     leases: Leases,
 }
 
@@ -49,7 +49,7 @@ pub enum Error {
     Store(#[from] ClientError),
     /// A value cannot be encrypted or decrypted.
     #[error("unable to transform key {key:?}")]
-    Vault {
+    Encryptor {
         /// The store key as text.
         key: String,
         source: vault::Error,
@@ -70,7 +70,7 @@ struct Shared {
 
 impl Store {
     /// Creates a store client. Objects with a TTL expire after `life`.
-    pub fn new(client: Client, vault: Option<Arc<Vault>>, life: Duration) -> Self {
+    pub fn new(client: Client, vault: Option<Arc<Encryptor>>, life: Duration) -> Self {
         Self { client, vault, leases: Leases { life, current: Mutex::new(None) } }
     }
 
@@ -82,7 +82,7 @@ impl Store {
         let found = self.open(&record).await;
         match found.value {
             Ok(value) => Ok(value.map(|value| (value, found.revision, found.stale))),
-            Err(source) => Err(Error::Vault { key: text(&found.key), source }),
+            Err(source) => Err(Error::Encryptor { key: text(&found.key), source }),
         }
     }
 
@@ -103,7 +103,7 @@ impl Store {
                 let Operation::Put(put) = operation else { continue };
                 let Some(value) = put.value.take() else { continue };
                 let sealed = vault.seal(&put.key, value);
-                put.value = Some(sealed.map_err(|source| Error::Vault { key: text(&put.key), source })?);
+                put.value = Some(sealed.map_err(|source| Error::Encryptor { key: text(&put.key), source })?);
             }
         }
         Ok(self.client.txn(txn).await?)

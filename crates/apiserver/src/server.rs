@@ -31,7 +31,7 @@ use crate::state::State;
 use crate::storage::Layout;
 use crate::table::Table;
 use crate::tls::Tls;
-use crate::vault::{self, Vault};
+use crate::vault::{self, Encryptor};
 use crate::webhooks::{self, Webhooks};
 use crate::{audit, bootstrap, claims, compaction, custom, fairness, listen, presence, tls};
 
@@ -157,7 +157,7 @@ pub enum StartError {
     Tls(#[from] tls::Error),
     /// The encryption configuration cannot be used.
     #[error("failed to set up encryption at rest")]
-    Vault(#[from] vault::Error),
+    Encryptor(#[from] vault::Error),
     /// A webhook-based plugin is misconfigured.
     #[error(transparent)]
     Webhooks(#[from] webhooks::ConfigError),
@@ -189,7 +189,7 @@ impl Server {
         let mut tasks = JoinSet::new();
         let authorization = authorize(config.modes, &config.kinds, &cache, &mut tasks);
         let vault = match config.encryption {
-            Some(file) => Some(Arc::new(Vault::open_file(file, layout.clone(), &config.kinds).await?)),
+            Some(file) => Some(Arc::new(Encryptor::open_file(file, layout.clone(), &config.kinds).await?)),
             None => None,
         };
         tasks.extend(vault.iter().map(|vault| vault.clone().run()));

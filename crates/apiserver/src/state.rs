@@ -11,7 +11,7 @@ use api::kind::Kind;
 use machinery::status::Status;
 use machinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
-use registry::write::Draw;
+use registry::write::GeneratedIds;
 use store::client::ClientError;
 use tokio::sync::watch;
 
@@ -158,7 +158,7 @@ pub fn unavailable(error: &sealed::Error) -> Status {
         }
         sealed::Error::Store(ClientError::Refused(error)) => Status::internal_error(error),
         sealed::Error::Store(error) => Status::service_unavailable(format!("the store is not available: {error}")),
-        sealed::Error::Vault { source, .. } => Status::internal_error(format!("{error}: {source}")),
+        sealed::Error::Encryptor { source, .. } => Status::internal_error(format!("{error}: {source}")),
     }
 }
 
@@ -169,8 +169,8 @@ pub fn now() -> Time {
 }
 
 /// Returns random values for a new object: its UID and its name suffix.
-pub fn draw() -> Draw {
-    Draw { uid: draw_uid(), suffix: machinery::meta::name_suffix(u64::from_le_bytes(random())) }
+pub fn draw() -> GeneratedIds {
+    GeneratedIds { uid: draw_uid(), suffix: machinery::meta::name_suffix(u64::from_le_bytes(random())) }
 }
 
 /// Returns a random version 4 UUID.

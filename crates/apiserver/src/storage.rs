@@ -4,7 +4,7 @@
 //! of its key. Its fields are in the order in which they are served, so that lists and watches copy the bytes and
 //! insert the resourceVersion at the offset in [`Places`].
 
-use api::kind::{Keeping, Kind};
+use api::kind::{Kind, Persistence};
 use api::{catalogue, codec};
 use bytes::Bytes;
 use machinery::json::{RawEntries, RawEntry};
@@ -84,14 +84,14 @@ impl Layout {
 /// Returns the key segment that all objects of a kind share.
 pub fn prefix(kind: &Kind) -> &str {
     match &kind.keeping {
-        Keeping::Stored { prefix, .. } => prefix,
-        Keeping::Answered(_) => "",
+        Persistence::Stored { prefix, .. } => prefix,
+        Persistence::Answered(_) => "",
     }
 }
 
 /// Whether objects of the kind have a TTL.
 pub fn expires(kind: &Kind) -> bool {
-    matches!(kind.keeping, Keeping::Stored { expires: true, .. })
+    matches!(kind.keeping, Persistence::Stored { expires: true, .. })
 }
 
 /// Encodes an object for the store.

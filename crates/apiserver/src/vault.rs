@@ -64,7 +64,7 @@ pub enum Error {
 }
 
 /// The active encryption configuration and the keys from KMS plugins.
-pub struct Vault {
+pub struct Encryptor {
     file: File,
     layout: Layout,
     /// Group and resource of the built-in kinds by key prefix.
@@ -91,7 +91,7 @@ impl encryption::Random for Draws {
     }
 }
 
-impl Vault {
+impl Encryptor {
     /// Reads the configuration and gets a seed from every KMS plugin, without which nothing could be written.
     pub async fn open_file(file: File, layout: Layout, kinds: &[Arc<Kind>]) -> Result<Self, Error> {
         let rules = Rules::read(&file)?;

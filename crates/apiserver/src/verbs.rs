@@ -22,7 +22,7 @@ mod watch;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use api::kind::{Connect, Does, Keeping, Kind, Question, Requester, Subresource, Verb, Version};
+use api::kind::{Connect, Kind, Persistence, Question, Requester, Subresource, SubresourceAction, Verb, Version};
 use auth::{Authorizer, Decision, User};
 use bytes::Bytes;
 use machinery::Value;
@@ -79,7 +79,7 @@ impl Current {
 
 /// Executes the request.
 pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
-    if let Keeping::Answered(question) = call.kind.keeping {
+    if let Persistence::Answered(question) = call.kind.keeping {
         return question::serve(call, question).await;
     }
     match call.resource.subresource.as_str() {
@@ -93,17 +93,19 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 
 /// Whether the subresource is a stream (exec, attach, port-forward, log, proxy), whose body is forwarded unread.
 pub fn is_stream(kind: &Kind, resource: &Resource) -> bool {
-    kind.subresource(&resource.version, &resource.subresource).is_some_and(|part| matches!(part.does, Does::Connect(_)))
+    kind.subresource(&resource.version, &resource.subresource)
+        .is_some_and(|part| matches!(part.does, SubresourceAction::Connect(_)))
 }
 
 /// Returns the response forms (object, Table, PartialObjectMetadata) that the resource supports.
 pub fn forms(kind: &Kind, resource: &Resource) -> &'static [Form] {
     let part = kind.subresource(&resource.version, &resource.subresource).map(|part| &part.does);
     let is_review = match kind.keeping {
-        Keeping::Answered(question) => question != Question::ComponentStatus,
-        Keeping::Stored { .. } => false,
+        Persistence::Answered(question) => question != Question::ComponentStatus,
+        Persistence::Stored { .. } => false,
     };
-    let is_made_up = matches!(part, Some(Does::Bind | Does::Token | Does::Evict));
+    let is_made_up =
+        matches!(part, Some(SubresourceAction::Bind | SubresourceAction::Token | SubresourceAction::Evict));
     if is_review || is_made_up { FORMS_WITHOUT_TABLE } else { FORMS }
 }
 
@@ -136,7 +138,7 @@ async fn object(call: &Call<'_>) -> Result<Answer, Status> {
 
 /// Executes a verb on a subresource.
 async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Status> {
-    let is_proxy = subresource.does == Does::Connect(Connect::Proxy);
+    let is_proxy = subresource.does == SubresourceAction::Connect(Connect::Proxy);
     if !call.resource.rest.is_empty() && !is_proxy {
         return Err(not_served());
     }
@@ -150,14 +152,14 @@ async fn part(call: &Call<'_>, subresource: &Subresource) -> Result<Answer, Stat
         return Err(method_not_allowed());
     }
     match (&subresource.does, verb) {
-        (Does::Part, Verb::Get) => read::serve(call).await,
-        (Does::Part, Verb::Update) => update::serve(call).await,
-        (Does::Part, Verb::Patch) => patch::serve(call).await,
-        (Does::Scale(paths), verb) => scale::serve(call, paths, verb).await,
-        (Does::Bind, _) => bind::serve_part(call).await,
-        (Does::Token, _) => token::serve(call).await,
-        (Does::Evict, _) => evict::serve(call).await,
-        (Does::Connect(stream), _) => connect::serve(call, *stream).await,
+        (SubresourceAction::Part, Verb::Get) => read::serve(call).await,
+        (SubresourceAction::Part, Verb::Update) => update::serve(call).await,
+        (SubresourceAction::Part, Verb::Patch) => patch::serve(call).await,
+        (SubresourceAction::Scale(paths), verb) => scale::serve(call, paths, verb).await,
+        (SubresourceAction::Bind, _) => bind::serve_part(call).await,
+        (SubresourceAction::Token, _) => token::serve(call).await,
+        (SubresourceAction::Evict, _) => evict::serve(call).await,
+        (SubresourceAction::Connect(stream), _) => connect::serve(call, *stream).await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -253,7 +255,7 @@ impl Call<'_> {
     /// Returns the subresource for the kind's rules: a scale update is an update of the object itself.
     fn part(&self) -> &str {
         match self.kind.subresource(&self.resource.version, &self.resource.subresource).map(|part| &part.does) {
-            Some(Does::Scale(_)) => "",
+            Some(SubresourceAction::Scale(_)) => "",
             _ => &self.resource.subresource,
         }
     }

@@ -52,9 +52,9 @@ fn show_key(key: &Key) -> String {
 }
 
 /// A small deterministic random generator.
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
@@ -195,7 +195,7 @@ fn known(ours: &str) -> Option<&'static str> {
 #[test]
 fn implementations_agree_except_for_known_differences() {
     let env = Env::new(Strictness::Plain).with_library(Library::CrossTypeNumeric);
-    let mut dice = Dice(20_260_704);
+    let mut dice = TestRng(20_260_704);
     let (mut values, mut failures, mut explained, mut wrong) = (0, 0, 0, Vec::new());
     for _ in 0..EXPRESSIONS {
         let expression = dice.expression();

@@ -27,7 +27,7 @@ pub use reflector::Reflector;
 
 use crate::Client;
 use crate::backoff::Backoff;
-use crate::held::{Held, Lean};
+use crate::held::{Held, WantShared};
 
 /// The objects to cache.
 #[derive(Clone)]
@@ -101,7 +101,7 @@ struct Shared<T> {
 /// The conversion of objects into cached values.
 struct Keep<T> {
     /// Set if objects may be shared with other caches.
-    lean: Option<Lean>,
+    lean: Option<WantShared>,
     make: Box<dyn Fn(Held) -> Arc<Entry<T>> + Send + Sync>,
 }
 
@@ -148,7 +148,7 @@ pub fn new<T: Send + Sync + 'static>(
 /// Creates a cache of objects without managedFields. With a server in this process, all such caches share the same
 /// objects.
 pub fn lean(source: Source, settings: Settings, index_by: Vec<IndexBy<Value>>) -> (Reflector<Value>, Reader<Value>) {
-    halves(source, settings, index_by, Keep { lean: Some(Lean), make: Box::new(|held| held) })
+    halves(source, settings, index_by, Keep { lean: Some(WantShared), make: Box::new(|held| held) })
 }
 
 /// Creates a cache of the values that `digest` returns. With a server in this process, `digest` gets the objects shared
@@ -163,7 +163,7 @@ pub fn digest<T: Send + Sync + 'static>(
         let Entry { key, revision, value } = &*held;
         Arc::new(Entry { key: key.clone(), revision: *revision, value: digest(value) })
     };
-    halves(source, settings, index_by, Keep { lean: Some(Lean), make: Box::new(make) })
+    halves(source, settings, index_by, Keep { lean: Some(WantShared), make: Box::new(make) })
 }
 
 fn halves<T: Send + Sync + 'static>(

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::config::{Config, Impersonate};
 use crate::error::{AnswerError, Error};
-use crate::held::{Answered, Lean, Objects};
+use crate::held::{Answered, Objects, WantShared};
 use crate::limit::Limit;
 use crate::options::{DeleteOptions, ListOptions, Patch, WatchOptions, WriteOptions};
 use crate::target::Target;
@@ -206,7 +206,7 @@ impl Client {
         &self,
         target: &Target<'_>,
         options: &WatchOptions,
-        lean: Option<Lean>,
+        lean: Option<WantShared>,
     ) -> Result<Watch, Error> {
         let path = options.query().after(target.path()?);
         let mut request = self.reading(path, false)?;
@@ -280,7 +280,7 @@ impl Client {
 
     async fn answer(&self, mut request: Request<Bytes>, target: &Target<'_>) -> Result<Value, Error> {
         let method = request.method().clone();
-        request.extensions_mut().insert(Lean);
+        request.extensions_mut().insert(WantShared);
         let mut response = self.send(request).await?;
         if let Some(Answered(object)) = response.extensions_mut().remove() {
             return Ok(object);

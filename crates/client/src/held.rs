@@ -1,7 +1,7 @@
 //! Watch events of a server in the same process: objects are passed without serialization and shared by all caches.
 //!
 //! ```text
-//!   request with [`Lean`] ──> server over the network: ignores it, the body is parsed
+//!   request with [`WantShared`] ──> server over the network: ignores it, the body is parsed
 //!                        └──> server in this process: [`Objects`] or [`Answered`] in the response, errors in the body
 //! ```
 
@@ -22,11 +22,11 @@ pub type Held = Arc<Entry<Value>>;
 
 /// Request extension: the response may contain shared objects.
 #[derive(Clone, Copy, Debug)]
-pub struct Lean;
+pub struct WantShared;
 
 /// Response extension for a watch: the channel of the objects.
 #[derive(Clone)]
-pub struct Objects(Arc<Mutex<Option<mpsc::Receiver<News>>>>);
+pub struct Objects(Arc<Mutex<Option<mpsc::Receiver<SharedEvent>>>>);
 
 /// Response extension for other requests: the object instead of a body.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Answered(pub Value);
 
 /// An event for a cache.
 #[derive(Debug)]
-pub enum News {
+pub enum SharedEvent {
     /// An object was added or modified.
     Is(Held),
     /// An object was deleted.
@@ -61,18 +61,18 @@ pub fn held(mut object: Value) -> Held {
 
 impl Objects {
     /// Returns a sender, and the extension for the response.
-    pub fn channel() -> (mpsc::Sender<News>, Self) {
+    pub fn channel() -> (mpsc::Sender<SharedEvent>, Self) {
         let (sender, receiver) = mpsc::channel(OBJECTS_MAX);
         (sender, Self(Arc::new(Mutex::new(Some(receiver)))))
     }
 
     /// Returns the receiver at the first call.
-    pub(crate) fn take(&self) -> Option<mpsc::Receiver<News>> {
+    pub(crate) fn take(&self) -> Option<mpsc::Receiver<SharedEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-impl News {
+impl SharedEvent {
     /// Converts a parsed event with `make`.
     pub(crate) fn of(event: Event, make: impl FnOnce(Value) -> Held) -> Self {
         match event {

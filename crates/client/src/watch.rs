@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{AnswerError, Error};
-use crate::held::{Held, News};
+use crate::held::{Held, SharedEvent};
 use crate::transport::{Body, TransportError};
 
 /// The annotation of the bookmark after the initial events.
@@ -41,7 +41,7 @@ pub struct Watch {
     deadline: Option<Instant>,
     ended: bool,
     /// The channel of shared objects; the body then contains only errors.
-    objects: Option<mpsc::Receiver<News>>,
+    objects: Option<mpsc::Receiver<SharedEvent>>,
 }
 
 impl Watch {
@@ -49,12 +49,12 @@ impl Watch {
         Self { body, frames: Frames::new(event_bytes_max), deadline, ended: false, objects: None }
     }
 
-    pub(crate) fn with_objects(self, objects: Option<mpsc::Receiver<News>>) -> Self {
+    pub(crate) fn with_objects(self, objects: Option<mpsc::Receiver<SharedEvent>>) -> Self {
         Self { objects, ..self }
     }
 
     /// Like [`Watch::next`], for a cache: shared objects are passed through, parsed ones are converted by `make`.
-    pub(crate) async fn news(&mut self, make: impl FnOnce(Value) -> Held) -> Option<Result<News, Error>> {
+    pub(crate) async fn news(&mut self, make: impl FnOnce(Value) -> Held) -> Option<Result<SharedEvent, Error>> {
         if let Some(objects) = &mut self.objects {
             let news = match self.deadline {
                 Some(deadline) => timeout_at(deadline, objects.recv()).await.ok().flatten(),
@@ -66,7 +66,7 @@ impl Watch {
             // The channel is closed. The body contains the error, if any.
             self.objects = None;
         }
-        self.next().await.map(|event| event.map(|event| News::of(event, make)))
+        self.next().await.map(|event| event.map(|event| SharedEvent::of(event, make)))
     }
 
     /// Returns the next event; `None` after the server closed the watch. No events follow an error.

@@ -55,7 +55,7 @@ impl Controller for AttachDetach {
         &["nodes", "pods", "persistentvolumeclaims", "persistentvolumes", ATTACHMENTS, DRIVERS];
     const WRITES: &'static [&'static str] = &[ATTACHMENTS, "nodes/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "nodes" => keys.push(Key::of(object)),
             "pods" if !pod::node(object).is_empty() => {
@@ -76,7 +76,7 @@ impl Controller for AttachDetach {
     }
 
     /// Ignores the kubelet's heartbeats, which update the node every few minutes.
-    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
         let part = |node: &Value| {
             let status = ["volumesInUse", "volumesAttached"].map(|field| node.at(&["status", field]).cloned());
             let managed = Meta::of(node).annotation(MANAGED).map(str::to_owned);

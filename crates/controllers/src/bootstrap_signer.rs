@@ -34,7 +34,7 @@ impl Controller for BootstrapSigner {
     const READS: &'static [&'static str] = &["configmaps", "secrets"];
     const WRITES: &'static [&'static str] = &["configmaps"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let is = if kind == "secrets" { is_token(object) } else { Key::of(object) == Key::new(NAMESPACE, NAME) };
         keys.extend(is.then(|| Key::new(NAMESPACE, NAME)));
     }
@@ -100,11 +100,11 @@ fn data(secret: &Value, field: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
-    fn token(world: &mut World, id: &str, signing: &str, expiration: &str) -> Key {
+    fn token(world: &mut FakeCluster, id: &str, signing: &str, expiration: &str) -> Key {
         let encode = |text: &str| BASE64.encode(text);
         let data = value!({"token-id": (encode(id)), "token-secret": (encode("0123456789abcdef")),
             "usage-bootstrap-signing": (encode(signing)), "expiration": (encode(expiration))});
@@ -114,14 +114,14 @@ mod tests {
         world.add(&kinds::SECRETS, secret)
     }
 
-    fn signed(world: &World) -> Vec<String> {
+    fn signed(world: &FakeCluster) -> Vec<String> {
         let map = world.get(&kinds::CONFIG_MAPS, &Key::new(NAMESPACE, NAME)).unwrap();
         map["data"].as_object().unwrap().keys().map(str::to_owned).collect()
     }
 
     #[test]
     fn cluster_info_is_signed_by_every_signing_token_until_it_expires() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let map = value!({"metadata": {"namespace": NAMESPACE, "name": NAME},
             "data": {"kubeconfig": "content", "jws-kubeconfig-gone00": "x..y"}});
         world.add(&kinds::CONFIG_MAPS, map);
@@ -129,7 +129,7 @@ mod tests {
         token(&mut world, "ending", "true", "2023-11-14T22:14:20Z");
         token(&mut world, "past00", "true", "2023-11-14T22:13:00Z");
         token(&mut world, "other0", "false", "");
-        obeys_laws::<BootstrapSigner>(&world, |_| false);
+        check_properties::<BootstrapSigner>(&world, |_| false);
         let mut early = world.clone();
         early.now = world.now;
         let plan = reconcile::decide::<BootstrapSigner>(

@@ -20,7 +20,7 @@ impl Controller for ClusterRoleAggregation {
     const READS: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
     const WRITES: &'static [&'static str] = &["clusterroles.rbac.authorization.k8s.io"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         // Any role may be selected by any aggregated role.
         keys.extend(cache.of(kind).iter().filter(|entry| is_aggregated(&entry.value)).map(|entry| entry.key.clone()));
         if is_aggregated(object) {
@@ -68,13 +68,13 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn aggregated_rules_are_the_union_of_selected_roles_without_duplicates() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let rule = |verb: &str| value!({"verbs": [verb], "resources": ["pods"]});
         let mut add = |name: &str, label: &str, rules: Vec<Value>| {
             world.add(
@@ -91,7 +91,7 @@ mod tests {
             value!({"metadata": {"name": "view", "labels": {"to": "view"}}, "aggregationRule": {"clusterRoleSelectors": selectors},
                 "rules": [(rule("stale"))]}),
         );
-        obeys_laws::<ClusterRoleAggregation>(&world, |_| false);
+        check_properties::<ClusterRoleAggregation>(&world, |_| false);
         settle::<ClusterRoleAggregation>(&mut world, |_| false);
         let role = world.get(&kinds::CLUSTER_ROLES, &Key::cluster("view")).unwrap();
         assert_eq!(role["rules"], Value::Array(vec![rule("list"), rule("watch"), rule("get")]));

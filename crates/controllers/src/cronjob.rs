@@ -28,7 +28,7 @@ impl Controller for CronJob {
     const READS: &'static [&'static str] = &["cronjobs.batch", "jobs.batch"];
     const WRITES: &'static [&'static str] = &["jobs.batch", "cronjobs.batch/status", "events"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "jobs.batch" => {

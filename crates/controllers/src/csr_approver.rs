@@ -21,22 +21,22 @@ static REVIEWS: Resource =
     Resource::cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview");
 
 /// A reason to approve: the required subresource permission, and the message of the condition.
-struct Ground {
+struct Approval {
     right: &'static str,
     message: &'static str,
 }
 
 /// A node that renews its own client certificate.
-const SELF: Ground = Ground {
+const SELF: Approval = Approval {
     right: "selfnodeclient",
     message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 };
 /// A requester that may request node client certificates, such as the holder of a bootstrap token.
-const NODE: Ground =
-    Ground { right: "nodeclient", message: "Auto approving kubelet client certificate after SubjectAccessReview." };
+const NODE: Approval =
+    Approval { right: "nodeclient", message: "Auto approving kubelet client certificate after SubjectAccessReview." };
 
 /// A node that requests a client certificate for a component on it, such as kube-proxy.
-const COMPONENT: Ground = Ground {
+const COMPONENT: Approval = Approval {
     right: "nodecomponentclient",
     message: "Auto approving certificate of a node's component after SubjectAccessReview.",
 };
@@ -45,7 +45,7 @@ const COMPONENT: Ground = Ground {
 // and all names are the node's; upstream leaves these requests to other approvers. Only `knarr up` grants that
 // permission.
 /// A node that requests its kubelet's serving certificate.
-const SERVING: Ground = Ground {
+const SERVING: Approval = Approval {
     right: "selfnodeserver",
     message: "Auto approving self kubelet serving certificate after SubjectAccessReview and checking the node's addresses.",
 };
@@ -58,7 +58,7 @@ pub struct CsrApprover;
 /// A pending request, and the ground on which it is approved, if any.
 pub struct Observed<'a> {
     request: &'a Value,
-    ground: Option<&'static Ground>,
+    ground: Option<&'static Approval>,
     refusals: i64,
 }
 
@@ -68,7 +68,7 @@ impl Controller for CsrApprover {
     const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io", "nodes"];
     const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io/approval"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind != "nodes" {
             return keys.push(Key::of(object));
         }
@@ -145,7 +145,7 @@ fn is_waiting(request: &Value) -> bool {
 }
 
 /// Returns the grounds that could apply to a request, the narrowest first.
-fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Ground> {
+fn grounds(cache: &Cache, request: &Value) -> Vec<&'static Approval> {
     let signer = text(request, &["spec", "signerName"]);
     let Some(asked) = parse(request).filter(|asked| check(asked, signer, &usages(request)).is_ok()) else {
         return Vec::new();
@@ -210,7 +210,7 @@ fn same_name(one: &str, other: &str) -> bool {
 }
 
 /// Returns the SubjectAccessReview for the requester and the ground's permission.
-fn review(request: &Value, ground: &Ground) -> Ask {
+fn review(request: &Value, ground: &Approval) -> Ask {
     let mut spec = value!({
         "user": (text(request, &["spec", "username"])),
         "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create",
@@ -242,7 +242,7 @@ fn is_allowed(cache: &Cache, ask: &Ask) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
     use crate::csr::tests::{OF_COMPONENT, OF_DNS, OF_NODE, OF_PERSON, OF_SERVER, request};
@@ -256,7 +256,7 @@ mod tests {
 
     /// Like [`check`], in a cluster with these nodes.
     fn check_among(nodes: &[Value], request: &Value, rights: &[&str], expect: &str) {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request.clone());
         for node in nodes {
             world.add(&kinds::NODES, node.clone());
@@ -265,7 +265,7 @@ mod tests {
             let allowed = rights.contains(&ground.right);
             world.answer(&review(request, ground), Ok(value!({"status": {"allowed": allowed}})));
         }
-        obeys_laws::<CsrApprover>(&world, |_| false);
+        check_properties::<CsrApprover>(&world, |_| false);
         settle::<CsrApprover>(&mut world, |_| false);
         let settled = world.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
         let said = crate::condition::find(settled, "Approved").map(|said| text(said, &["message"]).to_owned());

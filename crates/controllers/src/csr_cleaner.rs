@@ -21,7 +21,7 @@ impl Controller for CsrCleaner {
     const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
     const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
 
-    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
     }
 
@@ -54,16 +54,16 @@ fn ends_at(request: &Value) -> Time {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_csr_is_deleted_an_hour_after_the_decision_or_a_day_after_creation() {
         let check = |status: Value, hours: i64| {
-            let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+            let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
             world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, value!({"metadata": {"name": "x"}, "status": status}));
-            obeys_laws::<CsrCleaner>(&world, |_| false);
+            check_properties::<CsrCleaner>(&world, |_| false);
             let start = world.now;
             settle::<CsrCleaner>(&mut world, |_| false);
             assert!(world.of("certificatesigningrequests.certificates.k8s.io").is_empty());

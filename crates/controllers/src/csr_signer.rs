@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use machinery::time::{Duration, Time};
 use machinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Errand, Order, Plan, kinds};
+use reconcile::{Action, Cache, Controller, Order, Plan, SideEffect, kinds};
 
 use crate::csr::{check, is, parse, usages};
 use crate::read::{list, text};
@@ -35,7 +35,7 @@ impl Controller for CsrSigner {
     const READS: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io"];
     const WRITES: &'static [&'static str] = &["certificatesigningrequests.certificates.k8s.io/status"];
 
-    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
     }
 
@@ -65,7 +65,7 @@ impl Controller for CsrSigner {
         };
         let resource = kinds::CERTIFICATE_SIGNING_REQUESTS.clone();
         Plan::of(Action::After {
-            errand: Errand::Sign(order),
+            errand: SideEffect::Sign(order),
             into: &["status", "certificate"],
             then: Box::new(Action::UpdateStatus { resource, object: request.clone() }),
         })
@@ -95,7 +95,7 @@ fn failed(request: &Value, message: &str, now: Time) -> Action {
 mod tests {
     use machinery::patch::merge;
     use proptest::prelude::*;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
     use crate::condition;
@@ -105,14 +105,14 @@ mod tests {
     /// Checks the outcome for a request with these conditions: the certificate of the test signer, or the failure
     /// message.
     fn check(request: Value, conditions: &[&str], expect: &str) {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].into();
         world.configure(Config { signers, life: Duration::from_seconds(24 * 3600) });
         let said = |kind: &&str| value!({"type": (*kind), "status": "True"});
         let conditions: Vec<Value> = conditions.iter().map(said).collect();
         let request = merge::apply(request, value!({"status": {"conditions": conditions}}));
         let key = world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, request);
-        obeys_laws::<CsrSigner>(&world, |_| false);
+        check_properties::<CsrSigner>(&world, |_| false);
         settle::<CsrSigner>(&mut world, |_| false);
         let settled = world.get(&kinds::CERTIFICATE_SIGNING_REQUESTS, &key).unwrap();
         let certificate = text(settled, &["status", "certificate"]).to_owned();
@@ -160,7 +160,7 @@ mod tests {
 
         #[test]
         fn properties_hold_in_generated_clusters(all in prop::collection::vec((0..3usize, 0..4usize, 0..3usize, 0..4usize), 0..4)) {
-            let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+            let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
             let signers = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN];
             world.configure(Config { signers: signers.into(), life: Duration::from_seconds(3600) });
             let usages: [&[&str]; 3] = [&["client auth", "digital signature"], &["server auth", "digital signature"], &["any"]];
@@ -172,7 +172,7 @@ mod tests {
                     "metadata": {"name": (format!("r{number}"))}});
                 world.add(&kinds::CERTIFICATE_SIGNING_REQUESTS, merge::apply(request, status));
             }
-            obeys_laws::<CsrSigner>(&world, |_| false);
+            check_properties::<CsrSigner>(&world, |_| false);
             settle::<CsrSigner>(&mut world, |_| false);
             for entry in world.of(CsrSigner::READS[0]).iter() {
                 let signed = !text(&entry.value, &["status", "certificate"]).is_empty();

@@ -40,7 +40,7 @@ impl Controller for DaemonSet {
     const READS: &'static [&'static str] = &["daemonsets.apps", "pods", "nodes", "controllerrevisions.apps"];
     const WRITES: &'static [&'static str] = &["pods", "controllerrevisions.apps", "daemonsets.apps/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "daemonsets.apps" => keys.push(Key::of(object)),
             "nodes" => keys.extend(node_concerns(cache, object)),
@@ -49,7 +49,7 @@ impl Controller for DaemonSet {
     }
 
     /// Ignores node status updates: eligibility depends on a node's labels and spec only.
-    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
         let labels = |node: &Value| Meta::of(node).value("labels").cloned();
         kind != "nodes" || labels(old) != labels(new) || old.get("spec") != new.get("spec")
     }

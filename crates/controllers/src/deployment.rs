@@ -41,7 +41,7 @@ impl Controller for Deployment {
     const READS: &'static [&'static str] = &["deployments.apps", "replicasets.apps", "pods"];
     const WRITES: &'static [&'static str] = &["replicasets.apps", "deployments.apps/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "deployments.apps" => keys.push(Key::of(object)),
             "replicasets.apps" => claim::concerned(object, "Deployment", cache.of("deployments.apps"), keys),

@@ -34,7 +34,7 @@ impl Controller for DeviceTaintEviction {
     const READS: &'static [&'static str] = &["pods", CLAIMS, SLICES];
     const WRITES: &'static [&'static str] = &["pods", "pods/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "pods" => keys.extend((!names_of(object).is_empty()).then(|| Key::of(object))),
             CLAIMS => keys.extend(users(object)),
@@ -114,12 +114,12 @@ mod tests {
     use machinery::value;
     use proptest::prelude::*;
     use reconcile::kinds;
-    use reconcile::testing::{World, kubelet, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 
-    fn world(taints: &Value, tolerations: &Value) -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    fn world(taints: &Value, tolerations: &Value) -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         for name in ["p", "other"] {
             let spec = value!({"nodeName": "n", "resourceClaims": [{"name": "x", "resourceClaimName": name}]});
             let running = value!({"phase": "Running"});
@@ -144,7 +144,7 @@ mod tests {
 
     fn check(taints: &Value, tolerations: &Value, seconds: Option<i64>) {
         let mut world = world(taints, tolerations);
-        obeys_laws::<DeviceTaintEviction>(&world, kubelet);
+        check_properties::<DeviceTaintEviction>(&world, kubelet);
         let start = world.now;
         settle::<DeviceTaintEviction>(&mut world, kubelet);
         let gone = world.get(&kinds::PODS, &Key::new("a", "p")).is_none();

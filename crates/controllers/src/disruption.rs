@@ -40,7 +40,7 @@ impl Controller for Disruption {
     ];
     const WRITES: &'static [&'static str] = &["poddisruptionbudgets.policy/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind == "poddisruptionbudgets.policy" {
             keys.push(Key::of(object));
             return;
@@ -257,7 +257,7 @@ fn event(budget: &Value, kind: EventType, reason: &'static str, message: String)
 mod tests {
     use machinery::patch::merge;
     use proptest::prelude::*;
-    use reconcile::testing::{World, kubelet, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 
@@ -269,8 +269,8 @@ mod tests {
     }
 
     /// Adds a ReplicaSet with three replicas and `pods` pods, of which `ready` are ready.
-    fn world(spec: Value, pods: usize, ready: usize) -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    fn world(spec: Value, pods: usize, ready: usize) -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let set = value!({"metadata": {"namespace": "a", "name": "web"}, "spec": {"replicas": 3, "template": {"metadata": {"labels": {"app": "web"}}}}});
         let key = world.add(&kinds::REPLICA_SETS, set);
         let uid = Meta::of(world.get(&kinds::REPLICA_SETS, &key).unwrap()).uid().to_owned();
@@ -282,7 +282,7 @@ mod tests {
         world
     }
 
-    fn status(world: &World) -> Value {
+    fn status(world: &FakeCluster) -> Value {
         world.get(&kinds::POD_DISRUPTION_BUDGETS, &Key::new("a", "b")).unwrap()["status"].clone()
     }
 
@@ -343,13 +343,13 @@ mod tests {
             if orphan {
                 world.add(&kinds::PODS, pod("own", None, true));
             }
-            obeys_laws::<Disruption>(&world, |_| false);
+            check_properties::<Disruption>(&world, |_| false);
         }
     }
 
     #[test]
     fn a_custom_workload_is_sized_by_its_scale_subresource() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let budget = value!({"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "x"}}});
         let key = world
             .add(&kinds::POD_DISRUPTION_BUDGETS, value!({"metadata": {"namespace": "a", "name": "b"}, "spec": budget}));
@@ -360,7 +360,7 @@ mod tests {
                 value!({"namespace": "a", "name": name, "labels": {"app": "x"}, "ownerReferences": (owner.clone())});
             world.add(&kinds::PODS, value!({"metadata": metadata}));
         }
-        let allowed = |world: &mut World| {
+        let allowed = |world: &mut FakeCluster| {
             let cache = world.cache::<Disruption>();
             let asks = Disruption::asks(&cache, &key, world.now);
             drop(cache);

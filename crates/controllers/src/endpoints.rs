@@ -33,7 +33,7 @@ impl Controller for Endpoints {
     const READS: &'static [&'static str] = &["services", "pods", "endpoints"];
     const WRITES: &'static [&'static str] = &["endpoints"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "pods" => service::of_pod(cache, object, keys),
             _ => keys.push(Key::of(object)),

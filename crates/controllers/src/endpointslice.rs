@@ -44,7 +44,7 @@ impl Controller for EndpointSlice {
     const READS: &'static [&'static str] = &["services", "pods", "endpointslices.discovery.k8s.io", "nodes"];
     const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "pods" => service::of_pod(cache, object, keys),

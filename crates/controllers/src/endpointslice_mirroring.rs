@@ -33,7 +33,7 @@ impl Controller for EndpointSliceMirroring {
     const READS: &'static [&'static str] = &["endpoints", "services", "endpointslices.discovery.k8s.io"];
     const WRITES: &'static [&'static str] = &["endpointslices.discovery.k8s.io"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "endpointslices.discovery.k8s.io" if meta.label(MANAGED_BY) == Some(MANAGER) => {
@@ -129,12 +129,12 @@ fn endpoint(address: &Value, ready: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
-    fn world() -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    fn world() -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.add(
             &kinds::SERVICES,
             value!({"metadata": {"namespace": "a", "name": "s"}, "spec": {"ports": [{"port": 80}]}}),
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn addresses_are_mirrored_by_ip_family_and_deleted_with_the_endpoints() {
         let mut world = world();
-        obeys_laws::<EndpointSliceMirroring>(&world, |_| false);
+        check_properties::<EndpointSliceMirroring>(&world, |_| false);
         settle::<EndpointSliceMirroring>(&mut world, |_| false);
         let slices = world.of("endpointslices.discovery.k8s.io");
         let mut shown: Vec<String> =

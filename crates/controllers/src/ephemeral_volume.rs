@@ -23,7 +23,7 @@ impl Controller for EphemeralVolume {
     const READS: &'static [&'static str] = &["pods", "persistentvolumeclaims"];
     const WRITES: &'static [&'static str] = &["persistentvolumeclaims", "events"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "pods" => keys.extend(ephemeral(object).next().map(|_| Key::of(object))),
@@ -100,18 +100,18 @@ fn create(pod: &Value, volume: &Value) -> Action {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_claim_owned_by_the_pod_is_created_for_each_ephemeral_volume() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"l": "v"}}, "spec": {"accessModes": ["ReadWriteOnce"]}});
         let volumes =
             value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "x", "emptyDir": {}}]);
         world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
-        obeys_laws::<EphemeralVolume>(&world, |_| false);
+        check_properties::<EphemeralVolume>(&world, |_| false);
         settle::<EphemeralVolume>(&mut world, |_| false);
         let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &Key::new("a", "p-data")).unwrap();
         assert_eq!((Meta::of(claim).label("l"), Meta::of(claim).controller().unwrap().name()), (Some("v"), "p"));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_claim_of_another_owner_is_not_used() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "p-data"}}));
         let volumes = value!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]);
         world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));

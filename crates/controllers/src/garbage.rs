@@ -15,7 +15,9 @@ use machinery::collection::Entry;
 use machinery::meta::{Meta, Scope};
 use machinery::time::Time;
 use machinery::{Key, Str, Value, value};
-use reconcile::everything::{Answer, Answers, Everything, FOREGROUND, Item, ORPHAN, Owner, Question, Step, Sweeper};
+use reconcile::everything::{
+    Answer, Answers, Everything, FOREGROUND, GlobalController, Item, ORPHAN, Owner, Question, Step,
+};
 use reconcile::{Action, Patch, Plan, Preconditions, Propagation};
 
 pub struct GarbageCollector;
@@ -33,10 +35,10 @@ enum Standing {
     Unknown,
 }
 
-impl Sweeper for GarbageCollector {
+impl GlobalController for GarbageCollector {
     const NAME: &'static str = "garbage-collector-controller";
 
-    fn concerns(_: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>) {
         let mut push = |uid: &Str| keys.push(Key::cluster(uid.clone()));
         if let Some(new) = new {
             let changed = old.filter(|old| old.uid == new.uid).is_none_or(|old| {

@@ -75,7 +75,7 @@ impl Controller for HorizontalPodAutoscaler {
         "events",
     ];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind == "horizontalpodautoscalers.autoscaling" {
             keys.push(Key::of(object));
         }

@@ -49,7 +49,7 @@ impl Controller for Job {
     const READS: &'static [&'static str] = &["jobs.batch", "pods"];
     const WRITES: &'static [&'static str] = &["pods", "jobs.batch/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "pods" => {
                 claim::concerned(object, "Job", cache.of("jobs.batch"), keys);

@@ -45,7 +45,7 @@ impl Controller for LegacyTokenCleaner {
     const READS: &'static [&'static str] = &["secrets", "serviceaccounts", "pods", "configmaps"];
     const WRITES: &'static [&'static str] = &["secrets"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "secrets" => keys.extend(is_token(object).then(|| Key::of(object))),
             "configmaps" if Key::of(object) == Key::new(TRACKING.0, TRACKING.1) => {
@@ -142,14 +142,14 @@ fn uses(pod: &Value, secret: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     const PERIOD: i64 = 365;
 
-    fn world(labels: &Value) -> World {
-        let mut world = World::new(Time::parse("2023-01-01T12:00:00Z").unwrap());
+    fn world(labels: &Value) -> FakeCluster {
+        let mut world = FakeCluster::new(Time::parse("2023-01-01T12:00:00Z").unwrap());
         world.configure(Config { period: Duration::from_seconds(PERIOD * 24 * 3600) });
         world.add(
             &kinds::CONFIG_MAPS,
@@ -171,8 +171,8 @@ mod tests {
         world
     }
 
-    fn check(world: &mut World, expect: &[&str], days: i64) {
-        obeys_laws::<LegacyTokenCleaner>(world, |_| false);
+    fn check(world: &mut FakeCluster, expect: &[&str], days: i64) {
+        check_properties::<LegacyTokenCleaner>(world, |_| false);
         let start = world.now;
         settle::<LegacyTokenCleaner>(world, |_| false);
         assert_eq!(world.log, expect);
@@ -218,7 +218,7 @@ mod tests {
                 let volumes = value!([{"name": "v", "secret": {"secretName": "made"}}]);
                 world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"volumes": volumes}}));
             }
-            obeys_laws::<LegacyTokenCleaner>(&world, |_| false);
+            check_properties::<LegacyTokenCleaner>(&world, |_| false);
             settle::<LegacyTokenCleaner>(&mut world, |_| false);
             let stays = mounted || used.as_deref().is_some_and(|used| day(used).is_none());
             prop_assert_eq!(world.get(&kinds::SECRETS, &Key::new("a", "made")).is_some(), stays);

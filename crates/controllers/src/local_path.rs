@@ -14,7 +14,7 @@
 use machinery::meta::{Meta, MetaMut};
 use machinery::time::Time;
 use machinery::{Key, Value, value};
-use reconcile::{Action, Cache, Controller, Errand, EventType, Plan, Regarding, Told, kinds};
+use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, SideEffect, Told, kinds};
 
 use crate::read::{list, text};
 
@@ -62,7 +62,7 @@ impl Controller for LocalPath {
         &["persistentvolumeclaims", "persistentvolumes", "storageclasses.storage.k8s.io"];
     const WRITES: &'static [&'static str] = &["persistentvolumes", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "persistentvolumeclaims" => {
                 keys.push(Key::of(object));
@@ -187,7 +187,7 @@ fn provision(claim: &Value, class: &Value, config: &Config) -> Action {
         failed: Some(("ProvisioningFailed", "failed to create the volume".into())),
     };
     let create = Action::Create { resource: kinds::PERSISTENT_VOLUMES.clone(), object, told: Some(Box::new(told)) };
-    Action::After { errand: Errand::MakeFolder(path), into: &[], then: Box::new(create) }
+    Action::After { errand: SideEffect::CreateDirectory(path), into: &[], then: Box::new(create) }
 }
 
 /// Returns the next step for a released or deleted volume.
@@ -213,7 +213,7 @@ fn reclaim(volume: &Value, claimed: bool) -> Plan {
     if !goes {
         return Plan::of(update);
     }
-    let errand = Errand::RemoveFolder(text(volume, &["spec", "local", "path"]).to_owned());
+    let errand = SideEffect::RemoveDirectory(text(volume, &["spec", "local", "path"]).to_owned());
     Plan::of(Action::After { errand, into: &[], then: Box::new(update) })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use machinery::meta::Meta;
 use machinery::time::{Duration, Time};
 use machinery::{Key, Str, Value, value};
-use reconcile::everything::{Answer, Answers, Discovery, Everything, Item, Kind, Question, Step, Sweeper};
+use reconcile::everything::{Answer, Answers, Discovery, Everything, GlobalController, Item, Kind, Question, Step};
 use reconcile::{Action, Plan, Preconditions, kinds};
 
 use crate::condition;
@@ -27,10 +27,10 @@ struct Contents<'a> {
     failures: Vec<String>,
 }
 
-impl Sweeper for Namespace {
+impl GlobalController for Namespace {
     const NAME: &'static str = "namespace-controller";
 
-    fn concerns(of: &Key, _: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>) {
+    fn affected_keys(of: &Key, _: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>) {
         match new {
             Some(new) if is_namespace(new) && new.deleting => keys.push(of.clone()),
             // The deleted object may have been the last one of its namespace.
@@ -239,12 +239,12 @@ fn is_namespace(item: &Item) -> bool {
 mod tests {
     use machinery::meta::MetaMut;
     use reconcile::everything::{settle, step};
-    use reconcile::testing::{World, kubelet};
+    use reconcile::testing::{FakeCluster, kubelet};
 
     use super::*;
 
-    fn world() -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    fn world() -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}}));
         for (resource, name) in [(&kinds::PODS, "pod"), (&kinds::CONFIG_MAPS, "map"), (&kinds::SECRETS, "secret")] {
             world.add(resource, value!({"metadata": {"namespace": "a", "name": name}}));
@@ -254,7 +254,7 @@ mod tests {
         world
     }
 
-    fn delete(world: &mut World) {
+    fn delete(world: &mut FakeCluster) {
         world.delete(&kinds::NAMESPACES, &Key::cluster("a"), None, None);
     }
 

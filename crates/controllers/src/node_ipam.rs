@@ -43,7 +43,7 @@ impl Controller for NodeIpam {
     const READS: &'static [&'static str] = &["nodes"];
     const WRITES: &'static [&'static str] = &["nodes", "events"];
 
-    fn concerns(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::cluster(ALL));
     }
 
@@ -164,7 +164,7 @@ fn address(like: IpAddr, number: u128) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
@@ -172,8 +172,8 @@ mod tests {
         Range::parse(text).unwrap()
     }
 
-    fn world(nodes: usize) -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    fn world(nodes: usize) -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let ranges = vec![(range("10.244.0.0/16"), 24), (range("fd00::/48"), 64)];
         world.configure(Config { ranges, taken: vec![range("10.244.1.0/25")] });
         for at in 0..nodes {
@@ -182,14 +182,14 @@ mod tests {
         world
     }
 
-    fn given(world: &World) -> Vec<String> {
+    fn given(world: &FakeCluster) -> Vec<String> {
         world.of("nodes").iter().map(|it| it.value["spec"]["podCIDRs"].to_string()).collect()
     }
 
     #[test]
     fn every_node_gets_a_unique_cidr_of_each_ip_family() {
         let mut world = world(2);
-        obeys_laws::<NodeIpam>(&world, |_| false);
+        check_properties::<NodeIpam>(&world, |_| false);
         settle::<NodeIpam>(&mut world, |_| false);
         assert_eq!(given(&world), [r#"["10.244.0.0/24","fd00::/64"]"#, r#"["10.244.2.0/24","fd00:0:0:1::/64"]"#]);
         world.remove(&kinds::NODES, &Key::cluster("n0"));

@@ -51,7 +51,7 @@ impl Controller for NodeLifecycle {
     const READS: &'static [&'static str] = &["nodes", "leases.coordination.k8s.io", "pods"];
     const WRITES: &'static [&'static str] = &["nodes", "nodes/status", "pods/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "nodes" => keys.push(Key::of(object)),

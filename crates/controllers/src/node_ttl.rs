@@ -27,7 +27,7 @@ impl Controller for NodeTtl {
     const READS: &'static [&'static str] = &["nodes"];
     const WRITES: &'static [&'static str] = &["nodes"];
 
-    fn concerns(cache: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
         // The number of nodes concerns other nodes only when it crosses a boundary.
         let count = cache.of("nodes").len();
@@ -37,7 +37,7 @@ impl Controller for NodeTtl {
     }
 
     /// Ignores all changes except those of the annotation, such as heartbeats.
-    fn matters(_: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(_: &str, old: &Value, new: &Value) -> bool {
         Meta::of(old).annotation(ANNOTATION) != Meta::of(new).annotation(ANNOTATION)
     }
 
@@ -75,7 +75,7 @@ fn seconds(told: Option<&str>, count: usize) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     fn every_node_is_annotated() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         for number in 0..101 {
             let annotations = if number % 2 == 0 { value!({"node.alpha.kubernetes.io/ttl": "0"}) } else { value!({}) };
             let metadata = value!({"name": (format!("n{number}")), "annotations": annotations});
             world.add(&kinds::NODES, value!({"metadata": metadata}));
         }
-        obeys_laws::<NodeTtl>(&world, |_| false);
+        check_properties::<NodeTtl>(&world, |_| false);
         settle::<NodeTtl>(&mut world, |_| false);
         assert!(world.of("nodes").iter().all(|it| Meta::of(&it.value).annotation(ANNOTATION) == Some("15")));
     }

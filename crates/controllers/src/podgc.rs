@@ -47,7 +47,7 @@ impl Controller for PodGc {
     const READS: &'static [&'static str] = &["pods", "nodes"];
     const WRITES: &'static [&'static str] = &["pods", "pods/status"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind == "nodes" {
             let pods = cache.on_node("pods", Meta::of(object).name());
             keys.extend(pods.map(Key::of));
@@ -66,7 +66,7 @@ impl Controller for PodGc {
     }
 
     /// Updates of a node matter only if its spec, which has the taints, or its Ready status changes.
-    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
         let ready = |node| condition::find(node, "Ready").and_then(|have| have.str_at(&["status"]));
         kind != "nodes" || old.get("spec") != new.get("spec") || ready(old) != ready(new)
     }
@@ -157,17 +157,17 @@ fn at_once(pod: &Value) -> Action {
 mod tests {
     use proptest::prelude::*;
     use reconcile::decide;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
-    fn world() -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    fn world() -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.add(&kinds::NODES, value!({"metadata": {"name": "n"}}));
         world
     }
 
-    fn add(world: &mut World, name: &str, node: &str, phase: &str) -> Key {
+    fn add(world: &mut FakeCluster, name: &str, node: &str, phase: &str) -> Key {
         let pod = value!({"metadata": {"namespace": "a", "name": name}, "spec": {"nodeName": node}, "status": {"phase": phase}});
         world.add(&kinds::PODS, pod)
     }
@@ -178,7 +178,7 @@ mod tests {
         add(&mut world, "kept", "n", "Running");
         add(&mut world, "lost", "gone", "Running");
         add(&mut world, "waits", "", "Pending");
-        obeys_laws::<PodGc>(&world, |_| false);
+        check_properties::<PodGc>(&world, |_| false);
         let start = world.now;
         settle::<PodGc>(&mut world, |_| false);
         assert_eq!(world.now.since(start).whole_seconds(), 40);
@@ -231,7 +231,7 @@ mod tests {
                     world.delete(&kinds::PODS, &key, None, None);
                 }
             }
-            obeys_laws::<PodGc>(&world, |_| false);
+            check_properties::<PodGc>(&world, |_| false);
         }
     }
 }

@@ -62,7 +62,7 @@ impl Controller for PersistentVolumeBinder {
         "events",
     ];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let unbound = |claim: &Value| Meta::of(claim).annotation(BIND_COMPLETED).is_none();
         let mut waiting = |wanted: &dyn Fn(&Value) -> bool| {
             let claims = cache.of("persistentvolumeclaims").iter();

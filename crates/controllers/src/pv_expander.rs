@@ -23,7 +23,7 @@ impl Controller for Expander {
     const READS: &'static [&'static str] = &["persistentvolumeclaims", "persistentvolumes"];
     const WRITES: &'static [&'static str] = &["events"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.extend((kind == "persistentvolumeclaims" && wants_more(object)).then(|| Key::of(object)));
     }
 
@@ -59,14 +59,14 @@ fn wants_more(claim: &Value) -> bool {
 mod tests {
     use machinery::value;
     use reconcile::kinds;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_claim_awaiting_expansion_gets_an_event() {
         let check = |asked: &str, has: &str, phase: &str, expect: usize| {
-            let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+            let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
             world.add(
                 &kinds::PERSISTENT_VOLUME_CLAIMS,
                 value!({"metadata": {"namespace": "a", "name": "c"}, "status": {"phase": phase, "capacity": {"storage": has}},
@@ -76,7 +76,7 @@ mod tests {
                 &kinds::PERSISTENT_VOLUMES,
                 value!({"metadata": {"name": "v"}, "spec": {"claimRef": {"uid": "uid-1"}}}),
             );
-            obeys_laws::<Expander>(&world, |_| false);
+            check_properties::<Expander>(&world, |_| false);
             settle::<Expander>(&mut world, |_| false);
             assert_eq!(world.log.len(), expect, "{asked} {has} {phase}: {:?}", world.log);
         };

@@ -17,7 +17,7 @@ impl Controller for VolumeProtection {
     const READS: &'static [&'static str] = &["persistentvolumes"];
     const WRITES: &'static [&'static str] = &["persistentvolumes"];
 
-    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::of(object));
     }
 
@@ -34,16 +34,16 @@ impl Controller for VolumeProtection {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_deleted_volume_is_kept_while_it_is_bound() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let bound = value!({"metadata": {"name": "v"}, "status": {"phase": "Bound"}});
         let key = world.add(&kinds::PERSISTENT_VOLUMES, bound);
-        obeys_laws::<VolumeProtection>(&world, |_| false);
+        check_properties::<VolumeProtection>(&world, |_| false);
         settle::<VolumeProtection>(&mut world, |_| false);
         world.delete(&kinds::PERSISTENT_VOLUMES, &key, None, None);
         settle::<VolumeProtection>(&mut world, |_| false);

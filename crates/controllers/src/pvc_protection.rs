@@ -23,7 +23,7 @@ impl Controller for ClaimProtection {
     const READS: &'static [&'static str] = &["persistentvolumeclaims", "pods"];
     const WRITES: &'static [&'static str] = &["persistentvolumeclaims"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "pods" => keys.extend(claims_of(object)),
             _ => keys.push(Key::of(object)),
@@ -73,20 +73,20 @@ fn uses(pod: &Value, claim: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_deleted_claim_is_kept_while_a_pod_uses_it() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": "c"}}));
         let volumes = value!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
         let pod = world.add(
             &kinds::PODS,
             value!({"metadata": {"namespace": "a", "name": "p"}, "spec": {"nodeName": "n", "volumes": volumes}}),
         );
-        obeys_laws::<ClaimProtection>(&world, |_| false);
+        check_properties::<ClaimProtection>(&world, |_| false);
         settle::<ClaimProtection>(&mut world, |_| false);
         world.delete(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, None, None);
         settle::<ClaimProtection>(&mut world, |_| false);

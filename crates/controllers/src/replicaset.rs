@@ -62,7 +62,7 @@ impl<K: Kind> Controller for Replicas<K> {
     const READS: &'static [&'static str] = K::READS;
     const WRITES: &'static [&'static str] = K::WRITES;
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "pods" => claim::concerned(object, K::KIND, cache.of(K::READS[0]), keys),
             _ => keys.push(Key::of(object)),

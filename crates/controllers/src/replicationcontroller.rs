@@ -22,13 +22,13 @@ impl Kind for OfReplicationControllers {
 mod tests {
     use machinery::time::Time;
     use machinery::{Key, value};
-    use reconcile::testing::{World, kubelet, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 
     #[test]
     fn a_replicationcontroller_converges_to_its_replicas() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let template = value!({"metadata": {"labels": {"app": "rc"}}, "spec": {"containers": []}});
         let spec = value!({"replicas": 2, "selector": {"app": "rc"}, "template": template});
         world.add(
@@ -37,7 +37,7 @@ mod tests {
         );
         let set = value!({"metadata": {"namespace": "a", "name": "rc"}, "spec": spec});
         world.add(&kinds::REPLICATION_CONTROLLERS, set);
-        obeys_laws::<ReplicationController>(&world, kubelet);
+        check_properties::<ReplicationController>(&world, kubelet);
         settle::<ReplicationController>(&mut world, kubelet);
         assert_eq!(world.of("pods").len(), 2, "one adopted and one made");
         let status = &world.get(&kinds::REPLICATION_CONTROLLERS, &Key::new("a", "rc")).unwrap()["status"];

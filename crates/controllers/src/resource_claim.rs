@@ -26,7 +26,7 @@ pub enum Observed<'a> {
     Pod {
         pod: &'a Value,
         /// The claims that the pod requests.
-        wishes: Vec<Wish<'a>>,
+        wishes: Vec<ClaimRequest<'a>>,
     },
     /// A claim with the pods that may still use it.
     Claim {
@@ -39,7 +39,7 @@ pub enum Observed<'a> {
 }
 
 /// An entry of a pod's `spec.resourceClaims`.
-pub struct Wish<'a> {
+pub struct ClaimRequest<'a> {
     stated: &'a Value,
     /// The existing claim.
     claim: Option<&'a Value>,
@@ -53,7 +53,7 @@ impl Controller for ResourceClaim {
     const READS: &'static [&'static str] = &["pods", CLAIMS, TEMPLATES];
     const WRITES: &'static [&'static str] = &["pods/status", CLAIMS, "resourceclaims.resource.k8s.io/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "pods" => {
@@ -163,16 +163,16 @@ fn users<'a>(cache: &Cache, key: &Key, claim: &'a Value) -> Option<Vec<&'a Value
 
 /// Finds the claim and the template of an entry. The claim is the one that the pod names, or one that the pod controls
 /// with the entry's name.
-fn wish<'a>(cache: &'a Cache, pod: &'a Value, stated: &'a Value) -> Wish<'a> {
+fn wish<'a>(cache: &'a Cache, pod: &'a Value, stated: &'a Value) -> ClaimRequest<'a> {
     let meta = Meta::of(pod);
     let name = text(stated, &["name"]);
     let Some(template) = stated.str_at(&["resourceClaimTemplateName"]) else {
         let claim = cache.get(CLAIMS, &Key::new(meta.namespace(), text(stated, &["resourceClaimName"])));
-        return Wish { stated, claim, template: None };
+        return ClaimRequest { stated, claim, template: None };
     };
     let made = cache.controlled_by(CLAIMS, meta.uid());
     let mut made = made.filter(|claim| Meta::of(claim).annotation(POD_CLAIM_NAME) == Some(name));
-    Wish { stated, claim: made.next(), template: cache.get(TEMPLATES, &Key::new(meta.namespace(), template)) }
+    ClaimRequest { stated, claim: made.next(), template: cache.get(TEMPLATES, &Key::new(meta.namespace(), template)) }
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Controller for ResourceQuota {
     ];
     const WRITES: &'static [&'static str] = &["resourcequotas/status"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind == "resourcequotas" {
             keys.push(Key::of(object));
         }

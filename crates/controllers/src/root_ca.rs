@@ -32,7 +32,7 @@ impl Controller for RootCaPublisher {
     const READS: &'static [&'static str] = &["namespaces", "configmaps"];
     const WRITES: &'static [&'static str] = &["configmaps"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "configmaps" if meta.name() != NAME => {}
@@ -77,18 +77,18 @@ impl Controller for RootCaPublisher {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_changed_config_map_is_restored() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.configure(Config("PEM".into()));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "b"}}));
         world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "b", "name": NAME}, "data": {"x": "y"}}));
-        obeys_laws::<RootCaPublisher>(&world, |_| false);
+        check_properties::<RootCaPublisher>(&world, |_| false);
         settle::<RootCaPublisher>(&mut world, |_| false);
         assert_eq!(world.log, ["create configmaps a/kube-root-ca.crt", "update configmaps b/kube-root-ca.crt"]);
         for entry in world.of("configmaps").iter() {

@@ -26,7 +26,7 @@ impl Controller for ServiceCidr {
     const WRITES: &'static [&'static str] =
         &["servicecidrs.networking.k8s.io", "servicecidrs.networking.k8s.io/status"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         // Only a ServiceCIDR that is being deleted depends on addresses and other ServiceCIDRs.
         let waiting = cache.of(Self::READS[0]).iter().filter(|it| Meta::of(&it.value).is_deleting());
         keys.extend(waiting.map(|it| it.key.clone()));
@@ -105,20 +105,20 @@ fn said(cidr: &Value, status: &str, reason: &str, message: &str, now: Time) -> O
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_deleted_service_cidr_is_kept_while_its_addresses_are_allocated() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let key =
             world.add(&kinds::SERVICE_CIDRS, value!({"metadata": {"name": "x"}, "spec": {"cidrs": ["10.0.0.0/24"]}}));
         let address = world.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.0.7"}}));
         world.add(&kinds::IP_ADDRESSES, value!({"metadata": {"name": "10.0.1.7"}}));
-        obeys_laws::<ServiceCidr>(&world, |_| false);
+        check_properties::<ServiceCidr>(&world, |_| false);
         settle::<ServiceCidr>(&mut world, |_| false);
-        let ready = |world: &World| {
+        let ready = |world: &FakeCluster| {
             condition::find(world.get(&kinds::SERVICE_CIDRS, &key).unwrap(), "Ready").unwrap()["status"].clone()
         };
         assert_eq!(ready(&world), "True".into());

@@ -45,12 +45,12 @@ impl Controller for ServiceLb {
     const READS: &'static [&'static str] = &["services", "nodes"];
     const WRITES: &'static [&'static str] = &["services/status", "events"];
 
-    fn concerns(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: &str, _: &Value, keys: &mut Vec<Key>) {
         keys.push(Key::cluster(ALL));
     }
 
     /// Ignores node heartbeats, which arrive every few seconds, and Services of other types.
-    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
         match kind {
             "nodes" => {
                 let seen = |node| (addresses_of(node), takes_traffic(node), kubelet_port(node));

@@ -22,7 +22,7 @@ impl Controller for ServiceAccount {
     const READS: &'static [&'static str] = &["namespaces", "serviceaccounts"];
     const WRITES: &'static [&'static str] = &["serviceaccounts"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "serviceaccounts" if meta.name() != NAME => {}
@@ -55,17 +55,17 @@ pub fn is_active(namespace: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn every_active_namespace_has_a_default_service_account() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "a"}}));
         let going = value!({"metadata": {"name": "b"}, "status": {"phase": "Terminating"}});
         world.add(&kinds::NAMESPACES, going);
-        obeys_laws::<ServiceAccount>(&world, |_| false);
+        check_properties::<ServiceAccount>(&world, |_| false);
         settle::<ServiceAccount>(&mut world, |_| false);
         assert_eq!(world.log, ["create serviceaccounts a/default"]);
         world.remove(&kinds::SERVICE_ACCOUNTS, &Key::new("a", NAME));

@@ -15,7 +15,7 @@ const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 /// Delay before deletion, because a Secret may be observed before its ServiceAccount.
-const PATIENCE: Duration = Duration::from_seconds(10);
+const TIMEOUT: Duration = Duration::from_seconds(10);
 
 /// Signs a token for namespace, ServiceAccount, its UID and the Secret.
 pub type Sign = Arc<dyn Fn(&str, &str, &str, &str) -> Option<String> + Send + Sync>;
@@ -44,7 +44,7 @@ impl Controller for ServiceAccountToken {
     const READS: &'static [&'static str] = &["secrets", "serviceaccounts"];
     const WRITES: &'static [&'static str] = &["secrets"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind == "secrets" {
             keys.extend(is_for_token(object).then(|| Key::of(object)));
             return;
@@ -72,7 +72,7 @@ impl Controller for ServiceAccountToken {
         match observed.account.filter(same) {
             Some(account) => filled(secret, account, observed.config),
             None => {
-                let until = meta.creation_timestamp().unwrap_or(now).plus(PATIENCE);
+                let until = meta.creation_timestamp().unwrap_or(now).plus(TIMEOUT);
                 if meta.annotation(UID).is_none() && until > now {
                     return Plan { wake_at: Some(until), ..Plan::waiting("the ServiceAccount does not exist") };
                 }
@@ -113,13 +113,13 @@ fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_token_secret_is_filled_and_deleted_with_its_service_account() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let sign: Sign = Arc::new(|namespace, name, _, secret| Some(format!("{namespace}/{name}/{secret}")));
         world.configure(Config { sign, root_certificates: "PEM".into() });
         let account = world.add(&kinds::SERVICE_ACCOUNTS, value!({"metadata": {"namespace": "a", "name": "x"}}));
@@ -131,7 +131,7 @@ mod tests {
             );
         }
         world.add(&kinds::SECRETS, value!({"type": "Opaque", "metadata": {"namespace": "a", "name": "other"}}));
-        obeys_laws::<ServiceAccountToken>(&world, |_| false);
+        check_properties::<ServiceAccountToken>(&world, |_| false);
         settle::<ServiceAccountToken>(&mut world, |_| false);
         let filled = world.get(&kinds::SECRETS, &Key::new("a", "s")).unwrap();
         let expect = r#"{"ca.crt":"UEVN","namespace":"YQ==","token":"YS94L3M="}"#;

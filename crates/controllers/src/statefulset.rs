@@ -42,7 +42,7 @@ impl Controller for StatefulSet {
     const WRITES: &'static [&'static str] =
         &["pods", "controllerrevisions.apps", "persistentvolumeclaims", "statefulsets.apps/status", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "statefulsets.apps" => keys.push(Key::of(object)),
             "persistentvolumeclaims" => keys.extend(claims::set_of(cache, object)),

@@ -33,7 +33,7 @@ impl Controller for StorageVersionMigrator {
     const READS: &'static [&'static str] = &[MIGRATIONS, scale_target::DEFINITIONS];
     const WRITES: &'static [&'static str] = &["storageversionmigrations.storagemigration.k8s.io/status", "*"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.extend((kind == MIGRATIONS).then(|| Key::of(object)));
     }
 
@@ -122,17 +122,17 @@ fn told(migration: &Value, kind: &str, reason: &str, message: &str, now: Time) -
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
-    fn migration(world: &mut World, group: &str, plural: &str) -> Key {
+    fn migration(world: &mut FakeCluster, group: &str, plural: &str) -> Key {
         let spec = value!({"resource": {"group": group, "resource": plural}});
         world.add(&kinds::STORAGE_VERSION_MIGRATIONS, value!({"metadata": {"name": "m"}, "spec": spec}))
     }
 
-    fn world() -> World {
-        World::new(Time::from_unix(1_700_000_000, 0))
+    fn world() -> FakeCluster {
+        FakeCluster::new(Time::from_unix(1_700_000_000, 0))
     }
 
     #[test]
@@ -190,8 +190,8 @@ mod tests {
                 // An object that is being deleted is written too.
                 world.delete(&kinds::CONFIG_MAPS, &map, None, None);
             }
-            obeys_laws::<StorageVersionMigrator>(&world, |_| false);
-            let versions = |world: &World, kind: &str| -> Vec<u64> { world.of(kind).iter().map(|it| it.revision).collect() };
+            check_properties::<StorageVersionMigrator>(&world, |_| false);
+            let versions = |world: &FakeCluster, kind: &str| -> Vec<u64> { world.of(kind).iter().map(|it| it.revision).collect() };
             let before = [versions(&world, "secrets"), versions(&world, "configmaps")];
             settle::<StorageVersionMigrator>(&mut world, |_| false);
             let written = [versions(&world, "secrets"), versions(&world, "configmaps")];

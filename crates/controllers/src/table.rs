@@ -1,7 +1,7 @@
 //! The table of controllers: one row each, with its flags and service account.
 
 use reconcile::Controller;
-use reconcile::everything::Sweeper;
+use reconcile::everything::GlobalController;
 
 use crate::{
     attach_detach, bootstrap_signer, clusterrole_aggregation, cronjob, csr_approver, csr_cleaner, csr_signer,
@@ -31,7 +31,7 @@ pub trait Visitor {
     fn visit<C: Controller>(&mut self, row: &'static Row);
 
     /// Visits a controller that reads objects of every kind.
-    fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row);
+    fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row);
 }
 
 /// Lists rows as `name, account, workers [flag] => controller;`.
@@ -279,7 +279,7 @@ mod tests {
                 }
             }
 
-            fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+            fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
                 assert_eq!(S::NAME, row.name);
             }
         }

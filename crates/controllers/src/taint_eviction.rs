@@ -21,7 +21,7 @@ impl Controller for TaintEviction {
     const READS: &'static [&'static str] = &["pods", "nodes"];
     const WRITES: &'static [&'static str] = &["pods", "pods/status", "nodes", "events"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             // A node without NoExecute taints triggers no pods: a pod that waits for an earlier taint finds it removed
             // when it wakes up.
@@ -174,12 +174,12 @@ fn dated(node: &Value, now: Time) -> Action {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, kubelet, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;
 
-    fn world(taints: Value, tolerations: Value) -> World {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    fn world(taints: Value, tolerations: Value) -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.add(&kinds::NODES, value!({"metadata": {"name": "n"}, "spec": {"taints": taints}}));
         world.add(
             &kinds::PODS,
@@ -192,7 +192,7 @@ mod tests {
     /// Checks the seconds until the pod is deleted; -1 if it stays.
     fn check(taints: Value, tolerations: Value, expect: i64) {
         let mut world = world(taints, tolerations);
-        obeys_laws::<TaintEviction>(&world, kubelet);
+        check_properties::<TaintEviction>(&world, kubelet);
         let start = world.now;
         settle::<TaintEviction>(&mut world, kubelet);
         let gone = world.of("pods").is_empty();
@@ -227,7 +227,7 @@ mod tests {
             let world = world(taints, value!([]));
             let mut keys = Vec::new();
             let pod = world.get(&kinds::PODS, &Key::new("a", "p")).unwrap();
-            TaintEviction::concerns(&world.cache::<TaintEviction>(), "pods", pod, &mut keys);
+            TaintEviction::affected_keys(&world.cache::<TaintEviction>(), "pods", pod, &mut keys);
             assert_eq!(keys, expect);
         };
         check(value!([{"key": "x", "effect": "NoExecute"}]), &[Key::new("a", "p")]);

@@ -21,7 +21,7 @@ impl Controller for TokenCleaner {
     const READS: &'static [&'static str] = &["secrets"];
     const WRITES: &'static [&'static str] = &["secrets"];
 
-    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         keys.extend(is_token(object).then(|| Key::of(object)));
     }
 
@@ -52,13 +52,13 @@ fn expires_at(secret: &Value) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn an_expired_token_is_deleted() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         for (name, seconds) in [("old", -5i64), ("new", 60)] {
             let expiration = BASE64.encode(Time::from_unix(1_700_000_000 + seconds, 0).to_string());
             world.add(
@@ -67,7 +67,7 @@ mod tests {
             );
         }
         world.add(&kinds::SECRETS, value!({"type": TYPE, "metadata": {"namespace": NAMESPACE, "name": "lasting"}}));
-        obeys_laws::<TokenCleaner>(&world, |_| false);
+        check_properties::<TokenCleaner>(&world, |_| false);
         let start = world.now;
         settle::<TokenCleaner>(&mut world, |_| false);
         assert_eq!(world.log, ["delete secrets kube-system/old", "delete secrets kube-system/new"]);

@@ -31,9 +31,9 @@ impl Controller for TrustBundlePublisher {
     const READS: &'static [&'static str] = &["namespaces", "clustertrustbundles.certificates.k8s.io"];
     const WRITES: &'static [&'static str] = &["clustertrustbundles.certificates.k8s.io"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
-        let concerns = if kind == "namespaces" { Meta::of(object).name() == KEY } else { is_ours(object) };
-        keys.extend(concerns.then(|| Key::cluster(KEY)));
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        let affected_keys = if kind == "namespaces" { Meta::of(object).name() == KEY } else { is_ours(object) };
+        keys.extend(affected_keys.then(|| Key::cluster(KEY)));
     }
 
     fn observe<'a>(cache: &'a Cache, key: &Key) -> Option<Observed<'a>> {
@@ -81,13 +81,13 @@ fn name_of(certificates: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn current_roots_are_published_and_old_bundles_deleted() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         world.configure(Config("new".into()));
         world.add(&kinds::NAMESPACES, value!({"metadata": {"name": "kube-system"}}));
         for (name, signer) in [("kubernetes.io:kube-apiserver-serving:old", SIGNER), ("other", "example.org/x")] {
@@ -96,7 +96,7 @@ mod tests {
                 value!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": "old"}}),
             );
         }
-        obeys_laws::<TrustBundlePublisher>(&world, |_| false);
+        check_properties::<TrustBundlePublisher>(&world, |_| false);
         settle::<TrustBundlePublisher>(&mut world, |_| false);
         let name = "kubernetes.io:kube-apiserver-serving:11507a0e2f5e69d5dfa40a62";
         let made = format!("create clustertrustbundles.certificates.k8s.io {name}");

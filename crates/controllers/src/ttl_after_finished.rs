@@ -15,7 +15,7 @@ impl Controller for TtlAfterFinished {
     const READS: &'static [&'static str] = &["jobs.batch"];
     const WRITES: &'static [&'static str] = &["jobs.batch"];
 
-    fn concerns(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, _: &str, object: &Value, keys: &mut Vec<Key>) {
         if ends(object).is_some() {
             keys.push(Key::of(object));
         }
@@ -50,13 +50,13 @@ fn ends(job: &Value) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_finished_job_is_deleted_after_its_ttl() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let done = value!({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": (world.now.to_string())}]});
         for (name, spec, status) in [
             ("soon", value!({"ttlSecondsAfterFinished": 30}), done.clone()),
@@ -68,7 +68,7 @@ mod tests {
                 value!({"metadata": {"namespace": "a", "name": name}, "spec": spec, "status": status}),
             );
         }
-        obeys_laws::<TtlAfterFinished>(&world, |_| false);
+        check_properties::<TtlAfterFinished>(&world, |_| false);
         let start = world.now;
         settle::<TtlAfterFinished>(&mut world, |_| false);
         assert_eq!(world.log, ["delete jobs.batch a/soon Foreground"]);

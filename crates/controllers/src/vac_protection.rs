@@ -23,7 +23,7 @@ impl Controller for AttributesClassProtection {
         &["volumeattributesclasses.storage.k8s.io", "persistentvolumes", "persistentvolumeclaims"];
     const WRITES: &'static [&'static str] = &["volumeattributesclasses.storage.k8s.io"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             "persistentvolumes" | "persistentvolumeclaims" => keys.extend(classes(object).map(Key::cluster)),
             _ => keys.push(Key::of(object)),
@@ -58,19 +58,19 @@ fn classes(object: &Value) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use machinery::value;
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
     #[test]
     fn a_deleted_class_is_kept_while_a_claim_uses_it() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let key = world.add(&kinds::VOLUME_ATTRIBUTES_CLASSES, value!({"metadata": {"name": "fast"}}));
         let claim = world.add(
             &kinds::PERSISTENT_VOLUME_CLAIMS,
             value!({"metadata": {"namespace": "a", "name": "c"}, "spec": {"volumeAttributesClassName": "fast"}}),
         );
-        obeys_laws::<AttributesClassProtection>(&world, |_| false);
+        check_properties::<AttributesClassProtection>(&world, |_| false);
         settle::<AttributesClassProtection>(&mut world, |_| false);
         world.delete(&kinds::VOLUME_ATTRIBUTES_CLASSES, &key, None, None);
         settle::<AttributesClassProtection>(&mut world, |_| false);

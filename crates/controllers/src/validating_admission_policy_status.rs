@@ -31,7 +31,7 @@ impl Controller for ValidatingAdmissionPolicyStatus {
     const READS: &'static [&'static str] = &[POLICIES, DEFINITIONS];
     const WRITES: &'static [&'static str] = &["validatingadmissionpolicies.admissionregistration.k8s.io/status"];
 
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         match kind {
             POLICIES => keys.push(Key::of(object)),
             // A policy may refer to any kind, also to one that does not exist yet.
@@ -39,7 +39,7 @@ impl Controller for ValidatingAdmissionPolicyStatus {
         }
     }
 
-    fn matters(kind: &str, old: &Value, new: &Value) -> bool {
+    fn is_relevant_change(kind: &str, old: &Value, new: &Value) -> bool {
         kind == POLICIES || old.get("spec") != new.get("spec")
     }
 
@@ -82,7 +82,7 @@ fn find(definitions: &[&Value], group: &str, called: Called<'_>) -> Option<Arc<K
 
 #[cfg(test)]
 mod tests {
-    use reconcile::testing::{World, obeys_laws, settle};
+    use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
 
@@ -102,14 +102,15 @@ mod tests {
 
     #[test]
     fn type_checking_warnings_and_observed_generation_are_reported() {
-        let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+        let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
         let resource = &kinds::VALIDATING_ADMISSION_POLICIES;
         world.add(resource, policy("good", "apps", "deployments", "object.spec.replicas <= 5"));
         world.add(resource, policy("bad", "apps", "deployments", "object.replicas <= 5"));
         world.add(resource, policy("custom", "example.com", "widgets", "object.size <= 5"));
-        obeys_laws::<ValidatingAdmissionPolicyStatus>(&world, |_| false);
+        check_properties::<ValidatingAdmissionPolicyStatus>(&world, |_| false);
         settle::<ValidatingAdmissionPolicyStatus>(&mut world, |_| false);
-        let status = |world: &World, name: &str| world.get(resource, &Key::cluster(name)).unwrap()["status"].clone();
+        let status =
+            |world: &FakeCluster, name: &str| world.get(resource, &Key::cluster(name)).unwrap()["status"].clone();
         let fine = value!({"observedGeneration": 1, "typeChecking": {}});
         assert_eq!(status(&world, "good"), fine);
         assert_eq!(status(&world, "custom"), fine);

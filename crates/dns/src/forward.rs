@@ -16,7 +16,7 @@ use crate::message::{PAYLOAD, question, reply};
 use crate::metrics::Metrics;
 
 /// Timeout per server.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time in the cache, as in CoreDNS' default configuration.
 const KEPT_MAX: Duration = Duration::from_secs(30);
 /// Maximum cached answers; each has a few hundred bytes.
@@ -71,7 +71,7 @@ impl Forwarder {
         metrics.asked();
         let Ok(_permit) = self.asking.try_acquire() else { return reply(request, ResponseCode::ServFail) };
         for server in &self.servers {
-            let answer = timeout(PATIENCE, exchange(*server, request)).await;
+            let answer = timeout(TIMEOUT, exchange(*server, request)).await;
             match answer {
                 Ok(Ok(answer)) if answer.metadata.response_code != ResponseCode::ServFail => {
                     self.cache().keep(asked, &answer, Instant::now());

@@ -21,7 +21,7 @@ const CODES: [&str; 6] = ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP"
 const BOUNDS: usize = 16;
 const FIRST_MICROS: u64 = 250;
 /// Timeout of a metrics request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const CONNECTIONS_MAX: usize = 16;
 
@@ -125,7 +125,7 @@ pub async fn serve(listener: TcpListener, text: impl Fn() -> String + Send + Syn
         let text = Arc::clone(&text);
         tokio::spawn(async move {
             // The client may disconnect early; there is nothing left to do.
-            let _ = timeout(PATIENCE, tell(stream, &*text)).await;
+            let _ = timeout(TIMEOUT, tell(stream, &*text)).await;
             drop(permit);
         });
     }

@@ -9,7 +9,7 @@ use machinery::Value;
 use reconcile::{Cache, Configs, Objects, Shown, index_by, kinds};
 use tokio::task::JoinSet;
 
-use crate::census::Census;
+use crate::census::MetadataCaches;
 
 /// The caches of a process. Dropping this stops their watches.
 pub struct Caches {
@@ -18,7 +18,7 @@ pub struct Caches {
     _watches: JoinSet<()>,
     client: Client,
     settings: cache::Settings,
-    census: OnceLock<(Census, JoinSet<()>)>,
+    census: OnceLock<(MetadataCaches, JoinSet<()>)>,
 }
 
 /// A controller declares an unknown kind.
@@ -68,9 +68,9 @@ impl Caches {
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    pub fn census(&self) -> &Census {
+    pub fn census(&self) -> &MetadataCaches {
         let (census, _) = self.census.get_or_init(|| {
-            let census = Census::new(&self.client, self.settings.clone());
+            let census = MetadataCaches::new(&self.client, self.settings.clone());
             let mut running = JoinSet::new();
             running.spawn(census.clone().run());
             (census, running)

@@ -7,7 +7,9 @@ use client::cache::{self, Notices, Reader, Source};
 use client::{Client, Error, ListOptions, Target, discovery};
 use machinery::collection::Collection;
 use machinery::{Key, Resource, Value};
-use reconcile::everything::{Answer, Discovery, Everything, Item, Items, Kind, Question, Sweeper, item_index_by};
+use reconcile::everything::{
+    Answer, Discovery, Everything, GlobalController, Item, Items, Kind, Question, item_index_by,
+};
 use reconcile::kinds;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -24,7 +26,7 @@ const PAGE: u32 = 500;
 
 /// The metadata of all objects. Clones share it.
 #[derive(Clone)]
-pub struct Census(Arc<Shared>);
+pub struct MetadataCaches(Arc<Shared>);
 
 struct Shared {
     client: Client,
@@ -56,8 +58,8 @@ struct Subscriber {
     route: Route,
 }
 
-impl Census {
-    /// Returns an empty census, filled by [`Census::run`].
+impl MetadataCaches {
+    /// Returns an empty census, filled by [`MetadataCaches::run`].
     pub fn new(client: &Client, settings: cache::Settings) -> Self {
         Self(Arc::new(Shared {
             client: client.clone(),
@@ -108,8 +110,8 @@ impl Census {
     }
 
     /// Routes the keys of every change to `notices`.
-    pub(crate) fn subscribe<S: Sweeper>(&self, notices: &Notices) {
-        let subscriber = Subscriber { notices: notices.clone(), route: S::concerns };
+    pub(crate) fn subscribe<S: GlobalController>(&self, notices: &Notices) {
+        let subscriber = Subscriber { notices: notices.clone(), route: S::affected_keys };
         let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
         for followed in &state.followed {
             tell(&followed.reader, &subscriber);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use client::Error;
 use machinery::Value;
-use reconcile::{Action, Errand, Errands};
+use reconcile::{Action, SideEffect, SideEffects};
 
 use crate::Driver;
 use crate::execute::{Effect, execute};
@@ -17,7 +17,7 @@ pub enum Failure {
     Refused(#[from] Error),
     /// The side effect before the action failed.
     #[error("{errand} failed: {why}")]
-    Errand {
+    SideEffect {
         /// A description of the side effect.
         errand: String,
         why: String,
@@ -29,7 +29,7 @@ impl Failure {
     pub const fn refused(&self) -> Option<&Error> {
         match self {
             Self::Refused(error) => Some(error),
-            Self::Errand { .. } => None,
+            Self::SideEffect { .. } => None,
         }
     }
 }
@@ -39,14 +39,14 @@ pub async fn perform(driver: &Driver, action: &Action) -> Result<Option<Effect>,
     let Action::After { errand, into, then } = action else {
         return Ok(execute(&driver.client, &driver.events, &driver.manager, action).await?);
     };
-    let made = run(driver, errand).await.map_err(|why| Failure::Errand { errand: errand.to_string(), why })?;
+    let made = run(driver, errand).await.map_err(|why| Failure::SideEffect { errand: errand.to_string(), why })?;
     let then = then.as_ref().clone().with(into, made);
     Ok(execute(&driver.client, &driver.events, &driver.manager, &then).await?)
 }
 
 /// Performs a side effect on a blocking thread, because it reads files and computes.
-async fn run(driver: &Driver, errand: &Errand) -> Result<Value, String> {
-    let Some(errands) = driver.caches.configs().of::<Arc<dyn Errands>>() else {
+async fn run(driver: &Driver, errand: &SideEffect) -> Result<Value, String> {
+    let Some(errands) = driver.caches.configs().of::<Arc<dyn SideEffects>>() else {
         return Err("this process cannot perform side effects".to_owned());
     };
     let (errands, errand) = (Arc::clone(errands), errand.clone());

@@ -28,7 +28,7 @@ mod run;
 mod sweep;
 
 pub use caches::Caches;
-pub use census::Census;
+pub use census::MetadataCaches;
 pub use member::Member;
 pub use run::{Driver, run};
 pub use sweep::sweep;

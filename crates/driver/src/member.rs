@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use reconcile::Controller;
-use reconcile::everything::Sweeper;
+use reconcile::everything::GlobalController;
 
 use crate::{Driver, run, sweep};
 
@@ -25,7 +25,7 @@ impl Member {
         Self { component: C::NAME, reads: C::READS, run: |driver, workers| Box::pin(run::<C>(driver, workers)) }
     }
 
-    pub fn sweeper<S: Sweeper>() -> Self {
+    pub fn sweeper<S: GlobalController>() -> Self {
         Self { component: S::NAME, reads: &[], run: |driver, workers| Box::pin(sweep::<S>(driver, workers)) }
     }
 

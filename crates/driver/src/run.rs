@@ -209,14 +209,14 @@ fn subscribe<C: Controller>(caches: &Arc<Caches>, kind: &'static str, notices: &
     reader.subscribe(notices, move |change, keys| {
         let Some(caches) = caches.upgrade() else { return };
         if let (Some(old), Some(new)) = (change.old, change.new)
-            && catch_unwind(AssertUnwindSafe(|| !C::matters(kind, old, new))).unwrap_or(false)
+            && catch_unwind(AssertUnwindSafe(|| !C::is_relevant_change(kind, old, new))).unwrap_or(false)
         {
             return;
         }
         let view = caches.view(C::READS);
         for object in [change.old, change.new].into_iter().flatten() {
             let before = keys.len();
-            if catch_unwind(AssertUnwindSafe(|| C::concerns(&view, kind, object, keys))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| C::affected_keys(&view, kind, object, keys))).is_err() {
                 keys.truncate(before);
                 tracing::error!(controller = C::NAME, kind, key = %change.key, "the controller panicked on a change");
             }
@@ -247,7 +247,7 @@ async fn look<C: Controller>(driver: Arc<Driver>, limits: Arc<Limits>, key: Key,
     if let Some(why) = &plan.waiting {
         tracing::debug!(controller = C::NAME, key = %key, why, "waiting");
     }
-    let (effects, failure) = carry_out(C::NAME, &driver, &limits, &key, &plan).await;
+    let (effects, failure) = execute_plan(C::NAME, &driver, &limits, &key, &plan).await;
     match failure {
         None => {
             let outcome = Outcome::Done(plan.wake_at.map(clock::instant));
@@ -299,7 +299,7 @@ async fn fetch(client: &Client, ask: &Ask) -> Result<Value, Error> {
 
 /// Slow start: concurrency grows by one per success. After a rejection the remaining actions on the same resource are
 /// skipped; others, such as the status update, still run. After a transport error the plan is aborted.
-pub(crate) async fn carry_out(
+pub(crate) async fn execute_plan(
     name: &'static str,
     driver: &Arc<Driver>,
     limits: &Arc<Limits>,

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use client::cache::{Changed, Notices};
 use machinery::Key;
-use reconcile::everything::{Answer, Answers, Question, Step, Sweeper};
+use reconcile::everything::{Answer, Answers, GlobalController, Question, Step};
 use tokio::task::JoinSet;
 
-use crate::census::Census;
+use crate::census::MetadataCaches;
 use crate::clock;
 use crate::queue::Outcome;
-use crate::run::{Driver, Finished, Limits, Loop, Memory, NOTICES_MAX, carry_out};
+use crate::run::{Driver, Finished, Limits, Loop, Memory, NOTICES_MAX, execute_plan};
 
 /// Maximum rounds of questions about one key before it is retried later.
 const ROUNDS_MAX: usize = 8;
@@ -20,7 +20,7 @@ const ROUNDS_MAX: usize = 8;
 const QUESTIONS_MAX: usize = 16;
 
 /// Runs a sweeper with `workers` concurrent decisions, forever. Drop the future to stop it.
-pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
+pub async fn sweep<S: GlobalController>(driver: Arc<Driver>, workers: usize) {
     let census = driver.caches.census().clone();
     // With incomplete metadata every decision would query the server for the missing objects.
     census.known().await;
@@ -34,8 +34,8 @@ pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
             Some(Changed::Everything) => {
                 let mut keys = Vec::new();
                 for entry in census.everything().all() {
-                    S::concerns(&entry.key, None, Some(&entry.value), &mut keys);
-                    S::concerns(&entry.key, Some(&entry.value), None, &mut keys);
+                    S::affected_keys(&entry.key, None, Some(&entry.value), &mut keys);
+                    S::affected_keys(&entry.key, Some(&entry.value), None, &mut keys);
                 }
                 keys.into_iter().for_each(|key| work.add(key));
             }
@@ -45,9 +45,9 @@ pub async fn sweep<S: Sweeper>(driver: Arc<Driver>, workers: usize) {
 }
 
 /// Processes one key after the caches contain its earlier writes: answers its questions and executes the plan.
-async fn look<S: Sweeper>(
+async fn look<S: GlobalController>(
     driver: Arc<Driver>,
-    census: Census,
+    census: MetadataCaches,
     limits: Arc<Limits>,
     key: Key,
     memory: Memory,
@@ -82,7 +82,7 @@ async fn look<S: Sweeper>(
         if let Some(why) = &plan.waiting {
             tracing::debug!(controller = S::NAME, key = %key, why, "waiting");
         }
-        let (effects, failure) = carry_out(S::NAME, &driver, &limits, &key, &plan).await;
+        let (effects, failure) = execute_plan(S::NAME, &driver, &limits, &key, &plan).await;
         // A failed question, or missing metadata, may be resolved later without a change that triggers the key.
         let unsure = answers.values().any(|answer| matches!(answer, Answer::Failed(_)))
             || (!everything.whole && plan.waiting.is_some());
@@ -94,7 +94,12 @@ async fn look<S: Sweeper>(
     failed()
 }
 
-async fn ask<S: Sweeper>(driver: &Arc<Driver>, census: &Census, questions: Vec<Question>, answers: &mut Answers) {
+async fn ask<S: GlobalController>(
+    driver: &Arc<Driver>,
+    census: &MetadataCaches,
+    questions: Vec<Question>,
+    answers: &mut Answers,
+) {
     let mut questions = questions.into_iter();
     loop {
         let mut under_way = JoinSet::new();

@@ -13,7 +13,7 @@ const KILLED: i64 = 137;
 
 /// The behaviour of a pod's containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
+pub enum LifecycleStep {
     /// Running and ready.
     Run,
     /// Running and not ready.
@@ -32,12 +32,16 @@ pub enum Step {
 }
 
 /// Returns the configured behaviour of a pod.
-pub fn does(pod: &Value) -> Does {
+pub fn does(pod: &Value) -> LifecycleStep {
     let by_annotation = Meta::of(pod).annotation(ANNOTATION).and_then(read);
     let images = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
     let by_image = || images.iter().find_map(|container| read(container.str_at(&["image"])?.strip_prefix("hollow/")?));
     let by_policy = || {
-        if pod.str_at(&["spec", "restartPolicy"]).unwrap_or("Always") == "Always" { Does::Run } else { Does::End(0) }
+        if pod.str_at(&["spec", "restartPolicy"]).unwrap_or("Always") == "Always" {
+            LifecycleStep::Run
+        } else {
+            LifecycleStep::End(0)
+        }
     };
     by_annotation.or_else(by_image).unwrap_or_else(by_policy)
 }
@@ -51,7 +55,7 @@ pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option
         // The holder of a finalizer needs the final status.
         let is_held = meta.finalizers().next().is_some();
         return Some(if is_held && !ended {
-            Step::Status(status(pod, Does::End(KILLED), host, address, now))
+            Step::Status(status(pod, LifecycleStep::End(KILLED), host, address, now))
         } else {
             Step::Gone
         })
@@ -59,21 +63,21 @@ pub fn step(pod: &Value, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Option
     }
     let does = does(pod);
     let is_said = match does {
-        Does::End(_) => ended,
-        Does::Run | Does::NotReady => {
-            ended || (phase == "Running" && is_ready(pod) == (does == Does::Run && gates_are_open(pod)))
+        LifecycleStep::End(_) => ended,
+        LifecycleStep::Run | LifecycleStep::NotReady => {
+            ended || (phase == "Running" && is_ready(pod) == (does == LifecycleStep::Run && gates_are_open(pod)))
         }
     };
     (!is_said).then(|| Step::Status(status(pod, does, host, address, now)))
 }
 
-fn read(text: &str) -> Option<Does> {
+fn read(text: &str) -> Option<LifecycleStep> {
     let (word, code) = text.split_once(':').unwrap_or((text, ""));
     Some(match word {
-        "run" => Does::Run,
-        "notready" => Does::NotReady,
-        "succeed" => Does::End(0),
-        "fail" => Does::End(code.parse().ok().filter(|code| *code != 0).unwrap_or(1)),
+        "run" => LifecycleStep::Run,
+        "notready" => LifecycleStep::NotReady,
+        "succeed" => LifecycleStep::End(0),
+        "fail" => LifecycleStep::End(code.parse().ok().filter(|code| *code != 0).unwrap_or(1)),
         _ => return None,
     })
 }
@@ -93,16 +97,16 @@ fn gates_are_open(pod: &Value) -> bool {
     gates.iter().all(|gate| gate.str_at(&["conditionType"]).is_none_or(|kind| is_true(pod, kind)))
 }
 
-fn status(pod: &Value, does: Does, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Value {
+fn status(pod: &Value, does: LifecycleStep, host: Ipv4Addr, address: Ipv4Addr, now: Time) -> Value {
     let now = now.to_string();
     let on_host = pod.at(&["spec", "hostNetwork"]).and_then(Value::as_bool) == Some(true);
     let known = pod.str_at(&["status", "podIP"]).filter(|known| !known.is_empty()).map(str::to_owned);
     let address = known.unwrap_or_else(|| if on_host { host } else { address }.to_string());
-    let containers_ready = does == Does::Run;
+    let containers_ready = does == LifecycleStep::Run;
     let (phase, reason) = match does {
-        Does::Run | Does::NotReady => ("Running", None),
-        Does::End(0) => ("Succeeded", Some("PodCompleted")),
-        Does::End(_) => ("Failed", Some("PodFailed")),
+        LifecycleStep::Run | LifecycleStep::NotReady => ("Running", None),
+        LifecycleStep::End(0) => ("Succeeded", Some("PodCompleted")),
+        LifecycleStep::End(_) => ("Failed", Some("PodFailed")),
     };
     let condition = |kind: &str, holds: bool, reason: Option<&str>| {
         let mut condition = value!({"type": kind, "status": (if holds { "True" } else { "False" }),
@@ -124,25 +128,25 @@ fn status(pod: &Value, does: Does, host: Ipv4Addr, address: Ipv4Addr, now: Time)
             (condition("Ready", containers_ready && gates_are_open(pod), unready)),
         ],
         "containerStatuses": (containers(pod, "containers", does, &now)),
-        "initContainerStatuses": (containers(pod, "initContainers", Does::End(0), &now)),
+        "initContainerStatuses": (containers(pod, "initContainers", LifecycleStep::End(0), &now)),
     })
 }
 
-fn containers(pod: &Value, field: &str, does: Does, now: &str) -> Vec<Value> {
+fn containers(pod: &Value, field: &str, does: LifecycleStep, now: &str) -> Vec<Value> {
     let containers = pod.at(&["spec", field]).and_then(Value::as_array).unwrap_or_default();
     let tell = |container: &Value| {
         let text = |field| container.str_at(&[field]).unwrap_or_default();
         let state = match does {
-            Does::Run | Does::NotReady => value!({"running": {"startedAt": now}}),
-            Does::End(code) => {
+            LifecycleStep::Run | LifecycleStep::NotReady => value!({"running": {"startedAt": now}}),
+            LifecycleStep::End(code) => {
                 let reason = if code == 0 { "Completed" } else { "Error" };
                 value!({"terminated": {"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now}})
             }
         };
-        let running = matches!(does, Does::Run | Does::NotReady);
-        let done = does == Does::End(0) && field == "initContainers";
+        let running = matches!(does, LifecycleStep::Run | LifecycleStep::NotReady);
+        let done = does == LifecycleStep::End(0) && field == "initContainers";
         value!({"name": (text("name")), "image": (text("image")), "imageID": "", "restartCount": 0, "state": state,
-            "ready": (does == Does::Run || done), "started": running})
+            "ready": (does == LifecycleStep::Run || done), "started": running})
     };
     containers.iter().map(tell).collect()
 }

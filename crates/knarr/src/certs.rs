@@ -13,7 +13,7 @@ use crate::up::Instance;
 
 /// Time limit for a running cluster to write new certificates, and the polling interval. Another process's files cannot
 /// be waited for otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// List and rotate the certificates of the cluster on this host.
@@ -75,7 +75,7 @@ fn rotate(pki: &Pki, data_dir: &Path) -> Result<()> {
     };
     let id = i32::try_from(process).ok().and_then(Pid::from_raw).context("the PID is invalid")?;
     kill_process(id, Signal::HUP).with_context(|| format!("failed to send SIGHUP to process {process}"))?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // admin.kubeconfig is written last, after all certificates.
     while pki.list().map_or(0, |now| now.len()) < before.len() || (admin_before.is_some() && admin() == admin_before) {
         ensure!(Instant::now() < deadline, "process {process} has not renewed its certificates; see knarr.log");

@@ -15,7 +15,7 @@ use driver::election::{Election, Ended};
 use driver::events::Recorder;
 use driver::{Caches, Driver, Member};
 use reconcile::Controller;
-use reconcile::everything::Sweeper;
+use reconcile::everything::GlobalController;
 use serving::health::Endpoint;
 use tokio::task::JoinSet;
 
@@ -121,7 +121,7 @@ fn chosen(flags: &Flags, matches: &ArgMatches) -> Result<Vec<Chosen>> {
             self.0.push((row, Member::of::<C>()));
         }
 
-        fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+        fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
             self.0.push((row, Member::sweeper::<S>()));
         }
     }

@@ -35,7 +35,7 @@ pub static CONFIG_MAPS: Resource = Resource::namespaced("", "v1", "configmaps", 
 /// File in the data directory with the last known network settings.
 const KEPT: &str = "cluster.json";
 /// Timeout of each request to a server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks for the signature of cluster-info.
 const SIGNATURE_RETRY: Duration = Duration::from_millis(200);
 /// Maximum time that a start waits for current network settings.
@@ -204,7 +204,7 @@ pub async fn ask(server: &str, token: &JoinToken) -> Result<Cluster> {
 /// Returns the ConfigMap cluster-info. Waits until the bootstrap signer has signed it with a token that was just
 /// created.
 async fn signed_info(client: &Client, token_id: &str) -> Result<Value> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         let found = get(client, "kube-public", "cluster-info").await?;
         let is_signed = found.str_at(&["data", &signature_key(token_id)]).is_some();
@@ -276,7 +276,7 @@ fn connect(server: &str, tls: Tls, credential: Credential) -> Result<Client> {
 pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Result<String> {
     let client = bearer(server, &cluster.authority, token)?;
     let target = Target::named(&SECRETS, "kube-system", SHARED);
-    let secret = tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no response")?;
+    let secret = tokio::time::timeout(TIMEOUT, client.get(&target)).await.context("no response")?;
     let secret = secret.context("the token is not a server token; create one with `knarr token create --server`")?;
     let locked = secret.str_at(&["data", token.id()]).context("the cluster has no key bundle for this token")?;
     Ok(String::from_utf8(BASE64.decode(locked)?)?)
@@ -284,7 +284,7 @@ pub async fn shared(server: &str, cluster: &Cluster, token: &JoinToken) -> Resul
 
 async fn get(client: &Client, namespace: &str, name: &str) -> Result<Value> {
     let target = Target::named(&CONFIG_MAPS, namespace, name);
-    Ok(tokio::time::timeout(PATIENCE, client.get(&target)).await.context("no response")??)
+    Ok(tokio::time::timeout(TIMEOUT, client.get(&target)).await.context("no response")??)
 }
 
 /// Returns the CA of a kubeconfig.

@@ -12,7 +12,7 @@ use controllers::local_path::{self, LocalPath};
 use driver::events::Recorder;
 use driver::{Caches, Driver};
 use machinery::Value;
-use reconcile::{Configs, Controller, Errand, Errands};
+use reconcile::{Configs, Controller, SideEffect, SideEffects};
 
 use crate::component::{self, Inside, Reach, host};
 
@@ -51,7 +51,7 @@ pub async fn start(matches: &ArgMatches, inside: Option<&Inside>) -> Result<()> 
     let folders = Folders::new(&flags.root).with_context(|| format!("invalid --root {}", flags.root.display()))?;
     let root = folders.0.to_str().context("--root must be UTF-8")?.to_owned();
     let node = flags.hostname_override.unwrap_or_else(host);
-    let errands: Arc<dyn Errands> = Arc::new(folders);
+    let errands: Arc<dyn SideEffects> = Arc::new(folders);
     let configs = Configs::default().with(local_path::Config { node, root }).with(errands);
     let settings = client::Settings { user_agent: "knarr-local-path".to_owned(), ..client::Settings::default() };
     let client = reach.client(settings)?;
@@ -87,12 +87,12 @@ impl Folders {
     }
 }
 
-impl Errands for Folders {
-    fn run(&self, errand: &Errand) -> Result<Value, String> {
+impl SideEffects for Folders {
+    fn run(&self, errand: &SideEffect) -> Result<Value, String> {
         let done = match errand {
-            Errand::MakeFolder(path) => make(&self.child(path)?),
-            Errand::RemoveFolder(path) => sys::remove_tree(&self.child(path)?),
-            Errand::Sign(_) => return Err("there is no authority here".to_owned()),
+            SideEffect::CreateDirectory(path) => make(&self.child(path)?),
+            SideEffect::RemoveDirectory(path) => sys::remove_tree(&self.child(path)?),
+            SideEffect::Sign(_) => return Err("there is no authority here".to_owned()),
         };
         done.map(|()| Value::Null).map_err(|error| error.to_string())
     }
@@ -120,19 +120,19 @@ mod tests {
         let folders = Folders::new(&dir.path().join("root")).unwrap();
         let path = |name: &str| format!("{}/{name}", folders.0.display());
         for _ in 0..2 {
-            folders.run(&Errand::MakeFolder(path("pvc-1_a_c"))).unwrap();
+            folders.run(&SideEffect::CreateDirectory(path("pvc-1_a_c"))).unwrap();
         }
         let folder = PathBuf::from(path("pvc-1_a_c"));
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o777);
         std::os::unix::fs::symlink(&outside, folder.join("link")).unwrap();
         for _ in 0..2 {
-            folders.run(&Errand::RemoveFolder(path("pvc-1_a_c"))).unwrap();
+            folders.run(&SideEffect::RemoveDirectory(path("pvc-1_a_c"))).unwrap();
         }
         assert!(!folder.exists() && outside.join("precious").exists());
         for bad in ["pvc-1/../../outside", "../outside", "other", "", "pvc-1/x"] {
-            folders.run(&Errand::RemoveFolder(path(bad))).unwrap_err();
+            folders.run(&SideEffect::RemoveDirectory(path(bad))).unwrap_err();
         }
-        folders.run(&Errand::RemoveFolder(outside.display().to_string())).unwrap_err();
+        folders.run(&SideEffect::RemoveDirectory(outside.display().to_string())).unwrap_err();
         assert!(outside.join("precious").exists());
     }
 }

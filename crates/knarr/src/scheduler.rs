@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::scheduler::config::Configuration;
 use ::scheduling::events::Recorder;
-use ::scheduling::{Extenders, Metrics, Shell};
+use ::scheduling::{Extenders, Metrics, Runner};
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::Client;
@@ -66,7 +66,7 @@ async fn serve(flags: &Flags, configuration: Configuration, inside: Option<&Insi
         serving.spawn(health.clone().serve(health::listen(flags.bind_address, flags.secure_port).await?));
     }
     // A process that is not the leader watches already, so that it can schedule as soon as it is elected.
-    let caches = Caches::start(&watches, &client::cache::Settings::default(), Shell::reads())?;
+    let caches = Caches::start(&watches, &client::cache::Settings::default(), Runner::reads())?;
     let synced = Arc::clone(&caches);
     health.add("informer-sync", &[Endpoint::Readyz], move || health::synced(&synced));
     let election = configuration.election.clone();
@@ -110,7 +110,7 @@ async fn place(
         queue: configuration.queue,
         requests_max: workers.saturating_mul(REQUESTS_PER_WORKER),
     };
-    let shell = Shell::new(client, caches, recorder, config, metrics).context("a required kind is not watched")?;
+    let shell = Runner::new(client, caches, recorder, config, metrics).context("a required kind is not watched")?;
     tracing::info!("the scheduler stopped");
     shell.run().await?;
     Ok(())

@@ -4,7 +4,7 @@ use controllers::placement;
 use machinery::Value;
 use machinery::quantity::Quantity;
 
-use crate::node::Situation;
+use crate::node::NodeConditions;
 use crate::pod::Pod;
 use crate::resources::{self, Amounts};
 
@@ -38,7 +38,7 @@ const SAFE_SYSCTLS: &[&str] = &[
 ];
 
 /// Rejects pods during node shutdown, and most pods under node pressure.
-pub fn situation(pod: Pod<'_>, situation: &Situation) -> Result<(), Refusal> {
+pub fn situation(pod: Pod<'_>, situation: &NodeConditions) -> Result<(), Refusal> {
     if situation.shutting_down {
         let message = "Pod was rejected as the node is shutting down.".to_owned();
         return Err(Refusal { reason: "NodeShutdown".to_owned(), message });
@@ -256,7 +256,7 @@ mod tests {
     fn node_under_pressure_or_shutting_down_admits_only_exempt_pods() {
         let check = |spec: Value, memory: bool, disk: bool, expect: &str| {
             let pod = value!({"spec": (spec.clone())});
-            let mut held = Situation::default();
+            let mut held = NodeConditions::default();
             (held.pressure.memory, held.pressure.disk) = (memory, disk);
             let found = situation(Pod(&pod), &held).map_or_else(|refusal| refusal.message, |()| String::new());
             assert_eq!(found, expect, "{spec:?}");
@@ -271,7 +271,7 @@ mod tests {
         check(asks, true, true, "The node had condition: [MemoryPressure DiskPressure]. ");
         check(value!({"priority": 2_000_000_000_i64}), true, true, "");
         let pod = value!({"spec": idle});
-        let down = Situation { shutting_down: true, ..Situation::default() };
+        let down = NodeConditions { shutting_down: true, ..NodeConditions::default() };
         assert_eq!(situation(Pod(&pod), &down).unwrap_err().reason, "NodeShutdown");
     }
 

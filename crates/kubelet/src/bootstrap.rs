@@ -24,7 +24,7 @@ use x509_parser::extensions::GeneralName;
 use crate::blocking;
 
 /// Timeout for a CertificateSigningRequest to be signed before another one is created.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Share of its validity after which a certificate is renewed, in percent.
 const RENEW_PERCENT: i64 = 80;
 /// Delay after a failed attempt.
@@ -218,7 +218,7 @@ async fn sign(client: &Client, request: &str, purpose: &Purpose) -> Result<Strin
     let options = WatchOptions {
         field_selector: format!("metadata.name={name}"),
         send_initial_events: true,
-        timeout: Some(PATIENCE),
+        timeout: Some(TIMEOUT),
         ..WatchOptions::default()
     };
     let unsigned = |what: String| BootstrapError::Unsigned { name: name.clone(), what };

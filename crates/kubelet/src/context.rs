@@ -26,7 +26,7 @@ use crate::resources::Amounts;
 use crate::runtime::Runtime;
 use crate::status::Facts;
 use crate::swap::Swap;
-use crate::tell::Teller;
+use crate::tell::EventSink;
 use crate::topology::{Provider, Topology};
 use crate::users::Users;
 use crate::volumes::Volumes;
@@ -79,8 +79,8 @@ pub struct Context {
 
 impl Context {
     /// Returns an event recorder for a pod.
-    pub fn teller(&self, pod: Pod<'_>) -> Teller {
-        Teller::new(self.recorder.clone(), pod)
+    pub fn teller(&self, pod: Pod<'_>) -> EventSink {
+        EventSink::new(self.recorder.clone(), pod)
     }
 
     /// Allocates devices, CPUs and memory to a pod, all of them or none.

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tonic::transport::Channel;
 
 use crate::blocking;
-use crate::node::Situation;
+use crate::node::NodeConditions;
 pub use ledger::{Counts, Device, Given, Ledger};
 pub use serve::open;
 
@@ -61,13 +61,13 @@ struct Shared {
     dir: PathBuf,
     ledger: Mutex<Ledger>,
     plugins: Mutex<BTreeMap<String, Plugin>>,
-    situation: Arc<watch::Sender<Situation>>,
+    situation: Arc<watch::Sender<NodeConditions>>,
 }
 
 impl Devices {
     /// Creates a manager for plugins whose sockets are in `device-plugins` below the kubelet's directory. Restores the
     /// allocations of its checkpoint.
-    pub fn new(root: &Path, situation: Arc<watch::Sender<Situation>>) -> Self {
+    pub fn new(root: &Path, situation: Arc<watch::Sender<NodeConditions>>) -> Self {
         let dir = root.join("device-plugins");
         let ledger = Ledger::new(checkpoint::read(&dir));
         Self(Arc::new(Shared { dir, ledger: Mutex::new(ledger), plugins: Mutex::default(), situation }))

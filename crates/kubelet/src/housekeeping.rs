@@ -26,7 +26,7 @@ use crate::context::Context;
 use crate::eviction::local::{self, Written};
 use crate::eviction::turns::{self, Turns};
 use crate::eviction::{self, Candidate, Left, Short, Signals};
-use crate::node::{Pressure, Situation};
+use crate::node::{NodeConditions, Pressure};
 use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
@@ -48,7 +48,7 @@ pub struct Housekeeping {
     /// Receives evictions.
     pub evictions: mpsc::Sender<Eviction>,
     /// Receives the node's pressure conditions.
-    pub situation: Arc<watch::Sender<Situation>>,
+    pub situation: Arc<watch::Sender<NodeConditions>>,
 }
 
 /// Runs housekeeping forever.

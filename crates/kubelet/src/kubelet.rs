@@ -32,7 +32,7 @@ use crate::logs::Logs;
 use crate::memory::Memory;
 use crate::memory::bank::Bank;
 use crate::node::machine::{self, Machine};
-use crate::node::{self, NodeEvents, Situation};
+use crate::node::{self, NodeConditions, NodeEvents};
 use crate::numa;
 use crate::objects::Objects;
 use crate::pod_resources;
@@ -116,7 +116,7 @@ impl Kubelet {
         let itself = format!("metadata.name={}", config.node_name);
         let own_node = watched(&mut tasks, &client, &kinds::NODES, itself, |value| value);
         let notices = Notices::new(NOTICES_MAX);
-        let (situation, situated) = watch::channel(Situation::default());
+        let (situation, situated) = watch::channel(NodeConditions::default());
         let situation = Arc::new(situation);
         let found = Drivers::default();
         let parts = Parts {
@@ -271,7 +271,7 @@ struct Parts {
     facts: Facts,
     notices: Notices,
     drivers: Drivers,
-    situation: Arc<watch::Sender<Situation>>,
+    situation: Arc<watch::Sender<NodeConditions>>,
     groups: Groups,
     gate: Option<Gate>,
 }

@@ -17,7 +17,7 @@ use machine::Machine;
 pub use events::NodeEvents;
 pub use lease::keep as keep_lease;
 pub use oom::watch as watch_oom;
-pub use register::{Pressure, Registration, Situation, ask_runtime, keep as keep_registered, keep_network};
+pub use register::{NodeConditions, Pressure, Registration, ask_runtime, keep as keep_registered, keep_network};
 
 /// The Kubernetes version of this kubelet.
 pub const VERSION: &str = "v1.36.4";
@@ -116,7 +116,7 @@ pub struct Observed<'a> {
     pub config: &'a Config,
     pub machine: &'a Machine,
     pub runtime: &'a RuntimeFacts,
-    pub situation: &'a Situation,
+    pub situation: &'a NodeConditions,
     pub addresses: &'a [String],
     /// Port of the kubelet's server.
     pub port: u16,
@@ -301,7 +301,7 @@ mod tests {
     fn extended_resources_stay_until_removed_or_kubelet_restarts() {
         let (config, machine, runtime) = (Config::new("n"), machine(), RuntimeFacts::default());
         let devices = [("example.com/device".to_owned(), crate::devices::Counts { capacity: 2, allocatable: 1 })];
-        let situation = Situation { devices: devices.into(), ..Situation::default() };
+        let situation = NodeConditions { devices: devices.into(), ..NodeConditions::default() };
         let shown = |known: &Value| {
             let now = Time::from_unix(1, 0);
             let (addresses, port) = (&[][..], 10250);
@@ -341,7 +341,7 @@ mod tests {
     fn heartbeats_alone_do_not_count_as_a_status_change() {
         let (config, machine) = (Config::new("n"), machine());
         let make = |known: &Value, runtime: &RuntimeFacts, now: i64| {
-            let (situation, addresses) = (Situation::default(), ["192.0.2.1".to_owned()]);
+            let (situation, addresses) = (NodeConditions::default(), ["192.0.2.1".to_owned()]);
             let now = Time::from_unix(now, 0);
             status(&Observed {
                 config: &config,

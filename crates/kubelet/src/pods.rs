@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::admission::{self, Refusal};
 use crate::blocking;
 use crate::context::Context;
-use crate::node::Situation;
+use crate::node::NodeConditions;
 use crate::observed::labels;
 use crate::plan::Cause;
 use crate::pod::Pod;
@@ -63,7 +63,7 @@ pub struct Feeds {
     pub objects: Notices,
     pub statics: StaticPods,
     pub evictions: mpsc::Receiver<Eviction>,
-    pub situation: watch::Receiver<Situation>,
+    pub situation: watch::Receiver<NodeConditions>,
     /// Cache of the Node object.
     pub node: Reader<Value>,
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::counters::Answers;
 use crate::pod::Container;
 use crate::runtime::Runtime;
-use crate::tell::Teller;
+use crate::tell::EventSink;
 use crate::web;
 
 /// The kind of a probe.
@@ -138,7 +138,7 @@ pub struct Prober {
     pub runtime: Runtime,
     pub answers: Arc<Answers>,
     /// Records failure events.
-    pub teller: Teller,
+    pub teller: EventSink,
     pub verdicts: mpsc::Sender<Verdict>,
 }
 

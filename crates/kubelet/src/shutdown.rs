@@ -12,7 +12,7 @@ use machinery::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::Config;
-use crate::node::Situation;
+use crate::node::NodeConditions;
 use crate::plan::Cause;
 use crate::pod::Pod;
 use crate::pods::{Eviction, Known};
@@ -38,7 +38,7 @@ pub struct Shutdown {
     /// Receives terminations.
     pub evictions: mpsc::Sender<Eviction>,
     /// Receives the shutdown state for the node status.
-    pub situation: Arc<watch::Sender<Situation>>,
+    pub situation: Arc<watch::Sender<NodeConditions>>,
 }
 
 /// Whether a shutdown grace period is configured.

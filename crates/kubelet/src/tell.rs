@@ -7,12 +7,12 @@ use crate::pod::{Container, Pod};
 
 /// Event recorder of one pod.
 #[derive(Clone)]
-pub struct Teller {
+pub struct EventSink {
     recorder: Recorder,
     regarding: Regarding,
 }
 
-impl Teller {
+impl EventSink {
     /// Creates an event recorder for a pod.
     pub fn new(recorder: Recorder, pod: Pod<'_>) -> Self {
         let mut regarding = Regarding::object(pod.0);

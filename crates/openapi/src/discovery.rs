@@ -1,6 +1,6 @@
 //! Discovery: the documents under `/api` and `/apis`, per group version and aggregated.
 
-use api::kind::{Keeping, Kind, Subresource, Verb};
+use api::kind::{Kind, Persistence, Subresource, Verb};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::{GroupVersionKind, Object, Str, Value, value};
@@ -106,7 +106,7 @@ fn resource(kind: &Kind) -> Value {
     out.insert("kind", kind.kind.clone());
     out.insert("verbs", verbs(kind.verbs));
     insert_names(&mut out, kind);
-    if let Keeping::Stored { version, .. } = &kind.keeping {
+    if let Persistence::Stored { version, .. } = &kind.keeping {
         out.insert("storageVersionHash", storage_version_hash(&version.clone().kind(kind.kind.clone())));
     }
     Value::Object(out)

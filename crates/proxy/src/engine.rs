@@ -58,10 +58,10 @@ impl Engine {
     pub async fn everything(&mut self, settings: Settings, changes: Changes) -> Result<(), Error> {
         match self {
             Self::Nftables(writer) => {
-                let found = tokio::task::spawn_blocking(nftables::Ground::look).await??;
+                let found = tokio::task::spawn_blocking(nftables::ExistingTable::look).await??;
                 match commit(writer.everything(&found, settings.clone(), &changes)).await {
                     Ok(()) => Ok(()),
-                    Err(_) => commit(writer.everything(&nftables::Ground::New, settings, &changes)).await,
+                    Err(_) => commit(writer.everything(&nftables::ExistingTable::New, settings, &changes)).await,
                 }
             }
             Self::Iptables(writer) => iptables(writer, move |writer| writer.everything(settings, &changes)).await,

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::rules::Health;
 
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const CONNECTIONS_MAX: usize = 64;
 
@@ -148,7 +148,7 @@ async fn serve_by(listener: TcpListener, answer: Arc<impl Fn(&str) -> Reply + Se
         let answer = Arc::clone(&answer);
         tokio::spawn(async move {
             // A client that disconnects early needs no response.
-            let _ = timeout(PATIENCE, converse(stream, &*answer)).await;
+            let _ = timeout(TIMEOUT, converse(stream, &*answer)).await;
             drop(permit);
         });
     }

@@ -27,7 +27,7 @@ use net::nft::{
 use net::table::{Side, destination, source, within};
 
 use crate::engine::Settings;
-use crate::rules::{Backend, Changes, Entrance, Frontend, Masquerade, Way};
+use crate::rules::{Backend, Changes, Forwarding, Frontend, FrontendKind, Masquerade};
 
 use chains::{Picking, View, mark_rule, picking_rules};
 
@@ -74,7 +74,7 @@ type Counts<T> = BTreeMap<(&'static str, IpAddr), T>;
 
 /// Existing state that all rules are written onto.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum ExistingTable {
     /// A table with this layout from an earlier run, with these chains.
     Ours(BTreeSet<(Family, String)>),
     /// No table, or one with another layout.
@@ -94,14 +94,14 @@ impl Writer {
     /// If a table is deleted while a packet traverses its chains, the packet may match no rules, even if the same
     /// transaction creates a new table. Base chains of our layout are therefore kept. The transaction fails if they
     /// have another layout.
-    pub fn everything(&mut self, ground: &Ground, settings: Settings, changes: &Changes) -> Batch {
+    pub fn everything(&mut self, ground: &ExistingTable, settings: Settings, changes: &Changes) -> Batch {
         *self = Self::new(settings);
         let mut batch = Batch::new();
         for family in [Family::Ip, Family::Ip6] {
             base(&mut batch.table(family, TABLE), family, ground, &self.settings);
         }
         self.write(&mut batch, changes);
-        if let Ground::Ours(chains) = ground {
+        if let ExistingTable::Ours(chains) = ground {
             let used: BTreeSet<(Family, String)> = self.chains.iter().map(|(of, it)| (*of, it.name())).collect();
             for (family, stale) in chains.difference(&used).filter(|(_, name)| Picking::is_name(name)) {
                 batch.table(*family, TABLE).delete_chain(stale);
@@ -172,11 +172,11 @@ impl Writer {
 /// Returns the elements that several frontends share: local endpoints that may connect to themselves, and the cluster
 /// IP, whose other ports are rejected.
 fn shared(frontend: &Frontend, backend: &Backend) -> impl Iterator<Item = (&'static str, IpAddr)> {
-    let own = (backend.entrance == Entrance::ClusterIp).then_some((CLUSTER_IPS, frontend.address));
+    let own = (backend.entrance == FrontendKind::ClusterIp).then_some((CLUSTER_IPS, frontend.address));
     backend.here.iter().map(|ip| (ITSELF, *ip)).chain(own)
 }
 
-impl Ground {
+impl ExistingTable {
     /// Detects the table of an earlier run.
     pub fn look() -> Result<Self, net::netlink::Error> {
         let mut chains = BTreeSet::new();
@@ -210,7 +210,7 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
     let ids = endpoint_ids(views.iter().filter_map(|(_, way)| *way));
     for (view, way) in views.into_iter().filter_map(|(view, way)| Some((view, way?))) {
         match way {
-            Way::To { places, masquerade, affinity_seconds, .. } => {
+            Forwarding::To { places, masquerade, affinity_seconds, .. } => {
                 let picking = Picking::new(frontend, view, places.len(), *masquerade, *affinity_seconds);
                 let into = match view {
                     View::Outside => SERVICES,
@@ -231,10 +231,10 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
                 needed.push(picking);
             }
             // Internal traffic without endpoints is treated like external traffic.
-            Way::Refuse | Way::Drop if view == View::Inside => {}
-            Way::Refuse | Way::Drop => {
-                let verdict = if *way == Way::Drop { Verdict::Drop } else { Verdict::Goto(REJECT.to_owned()) };
-                let inside = matches!(backend.inside, Some(Way::To { .. }));
+            Forwarding::Refuse | Forwarding::Drop if view == View::Inside => {}
+            Forwarding::Refuse | Forwarding::Drop => {
+                let verdict = if *way == Forwarding::Drop { Verdict::Drop } else { Verdict::Goto(REJECT.to_owned()) };
+                let inside = matches!(backend.inside, Some(Forwarding::To { .. }));
                 for set in [Some(REFUSED), Some(REFUSED_OUTPUT).filter(|_| !inside)].into_iter().flatten() {
                     add(set, Element::entry(key(frontend), Held::Verdict(verdict.clone())));
                 }
@@ -253,10 +253,10 @@ fn add_elements(elements: &mut Elements, frontend: &Frontend, backend: &Backend)
 
 /// Returns IDs of the endpoints of a frontend. The ID of an endpoint does not depend on the other endpoints, unless two
 /// IDs collide.
-fn endpoint_ids<'a>(ways: impl Iterator<Item = &'a Way>) -> BTreeMap<(IpAddr, u16), u32> {
+fn endpoint_ids<'a>(ways: impl Iterator<Item = &'a Forwarding>) -> BTreeMap<(IpAddr, u16), u32> {
     let places: BTreeSet<(IpAddr, u16)> = ways
         .filter_map(|way| match way {
-            Way::To { places, affinity_seconds: Some(_), .. } => Some(places),
+            Forwarding::To { places, affinity_seconds: Some(_), .. } => Some(places),
             _ => None,
         })
         .flatten()
@@ -280,9 +280,9 @@ fn hash((ip, port): (IpAddr, u16)) -> u32 {
 }
 
 /// Creates the sets and base chains.
-fn base(table: &mut Table<'_>, family: Family, ground: &Ground, settings: &Settings) {
+fn base(table: &mut Table<'_>, family: Family, ground: &ExistingTable, settings: &Settings) {
     match ground {
-        Ground::Ours(_) => {
+        ExistingTable::Ours(_) => {
             for set in [
                 LAYOUT,
                 SERVICES,
@@ -301,7 +301,7 @@ fn base(table: &mut Table<'_>, family: Family, ground: &Ground, settings: &Setti
                 table.flush_set(set);
             }
         }
-        Ground::New => sets(table.replace(), family),
+        ExistingTable::New => sets(table.replace(), family),
     }
     let addresses = settings.node_addresses.iter().filter(|ip| Family::of(**ip) == family);
     let addresses: Vec<Element> = addresses.map(|ip| Element::member(Key::new().ip(*ip))).collect();

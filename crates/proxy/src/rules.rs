@@ -28,11 +28,11 @@ pub struct Frontend {
 pub struct Backend {
     /// Name of the service port in upstream's form `namespace/name:port`.
     pub name: Arc<str>,
-    pub entrance: Entrance,
+    pub entrance: FrontendKind,
     /// For external clients, or all clients if `inside` is `None`.
-    pub outside: Way,
+    pub outside: Forwarding,
     /// For this node and its pods, if different.
-    pub inside: Option<Way>,
+    pub inside: Option<Forwarding>,
     /// Allowed source ranges; empty for all.
     pub allowed: Vec<Cidr>,
     /// Local endpoints, which may connect to themselves through the service.
@@ -42,7 +42,7 @@ pub struct Backend {
 
 /// Type of a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Entrance {
+pub enum FrontendKind {
     ClusterIp,
     ExternalIp,
     LoadBalancer,
@@ -60,7 +60,7 @@ pub enum Scope {
 
 /// Forwarding of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Forwarding {
     /// To one of the endpoints.
     To {
         /// At least one endpoint.
@@ -265,7 +265,7 @@ impl Rules {
         let of_family = |ips: &[IpAddr]| ips.iter().filter(|ip| ip.is_ipv4() == ipv4).copied().collect::<Vec<_>>();
         let internal = self.internal(shape);
         for ip in of_family(&service.external_ips) {
-            frontends.insert(frontend(ip, port.port), self.external(shape, Entrance::ExternalIp));
+            frontends.insert(frontend(ip, port.port), self.external(shape, FrontendKind::ExternalIp));
         }
         for ip in of_family(&service.load_balancer_ips) {
             let allowed = service.source_ranges.iter().filter(|range| range.is_ipv4() == ipv4).copied();
@@ -276,12 +276,12 @@ impl Rules {
                 (true, false) => vec![Cidr::around(ip, if ipv4 { 32 } else { 128 })],
                 _ => allowed,
             };
-            let backend = Backend { allowed, ..self.external(shape, Entrance::LoadBalancer) };
+            let backend = Backend { allowed, ..self.external(shape, FrontendKind::LoadBalancer) };
             frontends.insert(frontend(ip, port.port), backend);
         }
         if let Some(number) = port.node_port {
             let nobody: IpAddr = if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            frontends.insert(frontend(nobody, number), self.external(shape, Entrance::NodePort));
+            frontends.insert(frontend(nobody, number), self.external(shape, FrontendKind::NodePort));
         }
         // The cluster IP takes precedence over an equal external address.
         for ip in of_family(&service.cluster_ips) {
@@ -292,10 +292,10 @@ impl Rules {
     fn internal(&self, shape: &Shape<'_>) -> Backend {
         let masquerade = if self.masquerade_all { Masquerade::Always } else { Masquerade::Foreign };
         let scope = if shape.service.internal_local { Scope::Here } else { Scope::Anywhere };
-        shape.backend(Entrance::ClusterIp, shape.way(scope, masquerade), None)
+        shape.backend(FrontendKind::ClusterIp, shape.way(scope, masquerade), None)
     }
 
-    fn external(&self, shape: &Shape<'_>, entrance: Entrance) -> Backend {
+    fn external(&self, shape: &Shape<'_>, entrance: FrontendKind) -> Backend {
         if !shape.service.external_local {
             return shape.backend(entrance, shape.way(Scope::Anywhere, Masquerade::Always), None);
         }
@@ -314,7 +314,7 @@ struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    fn backend(&self, entrance: Entrance, outside: Way, inside: Option<Way>) -> Backend {
+    fn backend(&self, entrance: FrontendKind, outside: Forwarding, inside: Option<Forwarding>) -> Backend {
         let here = addresses(&self.chosen.here);
         let health_check_port = self.service.health_check_port;
         Backend {
@@ -328,16 +328,16 @@ impl Shape<'_> {
         }
     }
 
-    fn way(&self, scope: Scope, masquerade: Masquerade) -> Way {
+    fn way(&self, scope: Scope, masquerade: Masquerade) -> Forwarding {
         let places = match scope {
             Scope::Anywhere => &self.chosen.anywhere,
             Scope::Here => &self.chosen.here,
         };
         let affinity_seconds = self.service.affinity_seconds;
         match (places.is_empty(), self.chosen.any) {
-            (false, _) => Way::To { places: places.clone(), scope, masquerade, affinity_seconds },
-            (true, true) => Way::Drop,
-            (true, false) => Way::Refuse,
+            (false, _) => Forwarding::To { places: places.clone(), scope, masquerade, affinity_seconds },
+            (true, true) => Forwarding::Drop,
+            (true, false) => Forwarding::Refuse,
         }
     }
 }
@@ -357,8 +357,8 @@ impl Backend {
     pub fn places(&self) -> BTreeSet<Place> {
         let ways = [Some(&self.outside), self.inside.as_ref()];
         let lists = ways.into_iter().flatten().map(|way| match way {
-            Way::To { places, .. } => places.as_slice(),
-            Way::Refuse | Way::Drop => &[],
+            Forwarding::To { places, .. } => places.as_slice(),
+            Forwarding::Refuse | Forwarding::Drop => &[],
         });
         lists.flatten().copied().collect()
     }

@@ -27,7 +27,7 @@ use net::{Protocol, netlink};
 use tokio::task::JoinHandle;
 
 use crate::engine::Settings;
-use crate::rules::{Changes, Entrance, Frontend};
+use crate::rules::{Changes, Frontend, FrontendKind};
 
 use carry::{Front, packets, streams};
 use socket::{datagrams_at, streams_at};
@@ -77,7 +77,7 @@ impl Proxy {
 
     /// Makes the link have exactly the cluster IPs.
     async fn hold_addresses(&mut self) -> Result<(), netlink::Error> {
-        let own = self.fronts.iter().filter(|(_, front)| front.entrance() == Entrance::ClusterIp);
+        let own = self.fronts.iter().filter(|(_, front)| front.entrance() == FrontendKind::ClusterIp);
         let wanted: BTreeSet<IpAddr> = own.map(|(frontend, _)| frontend.address).collect();
         if wanted == self.addresses && !wanted.is_empty() {
             return Ok(());

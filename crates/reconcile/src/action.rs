@@ -6,7 +6,7 @@ use std::fmt;
 use machinery::meta::Meta;
 use machinery::{Key, Resource, Str, Value};
 
-use crate::Errand;
+use crate::SideEffect;
 
 /// One API write.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +87,7 @@ pub enum Action {
     /// Performs a side effect, then an action.
     After {
         /// The side effect, which must succeed first.
-        errand: Errand,
+        errand: SideEffect,
         /// The path in the written object for the result of the side effect; empty for none.
         into: &'static [&'static str],
         then: Box<Action>,
@@ -338,7 +338,7 @@ mod tests {
         };
         check(&event, "event ReplicaSet a/web Warning FailedCreate: no");
         let after = Action::After {
-            errand: Errand::RemoveFolder("/data/x".into()),
+            errand: SideEffect::RemoveDirectory("/data/x".into()),
             into: &[],
             then: Box::new(Action::delete(&kinds::REPLICA_SETS, &set)),
         };

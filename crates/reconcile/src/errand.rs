@@ -1,4 +1,4 @@
-//! Side effects of a plan that are not API writes: decided as values, performed by an implementation of [`Errands`].
+//! Side effects of a plan that are not API writes: decided as values, performed by an implementation of [`SideEffects`].
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use machinery::time::Duration;
 
 /// A side effect that is performed before a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum SideEffect {
     /// Signs a certificate. The result is the PEM certificate in base64.
     Sign(Order),
     /// Creates a directory of the node, if it does not exist.
-    MakeFolder(String),
+    CreateDirectory(String),
     /// Removes a directory of the node with its contents, if it exists.
-    RemoveFolder(String),
+    RemoveDirectory(String),
 }
 
 /// A certificate to be signed. The decision to sign is already made.
@@ -30,17 +30,17 @@ pub struct Order {
 }
 
 /// Performs side effects. Each must be repeatable after an interruption.
-pub trait Errands: Send + Sync {
+pub trait SideEffects: Send + Sync {
     /// Performs one side effect and returns its result or an error message.
-    fn run(&self, errand: &Errand) -> Result<Value, String>;
+    fn run(&self, errand: &SideEffect) -> Result<Value, String>;
 }
 
-impl fmt::Display for Errand {
+impl fmt::Display for SideEffect {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sign(order) => write!(out, "sign as {} for {}", order.signer, order.usages.join(", ")),
-            Self::MakeFolder(path) => write!(out, "create directory {path}"),
-            Self::RemoveFolder(path) => write!(out, "remove directory {path}"),
+            Self::CreateDirectory(path) => write!(out, "create directory {path}"),
+            Self::RemoveDirectory(path) => write!(out, "remove directory {path}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Metadata of objects of every kind, including custom ones, for ownership decisions.
 //!
-//! A [`Sweeper`] is a controller over all of them. For facts that the caches cannot prove, such as the absence of an
+//! A [`GlobalController`] is a controller over all of them. For facts that the caches cannot prove, such as the absence of an
 //! object, it queries the server before it decides: a decision is either a plan or a list of questions, whose answers
 //! come with the next call.
 
@@ -95,12 +95,12 @@ pub enum Step {
 }
 
 /// A controller over objects of every kind.
-pub trait Sweeper: 'static {
+pub trait GlobalController: 'static {
     /// The name in flags, logs and field managers.
     const NAME: &'static str;
 
     /// Adds the keys that a change concerns. The sweeper defines the meaning of keys.
-    fn concerns(of: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>);
+    fn affected_keys(of: &Key, old: Option<&Item>, new: Option<&Item>, keys: &mut Vec<Key>);
 
     /// Decides about a key, without I/O, clock or randomness.
     fn decide(everything: &Everything, key: &Key, answers: &Answers, now: Time) -> Step;

@@ -25,7 +25,7 @@ use machinery::{Key, Value};
 pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
 pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, Shown, index_by, orphans_of};
 pub use config::Configs;
-pub use errand::{Errand, Errands, Order};
+pub use errand::{Order, SideEffect, SideEffects};
 pub use plan::Plan;
 
 /// A Kubernetes controller: the kinds it reads and writes, and its decisions.
@@ -42,11 +42,11 @@ pub trait Controller: 'static {
 
     /// Adds the keys that an object of a kind in `READS` concerns. Called with the old and the new state after each
     /// change.
-    fn concerns(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>);
+    fn affected_keys(cache: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>);
 
     /// Whether a change of an object of a kind in `READS` is relevant. For example, a controller that reads all pods of
     /// a node should ignore the node's heartbeats.
-    fn matters(_kind: &str, _old: &Value, _new: &Value) -> bool {
+    fn is_relevant_change(_kind: &str, _old: &Value, _new: &Value) -> bool {
         true
     }
 

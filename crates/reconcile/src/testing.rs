@@ -3,5 +3,5 @@
 mod laws;
 mod world;
 
-pub use laws::{obeys_laws, settle};
-pub use world::{Refused, World, kubelet};
+pub use laws::{check_properties, settle};
+pub use world::{FakeCluster, Refused, kubelet};

@@ -1,7 +1,7 @@
 //! Request body decoding, with field validation and upstream's error messages.
 
 use api::catalogue;
-use api::kind::{Keeping, Kind, Shape, Version};
+use api::kind::{Kind, Persistence, Shape, Version};
 use machinery::conform::conform;
 use machinery::field_validation::{self, FieldValidation};
 use machinery::status::{GroupName, Reason, Status};
@@ -341,8 +341,8 @@ pub fn unsupported_media() -> Status {
 /// validated.
 pub fn kind_name(kind: &Kind) -> GroupName<'_> {
     let group = match &kind.keeping {
-        Keeping::Stored { version, .. } => &version.group,
-        Keeping::Answered(_) => &kind.group,
+        Persistence::Stored { version, .. } => &version.group,
+        Persistence::Answered(_) => &kind.group,
     };
     GroupName::new(group, &kind.kind)
 }

@@ -12,7 +12,7 @@ pub mod review;
 
 use std::borrow::Cow;
 
-use api::kind::{Keeping, Kind, Shape, Version};
+use api::kind::{Kind, Persistence, Shape, Version};
 use machinery::apply::{FieldSet, Versions, zero};
 use machinery::{Schema, Str, Value, defaulting, pruning};
 
@@ -25,7 +25,7 @@ pub fn to_stored(object: &mut Value, kind: &Kind, version: &Version) {
     if let Some(convert) = &version.convert {
         (convert.to_stored)(object);
     }
-    if let Keeping::Stored { version: stored, .. } = &kind.keeping {
+    if let Persistence::Stored { version: stored, .. } = &kind.keeping {
         set_api_version(object, &stored.to_string());
     }
 }
@@ -80,7 +80,7 @@ fn version_of<'k>(object: &Value, kind: &'k Kind) -> Option<&'k Version> {
 /// Returns the storage version of a kind, if it is one of the kind's own versions.
 pub fn stored_version(kind: &Kind) -> Option<&Version> {
     match &kind.keeping {
-        Keeping::Stored { version, .. } if version.group == kind.group => kind.version(&version.version),
+        Persistence::Stored { version, .. } if version.group == kind.group => kind.version(&version.version),
         _ => None,
     }
 }
@@ -88,8 +88,8 @@ pub fn stored_version(kind: &Kind) -> Option<&Version> {
 /// Whether objects of this version are stored without conversion.
 pub fn is_stored(kind: &Kind, version: &Version) -> bool {
     match &kind.keeping {
-        Keeping::Stored { version: stored, .. } => stored.group == kind.group && stored.version == version.name,
-        Keeping::Answered(_) => true,
+        Persistence::Stored { version: stored, .. } => stored.group == kind.group && stored.version == version.name,
+        Persistence::Answered(_) => true,
     }
 }
 

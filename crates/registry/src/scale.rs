@@ -1,6 +1,6 @@
 //! The `Scale` of an object: conversion from and to its replica count.
 
-use api::kind::{Does, Kind, ReplicaPaths};
+use api::kind::{Kind, ReplicaPaths, SubresourceAction};
 use machinery::apply::scale::ReplicasPaths;
 use machinery::meta::Meta;
 use machinery::status::{GroupName, Status};
@@ -38,7 +38,7 @@ pub fn of(object: &Value, paths: &ReplicaPaths) -> Value {
 pub fn owned_paths(kind: &Kind) -> ReplicasPaths {
     ReplicasPaths::of_steps(kind.versions.iter().map(|version| {
         let wanted = match kind.subresource(&version.name, "scale").map(|part| &part.does) {
-            Some(Does::Scale(paths)) => Some(paths.wanted.as_slice()),
+            Some(SubresourceAction::Scale(paths)) => Some(paths.wanted.as_slice()),
             _ => None,
         };
         (kind.gvk(&version.name).api_version().to_string(), wanted)

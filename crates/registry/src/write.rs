@@ -5,10 +5,10 @@
 //! update: body ─> address ─> own ─> [mutating admission] ─> convert ─> update ─> [validating admission] ─> store
 //! ```
 //!
-//! Each step is a pure function. Random values are in [`Draw`], drawn once per request.
+//! Each step is a pure function. Random values are in [`GeneratedIds`], drawn once per request.
 
 use api::catalogue;
-use api::kind::{Context, Keeping, Kind, Shape, Version};
+use api::kind::{Context, Kind, Persistence, Shape, Version};
 use machinery::conform::{forget_empty, zero};
 use machinery::field::BadValue;
 use machinery::meta::{self, Meta, MetaMut};
@@ -22,7 +22,7 @@ use crate::conversion::Managed;
 
 /// Random values of a new object.
 #[derive(Clone, Debug)]
-pub struct Draw {
+pub struct GeneratedIds {
     pub uid: String,
     /// The suffix of a generated name.
     pub suffix: String,
@@ -88,7 +88,12 @@ pub fn own(target: &Target<'_>, live: Option<&Value>, object: Value, now: Time) 
 }
 
 /// Prepares and validates an object for creation. Returns warnings.
-pub fn create(kind: &Kind, object: &mut Value, draw: &Draw, context: &Context<'_>) -> Result<Vec<String>, Status> {
+pub fn create(
+    kind: &Kind,
+    object: &mut Value,
+    draw: &GeneratedIds,
+    context: &Context<'_>,
+) -> Result<Vec<String>, Status> {
     let suffix = if kind.ends_names { draw.suffix.as_str() } else { "" };
     meta::prepare_create(object, &draw.uid, context.now, suffix);
     kind.rules.prepare_create(object, context);
@@ -134,7 +139,7 @@ pub fn update(kind: &Kind, object: &mut Value, old: &Value, context: &Context<'_
 pub fn settle(kind: &Kind, object: &mut Value) {
     /// Groups that are stored as JSON, which can.
     const AS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
-    let Keeping::Stored { version: GroupVersion { group, version }, .. } = &kind.keeping else { return };
+    let Persistence::Stored { version: GroupVersion { group, version }, .. } = &kind.keeping else { return };
     let is_built_in = kind.versions.iter().all(|version| matches!(version.shape, Shape::BuiltIn(_)));
     if !is_built_in || AS_JSON.contains(&group.as_str()) {
         return;

@@ -16,7 +16,7 @@ use machinery::status::Status;
 use machinery::time::Time;
 use machinery::{Value, json};
 use registry::body::{self, Media};
-use registry::write::{self, Draw, Target};
+use registry::write::{self, GeneratedIds, Target};
 
 const NOW: Time = Time::from_unix(1_700_000_000, 0);
 
@@ -203,7 +203,7 @@ fn answer(request: &Request<'_>, bytes: &[u8], media: Media) -> Result<Value, St
     write::address(&target, &mut object)?;
     let requester = Requester { name: "admin".into(), groups: vec!["system:masters".into()], ..Requester::default() };
     let context = Context { version, subresource: "", now: NOW, requester: &requester };
-    let draw = Draw { uid: "00000000-0000-0000-0000-000000000001".into(), suffix: "abcde".into() };
+    let draw = GeneratedIds { uid: "00000000-0000-0000-0000-000000000001".into(), suffix: "abcde".into() };
     registry::conversion::to_stored(&mut object, kind, version);
     match request.old {
         None => write::create(kind, &mut object, &draw, &context)?,

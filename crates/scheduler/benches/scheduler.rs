@@ -8,7 +8,7 @@ use std::time::Duration;
 use machinery::{Key, Value, value};
 use scheduler::engine::{Kind, Step};
 use scheduler::queue::Options;
-use scheduler::schedule::{Chance, Context};
+use scheduler::schedule::{Context, RandomSource};
 use scheduler::{Decision, Engine, Node, Pod, PodId, Profile, Snapshot, schedule};
 
 #[global_allocator]
@@ -131,14 +131,14 @@ fn bench(name: &str, filling: usize, spec: impl Fn() -> Value) {
     let profile = Profile::default();
     let template = pod("pod", "100m", spec());
     let template = if filling > 0 { pod("pod", "900m", spec()) } else { template };
-    let (mut decisions, mut evictions, mut chance) = (0_u64, 0_u64, Chance::default());
+    let (mut decisions, mut evictions, mut chance) = (0_u64, 0_u64, RandomSource::default());
     let begin = cpu_time();
     while decisions < 20_000 && (decisions % 32 != 0 || cpu_time() - begin < BUDGET) {
         let mut pod = template.clone();
         pod.name = format!("pod-{decisions}").into();
         let outcome = schedule(&mut snapshot, &pod, &profile, Context { chance, ..Context::default() });
         decisions += 1;
-        chance = Chance { start: outcome.next_start, tie: decisions, preemption_start: decisions as usize * 37 };
+        chance = RandomSource { start: outcome.next_start, tie: decisions, preemption_start: decisions as usize * 37 };
         match outcome.decision {
             Decision::Bind { node } => snapshot.assume(&pod, &node),
             Decision::Preempt { node, victims, .. } => {

@@ -28,7 +28,7 @@ use crate::plugins::{dynamic_resources, volume_binding};
 use crate::pod::{Pod, PodId};
 use crate::profile::Profile;
 use crate::queue::{Lengths, Millis, Options, Queue};
-use crate::schedule::{Chance, Context, Decision, Outcome, schedule};
+use crate::schedule::{Context, Decision, Outcome, RandomSource, schedule};
 use crate::selectors::Selectors;
 use crate::snapshot::Snapshot;
 use crate::status::{Nomination, Reason};
@@ -48,7 +48,7 @@ pub struct Engine {
     selectors: Selectors,
     /// Pods with a chosen node whose binding the watch has not shown yet.
     assumed: BTreeMap<PodId, Assumed>,
-    chance: Chance,
+    chance: RandomSource,
 }
 
 /// A side effect that the caller must execute.
@@ -130,7 +130,7 @@ impl Engine {
             extenders: Arc::default(),
             selectors: Selectors::default(),
             assumed: BTreeMap::new(),
-            chance: Chance::default(),
+            chance: RandomSource::default(),
         }
     }
 

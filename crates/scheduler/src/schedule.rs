@@ -58,7 +58,7 @@ pub enum Decision {
 
 /// Replaces randomness by data, so that equal input gives equal decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Chance {
+pub struct RandomSource {
     /// Index of the first node to check, in node order: where the last cycle stopped.
     pub start: usize,
     /// Selects among nodes with equal score, modulo their number.
@@ -71,7 +71,7 @@ pub struct Chance {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub decision: Decision,
-    /// The [`Chance::start`] of the next decision.
+    /// The [`RandomSource::start`] of the next decision.
     pub next_start: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct Context<'a> {
     pub extenders: &'a [Extender],
     /// Results of extenders in this cycle.
     pub answers: Option<&'a Answers>,
-    pub chance: Chance,
+    pub chance: RandomSource,
 }
 
 /// Schedules one pod. The snapshot is only prepared with the topology keys of the pod.

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use machinery::Value;
 use proptest::prelude::*;
-use random::Dice;
+use random::TestRng;
 use reference::World;
 use reference::words::{name, priority};
 use scheduler::plugins::default_preemption::Budget;
-use scheduler::schedule::{Chance, Context, Nominated};
+use scheduler::schedule::{Context, Nominated, RandomSource};
 use scheduler::{Decision, Node, Pod, Profile, Snapshot, schedule};
 
 /// Time at which a binding completes.
@@ -40,7 +40,7 @@ struct Both {
 }
 
 impl Both {
-    fn new(dice: &mut Dice) -> Self {
+    fn new(dice: &mut TestRng) -> Self {
         let (profile, strategy) = random::strategy(dice);
         let mut snapshot = Snapshot::default();
         let mut world = World { strategy, ..World::default() };
@@ -103,7 +103,7 @@ impl Both {
     }
 
     /// Schedules a pod, compares the decision with the reference, and executes it.
-    fn schedule(&mut self, pod: &Rc<Value>, chance: Chance, when: When) {
+    fn schedule(&mut self, pod: &Rc<Value>, chance: RandomSource, when: When) {
         let waits_for = self.world.waiting.iter().find(|(other, _)| name(other) == name(pod));
         let waits_for = waits_for.map(|(_, node)| node.clone()).unwrap_or_default();
         let condensed = Pod { nominated_node: waits_for.as_str().into(), ..Pod::new(pod).unwrap() };
@@ -250,7 +250,7 @@ impl Both {
     }
 
     /// Applies a random change other than a new pod; returns false if nothing changed.
-    fn change(&mut self, dice: &mut Dice) -> bool {
+    fn change(&mut self, dice: &mut TestRng) -> bool {
         let mut one_of = |number: usize| usize::try_from(dice.roll(number as u64)).unwrap();
         match one_of(16) {
             0 if !self.world.pods.is_empty() => drop(self.remove_pod(one_of(self.world.pods.len()))),
@@ -272,16 +272,16 @@ impl Both {
         true
     }
 
-    fn decide(&mut self, pod: &Rc<Value>, dice: &mut Dice) {
+    fn decide(&mut self, pod: &Rc<Value>, dice: &mut TestRng) {
         let start = usize::try_from(dice.roll(10)).unwrap();
-        let chance = Chance { start, tie: dice.roll(5), preemption_start: start };
+        let chance = RandomSource { start, tie: dice.roll(5), preemption_start: start };
         let when = if dice.one_in(2) { When::Now } else { When::Later };
         self.schedule(pod, chance, when);
     }
 }
 
 fn history(seed: u64) {
-    let mut dice = Dice(seed);
+    let mut dice = TestRng(seed);
     let mut both = Both::new(&mut dice);
     for number in 0..=dice.roll(7) {
         both.set_node(random::node(&mut dice, &format!("node{number}")));

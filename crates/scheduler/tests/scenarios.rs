@@ -65,7 +65,7 @@ impl Stage {
             _ => panic!("no such command: {line}"),
         }
         while let Some(step) = self.engine.step(self.now) {
-            self.carry_out(step);
+            self.execute_plan(step);
         }
     }
 
@@ -110,7 +110,7 @@ impl Stage {
         self.show(Kind::ResourceClaims, &object);
     }
 
-    fn carry_out(&mut self, step: Step) {
+    fn execute_plan(&mut self, step: Step) {
         match step {
             Step::Bind { pod, node, volumes, devices } => {
                 let promised = volumes.bind.iter().map(|(volume, claim)| format!(", {volume} for {}", claim.name));
@@ -119,7 +119,7 @@ impl Stage {
                 writeln!(self.out, "bind {} to {node}{all}", pod.name).unwrap();
                 if let Some(message) = self.refusal.take() {
                     let told = self.engine.unbound(&pod, message, self.now);
-                    told.into_iter().for_each(|step| self.carry_out(step));
+                    told.into_iter().for_each(|step| self.execute_plan(step));
                     return;
                 }
                 devices.reserve.iter().for_each(|claim| self.reserve(claim, &pod));

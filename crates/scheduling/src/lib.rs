@@ -13,4 +13,4 @@ mod volumes;
 
 pub use extenders::Extenders;
 pub use metrics::Metrics;
-pub use shell::{Config, Shell};
+pub use shell::{Config, Runner};

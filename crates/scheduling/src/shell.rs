@@ -40,7 +40,7 @@ pub struct Config {
 }
 
 /// The scheduler loop with its dependencies.
-pub struct Shell {
+pub struct Runner {
     engine: Engine,
     caches: Arc<Caches>,
     executor: Arc<Executor>,
@@ -52,13 +52,13 @@ pub struct Shell {
     begun: Instant,
 }
 
-impl Shell {
+impl Runner {
     /// Returns the resource types that [`Caches`] must watch.
     pub fn reads() -> impl Iterator<Item = &'static str> {
         Kind::ALL.iter().map(|kind| kind.name())
     }
 
-    /// Creates a scheduler over these caches. Returns `None` if one of [`Shell::reads`] is not watched.
+    /// Creates a scheduler over these caches. Returns `None` if one of [`Runner::reads`] is not watched.
     pub fn new(
         client: Client,
         caches: Arc<Caches>,

@@ -67,7 +67,7 @@ impl World {
         let peer = self.hosts[victim].id;
         for host in (0..self.hosts.len()).filter(|host| *host != victim) {
             let wait = self.random.between(1, 30);
-            self.after(wait, Event::HungUp { host, peer });
+            self.after(wait, Event::PeerDisconnected { host, peer });
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) enum Event {
     Compact,
     Reconfigure,
     Retire { host: usize },
-    HungUp { host: usize, peer: u64 },
+    PeerDisconnected { host: usize, peer: u64 },
     Probe { host: usize, life: u64 },
     Harm,
     Heal,
@@ -192,8 +192,8 @@ impl World {
             Event::Compact => self.compact(),
             Event::Reconfigure => self.reconfigure(),
             Event::Retire { host } => self.retire(host),
-            Event::HungUp { host, peer } => self.with_replica(host, None, |replica, _| {
-                replica.hung_up(peer);
+            Event::PeerDisconnected { host, peer } => self.with_replica(host, None, |replica, _| {
+                replica.peer_disconnected(peer);
                 Ok(())
             }),
             Event::Probe { host, life } => self.probe(host, life),
@@ -460,7 +460,7 @@ impl World {
         match operation.command() {
             Some(command) => self.propose(host, &command, asked),
             None if self.options.bugs.read_without_quorum => self.confirmed(host, asked),
-            None if self.hosts[host].live.as_ref().is_some_and(|live| live.replica.reads_freely()) => {
+            None if self.hosts[host].live.as_ref().is_some_and(|live| live.replica.can_read_locally()) => {
                 self.confirmed(host, asked);
             }
             None => {

@@ -12,7 +12,7 @@ use consensus::{DecodeError, Group, SnapshotMeta};
 use mvcc::{CorruptCheckpoint, State};
 
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 /// A checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -72,11 +72,11 @@ pub fn write<D: Disk>(disk: &D, meta: &SnapshotMeta, state: &State) -> Result<()
 
 /// Reads the newest checkpoint, if there is one.
 pub fn read<D: Disk>(disk: &D) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
-    read_to(disk, &Shelf::memory())
+    read_to(disk, &ValueFile::memory())
 }
 
 /// Like [`read`], but stores the values on `shelf`.
-pub fn read_to<D: Disk>(disk: &D, shelf: &Shelf) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
+pub fn read_to<D: Disk>(disk: &D, shelf: &ValueFile) -> Result<Option<(SnapshotMeta, State)>, CheckpointError> {
     let names = disk.list()?;
     for unfinished in names.iter().filter(|name| name.starts_with(UNFINISHED)) {
         disk.remove(unfinished)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use consensus::{Config, Group, Member, Peer, Recovered, SnapshotMeta};
 
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 use crate::{log, peer};
 
 const IDENTITY: (u64, u64) = (7, 1);
@@ -19,7 +19,7 @@ pub fn wal_frames(input: &[u8]) {
     for segment in [input.to_vec(), log::fuzz::segment_of(input, IDENTITY)] {
         let disk = Memory::default();
         disk.files().insert(log::fuzz::first_segment(), Arc::new(Mutex::new(segment)));
-        let read = || log::fuzz::contents(&disk, IDENTITY, &Shelf::memory());
+        let read = || log::fuzz::contents(&disk, IDENTITY, &ValueFile::memory());
         if let Some(contents) = read() {
             assert_eq!(read().as_ref(), Some(&contents), "a log changes by being read");
             let indexes: Vec<u64> = contents.entries.iter().map(|entry| entry.index).collect();

@@ -21,7 +21,7 @@ use consensus::{Entry, HardState};
 use record::{Record, Start};
 
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -97,7 +97,7 @@ pub fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError> {
 /// Reads the log of a directory without changing it; none if there is no log.
 pub fn inspect<D: Disk>(disk: &D) -> Result<Option<Inspected>, LogError> {
     let Some(identity) = identity(disk)? else { return Ok(None) };
-    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity, &Shelf::memory())?.contents }))
+    Ok(Some(Inspected { identity, contents: recover::recover(disk, identity, &ValueFile::memory())?.contents }))
 }
 
 pub struct Log<D: Disk> {
@@ -150,11 +150,11 @@ const RESERVE_PART: u64 = 4;
 impl<D: Disk> Log<D> {
     /// Opens and reads the log of a directory, truncates a torn tail, and creates a new segment.
     pub fn open(disk: D, config: Config) -> Result<(Self, Contents), LogError> {
-        Self::open_to(disk, config, &Shelf::memory())
+        Self::open_to(disk, config, &ValueFile::memory())
     }
 
     /// Like [`Log::open`], but stores the commands on `shelf`.
-    pub fn open_to(disk: D, config: Config, shelf: &Shelf) -> Result<(Self, Contents), LogError> {
+    pub fn open_to(disk: D, config: Config, shelf: &ValueFile) -> Result<(Self, Contents), LogError> {
         let recovered = recover::recover(&disk, config.identity, shelf)?;
         let boot = recovered.contents.boot + 1;
         let hard_state = recovered.contents.hard_state;

@@ -20,7 +20,7 @@ use crate::open::{self, OpenError};
 use crate::peer::{self, PeerTraffic, Tls, Traffic};
 use crate::replica::Answer;
 use crate::sessions::Sessions;
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 pub use writer::{DiskStats, SYNC_BUCKETS_MICROS};
 
 pub struct Config {
@@ -171,7 +171,7 @@ struct Shared {
     stopped: watch::Receiver<Option<StopReason>>,
     /// Whether reads are linearizable without a quorum round. The task clears this before it processes anything by
     /// which another member could become leader.
-    reads_freely: Arc<AtomicBool>,
+    can_read_locally: Arc<AtomicBool>,
     patience: Duration,
     traffic: Traffic,
     sessions: Sessions,
@@ -214,7 +214,7 @@ impl Node {
             status: started.status,
             group: started.group,
             stopped: started.stopped,
-            reads_freely: started.reads_freely,
+            can_read_locally: started.can_read_locally,
             patience,
             traffic: started.traffic,
             sessions: started.sessions,
@@ -253,7 +253,7 @@ impl Node {
 
     /// Waits until the local state contains everything that was acknowledged by any member before the call.
     pub async fn read_index(&self) -> Result<(), ReadError> {
-        if self.shared.reads_freely.load(Ordering::Acquire) {
+        if self.shared.can_read_locally.load(Ordering::Acquire) {
             return Ok(());
         }
         match tokio::time::timeout(self.shared.patience, self.ask(Request::Read)).await {
@@ -347,7 +347,7 @@ impl Node {
 
 struct OpenedDirectory {
     opened: open::Opened<FileDisk>,
-    shelf: Shelf,
+    shelf: ValueFile,
     /// The lock on the data directory, held while the member runs.
     lock: std::fs::File,
 }
@@ -367,7 +367,7 @@ fn open_directory(config: &Config) -> Result<OpenedDirectory, StartError> {
         open::bootstrap(&disk, Group::new(peers.iter().cloned()))?;
     }
     let identity = (config.cluster_id, config.id);
-    let shelf = Shelf::in_directory(&path);
+    let shelf = ValueFile::in_directory(&path);
     let log = crate::log::Config { identity, segment_bytes: config.segment_bytes };
     let opened = open::open_to(disk, log, &shelf)?;
     Ok(OpenedDirectory { opened, shelf, lock })
@@ -376,7 +376,7 @@ fn open_directory(config: &Config) -> Result<OpenedDirectory, StartError> {
 /// Creates the links to peers and starts the listeners.
 fn listen(
     config: &mut Config,
-    shelf: &Shelf,
+    shelf: &ValueFile,
     group: &watch::Receiver<Group>,
     inbound: &mpsc::Sender<peer::Inbound>,
     traffic: &Traffic,

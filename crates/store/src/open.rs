@@ -6,7 +6,7 @@ use mvcc::State;
 use crate::checkpoint::{self, CheckpointError};
 use crate::disk::Disk;
 use crate::log::{self, Log, LogError};
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -58,11 +58,11 @@ pub fn bootstrap_with<D: Disk>(disk: &D, group: Group, mut state: State) -> Resu
 
 /// Opens the directory of a member.
 pub fn open<D: Disk>(disk: D, config: log::Config) -> Result<Opened<D>, OpenError> {
-    open_to(disk, config, &Shelf::memory())
+    open_to(disk, config, &ValueFile::memory())
 }
 
 /// Like [`open`], but stores the values on `shelf`.
-pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &Shelf) -> Result<Opened<D>, OpenError> {
+pub fn open_to<D: Disk>(disk: D, config: log::Config, shelf: &ValueFile) -> Result<Opened<D>, OpenError> {
     let checkpoint = checkpoint::read_to(&disk, shelf)?;
     let (snapshot, state) = checkpoint.unwrap_or_else(|| (SnapshotMeta::default(), State::new()));
     let (mut log, contents) = Log::open_to(disk, config, shelf)?;

@@ -16,7 +16,7 @@ use self::reads::Reads;
 pub use self::room::Room;
 use self::room::Space;
 use crate::sessions::SessionChange;
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 /// The result of a proposal.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ pub struct Replica {
     offered: Vec<(u64, State)>,
     reads: Reads,
     space: Space,
-    shelf: Shelf,
+    shelf: ValueFile,
     log_bytes: u64,
     options: Options,
 }
@@ -131,7 +131,7 @@ impl Replica {
             offered: Vec::new(),
             reads: Reads::default(),
             space: Space::default(),
-            shelf: Shelf::memory(),
+            shelf: ValueFile::memory(),
             log_bytes,
             options,
         }
@@ -139,7 +139,7 @@ impl Replica {
 
     /// Stores values on a shelf.
     #[must_use]
-    pub fn with_shelf(self, shelf: Shelf) -> Self {
+    pub fn with_shelf(self, shelf: ValueFile) -> Self {
         Self { shelf, ..self }
     }
 
@@ -223,7 +223,7 @@ impl Replica {
     }
 
     /// Whether reading the state immediately is linearizable. Valid only if no step is pending.
-    pub fn reads_freely(&self) -> bool {
+    pub fn can_read_locally(&self) -> bool {
         self.member.decides_alone()
     }
 
@@ -243,8 +243,8 @@ impl Replica {
     }
 
     /// Reports that a peer closed its connection to this member.
-    pub fn hung_up(&mut self, peer: u64) {
-        self.member.hung_up(peer);
+    pub fn peer_disconnected(&mut self, peer: u64) {
+        self.member.peer_disconnected(peer);
     }
 
     /// Transfers leadership.

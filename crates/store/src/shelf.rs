@@ -12,13 +12,13 @@ use sys::Spill;
 
 /// Value storage. Clones are handles to the same storage.
 #[derive(Clone, Default)]
-pub struct Shelf {
+pub struct ValueFile {
     file: Option<Arc<File>>,
 }
 
 struct File {
     spill: Arc<Spill>,
-    /// Bytes placed since the last [`Shelf::trim`].
+    /// Bytes placed since the last [`ValueFile::trim`].
     placed: AtomicUsize,
 }
 
@@ -28,7 +28,7 @@ const VALUE_BYTES_MIN: usize = 256;
 const TRIM_BYTES: usize = 16 << 20;
 const NAME: &str = "values";
 
-impl Shelf {
+impl ValueFile {
     /// Keeps values in memory.
     pub fn memory() -> Self {
         Self::default()
@@ -71,7 +71,7 @@ impl File {
     }
 }
 
-impl std::fmt::Debug for Shelf {
+impl std::fmt::Debug for ValueFile {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(if self.file.is_some() { "Shelf(file)" } else { "Shelf(memory)" })
     }
@@ -84,7 +84,11 @@ mod tests {
     #[test]
     fn values_are_equal_in_memory_and_in_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
-        let shelves = [Shelf::memory(), Shelf::in_directory(folder.path()), Shelf::in_directory(Path::new("/nowhere"))];
+        let shelves = [
+            ValueFile::memory(),
+            ValueFile::in_directory(folder.path()),
+            ValueFile::in_directory(Path::new("/nowhere")),
+        ];
         for shelf in shelves {
             for len in [0, 1, VALUE_BYTES_MIN - 1, VALUE_BYTES_MIN, 5000, sys::SLOT_BYTES_MAX, sys::SLOT_BYTES_MAX + 1]
             {

@@ -10,7 +10,7 @@ use driver::{Caches, Driver, Member};
 use machinery::meta::Meta;
 use machinery::time::Time;
 use machinery::{Key, Value, value};
-use reconcile::everything::Sweeper;
+use reconcile::everything::GlobalController;
 use reconcile::{Action, Cache, Configs, Controller, Plan, kinds};
 use tokio::task::JoinSet;
 
@@ -45,7 +45,7 @@ fn run(client: &Client, configs: Configs, more: Vec<(Member, usize)>) -> JoinSet
             self.0.push((Member::of::<C>(), row.workers));
         }
 
-        fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+        fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
             self.0.push((Member::sweeper::<S>(), row.workers));
         }
     }
@@ -79,7 +79,7 @@ impl Controller for Binder {
     const READS: &'static [&'static str] = &["pods", "nodes"];
     const WRITES: &'static [&'static str] = &["pods/binding"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         if kind == "pods" && pod::node(object).is_empty() {
             keys.push(Key::of(object));
         }

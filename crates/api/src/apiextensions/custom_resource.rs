@@ -18,7 +18,8 @@ use machinery::{At, GroupVersion, GroupVersionKind, Schema, Str, Value, value};
 
 use crate::catalogue;
 use crate::kind::{
-    Does, Keeping, Kind, ReplicaPaths, Selectable, Selected, Shape, Subresource, Verb, Version, name_column,
+    Kind, Persistence, ReplicaPaths, Selectable, Selected, Shape, Subresource, SubresourceAction, Verb, Version,
+    name_column,
 };
 use crate::version_priority::version_priority;
 
@@ -83,7 +84,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
         singular: name("singular"),
         scope: if spec.get("scope").str() == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
         versions,
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: format!("{group}/{}", names.get("plural").str()).into(),
             version: stored,
             expires: false,
@@ -210,7 +211,7 @@ fn subresources_of(declared: &At<'_>) -> Vec<Subresource> {
     if let Some(paths) = scale_of(declared) {
         out.push(Subresource {
             kind: Some(GroupVersionKind::of("autoscaling", "v1", "Scale")),
-            does: Does::Scale(paths),
+            does: SubresourceAction::Scale(paths),
             ..Subresource::part("scale")
         });
     }

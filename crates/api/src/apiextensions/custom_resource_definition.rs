@@ -13,7 +13,7 @@ use machinery::meta::{Meta, MetaMut, Scope};
 use machinery::time::Time;
 use machinery::{At, Errors, GroupVersion, Object, Path, Value, go, names, value};
 
-use crate::kind::{self, Context, Keeping, Kind, Rules, Subresource};
+use crate::kind::{self, Context, Kind, Persistence, Rules, Subresource};
 
 pub use conditions::{CLEANUP_FINALIZER, Condition, Deletion, conditions, is_established, set_terminating};
 
@@ -23,7 +23,7 @@ pub fn kind() -> Kind {
         categories: kind::names(&["api-extensions"]),
         scope: Scope::Cluster,
         // DEVIATION: CRDs are stored as v1; upstream still stores them as v1beta1.
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "apiextensions.k8s.io/customresourcedefinitions".into(),
             version: GroupVersion { group: "apiextensions.k8s.io".into(), version: "v1".into() },
             expires: false,

@@ -8,7 +8,7 @@ use machinery::{At, Errors, GroupVersion, Value, go, names, value};
 
 use crate::field_rules::{column, default_to, keep, keep_for_status, looks, reset_with_metadata};
 use crate::kind::{
-    Context, Keeping, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings,
+    Context, Kind, Persistence, Rules, Subresource, UpdateChecks, age_column, name_column, names as strings,
 };
 
 const GROUP_PRIORITY_MAX: i64 = 20_000;
@@ -18,7 +18,7 @@ pub fn kind() -> Kind {
     Kind {
         categories: strings(&["api-extensions"]),
         scope: Scope::Cluster,
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "apiregistration.k8s.io/apiservices".into(),
             version: GroupVersion { group: "apiregistration.k8s.io".into(), version: "v1".into() },
             expires: false,

@@ -11,7 +11,7 @@ use machinery::{At, Errors, GroupVersion, Value, names as rules_of_names};
 use crate::core::object_meta;
 use crate::field_rules::{column, default_empty_to, items_mut, looks, same};
 use crate::formats::{endpoint_ip, ip_warnings, legacy_ip};
-use crate::kind::{Context, Keeping, Kind, Rules, UpdateChecks, age_column, name_column, names};
+use crate::kind::{Context, Kind, Persistence, Rules, UpdateChecks, age_column, name_column, names};
 use crate::networking::shortened;
 
 /// Maximum number of addresses in a table row.
@@ -21,7 +21,7 @@ const LISTS: [&str; 2] = ["addresses", "notReadyAddresses"];
 pub fn kind() -> Kind {
     let mut kind = Kind {
         short_names: names(&["ep"]),
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "services/endpoints".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,

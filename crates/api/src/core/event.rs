@@ -12,7 +12,7 @@ use crate::catalogue;
 use crate::core::object_meta;
 use crate::field_rules::{IMMUTABLE, column, immutable, immutable_shown, looks, wide_column};
 use crate::go_form;
-use crate::kind::{Context, Keeping, Kind, Rules, Selectable, UpdateChecks, name_column, names as strings};
+use crate::kind::{Context, Kind, Persistence, Rules, Selectable, UpdateChecks, name_column, names as strings};
 
 /// Maximum length of reason, action and reportingInstance.
 const WORD_MAX: usize = 128;
@@ -35,7 +35,7 @@ pub fn kind() -> Kind {
 pub fn row(group: &str) -> Kind {
     Kind {
         short_names: strings(&["ev"]),
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "events".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: true,

@@ -14,7 +14,8 @@ use crate::core::object_meta;
 use crate::field_rules::{column, drop_field, keep, looks, quantity, wide_column};
 use crate::formats::{cidr_warnings, legacy_cidr};
 use crate::kind::{
-    Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column, names,
+    Connect, Context, Kind, Persistence, Rules, Selectable, Subresource, UpdateChecks, Verb, age_column, name_column,
+    names,
 };
 use crate::workload;
 
@@ -22,7 +23,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: names(&["no"]),
         scope: Scope::Cluster,
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "minions".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,

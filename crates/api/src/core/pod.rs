@@ -12,7 +12,9 @@ use std::sync::Arc;
 use machinery::{At, Errors, Str, Value, names as rules};
 
 use super::pod_spec::{self, Owner};
-use crate::kind::{Connect, Context, Does, Kind, Rules, Selectable, Subresource, UpdateChecks, Verb, names};
+use crate::kind::{
+    Connect, Context, Kind, Rules, Selectable, Subresource, SubresourceAction, UpdateChecks, Verb, names,
+};
 
 pub fn kind() -> Kind {
     Kind {
@@ -121,9 +123,9 @@ fn subresources() -> Vec<Subresource> {
     const PROXY: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
     vec![
         Subresource::connect("attach", "PodAttachOptions", STREAM, Connect::Attach),
-        Subresource::action("binding", ("", "v1", "Binding"), Does::Bind),
+        Subresource::action("binding", ("", "v1", "Binding"), SubresourceAction::Bind),
         Subresource::part("ephemeralcontainers"),
-        Subresource::action("eviction", ("policy", "v1", "Eviction"), Does::Evict),
+        Subresource::action("eviction", ("policy", "v1", "Eviction"), SubresourceAction::Evict),
         Subresource::connect("exec", "PodExecOptions", STREAM, Connect::Exec),
         Subresource::connect("log", "Pod", &[Verb::Get], Connect::Log),
         Subresource::connect("portforward", "PodPortForwardOptions", STREAM, Connect::PortForward),

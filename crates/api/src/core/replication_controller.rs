@@ -11,7 +11,8 @@ use machinery::{At, Errors, GroupVersion, Object, Value};
 use super::{object_meta, pod_template_spec};
 use crate::field_rules::{column, non_negative, raise_generation, start_generation, wide_column};
 use crate::kind::{
-    Context, Dependents, Keeping, Kind, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column, names,
+    Context, Dependents, Kind, Persistence, Rules, Selectable, Subresource, UpdateChecks, age_column, name_column,
+    names,
 };
 use crate::status;
 use crate::workload::{container_columns, int_cell, pod_name_warning, runs_forever, template_warnings};
@@ -20,7 +21,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: names(&["rc"]),
         categories: names(&["all"]),
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "controllers".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,

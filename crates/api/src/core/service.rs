@@ -16,7 +16,7 @@ use machinery::{Errors, GroupVersion, Object, Path, Value, value};
 use crate::core::object_meta;
 use crate::field_rules::{default_empty_to, default_to, drop_field, items_mut};
 use crate::formats::{cidr_warnings, ip_warnings};
-use crate::kind::{Allocates, Connect, Context, Keeping, Kind, Rules, Selectable, Subresource, Verb, names};
+use crate::kind::{Allocates, Connect, Context, Kind, Persistence, Rules, Selectable, Subresource, Verb, names};
 use crate::status;
 
 /// `clusterIP` of a headless service.
@@ -29,7 +29,7 @@ pub fn kind() -> Kind {
     Kind {
         short_names: names(&["svc"]),
         categories: names(&["all"]),
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "services/specs".into(),
             version: GroupVersion { group: "".into(), version: "v1".into() },
             expires: false,

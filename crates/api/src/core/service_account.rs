@@ -6,14 +6,18 @@ use machinery::meta::Meta;
 use machinery::{At, Value};
 
 use crate::field_rules::{column, count_cell};
-use crate::kind::{Context, Does, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
+use crate::kind::{Context, Kind, Rules, Subresource, SubresourceAction, UpdateChecks, age_column, name_column, names};
 
 const MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["sa"]),
-        subresources: vec![Subresource::action("token", ("authentication.k8s.io", "v1", "TokenRequest"), Does::Token)],
+        subresources: vec![Subresource::action(
+            "token",
+            ("authentication.k8s.io", "v1", "TokenRequest"),
+            SubresourceAction::Token,
+        )],
         returns_deleted: true,
         update_checks: UpdateChecks { whole: 1, change: 1 },
         rules: Arc::new(ServiceAccount),

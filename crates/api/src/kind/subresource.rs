@@ -11,12 +11,12 @@ pub struct Subresource {
     /// The kind of request and response bodies if it differs from the parent's: `Scale`, `Eviction`.
     pub kind: Option<GroupVersionKind>,
     pub verbs: &'static [Verb],
-    pub does: Does,
+    pub does: SubresourceAction,
 }
 
 /// The behaviour of a subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Does {
+pub enum SubresourceAction {
     /// A part of the object, with the entire object as body; the rules restore the rest.
     Part,
     /// The replica count as a `Scale`.
@@ -57,7 +57,7 @@ const PART: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
 impl Subresource {
     /// Returns a subresource that is read, replaced and patched.
     pub fn part(name: &str) -> Self {
-        Self { name: name.into(), kind: None, verbs: PART, does: Does::Part }
+        Self { name: name.into(), kind: None, verbs: PART, does: SubresourceAction::Part }
     }
 
     /// Returns the usual `status`.
@@ -77,18 +77,18 @@ impl Subresource {
             name: "scale".into(),
             kind: Some(of("autoscaling", "v1", "Scale")),
             verbs: PART,
-            does: Does::Scale(paths),
+            does: SubresourceAction::Scale(paths),
         }
     }
 
     /// Returns an action that is performed by creating a `kind`.
-    pub fn action(name: &str, kind: (&str, &str, &str), does: Does) -> Self {
+    pub fn action(name: &str, kind: (&str, &str, &str), does: SubresourceAction) -> Self {
         Self { name: name.into(), kind: Some(of(kind.0, kind.1, kind.2)), verbs: &[Verb::Create], does }
     }
 
     /// Returns a streaming subresource; `kind` contains its options.
     pub fn connect(name: &str, kind: &str, verbs: &'static [Verb], connect: Connect) -> Self {
-        Self { name: name.into(), kind: Some(of("", "v1", kind)), verbs, does: Does::Connect(connect) }
+        Self { name: name.into(), kind: Some(of("", "v1", kind)), verbs, does: SubresourceAction::Connect(connect) }
     }
 }
 

@@ -11,7 +11,7 @@ use machinery::{At, Errors, GroupVersion, Path, Value, go, names as rules_of_nam
 use crate::core::object_meta;
 use crate::field_rules::{column, looks, raise_generation, required_and_looks, start_generation};
 use crate::formats::legacy_ip;
-use crate::kind::{Context, Keeping, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
+use crate::kind::{Context, Kind, Persistence, Rules, Subresource, UpdateChecks, age_column, name_column, names};
 use crate::{networking, status};
 
 /// Deprecated annotation for the class.
@@ -23,7 +23,7 @@ const HOSTS_SHOWN: usize = 3;
 pub fn kind() -> Kind {
     Kind {
         short_names: names(&["ing"]),
-        keeping: Keeping::Stored {
+        keeping: Persistence::Stored {
             prefix: "ingress".into(),
             version: GroupVersion { group: "networking.k8s.io".into(), version: "v1".into() },
             expires: false,

@@ -24,14 +24,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{Behind, Served, own_headers, reached, target, trust};
 use crate::backend::Directory;
 use crate::bootstrap;
-use crate::cache::{Entry, Shelf};
+use crate::cache::{Entry, KindCache};
 use crate::proxy::{Target, nothing};
 use crate::startup::Step;
 use crate::state::{State, now};
 use crate::storage;
 
 /// Timeout of one discovery request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Discovery attempts before a server counts as unavailable: its Service may have several endpoints.
 const ATTEMPTS: usize = 5;
 /// Interval between availability checks. Network changes between this server and the extension server cannot be
@@ -67,7 +67,7 @@ struct Asked {
 struct Follower {
     state: Arc<State>,
     kind: Arc<Kind>,
-    shelves: [Arc<Shelf>; 3],
+    shelves: [Arc<KindCache>; 3],
     asked: BTreeMap<String, Asked>,
     questions: JoinSet<(String, Result<Answered, String>)>,
     /// The kind table from which the local APIServices were last generated.
@@ -275,7 +275,7 @@ async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
         let tls = client::config::Tls { insecure_skip_verify: true, ..state.aggregation.shown() };
         let target = target(state, remote, tls, remote.path()).map_err(|unresolved| unresolved.to_string())?;
         let url = format!("https://{}{}", target.route.dial, target.path);
-        match timeout(PATIENCE, get(&target)).await {
+        match timeout(TIMEOUT, get(&target)).await {
             Ok(Ok(resources)) => {
                 let index = document(&target, "/openapi/v3").await;
                 let path = remote.path();
@@ -294,7 +294,7 @@ async fn ask(state: &State, remote: &Remote) -> Result<Answered, String> {
 /// Fetches an optional document of a server.
 async fn document(target: &Target, path: &str) -> Option<Value> {
     let target = Target { path: path.to_owned(), ..target.clone() };
-    timeout(PATIENCE, get(&target)).await.ok()?.ok()?
+    timeout(TIMEOUT, get(&target)).await.ok()?.ok()?
 }
 
 /// Performs a GET and returns the body if it is JSON.

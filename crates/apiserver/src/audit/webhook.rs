@@ -17,7 +17,7 @@ use super::queue::next_backoff;
 /// Attempts per batch.
 const ATTEMPTS: u32 = 5;
 /// Timeout of one attempt.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Webhook {
     transport: Https,
@@ -74,7 +74,7 @@ impl Webhook {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone();
         request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-        let answer = tokio::time::timeout(PATIENCE, self.transport.send(request)).await.map_err(|_| Error::Late)??;
+        let answer = tokio::time::timeout(TIMEOUT, self.transport.send(request)).await.map_err(|_| Error::Late)??;
         if answer.status().is_success() { Ok(()) } else { Err(Error::Refused(answer.status())) }
     }
 }

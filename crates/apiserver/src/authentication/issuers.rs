@@ -19,7 +19,7 @@ use crate::reload::Reloaded;
 use crate::state::now;
 
 /// Timeout of a request to an issuer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum interval between requests to one issuer, so that invalid tokens cannot cause a flood of requests.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 /// Maximum size of a discovery document or key set in bytes.
@@ -148,7 +148,7 @@ impl Issuer {
             }
             whole(answer.into_body()).await
         };
-        tokio::time::timeout(PATIENCE, asked).await.map_err(|_| FetchError::Late)?
+        tokio::time::timeout(TIMEOUT, asked).await.map_err(|_| FetchError::Late)?
     }
 }
 

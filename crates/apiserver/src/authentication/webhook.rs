@@ -13,7 +13,7 @@ use crate::state::now;
 /// Maximum number of cached responses.
 const ANSWERS_MAX: usize = 8192;
 /// Timeout of a TokenReview request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Webhook {
     remote: Remote,
@@ -40,7 +40,7 @@ impl Webhook {
             return Ok(known.clone());
         }
         let review = token_review::request(self.api_version, token, audiences);
-        let answer = self.remote.post(&review, PATIENCE).await?;
+        let answer = self.remote.post(&review, TIMEOUT).await?;
         let found = token_review::answer(&answer, audiences, own).map_err(|error| error.to_string())?;
         let mut answers = self.answers.lock().expect("no holder panics");
         answers.insert(token, audiences, found.clone(), now(), self.ttl);

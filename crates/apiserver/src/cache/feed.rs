@@ -9,7 +9,7 @@ use client::held::Held;
 use machinery::Str;
 use mvcc::{Range, Revision, Span};
 
-use super::{Cache, Entry, Shelf};
+use super::{Cache, Entry, KindCache};
 use crate::sealed::{self, Found, Store};
 use crate::storage::Layout;
 
@@ -48,7 +48,7 @@ async fn feed(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), seale
                 continue;
             }
         };
-        let mut touched: Vec<Arc<Shelf>> = Vec::new();
+        let mut touched: Vec<Arc<KindCache>> = Vec::new();
         for shelf in batch.changes.iter().filter_map(|found| take(cache, layout, found)) {
             if !touched.iter().any(|have| Arc::ptr_eq(have, &shelf)) {
                 touched.push(shelf);
@@ -99,7 +99,7 @@ async fn fill_late(cache: &Cache, store: &Store, layout: &Layout) -> Result<(), 
 }
 
 /// Applies a change and returns its shelf.
-fn take(cache: &Cache, layout: &Layout, found: &Found) -> Option<Arc<Shelf>> {
+fn take(cache: &Cache, layout: &Layout, found: &Found) -> Option<Arc<KindCache>> {
     let shelves = cache.shelves.read().expect("no holder panics");
     let (prefix, key) = below(layout, found).and_then(|key| split(&shelves, key))?;
     let shelf = &shelves[prefix];
@@ -110,7 +110,7 @@ fn take(cache: &Cache, layout: &Layout, found: &Found) -> Option<Arc<Shelf>> {
 }
 
 /// Splits a key below the root into the prefix of its kind, which has one or two path segments, and the rest.
-fn split<'k>(shelves: &BTreeMap<String, Arc<Shelf>>, key: &'k str) -> Option<(&'k str, &'k str)> {
+fn split<'k>(shelves: &BTreeMap<String, Arc<KindCache>>, key: &'k str) -> Option<(&'k str, &'k str)> {
     let cuts: Vec<usize> = key.match_indices('/').map(|(at, _)| at).take(2).collect();
     let cut = cuts.into_iter().rev().find(|cut| shelves.contains_key(&key[..*cut]))?;
     Some((&key[..cut], &key[cut + 1..]))
@@ -125,7 +125,7 @@ fn below<'f>(layout: &Layout, found: &'f Found) -> Option<&'f str> {
 /// and treated as absent.
 // DEVIATION: a list omits stored objects that cannot be decrypted or decoded, and the log names them; upstream fails
 // the list.
-fn entry(shelf: &Shelf, key: &str, found: &Found) -> Option<(Arc<Entry>, Held)> {
+fn entry(shelf: &KindCache, key: &str, found: &Found) -> Option<(Arc<Entry>, Held)> {
     let unreadable = |error: &dyn std::fmt::Display| {
         tracing::error!(key, %error, "failed to decode an object in the store");
     };

@@ -19,7 +19,7 @@ const CHANGE_BYTES_MAX: usize = 16 << 20;
 const BATCH_MAX: usize = 256;
 
 /// The cached objects of one kind.
-pub struct Shelf {
+pub struct KindCache {
     inner: RwLock<Inner>,
     selectable: Vec<Selectable>,
     filled: watch::Sender<bool>,
@@ -49,7 +49,7 @@ pub struct Missed {
     pub floor: Revision,
 }
 
-impl Shelf {
+impl KindCache {
     pub fn new(kind: &Kind) -> Self {
         Self {
             inner: RwLock::default(),

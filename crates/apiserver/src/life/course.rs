@@ -37,7 +37,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const AUDIT_ID_MAX: usize = 64;
 
 /// The context of a request.
-pub struct Course {
+pub struct RequestTrace {
     state: Arc<State>,
     pub arrived: Instant,
     pub deadline: Option<Instant>,
@@ -61,11 +61,11 @@ struct Progress {
 /// A response body together with the request context, which is released when the body is sent.
 pub struct Sent {
     body: Body,
-    course: Course,
+    course: RequestTrace,
     _unread: Option<Stream>,
 }
 
-impl Course {
+impl RequestTrace {
     /// Starts the context of a request that has arrived.
     pub fn begin(state: &Arc<State>, asked: &Asked) -> Self {
         let given = asked.header(request::AUDIT_ID_HEADER);
@@ -252,7 +252,7 @@ impl Course {
 }
 
 /// Completes the request: its response is sent, or its client has disconnected.
-impl Drop for Course {
+impl Drop for RequestTrace {
     fn drop(&mut self) {
         let Progress { code, bytes } = self.sent.take().unwrap_or(Progress { code: 499, bytes: 0 });
         self.state.metrics.ends(&self.labels, code, bytes, self.arrived.elapsed(), self.is_long_running);

@@ -40,9 +40,9 @@ impl KeyManagementService for Arc<Mirror> {
     }
 }
 
-async fn vault(path: &Path) -> Result<Vault, Error> {
+async fn vault(path: &Path) -> Result<Encryptor, Error> {
     let layout = Layout { root: "/registry".into() };
-    Vault::open_file(File { path: path.to_owned(), reload: false }, layout, &api::kinds::all()).await
+    Encryptor::open_file(File { path: path.to_owned(), reload: false }, layout, &api::kinds::all()).await
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ const COMPONENTS: [(&str, u16); 2] = [("controller-manager", 10257), ("scheduler
 /// The name of the store in the list.
 const STORE: &str = "etcd-0";
 /// Timeout of a probe.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of bytes returned from a probe's response.
 const SAID_BYTES_MAX: usize = 10 << 10;
 
@@ -56,7 +56,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 
 async fn one(call: &Call<'_>, name: &str) -> Option<Value> {
     let found = match COMPONENTS.iter().find(|(component, _)| *component == name) {
-        Some((_, port)) => timeout(PATIENCE, probe(*port)).await.unwrap_or_else(|_| {
+        Some((_, port)) => timeout(TIMEOUT, probe(*port)).await.unwrap_or_else(|_| {
             Found::ill(format!("Get \"https://127.0.0.1:{port}/healthz\": context deadline exceeded"))
         }),
         None if name == STORE => match call.state.catch_up().await {

@@ -10,7 +10,7 @@ use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, resource_name};
 use registry::conversion::to_stored;
 use registry::options::{WriteKind, WriteOptions};
-use registry::write::{self, Draw, Target};
+use registry::write::{self, GeneratedIds, Target};
 
 use super::{Call, shown};
 use crate::answer::Answer;
@@ -103,7 +103,7 @@ async fn finish(
     options: &WriteOptions,
     mut object: Value,
     attributes: &Attributes<'_>,
-    draw: &Draw,
+    draw: &GeneratedIds,
 ) -> Result<Option<Value>, Status> {
     let kind = &*call.kind;
     let claims = claims::plan(&call.state, kind, &mut object, None, claims::chance(options))?;

@@ -17,7 +17,7 @@ use super::read::{parse_version, wait};
 use super::selected::{Item, Selecting};
 use super::{Call, shown};
 use crate::answer::{self, Answer};
-use crate::cache::{Entry, Shelf};
+use crate::cache::{Entry, KindCache};
 use crate::conversion;
 use crate::sealed;
 use crate::state::unavailable;
@@ -58,7 +58,7 @@ pub async fn serve(call: &Call<'_>) -> Result<Answer, Status> {
 }
 
 /// Returns the selection of a request on a shelf.
-pub fn selecting<'c>(call: &'c Call<'_>, shelf: &'c Shelf, selection: &'c Selection) -> Selecting<'c> {
+pub fn selecting<'c>(call: &'c Call<'_>, shelf: &'c KindCache, selection: &'c Selection) -> Selecting<'c> {
     Selecting { state: &call.state, shelf, kind: &call.kind, version: call.version(), selection }
 }
 

@@ -7,7 +7,7 @@ use machinery::Value;
 use machinery::status::Status;
 use registry::selection::Selection;
 
-use crate::cache::{Entry, Shelf};
+use crate::cache::{Entry, KindCache};
 use crate::conversion;
 use crate::state::State;
 
@@ -23,7 +23,7 @@ pub struct Item {
 #[derive(Clone, Copy)]
 pub struct Selecting<'a> {
     pub state: &'a State,
-    pub shelf: &'a Shelf,
+    pub shelf: &'a KindCache,
     pub kind: &'a Kind,
     /// The request's version.
     pub version: &'a Version,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use api::core::service::allocation::Plan;
-use api::kind::{Context, Does, ReplicaPaths};
+use api::kind::{Context, ReplicaPaths, SubresourceAction};
 use machinery::meta::{Meta, MetaMut};
 use machinery::status::Status;
 use machinery::time::Time;
@@ -166,7 +166,7 @@ fn shown_part<'o>(object: &'o Value, scale: Option<&ReplicaPaths>) -> Cow<'o, Va
 /// Returns the replica paths if the request writes the scale subresource.
 fn scale_of<'c>(call: &'c Call<'_>) -> Option<&'c ReplicaPaths> {
     match call.kind.subresource(&call.resource.version, &call.resource.subresource).map(|part| &part.does) {
-        Some(Does::Scale(paths)) => Some(paths),
+        Some(SubresourceAction::Scale(paths)) => Some(paths),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::codec;
 use api::kind::{Shape, Version};
 use bytes::Bytes;
-use client::held::{self, Held, News, Objects};
+use client::held::{self, Held, Objects, SharedEvent};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use machinery::status::Status;
@@ -25,7 +25,7 @@ use super::read::{parse_version, wait};
 use super::selected::{Item, Selecting};
 use super::{Call, shown};
 use crate::answer::{Answer, Body, as_protobuf};
-use crate::cache::{Change, Entry, FrameKey, Shelf, What};
+use crate::cache::{Change, Entry, FrameKey, KindCache, What};
 use crate::conversion;
 use crate::metrics::Events;
 use crate::state::{State, now};
@@ -42,7 +42,7 @@ const PIECES_MAX: usize = 16;
 /// A running watch.
 struct Watching {
     state: Arc<State>,
-    shelf: Arc<Shelf>,
+    shelf: Arc<KindCache>,
     kind: Arc<api::kind::Kind>,
     version: String,
     namespace: String,
@@ -53,7 +53,7 @@ struct Watching {
     bookmarks: bool,
     pieces: mpsc::Sender<Bytes>,
     /// The channel of decoded objects, for clients in this process. Errors are still sent as bytes.
-    objects: Option<mpsc::Sender<News>>,
+    objects: Option<mpsc::Sender<SharedEvent>>,
     /// All changes up to this revision were sent.
     at: Revision,
     events: Events,
@@ -202,7 +202,7 @@ impl Watching {
         };
         for Item { entry, object } in &items {
             if self.objects.is_some() {
-                self.tell(News::Is(self.held(entry, object.as_ref())), entry.size()).await?;
+                self.tell(SharedEvent::Is(self.held(entry, object.as_ref())), entry.size()).await?;
                 continue;
             }
             let frame = self.frame(What::Added, entry, entry.revision, object.as_ref());
@@ -314,12 +314,12 @@ impl Watching {
     }
 
     /// Returns a change for a client in this process.
-    fn news(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> News {
+    fn news(&self, what: What, entry: &Entry, revision: Revision, converted: Option<&Value>) -> SharedEvent {
         match what {
-            What::Added | What::Modified => News::Is(self.held(entry, converted)),
+            What::Added | What::Modified => SharedEvent::Is(self.held(entry, converted)),
             What::Deleted => {
                 let key = Key { namespace: entry.namespace().into(), name: entry.name().into() };
-                News::Gone { key, revision: revision.unsigned_abs() }
+                SharedEvent::Gone { key, revision: revision.unsigned_abs() }
             }
         }
     }
@@ -331,7 +331,7 @@ impl Watching {
         held::held(self.object(entry, entry.revision, converted))
     }
 
-    async fn tell(&mut self, news: News, bytes: usize) -> Result<(), Gone> {
+    async fn tell(&mut self, news: SharedEvent, bytes: usize) -> Result<(), Gone> {
         let Some(objects) = &self.objects else { return Ok(()) };
         self.events.sent(bytes);
         let told = tokio::time::timeout(STALLED, objects.send(news)).await;
@@ -341,7 +341,7 @@ impl Watching {
     async fn send_bookmark(&mut self, initial: bool) -> Result<(), Gone> {
         if self.objects.is_some() {
             let resource_version = self.at.to_string();
-            return self.tell(News::Bookmark { resource_version, initial_events_end: initial }, 0).await;
+            return self.tell(SharedEvent::Bookmark { resource_version, initial_events_end: initial }, 0).await;
         }
         let mut metadata = Object::new();
         metadata.insert("resourceVersion", self.at.to_string().as_str());

@@ -17,7 +17,7 @@ use crate::state::now;
 /// Maximum number of cached responses.
 const ANSWERS_MAX: usize = 1024;
 /// Timeout of an ImageReview request.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The ImageReview client.
 pub struct Images {
@@ -53,7 +53,7 @@ impl Images {
         let known = self.answers.lock().expect("no holder panics").get(&question, &[], now()).cloned();
         let answer = match known {
             Some(answer) => answer,
-            None => match self.remote.post(&review, PATIENCE).await {
+            None => match self.remote.post(&review, TIMEOUT).await {
                 Ok(answer) => answer,
                 Err(why) => return image_policy::settle(&self.config, attributes, pod, &why, notes),
             },

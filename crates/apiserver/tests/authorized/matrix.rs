@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::kind::{Connect, Does, Keeping, Kind, Question, Subresource, Verb};
+use api::kind::{Connect, Kind, Persistence, Question, Subresource, SubresourceAction, Verb};
 use http::Method;
 use machinery::meta::{Meta, MetaMut};
 use machinery::{Value, json, value};
@@ -147,7 +147,7 @@ impl Matrix {
 
     /// Creates the objects of a kind that the requests target.
     async fn seed(&mut self, kind: &Kind) {
-        if matches!(kind.keeping, Keeping::Answered(_)) || kind.plural == "namespaces" {
+        if matches!(kind.keeping, Persistence::Answered(_)) || kind.plural == "namespaces" {
             return;
         }
         let [name, _] = names(kind);
@@ -296,7 +296,8 @@ impl Matrix {
         let Case { kind, url, .. } = *case;
         let after = self.cluster.objects().await;
         let span = self.cluster.server.state().layout.span_start(kind, "");
-        let is_action = url.subresource.is_some_and(|part| matches!(part.does, Does::Bind | Does::Evict));
+        let is_action =
+            url.subresource.is_some_and(|part| matches!(part.does, SubresourceAction::Bind | SubresourceAction::Evict));
         let binds = kind.plural == "bindings" || is_action;
         let keys: BTreeSet<&String> = after.keys().chain(self.baseline.keys()).collect();
         let mut findings = Vec::new();
@@ -388,13 +389,14 @@ fn urls<'a>(kind: &'a Kind, prefix: &str, place: &str) -> Vec<Url<'a>> {
 
 /// Returns the verbs required by a successful request without effects on the store: a stream or a review.
 fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static str>> {
-    if let Keeping::Answered(question) = kind.keeping {
+    if let Persistence::Answered(question) = kind.keeping {
         return (question != Question::ComponentStatus).then(|| vec![Verb::Create.name()]);
     }
     Some(match &url.subresource?.does {
-        Does::Token | Does::Connect(Connect::Exec | Connect::Attach | Connect::PortForward) => vec!["create"],
-        Does::Connect(Connect::Log) => vec!["get"],
-        Does::Connect(Connect::Proxy) => vec![match *method {
+        SubresourceAction::Token
+        | SubresourceAction::Connect(Connect::Exec | Connect::Attach | Connect::PortForward) => vec!["create"],
+        SubresourceAction::Connect(Connect::Log) => vec!["get"],
+        SubresourceAction::Connect(Connect::Proxy) => vec![match *method {
             Method::GET | Method::HEAD => "get",
             Method::POST => "create",
             Method::PUT => "update",
@@ -402,7 +404,9 @@ fn reached(kind: &Kind, url: &Url<'_>, method: &Method) -> Option<Vec<&'static s
             Method::DELETE => "delete",
             _ => "options",
         }],
-        Does::Part | Does::Scale(_) | Does::Bind | Does::Evict => return None,
+        SubresourceAction::Part | SubresourceAction::Scale(_) | SubresourceAction::Bind | SubresourceAction::Evict => {
+            return None;
+        }
     })
 }
 

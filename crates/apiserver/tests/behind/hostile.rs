@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, TOKEN};
 use crate::server::{Answer, Backend, never};
 
 const EXEC: &str = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts a cluster with one pod whose kubelet responds to upgrade requests with `switch`.
 async fn cluster(switch: Answer) -> (Cluster, Backend) {
@@ -38,7 +38,7 @@ async fn exchange(cluster: &Cluster, requests: &str) -> String {
     let mut said = Vec::new();
     // The second request contains `Connection: close`, so a server that keeps the connection open closes it after both
     // responses.
-    let read = tokio::time::timeout(PATIENCE, wire.read_to_end(&mut said)).await;
+    let read = tokio::time::timeout(TIMEOUT, wire.read_to_end(&mut said)).await;
     assert!(read.is_ok(), "the connection did not end: {}", String::from_utf8_lossy(&said));
     String::from_utf8_lossy(&said).into_owned()
 }

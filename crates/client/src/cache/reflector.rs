@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Change, Keep, Progress, Settings, Shared, Snapshot, Source};
 use crate::backoff::random;
 use crate::error::Error;
-use crate::held::{Held, News, held};
+use crate::held::{Held, SharedEvent, held};
 use crate::options::{ListOptions, WatchOptions};
 use crate::target::Target;
 use crate::watch::Watch;
@@ -128,10 +128,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return Err(crate::AnswerError::Unexpected(text).into());
             };
             match news? {
-                News::Is(object) => self.collect(&mut fresh, object),
-                News::Gone { key, .. } => drop(fresh.remove(&key)),
-                News::Bookmark { initial_events_end: false, .. } => {}
-                News::Bookmark { resource_version, initial_events_end: true } => {
+                SharedEvent::Is(object) => self.collect(&mut fresh, object),
+                SharedEvent::Gone { key, .. } => drop(fresh.remove(&key)),
+                SharedEvent::Bookmark { initial_events_end: false, .. } => {}
+                SharedEvent::Bookmark { resource_version, initial_events_end: true } => {
                     self.replace(&fresh, resource_version);
                     return Ok(watch);
                 }
@@ -174,20 +174,20 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn apply_all(&mut self, mut watch: Watch) -> Result<(), Error> {
         while let Some(news) = watch.news(self.make()).await {
             match news? {
-                News::Is(object) => {
+                SharedEvent::Is(object) => {
                     let entry = (self.keep.make)(object);
                     let version = entry.revision;
                     let old = self.change(version, |objects| objects.insert(Arc::clone(&entry)));
                     let old = old.as_ref().map(|old| &old.value);
                     self.tell(&[Change { key: &entry.key, old, new: Some(&entry.value) }]);
                 }
-                News::Gone { key, revision } => {
+                SharedEvent::Gone { key, revision } => {
                     let old = self.change(revision, |objects| objects.remove(&key));
                     if let Some(old) = old {
                         self.tell(&[Change { key: &key, old: Some(&old.value), new: None }]);
                     }
                 }
-                News::Bookmark { resource_version, .. } => {
+                SharedEvent::Bookmark { resource_version, .. } => {
                     self.change(resource_version.parse().unwrap_or(0), |_| {});
                 }
             }

@@ -69,7 +69,7 @@ impl Member {
     /// Reports that a peer closed its connection, as the kernel does for a dead process. If it was the leader, the
     /// others campaign without waiting for the timeout, one tick apart so that votes do not split. A live leader that a
     /// majority hears remains leader, because those members refuse to vote.
-    pub fn hung_up(&mut self, peer: u64) {
+    pub fn peer_disconnected(&mut self, peer: u64) {
         let raft = &mut self.raft.raft;
         if self.removed || raft.leader_id != peer || raft.state != StateRole::Follower {
             return;

@@ -274,7 +274,7 @@ fn disconnected_leader_is_replaced_in_two_ticks_without_split_votes() {
     let (leader, term) = (cluster.leader(), cluster.members[&1].status().term);
     cluster.cut.push(leader);
     let others: Vec<u64> = (1..=5).filter(|id| *id != leader).collect();
-    others.iter().for_each(|id| cluster.members.get_mut(id).expect("known").hung_up(leader));
+    others.iter().for_each(|id| cluster.members.get_mut(id).expect("known").peer_disconnected(leader));
     cluster.ticks(2);
     let status = cluster.members[&others[3]].status();
     assert_eq!((status.leader, status.term), (others[0], term + 1));
@@ -286,7 +286,7 @@ fn leader_disconnected_from_one_member_stays_leader() {
     cluster.ticks(30);
     let (leader, term) = (cluster.leader(), cluster.members[&1].status().term);
     let lost = cluster.follower();
-    cluster.members.get_mut(&lost).expect("known").hung_up(leader);
+    cluster.members.get_mut(&lost).expect("known").peer_disconnected(leader);
     cluster.ticks(30);
     let status = cluster.members[&lost].status();
     assert_eq!((status.leader, status.term), (leader, term), "those that hear the leader do not vote");

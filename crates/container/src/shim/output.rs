@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::log::{Lines, Log, Stream};
 
 /// Timeout after which an attached client that does not read is dropped; the container blocks meanwhile.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
@@ -91,13 +91,13 @@ impl Output {
 
     /// Returns the time at which a stuck reader is dropped.
     pub fn deadline(&self) -> Option<Instant> {
-        self.attached.iter().filter(|one| !one.backlog.is_empty()).map(|one| one.stuck_since + PATIENCE).min()
+        self.attached.iter().filter(|one| !one.backlog.is_empty()).map(|one| one.stuck_since + TIMEOUT).min()
     }
 
     /// Copies all available data without blocking.
     pub fn pump(&mut self) {
         let now = Instant::now();
-        self.attached.retain_mut(|one| one.flush() && (one.backlog.is_empty() || now < one.stuck_since + PATIENCE));
+        self.attached.retain_mut(|one| one.flush() && (one.backlog.is_empty() || now < one.stuck_since + TIMEOUT));
         let mut buffer = [0; READ_BYTES];
         while self.attached.iter().all(|one| one.backlog.is_empty()) {
             if !self.read_once(&mut buffer) {

@@ -1,10 +1,10 @@
 use proptest::prelude::*;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
-fn world(nodes: &[&str]) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(nodes: &[&str]) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     for node in nodes {
         let metadata = value!({"name": (*node), "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}});
         world.add(&kinds::NODES, value!({"metadata": metadata, "status": {}}));
@@ -13,7 +13,7 @@ fn world(nodes: &[&str]) -> World {
 }
 
 /// Adds a claim that is bound to a volume of `driver`.
-fn volume(world: &mut World, name: &str, driver: &str, mode: &str) {
+fn volume(world: &mut FakeCluster, name: &str, driver: &str, mode: &str) {
     let key = world.add(
         &kinds::PERSISTENT_VOLUME_CLAIMS,
         value!({"metadata": {"namespace": "a", "name": name}, "spec": {"volumeName": (format!("pv-{name}"))}}),
@@ -27,7 +27,7 @@ fn volume(world: &mut World, name: &str, driver: &str, mode: &str) {
     );
 }
 
-fn pod(world: &mut World, name: &str, node: &str, claim: &str) -> Key {
+fn pod(world: &mut FakeCluster, name: &str, node: &str, claim: &str) -> Key {
     let volumes = value!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
     world.add(
         &kinds::PODS,
@@ -36,7 +36,7 @@ fn pod(world: &mut World, name: &str, node: &str, claim: &str) -> Key {
 }
 
 /// Simulates CSI drivers and kubelets: attaches volumes, mounts those in volumesAttached, unmounts those without pods.
-fn drivers(world: &mut World) -> bool {
+fn drivers(world: &mut FakeCluster) -> bool {
     let before = world.revision();
     for entry in world.of(ATTACHMENTS).iter() {
         if !crate::read::is_true(&entry.value, &["status", "attached"]) {
@@ -56,7 +56,7 @@ fn drivers(world: &mut World) -> bool {
     world.revision() != before
 }
 
-fn told(world: &World, node: &str) -> Vec<String> {
+fn told(world: &FakeCluster, node: &str) -> Vec<String> {
     told_names(world.get(&kinds::NODES, &Key::cluster(node)).unwrap()).into_iter().map(str::to_owned).collect()
 }
 
@@ -65,7 +65,7 @@ fn a_volume_is_attached_for_its_pod_and_detached_after_it() {
     let mut world = world(&["n"]);
     volume(&mut world, "c", "disk.example", "ReadWriteOnce");
     let key = pod(&mut world, "p", "n", "c");
-    obeys_laws::<AttachDetach>(&world, drivers);
+    check_properties::<AttachDetach>(&world, drivers);
     settle::<AttachDetach>(&mut world, drivers);
     assert_eq!(told(&world, "n"), ["kubernetes.io/csi/disk.example^handle-c"]);
     let attachments = world.of(ATTACHMENTS);
@@ -79,7 +79,7 @@ fn a_volume_is_attached_for_its_pod_and_detached_after_it() {
             .any(|line| line.contains("SuccessfulAttachVolume: AttachVolume.Attach succeeded for volume \"pv-c\""))
     );
     world.remove(&kinds::PODS, &key);
-    obeys_laws::<AttachDetach>(&world, drivers);
+    check_properties::<AttachDetach>(&world, drivers);
     settle::<AttachDetach>(&mut world, drivers);
     assert_eq!(told(&world, "n"), [""; 0]);
     assert!(world.of(ATTACHMENTS).is_empty());
@@ -152,10 +152,10 @@ proptest! {
             let key = pod(&mut world, &format!("p{number}"), ["m", "n"][*node], ["c0", "c1"][*claim]);
             keys.extend(goes.then_some(key));
         }
-        obeys_laws::<AttachDetach>(&world, drivers);
+        check_properties::<AttachDetach>(&world, drivers);
         settle::<AttachDetach>(&mut world, drivers);
         keys.iter().for_each(|key| world.remove(&kinds::PODS, key));
-        obeys_laws::<AttachDetach>(&world, drivers);
+        check_properties::<AttachDetach>(&world, drivers);
         settle::<AttachDetach>(&mut world, drivers);
         let left: std::collections::BTreeSet<_> =
             pods.iter().filter(|(_, _, goes)| !goes).map(|(node, claim, _)| (node, claim)).collect();

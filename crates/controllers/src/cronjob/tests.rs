@@ -1,15 +1,15 @@
 use machinery::patch::merge;
 use proptest::prelude::*;
 use reconcile::decide;
-use reconcile::testing::{World, obeys_laws};
+use reconcile::testing::{FakeCluster, check_properties};
 
 use super::*;
 
 /// Midnight of 2026-01-01.
 const START: Time = Time::from_unix(1_767_225_600, 0);
 
-fn world(spec: Value) -> World {
-    let mut world = World::new(START);
+fn world(spec: Value) -> FakeCluster {
+    let mut world = FakeCluster::new(START);
     let base = value!({"schedule": "*/5 * * * *", "concurrencyPolicy": "Allow", "successfulJobsHistoryLimit": 3,
         "failedJobsHistoryLimit": 1, "jobTemplate": {"metadata": {"labels": {"of": "cron"}}, "spec": {"template": {}}}});
     world.add(
@@ -24,7 +24,7 @@ fn key() -> Key {
 }
 
 /// Runs the controller at its wake-up times for `minutes`. Jobs finish with the condition `end`.
-fn pass(world: &mut World, minutes: i64, end: Option<&str>) {
+fn pass(world: &mut FakeCluster, minutes: i64, end: Option<&str>) {
     let until = world.now.plus(Duration::from_seconds(minutes * 60));
     for _ in 0..1000 {
         let plan = decide::<CronJob>(&world.cache::<CronJob>(), &key(), world.now);
@@ -42,7 +42,7 @@ fn pass(world: &mut World, minutes: i64, end: Option<&str>) {
     world.now = until;
 }
 
-fn finish(world: &mut World, kind: &str) -> bool {
+fn finish(world: &mut FakeCluster, kind: &str) -> bool {
     let open: Vec<Key> =
         world.of("jobs.batch").iter().filter(|one| !job::is_finished(&one.value)).map(|one| one.key.clone()).collect();
     let now = world.now.to_string();
@@ -53,13 +53,13 @@ fn finish(world: &mut World, kind: &str) -> bool {
     !open.is_empty()
 }
 
-fn jobs(world: &World) -> Vec<String> {
+fn jobs(world: &FakeCluster) -> Vec<String> {
     let minute =
         |name: &str| (name.strip_prefix("c-").unwrap().parse::<i64>().unwrap() - START.unix_seconds() / 60).to_string();
     world.of("jobs.batch").iter().map(|one| minute(&one.key.name)).collect()
 }
 
-fn status(world: &World) -> Value {
+fn status(world: &FakeCluster) -> Value {
     world.get(&kinds::CRON_JOBS, &key()).unwrap()["status"].clone()
 }
 
@@ -136,6 +136,6 @@ proptest! {
         pass(&mut world, minutes, end);
         // A suspended CronJob has no new due times: only existing state is reconciled.
         world.change(&kinds::CRON_JOBS, &key(), |cron| *cron = merge::apply(cron.take(), value!({"spec": {"suspend": true}})));
-        obeys_laws::<CronJob>(&world, |_| false);
+        check_properties::<CronJob>(&world, |_| false);
     }
 }

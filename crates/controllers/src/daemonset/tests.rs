@@ -4,7 +4,7 @@ use machinery::time::Duration;
 use machinery::value;
 use proptest::prelude::*;
 use reconcile::decide;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
@@ -19,8 +19,8 @@ fn node(name: &str, more: Value) -> Value {
     merge::apply(value!({"metadata": {"name": name, "labels": {"on": name}}, "spec": {}}), more)
 }
 
-fn world(set: Value, nodes: usize) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(set: Value, nodes: usize) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     for at in 1..=nodes {
         world.add(&kinds::NODES, node(&format!("n{at}"), value!({})));
     }
@@ -32,7 +32,7 @@ fn key() -> Key {
     Key::new("a", "ds")
 }
 
-fn change(world: &mut World, change: Value) {
+fn change(world: &mut FakeCluster, change: Value) {
     world.change(&kinds::DAEMON_SETS, &key(), |set| *set = merge::apply(set.take(), change));
 }
 
@@ -41,7 +41,7 @@ fn image(image: &str) -> Value {
 }
 
 /// Binds each pod to its node and makes it run.
-fn nodes(world: &mut World) -> bool {
+fn nodes(world: &mut FakeCluster) -> bool {
     let mut busy = false;
     for entry in world.of("pods").iter().filter(|entry| pod::node(&entry.value).is_empty()) {
         let target = make::target(&entry.value).to_owned();
@@ -65,14 +65,14 @@ fn nodes(world: &mut World) -> bool {
     busy
 }
 
-fn shown(world: &World) -> Vec<String> {
+fn shown(world: &FakeCluster) -> Vec<String> {
     let show = |pod: &Value| format!("{} {}", pod::node(pod), pod["spec"]["containers"][0]["image"].as_str().unwrap());
     let mut all: Vec<String> = world.of("pods").iter().map(|entry| show(&entry.value)).collect();
     all.sort();
     all
 }
 
-fn status(world: &World) -> String {
+fn status(world: &FakeCluster) -> String {
     world.get(&kinds::DAEMON_SETS, &key()).unwrap()["status"].to_string()
 }
 
@@ -178,7 +178,7 @@ fn max_surge_creates_the_new_pod_first() {
 
 /// Runs the controller with its memory, one second at a time. Pods on `failing` nodes fail as soon as they run.
 struct Trial {
-    world: World,
+    world: FakeCluster,
     memory: Option<Value>,
 }
 
@@ -214,7 +214,7 @@ impl Trial {
     }
 }
 
-fn fail(world: &mut World, failing: &[&str]) {
+fn fail(world: &mut FakeCluster, failing: &[&str]) {
     let running: Vec<Key> = world
         .of("pods")
         .iter()
@@ -263,7 +263,7 @@ prop_compose! {
     fn arbitrary_world()(
         count in 0..4usize, surge in 0..2i64, unavailable in 0..3i64, update in any::<bool>(), min_ready in prop::sample::select(vec![0, 10]),
         gone in prop::option::of(1..4usize), tainted in prop::option::of((1..4usize, any::<bool>())),
-    ) -> World {
+    ) -> FakeCluster {
         let rolling = value!({"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}});
         let mut world = world(merge::apply(set(), value!({"spec": {"updateStrategy": rolling, "minReadySeconds": min_ready}})), count);
         settle::<DaemonSet>(&mut world, nodes);
@@ -288,6 +288,6 @@ proptest! {
 
     #[test]
     fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
-        obeys_laws::<DaemonSet>(&world, nodes);
+        check_properties::<DaemonSet>(&world, nodes);
     }
 }

@@ -1,6 +1,6 @@
 use machinery::{Resource, value};
 use proptest::prelude::*;
-use reconcile::testing::{World, kubelet, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 use reconcile::{Refusal, decide};
 
 use super::new_set::{HASH, HISTORY, REVISION};
@@ -15,8 +15,8 @@ fn deployment(replicas: i64, image: &str) -> Value {
             "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
-fn world(deployment: Value) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(deployment: Value) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     world.add(&kinds::DEPLOYMENTS, deployment);
     world
 }
@@ -25,22 +25,22 @@ fn key() -> Key {
     Key::new("a", "web")
 }
 
-fn change(world: &mut World, resource: &Resource, name: &str, change: Value) {
+fn change(world: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
     world.change(resource, &Key::new("a", name), |object| {
         *object = machinery::patch::merge::apply(object.take(), change);
     });
 }
 
-fn edit(world: &mut World, spec: Value) {
+fn edit(world: &mut FakeCluster, spec: Value) {
     change(world, &kinds::DEPLOYMENTS, "web", value!({"spec": spec}));
 }
 
-fn set_image(world: &mut World, image: &str) {
+fn set_image(world: &mut FakeCluster, image: &str) {
     edit(world, value!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}));
 }
 
 /// Simulates the ReplicaSet controller and the nodes.
-fn cluster(world: &mut World) -> bool {
+fn cluster(world: &mut FakeCluster) -> bool {
     let mut busy = false;
     for entry in world.of("replicasets.apps").iter() {
         let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &entry.key, world.now);
@@ -50,12 +50,12 @@ fn cluster(world: &mut World) -> bool {
     kubelet(world) || busy
 }
 
-fn the(world: &World) -> Value {
+fn the(world: &FakeCluster) -> Value {
     world.get(&kinds::DEPLOYMENTS, &key()).unwrap().clone()
 }
 
 /// Formats each ReplicaSet: revision, image, size, generation.
-fn sets(world: &World) -> Vec<String> {
+fn sets(world: &FakeCluster) -> Vec<String> {
     let mut lines: Vec<String> = world
         .of("replicasets.apps")
         .iter()
@@ -70,7 +70,7 @@ fn sets(world: &World) -> Vec<String> {
     lines
 }
 
-fn condition(world: &World, kind: &str) -> String {
+fn condition(world: &FakeCluster, kind: &str) -> String {
     let object = the(world);
     let found = crate::condition::find(&object, kind).cloned().unwrap_or_default();
     format!("{} {}", found["status"].as_str().unwrap_or_default(), found["reason"].as_str().unwrap_or_default())
@@ -101,7 +101,7 @@ fn a_deployment_creates_one_replicaset_and_becomes_available() {
 }
 
 /// Asserts the rollout bounds, which hold at every step.
-fn within_bounds(world: &World, available_min: usize, total_max: usize) {
+fn within_bounds(world: &FakeCluster, available_min: usize, total_max: usize) {
     let pods = world.of("pods");
     let alive = pods.iter().filter(|entry| crate::pod::is_active(&entry.value)).count();
     let ready =
@@ -111,13 +111,13 @@ fn within_bounds(world: &World, available_min: usize, total_max: usize) {
 }
 
 /// Executes one plan of the Deployment controller, without any other controller.
-fn step(world: &mut World) {
+fn step(world: &mut FakeCluster) {
     let plan = decide::<Deployment>(&world.cache::<Deployment>(), &key(), world.now);
     plan.actions.iter().for_each(|action| drop(world.execute(action)));
 }
 
 /// Returns `spec.replicas` of the ReplicaSet with an image.
-fn size_of(world: &World, image: &str) -> i64 {
+fn size_of(world: &FakeCluster, image: &str) -> i64 {
     let all = world.of("replicasets.apps");
     let is = |set: &Value| set.at(&["spec", "template", "spec"]).unwrap()["containers"][0]["image"] == image.into();
     all.iter().find(|entry| is(&entry.value)).map_or(0, |entry| replicas(&entry.value))
@@ -209,7 +209,7 @@ fn scaling_during_a_rollout_is_proportional() {
     settle::<Deployment>(&mut world, cluster);
     set_image(&mut world, "v2");
     // New pods never become ready, so the rollout stops at 8 old and 5 new pods.
-    let stuck = |world: &mut World| {
+    let stuck = |world: &mut FakeCluster| {
         let mut busy = false;
         for entry in world.of("replicasets.apps").iter() {
             let plan = decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &entry.key, world.now);
@@ -223,7 +223,7 @@ fn scaling_during_a_rollout_is_proportional() {
         busy
     };
     settle::<Deployment>(&mut world, stuck);
-    let sizes = |world: &World| -> Vec<String> {
+    let sizes = |world: &FakeCluster| -> Vec<String> {
         sets(world).iter().map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect()
     };
     assert_eq!(sizes(&world), ["1 \"v1\" 8", "2 \"v2\" 5"]);
@@ -299,14 +299,14 @@ fn a_failed_replicaset_creation_is_reported_in_the_condition() {
 #[test]
 fn properties_hold_throughout_a_rollout() {
     let mut world = world(deployment(4, "v1"));
-    obeys_laws::<Deployment>(&world, cluster);
+    check_properties::<Deployment>(&world, cluster);
     settle::<Deployment>(&mut world, cluster);
     set_image(&mut world, "v2");
-    obeys_laws::<Deployment>(&world, cluster);
+    check_properties::<Deployment>(&world, cluster);
     edit(&mut world, value!({"replicas": 7}));
-    obeys_laws::<Deployment>(&world, cluster);
+    check_properties::<Deployment>(&world, cluster);
     edit(&mut world, value!({"strategy": {"type": "Recreate", "rollingUpdate": null}}));
-    obeys_laws::<Deployment>(&world, cluster);
+    check_properties::<Deployment>(&world, cluster);
 }
 
 #[derive(Clone, Debug)]
@@ -328,7 +328,7 @@ fn arbitrary_edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-fn make(world: &mut World, change: &Edit) {
+fn make(world: &mut FakeCluster, change: &Edit) {
     match change {
         Edit::Size(size) => edit(world, value!({"replicas": (*size)})),
         Edit::Image(image) => set_image(world, &format!("v{image}")),
@@ -357,7 +357,7 @@ proptest! {
             settle::<Deployment>(&mut world, cluster);
         }
         edits.iter().for_each(|change| make(&mut world, change));
-        obeys_laws::<Deployment>(&world, cluster);
+        check_properties::<Deployment>(&world, cluster);
         edit(&mut world, value!({"paused": null}));
         settle::<Deployment>(&mut world, cluster);
         let object = the(&world);

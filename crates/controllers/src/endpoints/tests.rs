@@ -1,10 +1,10 @@
 use machinery::value;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
-fn world() -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world() -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let ports = value!([{"name": "h", "port": 80, "targetPort": "http"}, {"name": "d", "port": 53, "protocol": "UDP", "targetPort": 5353}]);
     world.add(
         &kinds::SERVICES,
@@ -16,7 +16,7 @@ fn world() -> World {
     world
 }
 
-fn pod(world: &mut World, name: &str, ip: &str, ready: &str, ports: Value) {
+fn pod(world: &mut FakeCluster, name: &str, ip: &str, ready: &str, ports: Value) {
     world.add(
         &kinds::PODS,
         value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": "web"}},
@@ -27,7 +27,7 @@ fn pod(world: &mut World, name: &str, ip: &str, ready: &str, ports: Value) {
 }
 
 /// Formats each subset as `ready addresses|unready addresses at ports`.
-fn published(world: &World) -> Vec<String> {
+fn published(world: &FakeCluster) -> Vec<String> {
     let endpoints = world.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();
     let join = |items: &[Value], field: &str| {
         let shown: Vec<String> = items.iter().map(|it| it[field].to_string().replace('"', "")).collect();
@@ -42,7 +42,7 @@ fn published(world: &World) -> Vec<String> {
 #[test]
 fn ports_with_equal_addresses_share_a_subset() {
     let mut world = world();
-    obeys_laws::<Endpoints>(&world, |_| false);
+    check_properties::<Endpoints>(&world, |_| false);
     settle::<Endpoints>(&mut world, |_| false);
     assert_eq!(published(&world), ["10.1.0.1,10.1.0.2| at 5353", "10.1.0.1| at 9090"]);
     let endpoints = world.get(&kinds::ENDPOINTS, &Key::new("a", "s")).unwrap();

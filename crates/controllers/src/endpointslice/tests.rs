@@ -1,13 +1,13 @@
 use proptest::prelude::*;
 use reconcile::kinds;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
 const SLICES: &str = "endpointslices.discovery.k8s.io";
 
-fn world(spec: Value) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(spec: Value) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let base = value!({"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
         "ports": [{"name": "h", "port": 80, "targetPort": "http"}, {"port": 53, "protocol": "UDP", "targetPort": 5353}]});
     let spec = machinery::patch::merge::apply(base, spec);
@@ -25,7 +25,7 @@ fn world(spec: Value) -> World {
     world
 }
 
-fn pod(world: &mut World, name: &str, node: &str, ips: &[&str], ready: bool) {
+fn pod(world: &mut FakeCluster, name: &str, node: &str, ips: &[&str], ready: bool) {
     let ips: Vec<Value> = ips.iter().map(|ip| value!({"ip": (*ip)})).collect();
     world.add(
         &kinds::PODS,
@@ -36,11 +36,11 @@ fn pod(world: &mut World, name: &str, node: &str, ips: &[&str], ready: bool) {
     );
 }
 
-fn slices(world: &World) -> Vec<Value> {
+fn slices(world: &FakeCluster) -> Vec<Value> {
     world.of(SLICES).iter().map(|entry| entry.value.clone()).collect()
 }
 
-fn settled(world: &mut World) -> Vec<Value> {
+fn settled(world: &mut FakeCluster) -> Vec<Value> {
     settle::<EndpointSlice>(world, |_| false);
     slices(world)
 }
@@ -49,7 +49,7 @@ fn settled(world: &mut World) -> Vec<Value> {
 fn endpoints_have_addresses_conditions_node_zone_and_target() {
     let mut world = world(value!({}));
     pod(&mut world, "x", "n1", &["10.1.0.1", "2001:db8::1"], true);
-    obeys_laws::<EndpointSlice>(&world, |_| false);
+    check_properties::<EndpointSlice>(&world, |_| false);
     let slices = settled(&mut world);
     let [slice] = slices.as_slice() else { panic!("{slices:?}") };
     let expect = r#"[{"addresses":["10.1.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"n1","targetRef":{"kind":"Pod","name":"x","namespace":"a","uid":"uid-4"},"zone":"z1"}]"#;
@@ -82,7 +82,7 @@ fn terminating_endpoints_are_serving_but_not_ready() {
     let mut world = world(value!({}));
     pod(&mut world, "x", "n1", &["10.1.0.1"], true);
     world.delete(&kinds::PODS, &Key::new("a", "x"), None, None);
-    let conditions = |world: &mut World| settled(world)[0]["endpoints"][0]["conditions"].to_string();
+    let conditions = |world: &mut FakeCluster| settled(world)[0]["endpoints"][0]["conditions"].to_string();
     assert_eq!(conditions(&mut world), r#"{"ready":false,"serving":true,"terminating":true}"#);
     world.change(&kinds::SERVICES, &Key::new("a", "s"), |service| {
         service.get_mut("spec").unwrap().as_object_mut().unwrap().insert("publishNotReadyAddresses", true);

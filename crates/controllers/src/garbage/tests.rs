@@ -2,16 +2,16 @@ use machinery::Resource;
 use proptest::prelude::*;
 use reconcile::everything::{settle, step};
 use reconcile::kinds;
-use reconcile::testing::{World, kubelet};
+use reconcile::testing::{FakeCluster, kubelet};
 
 use super::*;
 
-fn world() -> World {
-    World::new(Time::from_unix(1_700_000_000, 0))
+fn world() -> FakeCluster {
+    FakeCluster::new(Time::from_unix(1_700_000_000, 0))
 }
 
 /// Creates an object with owners and returns its UID.
-fn add(world: &mut World, resource: &Resource, name: &str, owners: Vec<Value>) -> String {
+fn add(world: &mut FakeCluster, resource: &Resource, name: &str, owners: Vec<Value>) -> String {
     let key = world.add(resource, value!({"metadata": {"namespace": "a", "name": name, "ownerReferences": owners}}));
     Meta::of(world.get(resource, &key).unwrap()).uid().to_owned()
 }
@@ -22,7 +22,7 @@ fn owner(resource: &Resource, name: &str, uid: &str, block: bool) -> Value {
 }
 
 /// Creates a Deployment with its ReplicaSet and pod.
-fn chain() -> World {
+fn chain() -> FakeCluster {
     let mut world = world();
     let deployment = add(&mut world, &kinds::DEPLOYMENTS, "web", Vec::new());
     let of_web = owner(&kinds::DEPLOYMENTS, "web", &deployment, true);
@@ -31,7 +31,7 @@ fn chain() -> World {
     world
 }
 
-fn names(world: &World) -> Vec<String> {
+fn names(world: &FakeCluster) -> Vec<String> {
     let mut names = Vec::new();
     for resource in kinds::ALL {
         names.extend(world.of(&resource.to_string()).iter().map(|entry| entry.key.name.to_string()));

@@ -1,5 +1,5 @@
 use machinery::patch::merge;
-use reconcile::testing::{World, obeys_laws};
+use reconcile::testing::{FakeCluster, check_properties};
 use reconcile::{Answers, decide};
 
 use super::*;
@@ -8,7 +8,7 @@ const NOW: Time = Time::from_unix(1_767_225_600, 0);
 
 /// A Deployment whose pods request one CPU each, and an autoscaler with a target of 50 %.
 struct Scene {
-    world: World,
+    world: FakeCluster,
     replicas: i64,
     /// CPU usage of each pod in millicores; `None` without a metrics API.
     used: Option<Vec<i64>>,
@@ -17,7 +17,7 @@ struct Scene {
 
 impl Scene {
     fn new(replicas: i64, used: Option<&[i64]>, spec: Value) -> Self {
-        let mut world = World::new(NOW);
+        let mut world = FakeCluster::new(NOW);
         let metric = value!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}});
         let base = value!({"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "minReplicas": 1, "maxReplicas": 10, "metrics": [metric]});
@@ -184,5 +184,5 @@ fn pods_without_metrics_dampen_scaling() {
 
 #[test]
 fn properties_hold() {
-    obeys_laws::<HorizontalPodAutoscaler>(&Scene::new(2, None, value!({})).world, |_| false);
+    check_properties::<HorizontalPodAutoscaler>(&Scene::new(2, None, value!({})).world, |_| false);
 }

@@ -1,7 +1,7 @@
 use machinery::patch::merge;
 use proptest::prelude::*;
 use reconcile::decide;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
@@ -14,8 +14,8 @@ fn job(spec: Value) -> Value {
 }
 
 /// Creates a Job whose pods `run`, `succeed`, `fail` or `fail:CODE`.
-fn doing(does: &str, spec: Value) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn doing(does: &str, spec: Value) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let annotated = value!({"template": {"metadata": {"annotations": {"does": does}}}});
     world.add(&kinds::JOBS, job(merge::apply(annotated, spec)));
     world
@@ -25,12 +25,12 @@ fn key() -> Key {
     Key::new("a", "j")
 }
 
-fn change(world: &mut World, change: Value) {
+fn change(world: &mut FakeCluster, change: Value) {
     world.change(&kinds::JOBS, &key(), |job| *job = merge::apply(job.take(), change));
 }
 
 /// Simulates nodes: binds pods, applies their annotated behaviour, and terminates pods that are being deleted.
-fn nodes(world: &mut World) -> bool {
+fn nodes(world: &mut FakeCluster) -> bool {
     let mut busy = false;
     for entry in world.of("pods").iter() {
         let (key, pod) = (&entry.key, &entry.value);
@@ -71,7 +71,7 @@ fn ended(phase: &str, code: i64, now: &str) -> Value {
 }
 
 /// Formats the status without times.
-fn status(world: &World) -> String {
+fn status(world: &FakeCluster) -> String {
     let mut status = world.get(&kinds::JOBS, &key()).unwrap()["status"].clone();
     let fields = status.as_object_mut().unwrap();
     fields.remove("startTime");
@@ -88,7 +88,7 @@ fn status(world: &World) -> String {
     )
 }
 
-fn check(does: &str, spec: Value, expect: &str) -> World {
+fn check(does: &str, spec: Value, expect: &str) -> FakeCluster {
     let mut world = doing(does, spec);
     settle::<Job>(&mut world, nodes);
     assert_eq!(status(&world), expect, "{}", world.log.join("\n"));
@@ -254,7 +254,7 @@ fn a_released_pod_loses_the_finalizer_with_its_owner_reference() {
 
 #[test]
 fn a_pod_without_a_controller_loses_the_finalizer() {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let stray = value!({"metadata": {"namespace": "a", "name": "stray", "finalizers": [FINALIZER]}});
     world.add(&kinds::PODS, stray);
     settle::<Job>(&mut world, nodes);
@@ -266,7 +266,7 @@ prop_compose! {
         does in prop::sample::select(vec!["run", "succeed", "fail", "fail:42"]), indexed in any::<bool>(),
         parallelism in 0..4i64, fewer in 0..3i64, completions in 1..4i64, limit in 0..2i64, per_index in prop::option::of(0..2i64),
         policy in prop::option::of(prop::sample::select(vec!["Ignore", "Count"])), suspend in any::<bool>(), only_failed in any::<bool>(),
-    ) -> World {
+    ) -> FakeCluster {
         // With parallelism above 1, the number of failures before the first one is observed depends on timing.
         let parallelism = if does.starts_with("fail") { parallelism.min(1) } else { parallelism };
         let mut spec = value!({"parallelism": parallelism, "completions": completions, "backoffLimit": limit});
@@ -299,6 +299,6 @@ proptest! {
 
     #[test]
     fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
-        obeys_laws::<Job>(&world, nodes);
+        check_properties::<Job>(&world, nodes);
     }
 }

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 use crate::pv_binder::PersistentVolumeBinder;
 
-fn world(reclaim: &str) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(reclaim: &str) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     world.configure(Config { node: "n".into(), root: "/data".into() });
     world.add(
         &kinds::STORAGE_CLASSES,
@@ -16,7 +16,7 @@ fn world(reclaim: &str) -> World {
 }
 
 /// Creates a claim as annotated by the scheduler and the volume binder.
-fn claim(world: &mut World, name: &str, node: &str, spec: Value) -> Key {
+fn claim(world: &mut FakeCluster, name: &str, node: &str, spec: Value) -> Key {
     let base = value!({"accessModes": ["ReadWriteOnce"], "storageClassName": "local-path",
         "resources": {"requests": {"storage": "1Gi"}}});
     let spec = machinery::patch::merge::apply(base, spec);
@@ -27,13 +27,13 @@ fn claim(world: &mut World, name: &str, node: &str, spec: Value) -> Key {
 }
 
 /// Simulates the volume binder.
-fn binder(world: &mut World) -> bool {
+fn binder(world: &mut FakeCluster) -> bool {
     let before = world.revision();
     settle::<PersistentVolumeBinder>(world, |_| false);
     world.revision() != before
 }
 
-fn did(world: &World) -> Vec<&str> {
+fn did(world: &FakeCluster) -> Vec<&str> {
     let ours = |line: &&str| line.contains(" directory ") || line.contains("ProvisioningFailed");
     world.log.iter().map(String::as_str).filter(ours).collect()
 }
@@ -43,14 +43,14 @@ fn a_claim_gets_a_directory_that_is_removed_with_it() {
     let mut world = world("Delete");
     let key = claim(&mut world, "c", "n", value!({}));
     claim(&mut world, "elsewhere", "other", value!({}));
-    obeys_laws::<LocalPath>(&world, binder);
+    check_properties::<LocalPath>(&world, binder);
     settle::<LocalPath>(&mut world, binder);
     assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c"]);
     let volumes = world.of("persistentvolumes");
     let volume = &volumes.iter().next().unwrap().value;
     assert_eq!((volumes.len(), text(volume, &["status", "phase"])), (1, "Bound"));
     world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &key);
-    obeys_laws::<LocalPath>(&world, binder);
+    check_properties::<LocalPath>(&world, binder);
     settle::<LocalPath>(&mut world, binder);
     assert_eq!(did(&world), ["create directory /data/pvc-uid-2_a_c", "remove directory /data/pvc-uid-2_a_c"]);
     assert!(world.of("persistentvolumes").is_empty());
@@ -115,14 +115,14 @@ proptest! {
             let modes = if *shared { value!(["ReadWriteMany"]) } else { value!(["ReadWriteOnce"]) };
             claim(&mut world, &format!("c{number}"), ["n", "other"][*node], value!({"accessModes": modes}));
         }
-        obeys_laws::<LocalPath>(&world, binder);
+        check_properties::<LocalPath>(&world, binder);
         settle::<LocalPath>(&mut world, binder);
         for (number, (_, _, goes)) in claims.iter().enumerate() {
             if *goes {
                 world.remove(&kinds::PERSISTENT_VOLUME_CLAIMS, &Key::new("a", format!("c{number}")));
             }
         }
-        obeys_laws::<LocalPath>(&world, binder);
+        check_properties::<LocalPath>(&world, binder);
         settle::<LocalPath>(&mut world, binder);
         let kept = claims.iter().filter(|(node, shared, goes)| *node == 0 && !shared && (retain || !goes)).count();
         prop_assert_eq!(world.of("persistentvolumes").len(), kept);

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn start() -> Time {
 }
 
 /// Creates ready nodes with a fresh heartbeat, one for each zone number.
-fn world(zones: &[usize]) -> World {
-    let mut world = World::new(start());
+fn world(zones: &[usize]) -> FakeCluster {
+    let mut world = FakeCluster::new(start());
     for (at, zone) in zones.iter().enumerate() {
         let said = value!([{"type": "Ready", "status": "True", "lastHeartbeatTime": (start().to_string())}]);
         world.add(
@@ -21,7 +21,7 @@ fn world(zones: &[usize]) -> World {
     world
 }
 
-fn renew(world: &mut World, names: &[&str]) {
+fn renew(world: &mut FakeCluster, names: &[&str]) {
     let now = world.now.micro().to_string();
     for name in names {
         let key = Key::new(LEASES, *name);
@@ -33,12 +33,12 @@ fn renew(world: &mut World, names: &[&str]) {
     }
 }
 
-fn plan(world: &World, name: &str) -> Plan {
+fn plan(world: &FakeCluster, name: &str) -> Plan {
     reconcile::decide::<NodeLifecycle>(&world.cache::<NodeLifecycle>(), &Key::cluster(name), world.now)
 }
 
 /// Executes the plans for one node until no action is left for now.
-fn act(world: &mut World, name: &str) {
+fn act(world: &mut FakeCluster, name: &str) {
     for _ in 0..10 {
         let plan = plan(world, name);
         if plan.actions.is_empty() {
@@ -49,7 +49,7 @@ fn act(world: &mut World, name: &str) {
     panic!("{name} does not settle");
 }
 
-fn taints(world: &World, name: &str) -> Vec<String> {
+fn taints(world: &FakeCluster, name: &str) -> Vec<String> {
     let node = world.get(&kinds::NODES, &Key::cluster(name)).unwrap();
     let name = |taint: &Value| {
         format!("{}:{}", text(taint, &["key"]).trim_start_matches("node.kubernetes.io/"), text(taint, &["effect"]))
@@ -147,7 +147,7 @@ proptest! {
         let names: Vec<String> = (0..zones.len()).filter(|at| !silent[*at]).map(|at| format!("n{at}")).collect();
         world.now = start().plus(Duration::from_seconds(30));
         renew(&mut world, &names.iter().map(String::as_str).collect::<Vec<_>>());
-        obeys_laws::<NodeLifecycle>(&world, |_| false);
+        check_properties::<NodeLifecycle>(&world, |_| false);
         settle::<NodeLifecycle>(&mut world, |_| false);
         for at in 0..zones.len() {
             prop_assert!(!taints(&world, &format!("n{at}")).is_empty(), "in the end all are silent");

@@ -1,15 +1,15 @@
 use machinery::value;
 use proptest::prelude::*;
 use reconcile::kinds;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
-fn world() -> World {
-    World::new(Time::from_unix(1_700_000_000, 0))
+fn world() -> FakeCluster {
+    FakeCluster::new(Time::from_unix(1_700_000_000, 0))
 }
 
-fn volume(world: &mut World, name: &str, size: &str, class: &str) -> Key {
+fn volume(world: &mut FakeCluster, name: &str, size: &str, class: &str) -> Key {
     world.add(
         &kinds::PERSISTENT_VOLUMES,
         value!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": size},
@@ -17,7 +17,7 @@ fn volume(world: &mut World, name: &str, size: &str, class: &str) -> Key {
     )
 }
 
-fn claim(world: &mut World, name: &str, size: &str, class: &str, volume: &str) -> Key {
+fn claim(world: &mut FakeCluster, name: &str, size: &str, class: &str, volume: &str) -> Key {
     let mut spec = value!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, "storageClassName": class});
     if !volume.is_empty() {
         spec.as_object_mut().unwrap().insert("volumeName", volume);
@@ -25,17 +25,17 @@ fn claim(world: &mut World, name: &str, size: &str, class: &str, volume: &str) -
     world.add(&kinds::PERSISTENT_VOLUME_CLAIMS, value!({"metadata": {"namespace": "a", "name": name}, "spec": spec}))
 }
 
-fn settled(world: &mut World) {
+fn settled(world: &mut FakeCluster) {
     settle::<PersistentVolumeBinder>(world, |_| false);
 }
 
 /// Formats a claim as `phase of volume`.
-fn of_claim(world: &World, key: &Key) -> String {
+fn of_claim(world: &FakeCluster, key: &Key) -> String {
     let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, key).unwrap();
     format!("{} {}", text(claim, &["status", "phase"]), text(claim, &["spec", "volumeName"]))
 }
 
-fn phase(world: &World, key: &Key) -> String {
+fn phase(world: &FakeCluster, key: &Key) -> String {
     text(world.get(&kinds::PERSISTENT_VOLUMES, key).unwrap(), &["status", "phase"]).to_owned()
 }
 
@@ -49,7 +49,7 @@ fn the_smallest_matching_volume_is_bound() {
     // The volumes must be Available before the smallest can be selected.
     settled(&mut world);
     let key = claim(&mut world, "x", "1Gi", "c", "");
-    obeys_laws::<PersistentVolumeBinder>(&world, |_| false);
+    check_properties::<PersistentVolumeBinder>(&world, |_| false);
     settled(&mut world);
     assert_eq!(of_claim(&world, &key), "Bound small");
     assert_eq!((phase(&world, &small), phase(&world, &big)), ("Bound".into(), "Available".into()));
@@ -95,7 +95,7 @@ fn wait_for_first_consumer_leaves_the_choice_to_the_scheduler() {
         value!({"metadata": {"name": "late"}, "provisioner": "example.com/p", "volumeBindingMode": "WaitForFirstConsumer"}),
     );
     let key = claim(&mut world, "x", "1Gi", "late", "");
-    let plan = |world: &World| {
+    let plan = |world: &FakeCluster| {
         reconcile::decide::<PersistentVolumeBinder>(&world.cache::<PersistentVolumeBinder>(), &key, world.now)
     };
     assert!(plan(&world).to_string().contains("waiting for first consumer"), "{}", plan(&world));

@@ -1,6 +1,6 @@
 use machinery::{Resource, value};
 use proptest::prelude::*;
-use reconcile::testing::{Refused, World, kubelet, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, Refused, check_properties, kubelet, settle};
 use reconcile::{Refusal, decide};
 
 use super::*;
@@ -15,29 +15,29 @@ fn bare_pod(name: &str, app: &str) -> Value {
     value!({"metadata": {"namespace": "a", "name": name, "labels": {"app": app}}, "spec": {}})
 }
 
-fn world() -> World {
-    World::new(Time::from_unix(1_700_000_000, 0))
+fn world() -> FakeCluster {
+    FakeCluster::new(Time::from_unix(1_700_000_000, 0))
 }
 
 fn key(name: &str) -> Key {
     Key::new("a", name)
 }
 
-fn plan(world: &World, name: &str) -> String {
+fn plan(world: &FakeCluster, name: &str) -> String {
     decide::<ReplicaSet>(&world.cache::<ReplicaSet>(), &key(name), world.now).to_string()
 }
 
-fn resize(world: &mut World, name: &str, replicas: i64) {
+fn resize(world: &mut FakeCluster, name: &str, replicas: i64) {
     world.change(&kinds::REPLICA_SETS, &key(name), |set| {
         set.get_mut("spec").unwrap().as_object_mut().unwrap().insert("replicas", replicas);
     });
 }
 
-fn status(world: &World, name: &str) -> String {
+fn status(world: &FakeCluster, name: &str) -> String {
     world.get(&kinds::REPLICA_SETS, &key(name)).unwrap()["status"].to_string()
 }
 
-fn change(world: &mut World, resource: &Resource, name: &str, change: Value) {
+fn change(world: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
     world.change(resource, &key(name), |object| {
         *object = machinery::patch::merge::apply(object.take(), change);
     });
@@ -184,11 +184,11 @@ fn properties_hold_in_example_clusters() {
     world.add(&kinds::PODS, bare_pod("y", "web"));
     world.add(&kinds::REPLICA_SETS, set("web", 4));
     world.add(&kinds::REPLICA_SETS, set("db", 3));
-    obeys_laws::<ReplicaSet>(&world, kubelet);
+    check_properties::<ReplicaSet>(&world, kubelet);
     settle::<ReplicaSet>(&mut world, kubelet);
     resize(&mut world, "web", 1);
     resize(&mut world, "db", 6);
-    obeys_laws::<ReplicaSet>(&world, kubelet);
+    check_properties::<ReplicaSet>(&world, kubelet);
 }
 
 prop_compose! {
@@ -196,7 +196,7 @@ prop_compose! {
     fn arbitrary_world()(
         sizes in prop::collection::vec((0..5i64, 0..5i64, prop::sample::select(vec![0, 20])), 1..3),
         pods in prop::collection::vec((0..3usize, prop::sample::select(vec!["", "Pending", "Running", "Failed"]), any::<bool>()), 0..5),
-    ) -> World {
+    ) -> FakeCluster {
         let mut world = world();
         for (at, (before, _, min_ready)) in sizes.iter().enumerate() {
             let mut set = set(&format!("s{at}"), *before);
@@ -225,7 +225,7 @@ proptest! {
 
     #[test]
     fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
-        obeys_laws::<ReplicaSet>(&world, kubelet);
+        check_properties::<ReplicaSet>(&world, kubelet);
         let mut settled = world;
         settle::<ReplicaSet>(&mut settled, kubelet);
         for entry in settled.of("replicasets.apps").iter() {

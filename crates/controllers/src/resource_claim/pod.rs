@@ -5,7 +5,7 @@ use machinery::time::Time;
 use machinery::{Key, Object, Value, value};
 use reconcile::{Action, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
-use super::{POD_CLAIM_NAME, Wish, is_done};
+use super::{ClaimRequest, POD_CLAIM_NAME, is_done};
 use crate::read::{list, text};
 use crate::{claim, names};
 
@@ -13,7 +13,7 @@ use crate::{claim, names};
 const USERS_MAX: usize = 256;
 
 /// Returns the next step for a pod.
-pub fn plan(pod: &Value, wishes: &[Wish<'_>], _: Time) -> Plan {
+pub fn plan(pod: &Value, wishes: &[ClaimRequest<'_>], _: Time) -> Plan {
     if Meta::of(pod).is_deleting() || is_done(pod) {
         return Plan::default();
     }
@@ -50,21 +50,21 @@ pub fn plan(pod: &Value, wishes: &[Wish<'_>], _: Time) -> Plan {
     plan
 }
 
-fn status_of<'a>(pod: &'a Value, wish: &Wish<'_>) -> Option<&'a Value> {
+fn status_of<'a>(pod: &'a Value, wish: &ClaimRequest<'_>) -> Option<&'a Value> {
     let statuses = list(pod, &["status", "resourceClaimStatuses"]);
     statuses.iter().find(|status| status.get("name") == wish.stated.get("name"))
 }
 
 /// Whether the pod's status names the claim.
-fn is_told(pod: &Value, wish: &Wish<'_>, claim: &Value) -> bool {
+fn is_told(pod: &Value, wish: &ClaimRequest<'_>, claim: &Value) -> bool {
     status_of(pod, wish).is_some_and(|status| text(status, &["resourceClaimName"]) == Meta::of(claim).name())
 }
 
-fn is_left_out(pod: &Value, wish: &Wish<'_>) -> bool {
+fn is_left_out(pod: &Value, wish: &ClaimRequest<'_>) -> bool {
     status_of(pod, wish).is_some_and(|status| status.get("resourceClaimName").is_none())
 }
 
-fn create(pod: &Value, wish: &Wish<'_>, template: &Value) -> Action {
+fn create(pod: &Value, wish: &ClaimRequest<'_>, template: &Value) -> Action {
     let stated = text(wish.stated, &["name"]);
     let prefix = format!("{}-{stated}-", Meta::of(pod).name());
     let mut metadata = Object::new();
@@ -86,7 +86,7 @@ fn create(pod: &Value, wish: &Wish<'_>, template: &Value) -> Action {
     Action::Create { resource, object, told: None }
 }
 
-fn missing(pod: &Value, wish: &Wish<'_>, template: &str) -> Action {
+fn missing(pod: &Value, wish: &ClaimRequest<'_>, template: &str) -> Action {
     Action::Event {
         regarding: Regarding::object(pod),
         kind: EventType::Warning,

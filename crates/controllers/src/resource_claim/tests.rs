@@ -1,22 +1,22 @@
 use machinery::value;
 use proptest::prelude::*;
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
-fn world() -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world() -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let spec = value!({"metadata": {"labels": {"l": "v"}}, "spec": {"devices": {"requests": [{"name": "r"}]}}});
     world.add(&kinds::RESOURCE_CLAIM_TEMPLATES, value!({"metadata": {"namespace": "a", "name": "t"}, "spec": spec}));
     world
 }
 
-fn pod(world: &mut World, name: &str, wishes: Value) -> Key {
+fn pod(world: &mut FakeCluster, name: &str, wishes: Value) -> Key {
     let metadata = value!({"namespace": "a", "name": name});
     world.add(&kinds::PODS, value!({"metadata": metadata, "spec": {"resourceClaims": wishes}}))
 }
 
-fn claim(world: &mut World, name: &str, users: &[(&str, &str)]) -> Key {
+fn claim(world: &mut FakeCluster, name: &str, users: &[(&str, &str)]) -> Key {
     let users: Vec<Value> =
         users.iter().map(|(name, uid)| value!({"resource": "pods", "name": (*name), "uid": (*uid)})).collect();
     let key = world.add(
@@ -28,11 +28,11 @@ fn claim(world: &mut World, name: &str, users: &[(&str, &str)]) -> Key {
     key
 }
 
-fn uid_of(world: &World, key: &Key) -> String {
+fn uid_of(world: &FakeCluster, key: &Key) -> String {
     Meta::of(world.get(&kinds::PODS, key).unwrap()).uid().to_owned()
 }
 
-fn end(world: &mut World, key: &Key) {
+fn end(world: &mut FakeCluster, key: &Key) {
     world.change(&kinds::PODS, key, |pod| {
         pod.as_object_mut().unwrap().insert("status", value!({"phase": "Succeeded"}));
     });
@@ -42,7 +42,7 @@ fn end(world: &mut World, key: &Key) {
 fn a_claim_is_created_once_and_recorded_in_the_pod_status() {
     let mut world = world();
     let key = pod(&mut world, "p", value!([{"name": "gpu", "resourceClaimTemplateName": "t"}]));
-    obeys_laws::<ResourceClaim>(&world, |_| false);
+    check_properties::<ResourceClaim>(&world, |_| false);
     settle::<ResourceClaim>(&mut world, |_| false);
     let claims = world.of(CLAIMS);
     let made = &claims.iter().next().unwrap().value;
@@ -76,11 +76,11 @@ fn a_claim_is_deallocated_after_its_last_pod_and_deleted_if_owned_by_it() {
     let users = [("first", uid_of(&world, &first)), ("second", uid_of(&world, &second)), ("gone", "x".to_owned())];
     let users: Vec<(&str, &str)> = users.iter().map(|(name, uid)| (*name, uid.as_str())).collect();
     let key = claim(&mut world, "shared", &users);
-    let reserved = |world: &World| {
+    let reserved = |world: &FakeCluster| {
         let claim = world.get(&kinds::RESOURCE_CLAIMS, &key).unwrap();
         (list(claim, &["status", "reservedFor"]).len(), claim.at(&["status", "allocation"]).is_some())
     };
-    obeys_laws::<ResourceClaim>(&world, |_| false);
+    check_properties::<ResourceClaim>(&world, |_| false);
     settle::<ResourceClaim>(&mut world, |_| false);
     assert_eq!(reserved(&world), (2, true), "a pod that the server does not know needs nothing");
     end(&mut world, &first);
@@ -120,7 +120,7 @@ fn a_claim_is_reserved_for_a_pod_bound_without_the_scheduler() {
         pod.get_mut("spec").and_then(Value::as_object_mut).unwrap().insert("nodeName", "n");
     });
     let key = claim(&mut world, "c", &[]);
-    obeys_laws::<ResourceClaim>(&world, |_| false);
+    check_properties::<ResourceClaim>(&world, |_| false);
     settle::<ResourceClaim>(&mut world, |_| false);
     let claim = world.get(&kinds::RESOURCE_CLAIMS, &key).unwrap();
     assert_eq!(text(&claim["status"]["reservedFor"][0], &["name"]), "p");
@@ -150,7 +150,7 @@ proptest! {
         }
         let users: Vec<(&str, &str)> = users.iter().map(|(name, uid)| (name.as_str(), uid.as_str())).collect();
         let shared = claim(&mut world, "c", &users);
-        obeys_laws::<ResourceClaim>(&world, |_| false);
+        check_properties::<ResourceClaim>(&world, |_| false);
         settle::<ResourceClaim>(&mut world, |_| false);
         let left = pods.iter().filter(|(_, state)| *state == 2).count();
         let claim = world.get(&kinds::RESOURCE_CLAIMS, &shared).unwrap();

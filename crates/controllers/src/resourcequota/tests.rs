@@ -1,10 +1,10 @@
 use machinery::value;
-use reconcile::testing::{World, kubelet, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
 use super::*;
 
-fn world(spec: Value) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(spec: Value) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     world.add(&kinds::RESOURCE_QUOTAS, value!({"metadata": {"namespace": "a", "name": "q"}, "spec": spec}));
     for (name, namespace, phase) in [("x", "a", "Running"), ("y", "a", "Succeeded"), ("z", "b", "Running")] {
         let resources = value!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1", "memory": "1Gi"}});
@@ -18,7 +18,7 @@ fn world(spec: Value) -> World {
     world
 }
 
-fn used(world: &World) -> String {
+fn used(world: &FakeCluster) -> String {
     world.get(&kinds::RESOURCE_QUOTAS, &Key::new("a", "q")).unwrap()["status"]["used"].to_string()
 }
 
@@ -26,7 +26,7 @@ fn used(world: &World) -> String {
 fn running_pods_are_counted_and_terminated_pods_are_not() {
     let hard = value!({"pods": "9", "requests.cpu": "4", "limits.memory": "8Gi", "count/pods": "9", "count/deployments.apps": "1"});
     let mut world = world(value!({"hard": hard}));
-    obeys_laws::<ResourceQuota>(&world, |_| false);
+    check_properties::<ResourceQuota>(&world, |_| false);
     settle::<ResourceQuota>(&mut world, |_| false);
     let expect =
         r#"{"count/deployments.apps":"0","count/pods":"3","limits.memory":"1Gi","pods":"2","requests.cpu":"500m"}"#;
@@ -38,7 +38,7 @@ fn running_pods_are_counted_and_terminated_pods_are_not() {
 }
 
 /// Simulates admission: creates a pod if the quota allows it, and adds its usage.
-fn admit(world: &mut World, name: &str) -> bool {
+fn admit(world: &mut FakeCluster, name: &str) -> bool {
     let key = Key::new("a", "q");
     let quota = world.get(&kinds::RESOURCE_QUOTAS, &key).unwrap();
     let amount = |at: &[&str]| quota.str_at(at).and_then(|text| text.parse::<usize>().ok());
@@ -56,12 +56,12 @@ fn admit(world: &mut World, name: &str) -> bool {
     true
 }
 
-fn running(world: &World) -> usize {
+fn running(world: &FakeCluster) -> usize {
     let ended = |pod: &Value| pod.str_at(&["status", "phase"]) == Some("Succeeded");
     world.of("pods").in_namespace("a").filter(|it| !ended(&it.value)).count()
 }
 
-fn look(world: &World, view: &Cache) -> Plan {
+fn look(world: &FakeCluster, view: &Cache) -> Plan {
     reconcile::decide::<ResourceQuota>(view, &Key::new("a", "q"), world.now)
 }
 
@@ -136,7 +136,7 @@ fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
     let lease = |name: &str| value!({"metadata": {"namespace": "a", "name": name}});
     world.add(&kinds::LEASES, lease("one"));
     let mut memory = None;
-    let mut look = |world: &mut World| {
+    let mut look = |world: &mut FakeCluster| {
         let view = world.cache_for::<ResourceQuota>(&key, memory.as_ref());
         let plan = reconcile::decide::<ResourceQuota>(&view, &key, world.now);
         drop(view);

@@ -1,11 +1,11 @@
 //! Tests of address assignment to Services of type LoadBalancer.
 
-use reconcile::testing::{World, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
 
-fn world(pool: Option<&str>) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(pool: Option<&str>) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     if let Some(pool) = pool {
         world.configure(Config::parse(pool).unwrap());
     }
@@ -20,7 +20,7 @@ fn world(pool: Option<&str>) -> World {
     world
 }
 
-fn service(world: &mut World, name: &str, age_seconds: i64, more: Value) -> Key {
+fn service(world: &mut FakeCluster, name: &str, age_seconds: i64, more: Value) -> Key {
     world.now = Time::from_unix(1_700_000_000 - age_seconds, 0);
     let mut spec = value!({"type": "LoadBalancer", "ports": [{"port": 80}]});
     if let Value::Object(more) = more {
@@ -33,8 +33,8 @@ fn service(world: &mut World, name: &str, age_seconds: i64, more: Value) -> Key 
     world.add(&kinds::SERVICES, object)
 }
 
-fn check(world: &mut World, expect: &[(&str, &str)]) {
-    obeys_laws::<ServiceLb>(world, |_| false);
+fn check(world: &mut FakeCluster, expect: &[(&str, &str)]) {
+    check_properties::<ServiceLb>(world, |_| false);
     settle::<ServiceLb>(world, |_| false);
     for (name, addresses) in expect {
         let object = world.get(&kinds::SERVICES, &Key::new("x", *name)).unwrap();

@@ -2,7 +2,7 @@ use machinery::patch::merge;
 use machinery::value;
 use proptest::prelude::*;
 use reconcile::decide;
-use reconcile::testing::{World, kubelet, obeys_laws, settle};
+use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
 use super::*;
 
@@ -17,8 +17,8 @@ fn with(set: Value, change: Value) -> Value {
     merge::apply(set, change)
 }
 
-fn world(set: Value) -> World {
-    let mut world = World::new(Time::from_unix(1_700_000_000, 0));
+fn world(set: Value) -> FakeCluster {
+    let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     world.add(&kinds::STATEFUL_SETS, set);
     world
 }
@@ -27,26 +27,26 @@ fn key(name: &str) -> Key {
     Key::new("a", name)
 }
 
-fn change(world: &mut World, change: Value) {
+fn change(world: &mut FakeCluster, change: Value) {
     world.change(&kinds::STATEFUL_SETS, &key("db"), |set| *set = merge::apply(set.take(), change));
 }
 
-fn plan(world: &World) -> String {
+fn plan(world: &FakeCluster) -> String {
     decide::<StatefulSet>(&world.cache::<StatefulSet>(), &key("db"), world.now).to_string()
 }
 
-fn status(world: &World) -> Value {
+fn status(world: &FakeCluster) -> Value {
     world.get(&kinds::STATEFUL_SETS, &key("db")).unwrap()["status"].clone()
 }
 
-fn pods(world: &World) -> Vec<String> {
+fn pods(world: &FakeCluster) -> Vec<String> {
     let show =
         |pod: &Value| format!("{} {}", Meta::of(pod).name(), pod["spec"]["containers"][0]["image"].as_str().unwrap());
     world.of("pods").iter().map(|entry| show(&entry.value)).collect()
 }
 
 /// Returns the writes of pods and claims in order.
-fn story(world: &World) -> Vec<&str> {
+fn story(world: &FakeCluster) -> Vec<&str> {
     let of_interest = |line: &&String| line.contains(" pods ") || line.contains(" persistentvolumeclaims ");
     world.log.iter().filter(of_interest).map(String::as_str).collect()
 }
@@ -143,7 +143,7 @@ fn max_unavailable_allows_several_pods_to_be_replaced() {
     let rolling = value!({"rollingUpdate": {"partition": 0, "maxUnavailable": "50%"}});
     let image = value!({"spec": {"containers": [{"name": "c", "image": "v2"}]}});
     change(&mut world, value!({"spec": {"updateStrategy": rolling, "template": image}}));
-    let plan_of = |world: &mut World| {
+    let plan_of = |world: &mut FakeCluster| {
         let plan = decide::<StatefulSet>(&world.cache::<StatefulSet>(), &key("db"), world.now);
         plan.actions.iter().for_each(|action| world.execute(action).unwrap());
         plan.to_string()
@@ -180,7 +180,7 @@ fn claims_follow_the_retention_policy() {
     let spec = value!({"volumeClaimTemplates": claims, "persistentVolumeClaimRetentionPolicy": policy});
     let mut world = world(with(set(2), value!({"spec": spec})));
     settle::<StatefulSet>(&mut world, kubelet);
-    let owner = |world: &World, name: &str| {
+    let owner = |world: &FakeCluster, name: &str| {
         let claim = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key(name)).unwrap();
         Meta::of(claim).owner_references().map(|owner| owner.kind().to_owned()).collect::<Vec<_>>()
     };
@@ -196,7 +196,7 @@ prop_compose! {
         before in 0..4i64, after in 0..4i64, start in 0..2i64, partition in 0..3i64, min_ready in prop::sample::select(vec![0, 10]),
         parallel in any::<bool>(), new_image in any::<bool>(), claims in any::<bool>(), keep in any::<bool>(),
         broken in prop::option::of((0..4i64, prop::sample::select(vec!["Failed", "Succeeded", "Pending"]))),
-    ) -> World {
+    ) -> FakeCluster {
         let management = if parallel { "Parallel" } else { "OrderedReady" };
         let mut spec = value!({"ordinals": {"start": start}, "podManagementPolicy": management, "minReadySeconds": min_ready});
         if claims {
@@ -224,7 +224,7 @@ proptest! {
 
     #[test]
     fn properties_hold_in_generated_clusters(world in arbitrary_world()) {
-        obeys_laws::<StatefulSet>(&world, kubelet);
+        check_properties::<StatefulSet>(&world, kubelet);
         let mut settled = world;
         settle::<StatefulSet>(&mut settled, kubelet);
         let entry = settled.of("statefulsets.apps").iter().next().unwrap().value.clone();

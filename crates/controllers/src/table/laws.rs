@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use machinery::time::Time;
 use machinery::{Value, value};
 use proptest::prelude::*;
-use reconcile::everything::Sweeper;
-use reconcile::testing::{World, kubelet, obeys_laws};
+use reconcile::everything::GlobalController;
+use reconcile::testing::{FakeCluster, check_properties, kubelet};
 use reconcile::{Controller, kinds};
 
 use super::{ROWS, Row, SWEEPERS, Visitor, each};
 
 /// A deterministic random number generator.
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
@@ -42,7 +42,7 @@ fn selector(app: &str) -> Value {
 }
 
 /// Adds one node; the kubelet simulation supports only one.
-fn add_node(world: &mut World, dice: &mut Dice) {
+fn add_node(world: &mut FakeCluster, dice: &mut TestRng) {
     let now = world.now.to_string();
     let ready = value!([{"type": "Ready", "status": (dice.pick(&["True", "True", "False", "Unknown"])),
         "lastHeartbeatTime": (now.clone()), "lastTransitionTime": now}]);
@@ -52,7 +52,7 @@ fn add_node(world: &mut World, dice: &mut Dice) {
     world.add(&kinds::NODES, node);
 }
 
-fn add_workloads(world: &mut World, dice: &mut Dice) {
+fn add_workloads(world: &mut FakeCluster, dice: &mut TestRng) {
     let sets = [(&kinds::DEPLOYMENTS, "web"), (&kinds::REPLICA_SETS, "set"), (&kinds::STATEFUL_SETS, "db")];
     for (resource, name) in sets {
         let spec = value!({"replicas": (dice.few(4)), "selector": (selector(name)), "template": (template(name)),
@@ -81,7 +81,7 @@ fn add_workloads(world: &mut World, dice: &mut Dice) {
     world.add(&kinds::POD_DISRUPTION_BUDGETS, named("web", spec));
 }
 
-fn add_pods(world: &mut World, dice: &mut Dice) {
+fn add_pods(world: &mut FakeCluster, dice: &mut TestRng) {
     for number in 0..dice.roll(5) {
         let name = format!("p{number}");
         let phase = dice.pick(&["", "Running", "Running", "Succeeded", "Failed"]);
@@ -101,7 +101,7 @@ fn add_pods(world: &mut World, dice: &mut Dice) {
     }
 }
 
-fn add_the_rest(world: &mut World, dice: &mut Dice) {
+fn add_the_rest(world: &mut FakeCluster, dice: &mut TestRng) {
     for name in ["a", "kube-system"] {
         let spec = value!({"finalizers": ["kubernetes"]});
         world
@@ -147,8 +147,8 @@ fn add_the_rest(world: &mut World, dice: &mut Dice) {
     world.add(&kinds::SECRETS, value!({"metadata": {"namespace": "a", "name": "t", "annotations": annotations}, "type": "kubernetes.io/service-account-token"}));
 }
 
-fn world(seed: u64) -> World {
-    let (mut world, mut dice) = (World::new(Time::from_unix(1_700_000_000, 0)), Dice(seed));
+fn world(seed: u64) -> FakeCluster {
+    let (mut world, mut dice) = (FakeCluster::new(Time::from_unix(1_700_000_000, 0)), TestRng(seed));
     add_the_rest(&mut world, &mut dice);
     add_node(&mut world, &mut dice);
     add_workloads(&mut world, &mut dice);
@@ -158,18 +158,18 @@ fn world(seed: u64) -> World {
 
 /// Checks the properties of every row and records the visited rows.
 struct Laws {
-    world: World,
+    world: FakeCluster,
     checked: BTreeSet<&'static str>,
 }
 
 impl Visitor for Laws {
     fn visit<C: Controller>(&mut self, row: &'static Row) {
-        obeys_laws::<C>(&self.world, kubelet);
+        check_properties::<C>(&self.world, kubelet);
         self.checked.insert(row.name);
     }
 
     // Sweepers have separate property tests, because they read objects of every kind and send requests.
-    fn visit_sweeper<S: Sweeper>(&mut self, row: &'static Row) {
+    fn visit_sweeper<S: GlobalController>(&mut self, row: &'static Row) {
         self.checked.insert(row.name);
     }
 }

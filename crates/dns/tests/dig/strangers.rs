@@ -13,7 +13,7 @@ use dns::serve::{Knowledge, Listeners};
 use super::world::{Namespace, World, is_root};
 use super::zone;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// `CLUSTER`: `kubernetes.default.svc.cluster.local A`, which is in the zone. The other: `example.org A`, which is
 /// forwarded.
 const CLUSTER: &[u8] =
@@ -22,7 +22,7 @@ const WORLD: &[u8] = b"\0\x02\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\
 
 fn ask(space: &Namespace, from: &str, server: SocketAddr, question: &[u8]) -> UdpSocket {
     let socket = space.enter(|| UdpSocket::bind((from.parse::<IpAddr>().unwrap(), 0)).unwrap());
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket.send_to(question, server).unwrap();
     socket
 }
@@ -46,7 +46,7 @@ fn is_answered_over_tcp(space: &Namespace, from: &str, server: SocketAddr) -> bo
         connect(&socket, &server).unwrap();
         TcpStream::from(socket)
     });
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let length = u16::try_from(CLUSTER.len()).unwrap().to_be_bytes();
     let sent = stream.write_all(&[&length, CLUSTER].concat());
     sent.is_ok() && matches!(stream.read(&mut [0; 512]), Ok(1..))

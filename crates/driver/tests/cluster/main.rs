@@ -7,7 +7,7 @@ mod cluster;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::cache::Settings as Keeping;
+use client::cache::Settings as Persistence;
 use client::{DeleteOptions, ListOptions, Patch, Target, WriteOptions};
 use driver::Caches;
 use driver::election::{Election, Settings};
@@ -71,7 +71,7 @@ async fn shown(caches: &Caches, name: &str, wanted: impl Fn(Option<&Value>) -> b
 async fn in_process_caches_share_objects_and_remote_caches_have_copies() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
-    let follow = |client| Caches::start(client, &Keeping::default(), ["configmaps"]).unwrap();
+    let follow = |client| Caches::start(client, &Persistence::default(), ["configmaps"]).unwrap();
     let map = |data: &str| {
         value!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map", "namespace": "default"},
             "data": {"is": data}})

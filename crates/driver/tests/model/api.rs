@@ -1,4 +1,4 @@
-//! Model API server behind HTTP: `World` with lagging watches and rejected requests.
+//! Model API server behind HTTP: `FakeCluster` with lagging watches and rejected requests.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use machinery::meta::{Meta, MetaMut};
 use machinery::status::{GroupName, Reason, Status};
 use machinery::time::Time;
 use machinery::{Key, Resource, Value, json, value};
-use reconcile::testing::{Refused, World};
+use reconcile::testing::{FakeCluster, Refused};
 use reconcile::{Action, Patch, Preconditions, kinds};
 use tokio::sync::mpsc;
 
@@ -29,7 +29,7 @@ struct Shared {
 }
 
 struct State {
-    world: World,
+    world: FakeCluster,
     watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
     /// Every write request, such as `POST pods`.
     writes: Vec<String>,
@@ -44,7 +44,7 @@ type Refuse = Box<dyn Fn(&Method, &str, &str) -> Option<Status> + Send>;
 
 impl Api {
     pub fn new(lag: Duration) -> Self {
-        let world = World::new(Time::from_unix(1_000_000, 0));
+        let world = FakeCluster::new(Time::from_unix(1_000_000, 0));
         let state = State {
             world,
             watchers: Vec::new(),
@@ -78,7 +78,7 @@ impl Api {
     }
 
     /// Changes the world as another client would.
-    pub fn change<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
+    pub fn change<R>(&self, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
         let mut state = self.0.state.lock().unwrap();
         self.tell_after(&mut state, change)
     }
@@ -108,7 +108,7 @@ impl Api {
     }
 
     /// Waits until a condition holds.
-    pub async fn until(&self, what: &str, condition: impl Fn(&World) -> bool) {
+    pub async fn until(&self, what: &str, condition: impl Fn(&FakeCluster) -> bool) {
         let reached = async {
             while !condition(&self.0.state.lock().unwrap().world) {
                 // Time is virtual: sleeping lets all other tasks run first.
@@ -177,7 +177,7 @@ impl Api {
     }
 
     /// Applies a change and sends its watch events after the lag.
-    fn tell_after<R>(&self, state: &mut State, change: impl FnOnce(&mut World) -> R) -> R {
+    fn tell_after<R>(&self, state: &mut State, change: impl FnOnce(&mut FakeCluster) -> R) -> R {
         let kinds: Vec<String> = kinds::ALL.iter().map(ToString::to_string).collect();
         let before: Vec<_> = kinds.iter().map(|kind| state.world.of(kind)).collect();
         let result = change(&mut state.world);
@@ -299,6 +299,6 @@ fn action(method: &Method, resource: &Resource, key: &Key, subresource: &str, bo
 }
 
 /// Returns the names of all objects of a kind.
-pub fn names(world: &World, kind: &str) -> Vec<String> {
+pub fn names(world: &FakeCluster, kind: &str) -> Vec<String> {
     world.of(kind).iter().map(|entry| Meta::of(&entry.value).name().to_owned()).collect()
 }

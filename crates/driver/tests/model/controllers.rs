@@ -12,7 +12,7 @@ use machinery::meta::Meta;
 use machinery::status::{Reason, Status};
 use machinery::time::Time;
 use machinery::{Key, Value, value};
-use reconcile::testing::World;
+use reconcile::testing::FakeCluster;
 use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -36,7 +36,7 @@ impl Controller for Copies {
     const READS: &'static [&'static str] = &["configmaps", "pods"];
     const WRITES: &'static [&'static str] = &["pods", "configmaps"];
 
-    fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+    fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
         let meta = Meta::of(object);
         match kind {
             "pods" => keys.extend(meta.controller().map(|owner| Key::new(meta.namespace(), owner.name()))),
@@ -111,7 +111,7 @@ fn add(api: &Api, name: &str, count: &str) {
     api.change(|world| world.add(&kinds::CONFIG_MAPS, config_map(name, count)));
 }
 
-fn pods(world: &World) -> usize {
+fn pods(world: &FakeCluster) -> usize {
     world.of("pods").len()
 }
 
@@ -168,7 +168,7 @@ async fn a_rejected_action_is_not_repeated_and_is_reported() {
     });
     add(&api, "x", "100");
     let _running = start(&api);
-    let annotation = |world: &World| {
+    let annotation = |world: &FakeCluster| {
         let map = world.get(&kinds::CONFIG_MAPS, &Key::new("a", "x")).unwrap();
         Meta::of(map).annotation("refused").map(str::to_owned)
     };

@@ -77,9 +77,9 @@ fn objects(seed: u64) -> Vec<(&'static Resource, Value)> {
 }
 
 /// SplitMix64, for shuffling.
-struct Chance(u64);
+struct RandomSource(u64);
 
-impl Chance {
+impl RandomSource {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -109,7 +109,7 @@ async fn create(fixture: &Fixture, namespace: &str, seed: u64) {
 }
 
 /// Deletes everything in a namespace, in random order and with random propagation.
-async fn delete_all(fixture: &Fixture, namespace: &str, chance: &mut Chance) {
+async fn delete_all(fixture: &Fixture, namespace: &str, chance: &mut RandomSource) {
     let admin = fixture.cluster.admin();
     let mut all: Vec<(&Resource, Key)> = Vec::new();
     for resource in KINDS {
@@ -147,7 +147,7 @@ async fn no_finalizer_outlives_the_protected_objects() {
     // Half of the namespaces are emptied while their workloads are still starting.
     let (early, late) = namespaces.split_at(namespaces.len() / 2);
     for (seed, namespace) in (100..).zip(early) {
-        delete_all(&fixture, namespace, &mut Chance(seed)).await;
+        delete_all(&fixture, namespace, &mut RandomSource(seed)).await;
     }
     let bound = |all: &Objects| all.iter().filter(|it| it.value.str_at(&["status", "phase"]) == Some("Bound")).count();
     cluster
@@ -162,7 +162,7 @@ async fn no_finalizer_outlives_the_protected_objects() {
     };
     cluster.until(&kinds::PODS, "running", running).await;
     for (seed, namespace) in (200..).zip(late) {
-        delete_all(&fixture, namespace, &mut Chance(seed)).await;
+        delete_all(&fixture, namespace, &mut RandomSource(seed)).await;
     }
     // Objects created by controllers in the meantime, and orphans, are deleted with the namespaces.
     for namespace in &namespaces {

@@ -17,7 +17,7 @@ use crate::spaces::Space;
 
 const NODE: &str = "198.51.100.2";
 const ROUNDS: u32 = 100;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of one connection attempt. A connection on the same host is much faster.
 const TRY: Duration = Duration::from_millis(2);
 
@@ -90,7 +90,7 @@ async fn round(client: &Client, number: u32) -> Result<Duration> {
     let begun = Instant::now();
     // Without rules the packets leave the host and are never answered.
     while TcpStream::connect_timeout(&to, TRY).is_err() {
-        ensure!(begun.elapsed() < PATIENCE, "the Service does not respond");
+        ensure!(begun.elapsed() < TIMEOUT, "the Service does not respond");
     }
     Ok(begun.elapsed())
 }

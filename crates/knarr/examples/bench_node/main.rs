@@ -23,7 +23,7 @@ const IDLE: usize = 30;
 /// Duration of the idle measurement.
 const IDLE_SPAN: Duration = Duration::from_secs(30);
 /// Time limit of every wait.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Measurements of one runtime.
 struct Figures {
@@ -107,7 +107,7 @@ async fn start(client: &Client, names: &[String]) -> Result<Duration> {
         }
         Ok::<_, anyhow::Error>(begun.elapsed())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not start in time")?
+    tokio::time::timeout(TIMEOUT, waiting).await.context("the pods did not start in time")?
 }
 
 /// Deletes all pods and waits until none exists.
@@ -129,5 +129,5 @@ async fn clear(client: &Client) -> Result<()> {
         }
         Ok::<_, anyhow::Error>(())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not terminate in time")?
+    tokio::time::timeout(TIMEOUT, waiting).await.context("the pods did not terminate in time")?
 }

@@ -28,7 +28,7 @@ const WRITERS: usize = 32;
 const IDLE: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(10);
 /// Time limit of every wait.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Polling interval before the API can be watched.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
 async fn started(cluster: &Cluster) -> Result<Start> {
     let begun = cluster.begun();
     let client =
-        tokio::time::timeout(PATIENCE, api(cluster)).await.context("the API server did not become ready in time")??;
+        tokio::time::timeout(TIMEOUT, api(cluster)).await.context("the API server did not become ready in time")??;
     let api = begun.elapsed();
     let node = async {
         seen(&client, &Target::all(&NODES), is_node_ready).await?;
@@ -109,7 +109,7 @@ async fn started(cluster: &Cluster) -> Result<Start> {
     };
     let all = async { tokio::try_join!(node, dns, pod) };
     let (node, dns, pod) =
-        tokio::time::timeout(PATIENCE, all).await.context("the cluster did not become usable in time")??;
+        tokio::time::timeout(TIMEOUT, all).await.context("the cluster did not become usable in time")??;
     Ok(Start { api, node, dns, pod })
 }
 
@@ -131,7 +131,7 @@ async fn create(client: &Client, object: &Value) -> Result<()> {
     loop {
         match client.create(&Target::within(&PODS, "default"), object, &WriteOptions::default()).await {
             Ok(_) => return Ok(()),
-            Err(error) if begun.elapsed() > PATIENCE => return Err(error.into()),
+            Err(error) if begun.elapsed() > TIMEOUT => return Err(error.into()),
             Err(_) => tokio::time::sleep(LOOK).await,
         }
     }
@@ -156,7 +156,7 @@ async fn run_pods(client: &Client, count: usize) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, waiting).await.context("the pods did not start in time")?
+    tokio::time::timeout(TIMEOUT, waiting).await.context("the pods did not start in time")?
 }
 
 async fn make_objects(client: &Client) -> Result<()> {

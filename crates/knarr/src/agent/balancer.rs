@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// Connect timeout per server.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent connections. A node needs a few dozen.
 const CONNECTIONS_MAX: usize = 1024;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -102,12 +102,12 @@ impl Servers {
         let first = self.good.load(Ordering::Relaxed);
         for step in 0..known.len() {
             let at = (first + step) % known.len();
-            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, TcpStream::connect(&known[at])).await {
+            if let Ok(Ok(stream)) = tokio::time::timeout(TIMEOUT, TcpStream::connect(&known[at])).await {
                 self.good.store(at, Ordering::Relaxed);
                 return Some((known[at].clone(), stream));
             }
         }
-        let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(&self.given)).await.ok()?.ok()?;
+        let stream = tokio::time::timeout(TIMEOUT, TcpStream::connect(&self.given)).await.ok()?.ok()?;
         Some((self.given.clone(), stream))
     }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use machinery::Value;
 use pki::Pair;
 use pki::sign::{Wanted, sign};
-use reconcile::{Errand, Errands, Order};
+use reconcile::{Order, SideEffect, SideEffects};
 
 /// The CA of each signer. Its files are read for every signature, so that they can be replaced.
 pub struct Authorities(BTreeMap<&'static str, Pair>);
@@ -37,11 +37,13 @@ impl Authorities {
     }
 }
 
-impl Errands for Authorities {
-    fn run(&self, errand: &Errand) -> Result<Value, String> {
+impl SideEffects for Authorities {
+    fn run(&self, errand: &SideEffect) -> Result<Value, String> {
         match errand {
-            Errand::Sign(order) => self.sign(order),
-            Errand::MakeFolder(_) | Errand::RemoveFolder(_) => Err("there are no folders here".to_owned()),
+            SideEffect::Sign(order) => self.sign(order),
+            SideEffect::CreateDirectory(_) | SideEffect::RemoveDirectory(_) => {
+                Err("there are no folders here".to_owned())
+            }
         }
     }
 }

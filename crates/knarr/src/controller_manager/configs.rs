@@ -16,7 +16,7 @@ use controllers::{
 };
 use machinery::time::Duration;
 use pki::Pair;
-use reconcile::{Configs, Errands};
+use reconcile::{Configs, SideEffects};
 
 use super::authorities::Authorities;
 use super::flags::Flags;
@@ -107,7 +107,7 @@ fn signing(flags: &Flags, configs: Configs) -> Result<Configs> {
     }
     let signers = pairs.iter().map(|(signer, _)| *signer).collect();
     let life = read_duration(flags.cluster_signing_duration)?;
-    let errands: Arc<dyn Errands> = Arc::new(Authorities::new(pairs)?);
+    let errands: Arc<dyn SideEffects> = Arc::new(Authorities::new(pairs)?);
     Ok(configs.with(csr_signer::Config { signers, life }).with(errands))
 }
 

@@ -15,7 +15,7 @@ use tokio::net::UdpSocket;
 use crate::ask;
 
 /// Timeout of each request to a part of the cluster.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const NAME: &[&str] = &["kubernetes", "default", "svc", "cluster", "local"];
 /// Offsets in a DNS response: response code, answer count, start of the question section.
 const CODE: usize = 3;
@@ -56,9 +56,9 @@ pub async fn observe(data_dir: &Path, process: u32) -> Cluster {
 }
 
 async fn within<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done.map_err(|error| format!("{error:#}")),
-        Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("no response within {} s", TIMEOUT.as_secs())),
     }
 }
 

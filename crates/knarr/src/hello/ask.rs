@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Timeout of the entire request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response in bytes. The rest is not read.
 const ANSWER_MAX: u64 = 1 << 20;
 
@@ -27,7 +27,7 @@ pub async fn ask(url: &str) -> Result<String> {
         stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answer = tokio::time::timeout(PATIENCE, talk).await.with_context(|| format!("{host} does not respond"))?;
+    let answer = tokio::time::timeout(TIMEOUT, talk).await.with_context(|| format!("{host} does not respond"))?;
     let answer = answer.with_context(|| format!("the request to {host} failed"))?;
     body(&String::from_utf8_lossy(&answer)).with_context(|| format!("unexpected response from {host}"))
 }

@@ -18,7 +18,7 @@ use super::plan::{Layout, Store};
 use super::{Options, addons};
 
 /// Time limit of a start.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit for a store member, whose peers may start later.
 const MEMBER_PATIENCE: Duration = Duration::from_secs(600);
 /// Time limit for the kubelet's serving certificate.
@@ -50,7 +50,7 @@ pub async fn server(layout: &Layout) -> Result<()> {
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::time::timeout(PATIENCE, ready).await.context("the API server did not become ready")?
+    tokio::time::timeout(TIMEOUT, ready).await.context("the API server did not become ready")?
 }
 
 /// Waits until this host's store member is active: it serves linearizable reads, is a voter, and has its current peer
@@ -173,7 +173,7 @@ pub fn rest(options: &Options, layout: &Layout, nodes: &[String]) -> Vec<(&'stat
 async fn account(layout: &Layout) -> Result<()> {
     let accounts = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     let wait = seen(admin(layout)?, Target::within(&accounts, "default"), "default", |_| true);
-    tokio::time::timeout(PATIENCE, wait).await.context("the default service account was not created")?
+    tokio::time::timeout(TIMEOUT, wait).await.context("the default service account was not created")?
 }
 
 /// Waits until the node is ready.
@@ -187,7 +187,7 @@ pub async fn node_as(client: Client, node: String) -> Result<()> {
     };
     let nodes = Resource::cluster("", "v1", "nodes", "Node");
     let wait = seen(client, Target::all(&nodes), &node, is_ready);
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
+    let waited = tokio::time::timeout(TIMEOUT, wait).await;
     waited.with_context(|| format!("node {node} did not become ready; see the log"))?
 }
 
@@ -224,7 +224,7 @@ pub async fn dns(layout: &Layout) -> Result<()> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, answered).await.context("the DNS server does not respond; see the log")
+    tokio::time::timeout(TIMEOUT, answered).await.context("the DNS server does not respond; see the log")
 }
 
 /// Whether a DNS server returns an address of an IP family for the API server's name.

@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use crate::leftovers;
 
 /// Time limit of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const IMAGE: &str = "test.local/busybox:1";
 
 pub struct Machine {
@@ -166,7 +166,7 @@ impl Machine {
                 events.message().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, wait).await.expect("the container ends")
+        tokio::time::timeout(TIMEOUT, wait).await.expect("the container ends")
     }
 
     /// Runs a container until it exits. Returns its status and log.
@@ -180,7 +180,7 @@ impl Machine {
     /// Waits until a container's log contains `text`.
     pub async fn logged(&mut self, id: &str, text: &str) -> String {
         let path = self.status(id).await.log_path;
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + TIMEOUT;
         loop {
             let log = fs::read_to_string(&path).unwrap();
             if log.contains(text) {

@@ -9,7 +9,7 @@ use cri::v1::runtime_service_client::RuntimeServiceClient;
 use image::{Name, Store};
 use tonic::transport::Channel;
 
-use crate::machine::{IMAGE, PATIENCE, busybox, machine, machine_with, script, secured, text_of, words};
+use crate::machine::{IMAGE, TIMEOUT, busybox, machine, machine_with, script, secured, text_of, words};
 
 /// Returns what a client sees of a few containers, one line each.
 async fn transcript(
@@ -104,7 +104,7 @@ async fn ended(client: &mut RuntimeServiceClient<Channel>, id: &str) -> v1::Cont
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.expect("the container ends")
+    tokio::time::timeout(TIMEOUT, wait).await.expect("the container ends")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,7 +206,7 @@ async fn containerd(dir: &Path, images: &Path) -> Option<(Daemon, RuntimeService
         }
     });
     let daemon = Daemon(process, dir.to_owned());
-    if started.recv_timeout(PATIENCE).is_err() {
+    if started.recv_timeout(TIMEOUT).is_err() {
         eprintln!("skipped: containerd does not start here");
         return None;
     }

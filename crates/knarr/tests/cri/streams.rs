@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::machine::{Machine, PATIENCE, machine, script, words};
+use crate::machine::{Machine, TIMEOUT, machine, script, words};
 
 pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -34,7 +34,7 @@ pub async fn read_all(mut socket: Socket) -> BTreeMap<u8, String> {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, read).await.expect("the stream ends");
+    tokio::time::timeout(TIMEOUT, read).await.expect("the stream ends");
     channels
 }
 

@@ -23,7 +23,7 @@ async fn restarted_runtime_finds_its_containers_and_missed_exits() {
     std::fs::write(volume.join("go"), "").unwrap();
     let exit = m.path("runtime/containers").join(&ending).join("exit.json");
     tokio::task::spawn_blocking(move || {
-        let deadline = std::time::Instant::now() + crate::machine::PATIENCE;
+        let deadline = std::time::Instant::now() + crate::machine::TIMEOUT;
         while !exit.exists() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }

@@ -9,7 +9,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
-use crate::filters::{PATIENCE, until};
+use crate::filters::{TIMEOUT, until};
 use crate::server::Server;
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
@@ -20,7 +20,7 @@ pub fn connect(server: &Server) -> Stream {
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
     let socket = TcpStream::connect(&server.address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket)
 }
@@ -44,7 +44,7 @@ fn slow_headers_and_silent_connections_time_out() {
     // Only the TLS handshake.
     silent.flush().unwrap();
     rest(silent);
-    assert!(begin.elapsed() < PATIENCE, "both were cut off");
+    assert!(begin.elapsed() < TIMEOUT, "both were cut off");
     assert_eq!(server.code(&[], "/readyz").0, "200");
 }
 
@@ -59,7 +59,7 @@ fn half_closed_connection_ends_its_watch() {
     half.sock.shutdown(Shutdown::Write).unwrap();
     let begin = Instant::now();
     rest(half);
-    assert!(begin.elapsed() < PATIENCE, "its watch has ended");
+    assert!(begin.elapsed() < TIMEOUT, "its watch has ended");
     let open = || server.code(&[], "/metrics").1;
     let is_none = |text: &String| {
         let watches = |line: &&str| line.starts_with("apiserver_longrunning_requests{") && line.contains("namespaces");
@@ -79,7 +79,7 @@ fn truncated_body_ends_the_request() {
     half.sock.shutdown(Shutdown::Write).unwrap();
     let begin = Instant::now();
     let said = rest(half);
-    assert!(!said.contains(" 201") && begin.elapsed() < PATIENCE, "{said}");
+    assert!(!said.contains(" 201") && begin.elapsed() < TIMEOUT, "{said}");
     assert_eq!(server.code(&[], "/readyz").0, "200");
 }
 
@@ -107,7 +107,7 @@ fn non_http_input_is_rejected() {
     }
     // A connection without TLS.
     let mut plain = TcpStream::connect(&server.address).unwrap();
-    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.set_read_timeout(Some(TIMEOUT)).unwrap();
     plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut said = Vec::new();
     let _ = plain.read_to_end(&mut said);

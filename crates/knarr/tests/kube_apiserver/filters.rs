@@ -11,7 +11,7 @@ use crate::outside::Outside;
 use crate::server::Server;
 
 /// Time limit of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Repeats a request until the response is the expected one.
 pub fn until<T: std::fmt::Debug>(mut ask: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
@@ -21,7 +21,7 @@ pub fn until<T: std::fmt::Debug>(mut ask: impl FnMut() -> T, is_right: impl Fn(&
         if is_right(&answer) {
             return answer;
         }
-        assert!(begin.elapsed() < PATIENCE, "still {answer:?}");
+        assert!(begin.elapsed() < TIMEOUT, "still {answer:?}");
     }
 }
 
@@ -103,7 +103,7 @@ fn audit_events_are_sent_to_the_webhook() {
     let more = ["--audit-webhook-batch-max-wait=10ms"];
     let server = Server::start_with(&flags.iter().chain(&more).copied().collect::<Vec<_>>());
     server.kubectl("create configmap told --from-literal=a=b");
-    let told = || received.recv_timeout(PATIENCE).unwrap();
+    let told = || received.recv_timeout(TIMEOUT).unwrap();
     let (head, body) = until(told, |(_, body)| body.contains("\"name\":\"told\""));
     assert!(head.starts_with("POST /events?from=a "), "{head}");
     let list: Value = serde_json::from_str(&body).unwrap();
@@ -211,7 +211,7 @@ print(answer.read().decode(), answer.status)";
     let slow = Command::new("python3").args(["-c", program, &server.address]).output().unwrap();
     let said = String::from_utf8_lossy(&slow.stdout).trim().to_owned();
     assert!(said.contains("request did not complete within the allotted timeout") && said.ends_with("504"), "{said}");
-    assert!(begin.elapsed() < PATIENCE);
+    assert!(begin.elapsed() < TIMEOUT);
     let watched: Vec<String> = server.stream("/api/v1/namespaces?watch=true&timeoutSeconds=3").collect();
     assert!(watched.len() >= 4 && begin.elapsed() > Duration::from_secs(4), "a watch may take longer");
 }

@@ -63,7 +63,7 @@ async fn signed(cluster: &Cluster, signer: &str, user: &str) {
             }
         }
     };
-    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
         let log = fs::read_to_string(cluster.path("kube-controller-manager.log")).unwrap_or_default();
         panic!("nothing was signed for {user} by {signer}\n{}\n{log}", cluster.machine.log.lock().unwrap());
     }
@@ -107,7 +107,7 @@ async fn kubelet_bootstraps_with_a_token_and_rotates_its_certificates() {
         let arguments = ["-s", "--max-time", "30", "-H", "Authorization: Bearer a-token", "--cacert"];
         Command::new("curl").args(arguments).arg(cluster.path("ca.pem")).arg(&url).output().unwrap().stdout
     };
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while trusted() != b"ok" {
         assert!(std::time::Instant::now() < deadline, "the kubelet shows no certificate of the cluster's");
     }

@@ -15,7 +15,7 @@ use crate::containerd::{Daemon, containerd};
 pub use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};
 
 /// Time limit of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 pub static NODES: Resource = Resource::cluster("", "v1", "nodes", "Node");
@@ -212,7 +212,7 @@ async fn prepare(client: &Client) {
             let mut watch = client.watch(&Target::all(resource), &options).await.unwrap();
             while !matches!(watch.next().await.unwrap().unwrap(), Event::Added(_)) {}
         };
-        tokio::time::timeout(PATIENCE, first).await.expect("the API server makes the first objects");
+        tokio::time::timeout(TIMEOUT, first).await.expect("the API server makes the first objects");
     }
     static ACCOUNTS: Resource = Resource::namespaced("", "v1", "serviceaccounts", "ServiceAccount");
     let account =
@@ -281,7 +281,7 @@ impl Cluster {
     /// Waits until a container's log contains `text`.
     pub async fn logged(&self, name: &str, container: &str, attempt: u32, text: &str) {
         let pod = self.get(&PODS, name).await;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !self.printed(&pod, container, attempt).contains(text) {
             if tokio::time::Instant::now() > deadline {
                 let events = self.events().await.join("\n");
@@ -341,7 +341,7 @@ impl Cluster {
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(object) => object,
             Err(_) => {
                 let events = self.events().await.join("\n");
@@ -400,7 +400,7 @@ impl Cluster {
         let pod = self.get(&PODS, name).await;
         let uid = pod.str_at(&["metadata", "uid"]).unwrap();
         self.delete(name).await;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while self.left().iter().any(|path| path.contains(uid)) {
             assert!(tokio::time::Instant::now() < deadline, "{:?}", self.left());
             tokio::task::yield_now().await;
@@ -425,7 +425,7 @@ impl Cluster {
                 }
             }
         };
-        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
             panic!("{name} does not go\n{}", self.machine.log.lock().unwrap());
         }
     }
@@ -453,7 +453,7 @@ impl Cluster {
                 }
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(TIMEOUT, waiting).await {
             Ok(event) => event,
             Err(_) => panic!(
                 "there is no event {beginning:?}\n{}\n{}",
@@ -508,7 +508,7 @@ impl Cluster {
             self.delete(pod.str_at(&["metadata", "name"]).unwrap()).await;
         }
         // A terminated pod is deleted from the API server before it is removed from the node.
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let left = self.left();
             if left.is_empty() {

@@ -105,7 +105,7 @@ pub async fn containerd() -> Option<Daemon> {
         }
     });
     let daemon = Daemon { process, dir };
-    if started.recv_timeout(PATIENCE).is_err() {
+    if started.recv_timeout(TIMEOUT).is_err() {
         eprintln!("skipped: containerd does not start here");
         return None;
     }

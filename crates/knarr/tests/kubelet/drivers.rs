@@ -268,7 +268,7 @@ async fn csi_volume_is_attached_staged_published_and_removed() {
     cluster.restart();
     cluster.delete("first").await;
     // The call is retried until the driver has registered again.
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while !driver.calls().contains(&"unstage volume-1".to_owned()) {
         assert!(std::time::Instant::now() < deadline, "{:?}", driver.calls());
         tokio::task::yield_now().await;

@@ -84,7 +84,7 @@ async fn legacy_websocket_protocols_are_supported() {
     let address = line.trim().rsplit(' ').next().unwrap().to_owned();
     let heard = |path: &'static str, protocol: &'static str| {
         let url = format!("ws://{address}/api/v1/namespaces/default/pods/speaks/{path}");
-        async move { tokio::time::timeout(PATIENCE, messages(&url, protocol)).await.expect("the stream ends") }
+        async move { tokio::time::timeout(TIMEOUT, messages(&url, protocol)).await.expect("the stream ends") }
     };
     let exec = "exec?command=echo&command=remote+execution+test&stdout=1&stderr=1";
     assert_eq!(heard(exec, "channel.k8s.io").await, b"\x01remote execution test\n");

@@ -98,7 +98,7 @@ async fn container_log_links_exist_until_the_containers_are_removed() {
         links
     };
     let until = async |what: &str, is: &dyn Fn() -> bool| {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !is() {
             assert!(tokio::time::Instant::now() < deadline, "{what}: {:?}", links());
             tokio::task::yield_now().await;

@@ -67,7 +67,7 @@ async fn container_logs_are_rotated_and_the_oldest_are_deleted() {
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     };
     let mut seen = std::collections::BTreeSet::new();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     // Two logs were rotated; one of them remains beside the current one.
     while seen.len() < 3 {
         let now = files();
@@ -214,7 +214,7 @@ async fn stats_and_metrics_include_every_container() {
     assert_eq!(config["kubeletconfig"]["nodeStatusUpdateFrequency"], Value::from("10s"));
     assert_eq!(config["kubeletconfig"]["cgroupDriver"], Value::from("cgroupfs"));
     cluster.delete_wholly("busy").await;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while ask(&cluster, "a-token", "/metrics/probes").1.contains(uid) {
         assert!(tokio::time::Instant::now() < deadline, "what is gone is told of no more");
     }
@@ -239,7 +239,7 @@ async fn serving_certificate_is_signed_by_the_cluster() {
             }
         }
     };
-    let request = tokio::time::timeout(PATIENCE, asked).await.expect("the kubelet asks for a certificate");
+    let request = tokio::time::timeout(TIMEOUT, asked).await.expect("the kubelet asks for a certificate");
     assert_eq!(request["spec"]["signerName"], Value::from("kubernetes.io/kubelet-serving"));
     let name = request.str_at(&["metadata", "name"]).unwrap();
     let request_file = cluster.path("request.pem");
@@ -266,7 +266,7 @@ async fn serving_certificate_is_signed_by_the_cluster() {
         let arguments = ["-s", "--max-time", "30", "-H", "Authorization: Bearer a-token", "--cacert"];
         Command::new("curl").args(arguments).arg(cluster.path("ca.pem")).arg(url).output().unwrap().stdout
     };
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while trusted() != b"ok" {
         assert!(std::time::Instant::now() < deadline, "the kubelet shows no certificate of the cluster's");
     }

@@ -28,7 +28,7 @@ async fn static_pod_runs_with_a_mirror_pod_until_its_file_is_removed() {
     fs::write(manifests.path().join("pod.yaml"), changed).unwrap();
     let hash = annotations["kubernetes.io/config.hash"].clone();
     let is_new = |pod: &Value| pod["metadata"]["annotations"]["kubernetes.io/config.hash"] != hash && is_ready(pod);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     // The old mirror pod is deleted before the new one is created.
     while !cluster.find(&PODS, &name).await.is_some_and(|pod| is_new(&pod)) {
         assert!(tokio::time::Instant::now() < deadline, "the old pod is still shown");

@@ -28,7 +28,7 @@ impl Alone {
     }
 
     async fn wait(&self, what: &str, is: impl Fn(&Self) -> bool) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !is(self) {
             assert!(tokio::time::Instant::now() < deadline, "not {what}\n{}", self.machine.log.lock().unwrap());
             tokio::task::yield_now().await;

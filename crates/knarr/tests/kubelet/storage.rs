@@ -56,7 +56,7 @@ async fn claim_without_class_gets_a_directory_that_is_deleted_with_the_claim() {
     assert_eq!(entries().collect::<Vec<_>>(), [format!("{name}_default_data")]);
     cluster.delete("reads").await;
     cluster.client.delete(&Target::named(&CLAIMS, "default", "data"), &DeleteOptions::default()).await.unwrap();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while entries().next().is_some() {
         assert!(tokio::time::Instant::now() < deadline, "the folder stays");
         tokio::task::yield_now().await;

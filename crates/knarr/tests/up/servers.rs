@@ -21,7 +21,7 @@ const DISK: &str = "size=400m";
 const STILL: Duration = Duration::from_secs(60);
 /// Timeout of a client per server: longer than an election, so that the client does not leave a server that is about to
 /// answer.
-const PATIENCE: &str = "1.3";
+const TIMEOUT: &str = "1.3";
 /// Raft timeouts for a local network. etcd's defaults are for wider ones, and no writes succeed during an election.
 const SOON: &str = "--heartbeat-interval 50 --election-timeout 500";
 
@@ -150,7 +150,7 @@ impl Segment {
         let taken = (first..first + SERVERS.len()).find(|turn| {
             let server = SERVERS[turn % SERVERS.len()];
             let mut curl = self.command(0, "curl -s -o /dev/null -w %{http_code} -H Content-Type:application/json");
-            curl.args(["--connect-timeout", "0.5", "--max-time", if bytes == BIG_BYTES { "2" } else { PATIENCE }]);
+            curl.args(["--connect-timeout", "0.5", "--max-time", if bytes == BIG_BYTES { "2" } else { TIMEOUT }]);
             curl.arg("--cacert").arg(pki.join("ca.crt")).arg("--cert").arg(pki.join("admin.crt"));
             curl.arg("--key").arg(pki.join("admin.key")).args(["-d", "@-"]);
             curl.arg(format!("https://203.0.113.{server}:6443/api/v1/namespaces/default/configmaps"));

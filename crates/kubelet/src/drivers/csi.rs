@@ -29,7 +29,7 @@ use tonic::transport::Channel;
 use super::{Drivers, Kind};
 use crate::blocking;
 use crate::checkpoint;
-use crate::node::Situation;
+use crate::node::NodeConditions;
 use crate::pod::Pod;
 use crate::volumes::VolumeError;
 
@@ -54,7 +54,7 @@ pub struct Csi {
     root: PathBuf,
     node_name: String,
     /// Receives the volumes in use for the node status.
-    situation: Arc<watch::Sender<Situation>>,
+    situation: Arc<watch::Sender<NodeConditions>>,
     /// Serializes changes per volume.
     locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -83,7 +83,7 @@ impl Csi {
         drivers: Drivers,
         root: &Path,
         node_name: &str,
-        situation: Arc<watch::Sender<Situation>>,
+        situation: Arc<watch::Sender<NodeConditions>>,
     ) -> Self {
         let (root, node_name) = (root.to_owned(), node_name.to_owned());
         let csi = Self { client, drivers, root, node_name, situation, locks: Mutex::default() };

@@ -35,7 +35,7 @@ pub struct Pressure {
 
 /// Node state that other tasks of the kubelet determine.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Situation {
+pub struct NodeConditions {
     pub pressure: Pressure,
     /// The host is about to shut down.
     pub shutting_down: bool,
@@ -56,7 +56,7 @@ pub struct Registration {
     pub addresses: Vec<String>,
     /// Port of the kubelet's server.
     pub port: u16,
-    pub situation: watch::Receiver<Situation>,
+    pub situation: watch::Receiver<NodeConditions>,
     pub events: NodeEvents,
     /// Notified when the runtime has received the pod CIDR and may be ready.
     pub connected: Arc<tokio::sync::Notify>,

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{MANIFEST_BYTES_MAX, StaticPods, completed, hash, tell};
 
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The source of manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub fn follow(manifests: Manifests, node: String) -> (StaticPods, impl Future<Ou
     let (sender, receiver) = watch::channel(Vec::new());
     let work = async move {
         loop {
-            let asked = tokio::time::timeout(PATIENCE, fetch(&manifests)).await;
-            let asked = asked.unwrap_or_else(|_| Err(format!("no response within {PATIENCE:?}")));
+            let asked = tokio::time::timeout(TIMEOUT, fetch(&manifests)).await;
+            let asked = asked.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")));
             match asked.and_then(|text| pods(&text, &node)) {
                 Ok(pods) => tell(&sender, pods),
                 Err(problem) => tracing::warn!(url = %manifests.url, problem, "failed to load static pods"),

@@ -20,7 +20,7 @@ use crate::images::ImageError;
 use crate::objects::Kind;
 use crate::plan::{Resizing, Waiting};
 use crate::pod::{Container, Pod};
-use crate::tell::Teller;
+use crate::tell::EventSink;
 use crate::volumes::{Place, Prepared, Tokens, VolumeError, make_dir, mounts};
 use crate::{container, dns, hooks, resources, sandbox, security, users};
 
@@ -44,7 +44,7 @@ struct Failure {
 }
 
 /// The inputs of starting a pod's containers.
-struct Making {
+struct ContainerStarter {
     context: Arc<Context>,
     pod: Arc<Value>,
     tokens: Arc<Mutex<Tokens>>,
@@ -58,13 +58,13 @@ struct Making {
 }
 
 impl Worker {
-    fn making(&self) -> Making {
+    fn making(&self) -> ContainerStarter {
         let sandbox = self.runtime.sandbox();
         let ips = match self.pod().flag("hostNetwork") {
             true => self.context.facts.host_ips.clone(),
             false => sandbox.map(|sandbox| sandbox.ips.clone()).unwrap_or_default(),
         };
-        Making {
+        ContainerStarter {
             context: Arc::clone(&self.context),
             pod: Arc::clone(&self.pod),
             tokens: Arc::clone(&self.tokens),
@@ -192,7 +192,7 @@ async fn change(context: &Context, pod: Pod<'_>, container: Container<'_>, id: &
     outcome.map(drop).map_err(|status| status.message().to_owned())
 }
 
-impl Making {
+impl ContainerStarter {
     fn pod(&self) -> Pod<'_> {
         Pod(&self.pod)
     }
@@ -358,7 +358,7 @@ impl Making {
 
     /// Waits until network policies are enforced for the pod's addresses. No container runs before, so an unusually
     /// long wait is reported as an event.
-    async fn gate(&self, teller: &Teller) {
+    async fn gate(&self, teller: &EventSink) {
         if let Some(gate) = &self.context.gate
             && !self.pod().flag("hostNetwork")
         {

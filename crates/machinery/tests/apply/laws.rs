@@ -7,7 +7,7 @@ use machinery::{Object, Value, value};
 use proptest::prelude::*;
 
 use crate::notation::Notation;
-use crate::story::{Story, object};
+use crate::story::{ApplyScenario, object};
 
 fn thing() -> Notation {
     Notation::kind(&value!({
@@ -67,7 +67,7 @@ fn disjoint(letter: &'static str) -> impl Strategy<Value = String> {
     entries(letter, "[a-c]").prop_map(|data| value!({"data": data}).to_string())
 }
 
-fn owners(story: &Story<'_>) -> BTreeMap<String, FieldSet> {
+fn owners(story: &ApplyScenario<'_>) -> BTreeMap<String, FieldSet> {
     let owners = Owners::of(story.object.as_ref().unwrap()).unwrap();
     let key = |it: &machinery::apply::Owner| format!("{} {}", it.manager, it.operation.as_str());
     owners.list().iter().map(|it| (key(it), it.fields.clone())).collect()
@@ -75,7 +75,7 @@ fn owners(story: &Story<'_>) -> BTreeMap<String, FieldSet> {
 
 /// Returns the object without identity, owners, nulls and empty containers, which apply may leave behind in different
 /// forms.
-fn bare(story: &Story<'_>) -> Value {
+fn bare(story: &ApplyScenario<'_>) -> Value {
     fn tidy(value: &mut Value) {
         match value {
             Value::Object(object) => {
@@ -102,7 +102,7 @@ proptest! {
     #[test]
     fn apply_is_idempotent(before in fields(), other in fields(), config in fields()) {
         let types = thing();
-        let mut story = Story::of(&types);
+        let mut story = ApplyScenario::of(&types);
         story.update("old", &before).force("bob", &other).force("alice", &config);
         let once = story.object.clone();
         let changed = story.try_apply("alice", &config, false).unwrap();
@@ -113,9 +113,9 @@ proptest! {
     #[test]
     fn applying_an_empty_config_keeps_only_fields_of_other_owners(before in fields(), other in fields(), config in fields()) {
         let types = thing();
-        let mut without = Story::of(&types);
+        let mut without = ApplyScenario::of(&types);
         without.update("old", &before).force("bob", &other);
-        let mut story = Story::of(&types);
+        let mut story = ApplyScenario::of(&types);
         story.update("old", &before).force("bob", &other).force("alice", &config);
         let others = owners(&story).into_iter().filter(|(name, _)| !name.starts_with("alice"));
         let others = others.fold(FieldSet::EMPTY, |all, (_, set)| all.union(&set));
@@ -138,9 +138,9 @@ proptest! {
     #[test]
     fn pruning_does_not_depend_on_versions(before in fields(), other in fields(), first in fields(), then in fields()) {
         let types = thing();
-        let mut one = Story::of(&types);
+        let mut one = ApplyScenario::of(&types);
         one.update("old", &before).force("bob", &other).force("alice", &first);
-        let mut two = Story::of(&types);
+        let mut two = ApplyScenario::of(&types);
         two.update("old", &before).force("bob", &other).force("alice", &first);
         two.add_owner_in_another_version();
         one.force("alice", &then);
@@ -156,7 +156,7 @@ proptest! {
     #[test]
     fn appliers_of_different_fields_commute(before in fields(), a in disjoint("x[a-c]"), b in disjoint("y[a-c]")) {
         let types = thing();
-        let (mut one, mut two) = (Story::of(&types), Story::of(&types));
+        let (mut one, mut two) = (ApplyScenario::of(&types), ApplyScenario::of(&types));
         one.update("old", &before).apply("alice", &a).apply("bob", &b);
         two.update("old", &before).apply("bob", &b).apply("alice", &a);
         prop_assert_eq!(bare(&one), bare(&two));
@@ -166,7 +166,7 @@ proptest! {
     #[test]
     fn force_takes_ownership_of_all_applied_fields(before in fields(), other in fields(), config in fields()) {
         let types = thing();
-        let mut story = Story::of(&types);
+        let mut story = ApplyScenario::of(&types);
         story.update("old", &before).force("bob", &other).force("alice", &config);
         let config = object(&config);
         let identity = FieldSet::of_fields(&["apiVersion", "kind", "metadata", "metadata.name", "metadata.namespace"]);
@@ -193,7 +193,7 @@ proptest! {
     #[test]
     fn an_update_owns_the_fields_it_changes(before in fields(), after in fields()) {
         let types = thing();
-        let mut story = Story::of(&types);
+        let mut story = ApplyScenario::of(&types);
         story.update("old", &before);
         // An update does not start to track an object without managedFields.
         prop_assume!(!story.owners().is_empty());

@@ -30,7 +30,7 @@ impl Versions for Twins<'_> {
 }
 
 /// An object of a kind, and a clock that advances by a second with each write.
-pub struct Story<'a> {
+pub struct ApplyScenario<'a> {
     notation: &'a Notation,
     pub object: Option<Value>,
     pub reset_fields: FieldSet,
@@ -60,7 +60,7 @@ fn merge_fields(into: &mut Object, fields: &Object) {
     }
 }
 
-impl<'a> Story<'a> {
+impl<'a> ApplyScenario<'a> {
     pub fn of(notation: &'a Notation) -> Self {
         Self { notation, object: None, reset_fields: FieldSet::EMPTY, subresource: "", seconds: 0 }
     }

@@ -7,7 +7,7 @@ use machinery::time::Time;
 use machinery::{Path, Schema, Value, value};
 
 use crate::notation::Notation;
-use crate::story::{Story, json, object};
+use crate::story::{ApplyScenario, json, object};
 
 fn thing() -> Notation {
     Notation::kind(&value!({
@@ -31,7 +31,7 @@ fn refused(result: Result<bool, Error>) -> String {
 
 #[test]
 fn an_applier_owns_the_applied_fields() {
-    Story::of(&thing())
+    ApplyScenario::of(&thing())
         .apply("alice", r#"{"spec": {"replicas": 1, "items": [{"name": "x", "value": "1"}]}}"#)
         .expect(r#"{"spec": {"replicas": 1, "items": [{"name": "x", "value": "1"}]}}"#)
         .owned(&[r#"alice applied .spec.replicas .spec.items[name="x"] .spec.items[name="x"].name .spec.items[name="x"].value"#]);
@@ -40,7 +40,7 @@ fn an_applier_owns_the_applied_fields() {
 #[test]
 fn fields_no_longer_applied_are_removed() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"replicas": 1, "image": "x"}}"#);
     story.apply("alice", r#"{"metadata": {"labels": {"b": "2"}}, "spec": {"image": "x"}}"#);
     story.expect(r#"{"metadata": {"labels": {"b": "2"}}, "spec": {"image": "x"}}"#);
@@ -52,7 +52,7 @@ fn fields_no_longer_applied_are_removed() {
 #[test]
 fn fields_with_another_owner_are_kept() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
     story.apply("bob", r#"{"spec": {"replicas": 1}}"#);
     story.owned(&["bob applied .spec.replicas", "alice applied .spec.image .spec.replicas"]);
@@ -63,7 +63,7 @@ fn fields_with_another_owner_are_kept() {
 #[test]
 fn fields_of_an_updater_are_kept_when_the_applier_drops_them() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
     story.update("hpa", r#"{"spec": {"replicas": 5, "image": "x"}}"#);
     story.owned(&["alice applied .spec.image", "hpa changed .spec.replicas"]);
@@ -73,7 +73,7 @@ fn fields_of_an_updater_are_kept_when_the_applier_drops_them() {
 #[test]
 fn unowned_fields_are_kept_even_inside_removed_items() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}], "replicas": 1}}"#);
     // The server adds a default that has no owner.
     let items = story.object.as_mut().unwrap().get_mut("spec").unwrap().get_mut("items").unwrap();
@@ -86,7 +86,7 @@ fn unowned_fields_are_kept_even_inside_removed_items() {
 #[test]
 fn list_items_are_owned_separately() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"items": [{"name": "x", "value": "1"}]}}"#);
     story.apply("bob", r#"{"spec": {"items": [{"name": "y", "value": "2"}]}}"#);
     story.expect(r#"{"spec": {"items": [{"name": "x", "value": "1"}, {"name": "y", "value": "2"}]}}"#);
@@ -98,7 +98,7 @@ fn list_items_are_owned_separately() {
 #[test]
 fn a_missing_key_field_has_its_default() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"ports": [{"port": 80}]}}"#);
     story.apply("bob", r#"{"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}}"#);
     story.expect(r#"{"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "web"}]}}"#);
@@ -113,7 +113,7 @@ fn a_missing_key_field_has_its_default() {
 #[test]
 fn changing_a_field_of_another_owner_is_a_conflict() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x", "items": [{"name": "a", "value": "1"}]}}"#);
     story.update("kubectl", r#"{"spec": {"replicas": 2, "image": "x", "items": [{"name": "a", "value": "1"}]}}"#);
     let error = story.try_apply("bob", r#"{"spec": {"replicas": 3}}"#, false).unwrap_err();
@@ -131,7 +131,7 @@ fn changing_a_field_of_another_owner_is_a_conflict() {
 #[test]
 fn force_takes_fields_from_another_owner() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1, "image": "x"}}"#);
     story.force("bob", r#"{"spec": {"replicas": 2}}"#).expect(r#"{"spec": {"replicas": 2, "image": "x"}}"#);
     story.owned(&["alice applied .spec.image", "bob applied .spec.replicas"]);
@@ -141,7 +141,7 @@ fn force_takes_fields_from_another_owner() {
 #[test]
 fn shared_fields_conflict_only_when_changed() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"selector": {"app": "a"}}}"#);
     story.apply("bob", r#"{"spec": {"selector": {"app": "a"}}}"#);
     let error = refused(story.try_apply("bob", r#"{"spec": {"selector": {"app": "b"}}}"#, false));
@@ -151,7 +151,7 @@ fn shared_fields_conflict_only_when_changed() {
 #[test]
 fn reapplying_changes_nothing_not_even_times() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     let config = r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "items": [{"name": "x"}]}}"#;
     story.apply("alice", config);
     let before = story.object.clone();
@@ -167,7 +167,7 @@ fn reapplying_changes_nothing_not_even_times() {
 #[test]
 fn an_updater_owns_the_fields_it_changed_last() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.update("alice", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1, "image": "x"}}"#);
     story.owned(&["alice changed .spec .metadata.labels .metadata.labels.a .spec.image .spec.replicas"]);
     story.update("bob", r#"{"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 2, "image": "x"}}"#);
@@ -182,7 +182,7 @@ fn an_updater_owns_the_fields_it_changed_last() {
 #[test]
 fn owners_are_distinct_per_subresource() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.update("kubelet", r#"{"spec": {"replicas": 1}}"#);
     story.subresource = "status";
     story.reset_fields = FieldSet::of_fields(&["spec"]);
@@ -202,7 +202,7 @@ fn owners_are_distinct_per_subresource() {
 #[test]
 fn reset_fields_are_not_owned() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.reset_fields = FieldSet::of_fields(&["status"]);
     story.update("alice", r#"{"spec": {"replicas": 1}, "status": {"ready": 1, "phase": "x"}}"#);
     story.owned(&["alice changed .spec .spec.replicas"]);
@@ -213,7 +213,7 @@ fn reset_fields_are_not_owned() {
 #[test]
 fn first_apply_adds_the_before_first_apply_owner() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     let mut old = object(r#"{"spec": {"replicas": 1, "image": "x"}}"#);
     old.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("uid", "u");
     story.object = Some(old);
@@ -226,7 +226,7 @@ fn first_apply_adds_the_before_first_apply_owner() {
 #[test]
 fn updates_do_not_add_owners_to_an_untracked_object() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.update("alice", r#"{"spec": {"replicas": 1}}"#);
     for reset in [value!([]), value!([{}])] {
         let mut new = story.object.clone().unwrap();
@@ -241,9 +241,9 @@ fn updates_do_not_add_owners_to_an_untracked_object() {
 #[test]
 fn client_supplied_managed_fields_are_used_unless_invalid() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("alice", r#"{"spec": {"replicas": 1}}"#);
-    let with = |story: &Story<'_>, owners: Value| {
+    let with = |story: &ApplyScenario<'_>, owners: Value| {
         let mut new = story.object.clone().unwrap();
         new.get_mut("metadata").unwrap().as_object_mut().unwrap().insert("managedFields", owners);
         new
@@ -273,7 +273,7 @@ fn invalid_stored_managed_fields_fail_an_apply_but_not_an_update() {
     #[track_caller]
     fn check(owners: &str, expect: &str) {
         let types = thing();
-        let mut story = Story::of(&types);
+        let mut story = ApplyScenario::of(&types);
         story.update("alice", r#"{"spec": {"replicas": 1}}"#);
         let metadata = story.object.as_mut().unwrap().get_mut("metadata").unwrap().as_object_mut().unwrap();
         metadata.insert("managedFields", json(owners));
@@ -296,7 +296,7 @@ fn invalid_stored_managed_fields_fail_an_apply_but_not_an_update() {
 #[test]
 fn invalid_apply_requests_are_rejected() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     let other = value!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}});
     assert_eq!(refused(story.apply_object("a", &other, false)), "invalid object type: apps/v1, Kind=Deployment");
     assert_eq!(
@@ -313,7 +313,7 @@ fn invalid_apply_requests_are_rejected() {
 #[test]
 fn owners_are_sorted_appliers_first_then_by_time_and_name() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.update("zed", r#"{"spec": {"replicas": 1}}"#);
     story.apply("bob", r#"{"spec": {"image": "x"}}"#);
     story.apply("alice", r#"{"spec": {"paused": true}}"#);
@@ -337,7 +337,7 @@ fn owners_are_sorted_appliers_first_then_by_time_and_name() {
 #[test]
 fn the_oldest_updates_are_merged() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     story.apply("applier", r#"{"spec": {"image": "x"}}"#);
     for at in 0..MAX_UPDATERS + 3 {
         let mut new = story.object.clone().unwrap();
@@ -368,7 +368,7 @@ fn client_side_applied(spec: &str, last: &str) -> Value {
 #[test]
 fn kubectl_takes_over_fields_of_its_client_side_apply() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     let spec = r#"{"spec": {"replicas": 1, "image": "x"}}"#;
     story.update_object("kubectl-client-side-apply", client_side_applied(spec, spec));
     assert!(story.try_apply("other", r#"{"spec": {"replicas": 2}}"#, false).is_err(), "for kubectl only");
@@ -386,7 +386,7 @@ fn kubectl_takes_over_fields_of_its_client_side_apply() {
 #[test]
 fn fields_changed_since_client_side_apply_still_conflict() {
     let types = thing();
-    let mut story = Story::of(&types);
+    let mut story = ApplyScenario::of(&types);
     let last = r#"{"spec": {"replicas": 1, "image": "x"}}"#;
     story.update_object("kubectl-client-side-apply", client_side_applied(last, last));
     story.update_object("hpa", client_side_applied(r#"{"spec": {"replicas": 5, "image": "x"}}"#, last));

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket,
 
 use crate::world::{Namespace, Stranger, World, is_root};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const TUNNEL: u16 = 8472;
 
 /// A node with pods whose addresses end in 2, 3 and so on.
@@ -43,7 +43,7 @@ fn ip(text: &str) -> IpAddr {
 
 fn listen(space: &Namespace, port: u16) -> UdpSocket {
     let socket = space.enter(|| UdpSocket::bind(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)).unwrap());
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use net::namespace::within;
 use rustix::thread::gettid;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A network namespace that exists as long as this value.
 pub struct Namespace {
@@ -83,8 +83,8 @@ impl Namespace {
     pub fn call_within(path: &Path, address: &str) -> Result<IpAddr, String> {
         let address: SocketAddr = address.parse().unwrap();
         let call = || {
-            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(|error| error.to_string())?;
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut said = String::new();
             stream.read_to_string(&mut said).map_err(|error| error.to_string())?;
             said.parse().map_err(|_| format!("{said:?}"))
@@ -152,7 +152,7 @@ impl<'a> Stranger<'a> {
     pub fn reaches(&self, other: &Namespace) -> bool {
         let at: SocketAddr = ([127, 0, 0, 1], 9).into();
         let there = other.enter(|| UdpSocket::bind(at).unwrap());
-        there.set_read_timeout(Some(PATIENCE)).unwrap();
+        there.set_read_timeout(Some(TIMEOUT)).unwrap();
         let here = self.0.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
         here.send_to(b"?", at).unwrap();
         there.recv_from(&mut [0; 1]).is_ok()

@@ -1,6 +1,6 @@
 //! OpenAPI paths of a group version, generated from its kinds.
 
-use api::kind::{Connect, Does, Kind, Shape, Subresource, Verb, Version};
+use api::kind::{Connect, Kind, Shape, Subresource, SubresourceAction, Verb, Version};
 use machinery::GroupVersionKind;
 
 use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, Parameter, READ, WRITE};
@@ -189,7 +189,7 @@ impl KindRoutes<'_> {
     fn add_part(&self, routes: &mut Routes<'_>, item: &str, part: &Subresource) {
         let path = format!("{item}/{}", part.name);
         match part.does {
-            Does::Connect(Connect::Log) => {
+            SubresourceAction::Connect(Connect::Log) => {
                 let mut log = self.read(routes, Some(part));
                 let options = parameters::options(&GroupVersionKind::of("", "v1", "PodLogOptions"));
                 log.parameters = sorted(log.parameters.into_iter().chain(options).collect());
@@ -197,7 +197,7 @@ impl KindRoutes<'_> {
                 log.produces = LOG;
                 routes.push(path, vec![log]);
             }
-            Does::Connect(connect) => {
+            SubresourceAction::Connect(connect) => {
                 let methods: &[_] = match connect {
                     Connect::Proxy => &["get", "put", "post", "delete", "options", "head", "patch"],
                     Connect::Log | Connect::Exec | Connect::Attach | Connect::PortForward => &["get", "post"],
@@ -213,7 +213,11 @@ impl KindRoutes<'_> {
                     routes.push(format!("{path}/{{path}}"), with_path);
                 }
             }
-            Does::Part | Does::Scale(_) | Does::Bind | Does::Evict | Does::Token => {
+            SubresourceAction::Part
+            | SubresourceAction::Scale(_)
+            | SubresourceAction::Bind
+            | SubresourceAction::Evict
+            | SubresourceAction::Token => {
                 let verbs = part.verbs.iter().filter_map(|verb| match verb {
                     Verb::Get => Some(self.read(routes, Some(part))),
                     Verb::Update => Some(self.replace(routes, Some(part))),

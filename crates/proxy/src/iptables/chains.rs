@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::choose::Place;
 use crate::engine::Settings;
-use crate::rules::{Backend, Entrance, Frontend, Masquerade, Scope, Way};
+use crate::rules::{Backend, Forwarding, Frontend, FrontendKind, Masquerade, Scope};
 
 /// Rules by chain name.
 pub type Chains = BTreeMap<String, Vec<String>>;
@@ -79,7 +79,7 @@ pub fn of_port(port: &(Arc<str>, Protocol), frontends: &PortFrontends, family: F
             chains.entry(names.endpoint(place)).or_insert_with(|| endpoint_rules(&names, place, affinity));
         }
     }
-    let outside = frontends.values().find(|backend| backend.entrance != Entrance::ClusterIp);
+    let outside = frontends.values().find(|backend| backend.entrance != FrontendKind::ClusterIp);
     if let Some(backend) = outside.filter(|backend| is_usable(backend)) {
         chains.insert(names.external(), external_rules(&names, backend, family, settings));
     }
@@ -112,13 +112,13 @@ pub fn nat_entrances(text: &mut String, name: &str, protocol: Protocol, frontend
     let names = Names::of(name, protocol);
     for (frontend, backend) in frontends {
         let to = match (backend.entrance, &backend.outside) {
-            (Entrance::ClusterIp, Way::To { scope, .. }) => names.to(*scope),
-            (Entrance::ClusterIp, Way::Refuse | Way::Drop) => continue,
+            (FrontendKind::ClusterIp, Forwarding::To { scope, .. }) => names.to(*scope),
+            (FrontendKind::ClusterIp, Forwarding::Refuse | Forwarding::Drop) => continue,
             _ if !is_usable(backend) => continue,
             _ if !backend.allowed.is_empty() => names.firewall(),
             _ => names.external(),
         };
-        let chain = if backend.entrance == Entrance::NodePort { "KUBE-NODEPORTS" } else { "KUBE-SERVICES" };
+        let chain = if backend.entrance == FrontendKind::NodePort { "KUBE-NODEPORTS" } else { "KUBE-SERVICES" };
         let what = comment(&format!("{name} {}", shown(backend.entrance)));
         let _ = writeln!(text, "-A {chain} {what} {} -j {to}", matching(frontend));
     }
@@ -158,14 +158,14 @@ pub fn filter_entrances(text: &mut String, name: &str, protocol: Protocol, front
             let _ = writeln!(text, "-A KUBE-PROXY-FIREWALL {why} {} -j DROP", matching(frontend));
         }
         let (why, target) = match backend.outside {
-            Way::To { .. } => continue,
-            Way::Refuse => ("has no endpoints", "REJECT"),
-            Way::Drop => ("has no local endpoints", "DROP"),
+            Forwarding::To { .. } => continue,
+            Forwarding::Refuse => ("has no endpoints", "REJECT"),
+            Forwarding::Drop => ("has no local endpoints", "DROP"),
         };
         let (chain, place) = match backend.entrance {
-            Entrance::ClusterIp => ("KUBE-SERVICES", ""),
-            Entrance::ExternalIp | Entrance::LoadBalancer => ("KUBE-EXTERNAL-SERVICES", ""),
-            Entrance::NodePort => ("KUBE-EXTERNAL-SERVICES", "-m addrtype --dst-type LOCAL "),
+            FrontendKind::ClusterIp => ("KUBE-SERVICES", ""),
+            FrontendKind::ExternalIp | FrontendKind::LoadBalancer => ("KUBE-EXTERNAL-SERVICES", ""),
+            FrontendKind::NodePort => ("KUBE-EXTERNAL-SERVICES", "-m addrtype --dst-type LOCAL "),
         };
         let why = comment(&format!("{name} {why}"));
         let _ = writeln!(text, "-A {chain} {why} {place}{} -j {target}", matching(frontend));
@@ -240,12 +240,12 @@ fn word(protocol: Protocol) -> &'static str {
     }
 }
 
-fn shown(entrance: Entrance) -> &'static str {
+fn shown(entrance: FrontendKind) -> &'static str {
     match entrance {
-        Entrance::ClusterIp => "cluster IP",
-        Entrance::ExternalIp => "external IP",
-        Entrance::LoadBalancer => "loadbalancer IP",
-        Entrance::NodePort => "node port",
+        FrontendKind::ClusterIp => "cluster IP",
+        FrontendKind::ExternalIp => "external IP",
+        FrontendKind::LoadBalancer => "loadbalancer IP",
+        FrontendKind::NodePort => "node port",
     }
 }
 
@@ -272,7 +272,7 @@ fn pods(family: Family, settings: &Settings) -> impl Iterator<Item = &Cidr> {
 fn places(frontends: &PortFrontends, scope: Scope) -> Option<(&[Place], Option<u32>)> {
     let ways = frontends.values().flat_map(|backend| [Some(&backend.outside), backend.inside.as_ref()]).flatten();
     let mut places = ways.filter_map(|way| match way {
-        Way::To { places, scope: of, affinity_seconds, .. } if *of == scope => {
+        Forwarding::To { places, scope: of, affinity_seconds, .. } if *of == scope => {
             Some((places.as_slice(), *affinity_seconds))
         }
         _ => None,
@@ -288,8 +288,8 @@ fn masquerade_rule(
     family: Family,
     settings: &Settings,
 ) -> Option<String> {
-    let Way::To { masquerade, scope: of, .. } = &backend.outside else { return None };
-    if backend.entrance != Entrance::ClusterIp || *of != scope {
+    let Forwarding::To { masquerade, scope: of, .. } = &backend.outside else { return None };
+    if backend.entrance != FrontendKind::ClusterIp || *of != scope {
         return None;
     }
     let mut blocks = pods(family, settings);
@@ -338,9 +338,9 @@ fn endpoint_rules(names: &Names<'_>, place: &Place, affinity: Option<u32>) -> Ve
 
 /// Formats the external chain: traffic is masqueraded if it may leave the node, otherwise it keeps its source.
 fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings: &Settings) -> Vec<String> {
-    let to = |way: &Way| match way {
-        Way::To { scope, .. } => Some(names.to(*scope)),
-        Way::Refuse | Way::Drop => None,
+    let to = |way: &Forwarding| match way {
+        Forwarding::To { scope, .. } => Some(names.to(*scope)),
+        Forwarding::Refuse | Forwarding::Drop => None,
     };
     let name = names.name;
     let Some(inside) = &backend.inside else {
@@ -363,5 +363,8 @@ fn external_rules(names: &Names<'_>, backend: &Backend, family: Family, settings
 
 /// Whether some client can reach an endpoint.
 fn is_usable(backend: &Backend) -> bool {
-    [Some(&backend.outside), backend.inside.as_ref()].into_iter().flatten().any(|way| matches!(way, Way::To { .. }))
+    [Some(&backend.outside), backend.inside.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|way| matches!(way, Forwarding::To { .. }))
 }

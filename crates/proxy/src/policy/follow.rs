@@ -13,7 +13,7 @@ use reconcile::kinds;
 use tokio::task::{JoinError, JoinSet};
 
 use super::gate::Gate;
-use super::table::{Ground, Writer, no_rules};
+use super::table::{ExistingTable, Writer, no_rules};
 use super::{Cluster, Decision, Pod, Policy, decide};
 use crate::follow::{Error, chain};
 
@@ -154,15 +154,15 @@ impl Enforcer {
         }
         let found = match std::mem::take(&mut self.standing) {
             Standing::Nothing => None,
-            Standing::Unknown | Standing::Written => blocking(Ground::look).await?,
+            Standing::Unknown | Standing::Written => blocking(ExistingTable::look).await?,
         };
         if found.is_none() && decision.pods.is_empty() {
             self.standing = Standing::Nothing;
             return Ok(());
         }
-        let batch = self.writer.everything(&found.unwrap_or(Ground::New), decision);
+        let batch = self.writer.everything(&found.unwrap_or(ExistingTable::New), decision);
         if blocking(move || batch.commit()).await.is_err() {
-            let batch = self.writer.everything(&Ground::New, decision);
+            let batch = self.writer.everything(&ExistingTable::New, decision);
             blocking(move || batch.commit()).await?;
         }
         self.standing = Standing::Written;

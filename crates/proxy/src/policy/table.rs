@@ -48,7 +48,7 @@ pub struct Writer {
 
 /// Existing state that all rules are written onto.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum ExistingTable {
     /// A table with this layout from an earlier run, with these chains.
     Ours(BTreeSet<String>),
     /// No table, or one with another layout.
@@ -60,14 +60,14 @@ impl Writer {
     ///
     /// A table with our layout keeps its base chain: a packet that traverses a chain while the chain is replaced would
     /// not be filtered.
-    pub fn everything(&mut self, ground: &Ground, decision: &Decision) -> Batch {
+    pub fn everything(&mut self, ground: &ExistingTable, decision: &Decision) -> Batch {
         *self = Self::default();
         let mut batch = Batch::new();
         for family in FAMILIES {
             base(&mut batch.table(family, TABLE), family, ground, decision);
         }
         self.write(&mut batch, decision);
-        if let Ground::Ours(chains) = ground {
+        if let ExistingTable::Ours(chains) = ground {
             let used: BTreeSet<String> = self.written.chains.keys().map(|number| name(*number)).collect();
             for stale in chains.iter().filter(|chain| chain.starts_with(ALLOW) && !used.contains(*chain)) {
                 for family in FAMILIES {
@@ -96,7 +96,7 @@ impl Writer {
     }
 }
 
-impl Ground {
+impl ExistingTable {
     /// Detects the table of an earlier run; `None` without one.
     pub fn look() -> Result<Option<Self>, net::netlink::Error> {
         let mut chains = BTreeSet::new();
@@ -116,14 +116,14 @@ pub fn no_rules() -> Batch {
     batch
 }
 
-fn base(table: &mut Table<'_>, family: Family, ground: &Ground, decision: &Decision) {
+fn base(table: &mut Table<'_>, family: Family, ground: &ExistingTable, decision: &Decision) {
     match ground {
-        Ground::Ours(_) => {
+        ExistingTable::Ours(_) => {
             for set in [LAYOUT, PEERS, INGRESS, EGRESS, DNS] {
                 table.flush_set(set);
             }
         }
-        Ground::New => {
+        ExistingTable::New => {
             table.replace();
             let set = |name, key, holds, ranges| Set { name, key, holds, ranges, dynamic: false };
             table.set(&set(LAYOUT, vec![Field::Port], Holds::Nothing, false));

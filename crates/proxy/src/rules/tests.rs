@@ -29,8 +29,8 @@ fn slice(endpoints: &[(&str, &str)]) -> Value {
 
 /// Formats one line per frontend: old and new state.
 fn shown(changes: &Changes) -> Vec<String> {
-    let way = |way: &Way| match way {
-        Way::To { places, masquerade, affinity_seconds, .. } => {
+    let way = |way: &Forwarding| match way {
+        Forwarding::To { places, masquerade, affinity_seconds, .. } => {
             let places: Vec<String> = places.iter().map(|(ip, port)| format!("{ip}:{port}")).collect();
             let sticks = affinity_seconds.map(|seconds| format!(" {seconds}s")).unwrap_or_default();
             format!("{} {masquerade:?}{sticks}", places.join(","))

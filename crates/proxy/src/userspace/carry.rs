@@ -14,12 +14,12 @@ use tokio::time::timeout;
 
 use crate::choose::Place;
 use crate::engine::Settings;
-use crate::rules::{Backend, Entrance, Frontend, Way};
+use crate::rules::{Backend, Forwarding, Frontend, FrontendKind};
 
 use super::balance::Balance;
 
 /// Connect timeouts of successive endpoints, as in upstream's userspace proxy.
-const PATIENCE: [Duration; 4] =
+const TIMEOUT: [Duration; 4] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// Maximum concurrent connections per frontend; others wait in the listen queue.
 const CONNECTIONS_MAX: usize = 4_096;
@@ -50,7 +50,7 @@ impl Front {
         Arc::clone(&self.backend.read().unwrap_or_else(PoisonError::into_inner).name)
     }
 
-    pub fn entrance(&self) -> Entrance {
+    pub fn entrance(&self) -> FrontendKind {
         self.backend.read().unwrap_or_else(PoisonError::into_inner).entrance
     }
 
@@ -67,7 +67,7 @@ impl Front {
             return None;
         }
         let way = backend.inside.as_ref().filter(|_| self.is_inside(client)).unwrap_or(&backend.outside);
-        let Way::To { places, affinity_seconds, .. } = way else { return None };
+        let Forwarding::To { places, affinity_seconds, .. } = way else { return None };
         let mut balance = self.balance.lock().unwrap_or_else(PoisonError::into_inner);
         balance.pick(places, *affinity_seconds, client, Instant::now())
     }
@@ -123,7 +123,7 @@ async fn carry(mut client: TcpStream, from: IpAddr, front: &Front) -> io::Result
 
 /// Connects to an endpoint; tries another if one does not respond.
 async fn reach(front: &Front, client: IpAddr) -> Option<TcpStream> {
-    for patience in PATIENCE {
+    for patience in TIMEOUT {
         let place = front.pick(client)?;
         match timeout(patience, TcpStream::connect(SocketAddr::from(place))).await {
             Ok(Ok(stream)) => return Some(stream),

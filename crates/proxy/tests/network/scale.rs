@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use machinery::{Key, Value, value};
-use proxy::nftables::{Ground, Writer};
+use proxy::nftables::{ExistingTable, Writer};
 use proxy::{Node, Rules};
 
 use crate::fixture::settings;
@@ -35,7 +35,7 @@ fn five_thousand_services_are_written_quickly_and_one_more_cheaply() {
     rules.changes();
     let decided = begun.elapsed();
     let mut writer = Writer::default();
-    let batch = writer.everything(&Ground::New, settings(), &rules.everything());
+    let batch = writer.everything(&ExistingTable::New, settings(), &rules.everything());
     let made = begun.elapsed();
     node.enter(|| batch.commit()).unwrap();
     let loaded = begun.elapsed();

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use machinery::collection::Entry;
 use machinery::{Key, Str};
 
-use super::{Answer, Answers, Discovery, Everything, Item, Items, Kind, Question, Step, Sweeper, item_index_by};
-use crate::testing::World;
+use super::{
+    Answer, Answers, Discovery, Everything, GlobalController, Item, Items, Kind, Question, Step, item_index_by,
+};
+use crate::testing::FakeCluster;
 use crate::{Plan, kinds};
 
 /// Maximum rounds before a sweeper counts as not converging.
@@ -19,7 +21,7 @@ const QUESTIONS_MAX: usize = 10;
 ///
 /// # Panics
 /// If the sweeper does not stop asking, or decides differently on the same input.
-pub fn step<S: Sweeper>(world: &World, key: &Key) -> Plan {
+pub fn step<S: GlobalController>(world: &FakeCluster, key: &Key) -> Plan {
     let everything = observe(world);
     let mut answers = Answers::new();
     for _ in 0..QUESTIONS_MAX {
@@ -43,7 +45,11 @@ pub fn step<S: Sweeper>(world: &World, key: &Key) -> Plan {
 ///
 /// # Panics
 /// If the sweeper does not converge.
-pub fn settle<S: Sweeper>(world: &mut World, environment: impl Fn(&mut World) -> bool, skip: Option<usize>) {
+pub fn settle<S: GlobalController>(
+    world: &mut FakeCluster,
+    environment: impl Fn(&mut FakeCluster) -> bool,
+    skip: Option<usize>,
+) {
     let mut done = 0;
     // Deleted objects may still be referred to by others.
     let mut gone: BTreeSet<Key> = BTreeSet::new();
@@ -54,8 +60,8 @@ pub fn settle<S: Sweeper>(world: &mut World, environment: impl Fn(&mut World) ->
         for (_, items) in &everything.items {
             for entry in items.iter() {
                 let mut concerned = Vec::new();
-                S::concerns(&entry.key, None, Some(&entry.value), &mut concerned);
-                S::concerns(&entry.key, Some(&entry.value), None, &mut concerned);
+                S::affected_keys(&entry.key, None, Some(&entry.value), &mut concerned);
+                S::affected_keys(&entry.key, Some(&entry.value), None, &mut concerned);
                 keys.extend(concerned);
             }
         }
@@ -76,7 +82,7 @@ pub fn settle<S: Sweeper>(world: &mut World, environment: impl Fn(&mut World) ->
     panic!("{} does not settle in {ROUNDS_MAX} rounds:\n{}", S::NAME, world.log.join("\n"));
 }
 
-fn observe(world: &World) -> Everything {
+fn observe(world: &FakeCluster) -> Everything {
     let mut discovery = Discovery::default();
     let mut all = Vec::new();
     for resource in kinds::ALL {
@@ -94,7 +100,7 @@ fn observe(world: &World) -> Everything {
     Everything::new(Arc::new(discovery), all, true)
 }
 
-fn answer(world: &World, discovery: &Discovery, question: &Question) -> Answer {
+fn answer(world: &FakeCluster, discovery: &Discovery, question: &Question) -> Answer {
     match question {
         Question::Object { api_version, kind, key } => {
             let Some(resource) = discovery.resource(api_version, kind) else {

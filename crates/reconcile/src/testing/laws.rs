@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machinery::collection::Entry;
 use machinery::{Key, Value};
 
-use super::world::World;
+use super::world::FakeCluster;
 use crate::{Action, Controller, Plan, decide};
 
 /// Maximum rounds of plans before a controller counts as not converging.
@@ -31,7 +31,7 @@ enum Cut {
 ///
 /// # Panics
 /// If the controller does not converge, or a plan violates a property.
-pub fn settle<C: Controller>(world: &mut World, environment: impl Fn(&mut World) -> bool) {
+pub fn settle<C: Controller>(world: &mut FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
     run::<C>(world, &environment, None);
 }
 
@@ -39,7 +39,7 @@ pub fn settle<C: Controller>(world: &mut World, environment: impl Fn(&mut World)
 ///
 /// # Panics
 /// If a property is violated. The message has the details.
-pub fn obeys_laws<C: Controller>(world: &World, environment: impl Fn(&mut World) -> bool) {
+pub fn check_properties<C: Controller>(world: &FakeCluster, environment: impl Fn(&mut FakeCluster) -> bool) {
     let mut whole = world.clone();
     let lengths = run::<C>(&mut whole, &environment, None);
     let expect = whole.picture();
@@ -64,8 +64,8 @@ pub fn obeys_laws<C: Controller>(world: &World, environment: impl Fn(&mut World)
 
 /// Runs to convergence and returns the number of actions in each round.
 fn run<C: Controller>(
-    world: &mut World,
-    environment: &impl Fn(&mut World) -> bool,
+    world: &mut FakeCluster,
+    environment: &impl Fn(&mut FakeCluster) -> bool,
     cut: Option<(usize, Cut)>,
 ) -> Vec<usize> {
     let mut lengths = Vec::new();
@@ -120,11 +120,11 @@ fn run<C: Controller>(
 
 /// Returns the keys that any object concerns. For other keys of the controller's first kind there must be nothing to
 /// do, because nothing would trigger them.
-fn keys<C: Controller>(world: &World) -> BTreeSet<Key> {
+fn keys<C: Controller>(world: &FakeCluster) -> BTreeSet<Key> {
     let cache = world.cache::<C>();
     let mut keys = Vec::new();
     for kind in C::READS {
-        world.of(kind).iter().for_each(|entry| C::concerns(&cache, kind, &entry.value, &mut keys));
+        world.of(kind).iter().for_each(|entry| C::affected_keys(&cache, kind, &entry.value, &mut keys));
     }
     let keys: BTreeSet<Key> = keys.into_iter().collect();
     for Entry { key, .. } in world.of(C::READS[0]).iter().map(|entry| &**entry).filter(|it| !keys.contains(&it.key)) {
@@ -135,7 +135,7 @@ fn keys<C: Controller>(world: &World) -> BTreeSet<Key> {
     keys
 }
 
-fn checked_plan<C: Controller>(world: &World, key: &Key, memory: Option<&Value>) -> Plan {
+fn checked_plan<C: Controller>(world: &FakeCluster, key: &Key, memory: Option<&Value>) -> Plan {
     let look = || decide::<C>(&world.cache_for::<C>(key, memory), key, world.now);
     let (plan, again) = (look(), look());
     assert!(plan == again, "{}: the same observation gave two plans for {key}\n{plan}\n{again}", C::NAME);
@@ -175,7 +175,7 @@ mod tests {
         const READS: &'static [&'static str] = &["configmaps", "pods"];
         const WRITES: &'static [&'static str] = &["pods"];
 
-        fn concerns(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
+        fn affected_keys(_: &Cache, kind: &str, object: &Value, keys: &mut Vec<Key>) {
             if kind == "configmaps" && !DEAF {
                 keys.push(Key::of(object));
             }
@@ -197,26 +197,26 @@ mod tests {
         }
     }
 
-    fn world() -> World {
-        let mut world = World::new(Time::from_unix(1_000, 0));
+    fn world() -> FakeCluster {
+        let mut world = FakeCluster::new(Time::from_unix(1_000, 0));
         world.add(&kinds::CONFIG_MAPS, value!({"metadata": {"namespace": "a", "name": "x"}}));
         world
     }
 
     #[test]
     fn a_level_triggered_controller_survives_interruption() {
-        obeys_laws::<Copies<false, false>>(&world(), kubelet);
+        check_properties::<Copies<false, false>>(&world(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "no object concerns a/x")]
     fn a_controller_that_is_never_triggered_is_detected() {
-        obeys_laws::<Copies<false, true>>(&world(), kubelet);
+        check_properties::<Copies<false, true>>(&world(), kubelet);
     }
 
     #[test]
     #[should_panic(expected = "settles differently")]
     fn a_controller_that_ignores_its_own_writes_is_detected() {
-        obeys_laws::<Copies<true, false>>(&world(), kubelet);
+        check_properties::<Copies<true, false>>(&world(), kubelet);
     }
 }

@@ -10,14 +10,14 @@ use machinery::time::{Duration, Time};
 use machinery::{Key, Resource, Value, value};
 
 use crate::cache::{Answer, Answers, Cache, Objects, Shown, index_by};
-use crate::{Action, Ask, Configs, Controller, Errand, Patch, Preconditions, Propagation, kinds};
+use crate::{Action, Ask, Configs, Controller, Patch, Preconditions, Propagation, SideEffect, kinds};
 
 /// Maximum rounds of requests of a controller.
 const ASK_ROUNDS_MAX: usize = 4;
 
 /// A cluster without processes.
 #[derive(Clone)]
-pub struct World {
+pub struct FakeCluster {
     pub now: Time,
     /// One line for each executed action.
     pub log: Vec<String>,
@@ -39,7 +39,7 @@ pub enum Refused {
     Invalid(String),
 }
 
-impl World {
+impl FakeCluster {
     pub fn new(now: Time) -> Self {
         Self {
             now,
@@ -86,7 +86,7 @@ impl World {
         self.cache::<C>().reminded(memory.cloned()).answered(answers)
     }
 
-    /// Freezes a kind for controllers until [`World::show`], as a lagging watch does.
+    /// Freezes a kind for controllers until [`FakeCluster::show`], as a lagging watch does.
     pub fn hold(&mut self, kind: &str) {
         self.held.insert(kind.to_owned(), (self.of(kind), self.revision));
     }
@@ -235,10 +235,10 @@ impl World {
                 self.log.push(errand.to_string());
                 // The model's certificate is the text of the order.
                 let made = match errand {
-                    Errand::Sign(order) => {
+                    SideEffect::Sign(order) => {
                         format!("{} for {}, {}", order.signer, order.life, order.usages.join(", ")).into()
                     }
-                    Errand::MakeFolder(_) | Errand::RemoveFolder(_) => Value::Null,
+                    SideEffect::CreateDirectory(_) | SideEffect::RemoveDirectory(_) => Value::Null,
                 };
                 self.execute(&then.as_ref().clone().with(into, made))
             }
@@ -364,14 +364,14 @@ impl World {
     }
 }
 
-impl fmt::Debug for World {
+impl fmt::Debug for FakeCluster {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_list().entries(self.picture()).finish()
     }
 }
 
 /// Simulates all kubelets in one step: binds and runs pods, and removes deleted pods. Returns whether it acted.
-pub fn kubelet(world: &mut World) -> bool {
+pub fn kubelet(world: &mut FakeCluster) -> bool {
     let mut busy = false;
     for entry in world.of("pods").iter() {
         let (key, pod) = (&entry.key, &entry.value);

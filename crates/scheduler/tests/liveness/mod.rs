@@ -13,7 +13,7 @@ use scheduler::queue::{Millis, Options};
 use scheduler::status::{Nomination, Reason};
 use scheduler::{Engine, Pod, Profile};
 
-use crate::random::{self, Dice};
+use crate::random::{self, TestRng};
 use crate::reference::World;
 use crate::reference::words::{is_going, name, priority};
 
@@ -28,7 +28,7 @@ struct Life {
     waiting: BTreeMap<String, Rc<Value>>,
     /// Bindings in progress.
     bindings: Vec<Arc<Pod>>,
-    dice: Dice,
+    dice: TestRng,
     now: Millis,
     /// Log of all changes, for debugging failures.
     story: Vec<String>,
@@ -43,7 +43,7 @@ impl Life {
             world: World::default(),
             waiting: BTreeMap::new(),
             bindings: Vec::new(),
-            dice: Dice(seed),
+            dice: TestRng(seed),
             now: 0,
             story: Vec::new(),
         };
@@ -96,7 +96,7 @@ impl Life {
     fn settle(&mut self) {
         for _ in 0..STEPS_MAX {
             if let Some(step) = self.engine.step(self.now) {
-                self.carry_out(step);
+                self.execute_plan(step);
             } else if !self.bindings.is_empty() {
                 self.conclude();
             } else if let Some(going) = self.going().first() {
@@ -115,7 +115,7 @@ impl Life {
         self.world.pods.iter().filter(|(pod, _)| is_going(pod)).map(|(pod, _)| name(pod).to_owned()).collect()
     }
 
-    fn carry_out(&mut self, step: Step) {
+    fn execute_plan(&mut self, step: Step) {
         match step {
             Step::Bind { pod, node, .. } => {
                 let object = self.waiting.remove(pod.name.as_str()).unwrap();
@@ -291,7 +291,7 @@ pub fn history(seed: u64) {
             // A change happens before the scheduler is idle.
             1 => {
                 let next = life.engine.step(life.now);
-                next.into_iter().for_each(|step| life.carry_out(step));
+                next.into_iter().for_each(|step| life.execute_plan(step));
             }
             _ => {}
         }

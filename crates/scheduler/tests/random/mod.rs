@@ -6,9 +6,9 @@ use scheduler::{Configuration, Profile};
 use crate::reference::Strategy;
 
 /// Random number generator with a seed.
-pub struct Dice(pub u64);
+pub struct TestRng(pub u64);
 
-impl Dice {
+impl TestRng {
     pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
@@ -27,7 +27,7 @@ pub fn namespaces() -> Vec<Value> {
     [("n1", "a"), ("n2", "b")].map(|(name, team)| value!({"metadata": {"name": name, "labels": {"team": team}}})).into()
 }
 
-pub fn node(dice: &mut Dice, name: &str) -> Value {
+pub fn node(dice: &mut TestRng, name: &str) -> Value {
     let cores = dice.pick(&["4", "8"]);
     let mut labels = value!({"kubernetes.io/hostname": name, "disk": (dice.pick(&["ssd", "hdd"])), "cores": cores});
     if !dice.one_in(6) {
@@ -55,8 +55,8 @@ pub fn node(dice: &mut Dice, name: &str) -> Value {
 }
 
 /// Returns a random label selector, or none.
-fn label_selector(dice: &mut Dice) -> Option<Value> {
-    let expression = |dice: &mut Dice| match dice.roll(4) {
+fn label_selector(dice: &mut TestRng) -> Option<Value> {
+    let expression = |dice: &mut TestRng| match dice.roll(4) {
         0 => value!({"key": "app", "operator": "In", "values": ["x", (dice.pick(&["y", "z"]))]}),
         1 => value!({"key": "app", "operator": "NotIn", "values": [(dice.pick(&["x", "y"]))]}),
         2 => value!({"key": "debug", "operator": "Exists"}),
@@ -78,7 +78,7 @@ fn set(object: &mut Value, field: &str, value: Option<impl Into<Value>>) {
     }
 }
 
-fn term(dice: &mut Dice) -> Value {
+fn term(dice: &mut TestRng) -> Value {
     let mut term = value!({"topologyKey": (dice.pick(&["zone", "kubernetes.io/hostname"]))});
     set(&mut term, "labelSelector", label_selector(dice));
     let (field, which) = match dice.roll(8) {
@@ -92,7 +92,7 @@ fn term(dice: &mut Dice) -> Value {
     term
 }
 
-fn affinity(dice: &mut Dice) -> Value {
+fn affinity(dice: &mut TestRng) -> Value {
     let mut affinity = Value::object();
     for (field, rarity) in [("podAffinity", 8), ("podAntiAffinity", 5)] {
         let mut rules = Value::object();
@@ -112,8 +112,8 @@ fn affinity(dice: &mut Dice) -> Value {
     affinity
 }
 
-fn node_affinity(dice: &mut Dice) -> Value {
-    let expression = |dice: &mut Dice| match dice.roll(6) {
+fn node_affinity(dice: &mut TestRng) -> Value {
+    let expression = |dice: &mut TestRng| match dice.roll(6) {
         0 => value!({"key": "zone", "operator": "In", "values": ["a", (dice.pick(&["b", "c"]))]}),
         1 => value!({"key": "zone", "operator": "NotIn", "values": [(dice.pick(&["a", "b", "c"]))]}),
         2 => value!({"key": "zone", "operator": (dice.pick(&["Exists", "DoesNotExist"]))}),
@@ -121,7 +121,7 @@ fn node_affinity(dice: &mut Dice) -> Value {
         4 => value!({"key": (dice.pick(&["cores", "disk"])), "operator": "Lt", "values": ["8"]}),
         _ => value!({"key": "disk", "operator": "In", "values": [(dice.pick(&["ssd", "hdd"]))]}),
     };
-    let term = |dice: &mut Dice| match dice.roll(10) {
+    let term = |dice: &mut TestRng| match dice.roll(10) {
         0 => value!({}),
         1 => value!({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node1"]}]}),
         2 => value!({"matchExpressions": [(expression(dice)), (expression(dice))]}),
@@ -134,14 +134,14 @@ fn node_affinity(dice: &mut Dice) -> Value {
         fields.insert("requiredDuringSchedulingIgnoredDuringExecution", value!({"nodeSelectorTerms": terms}));
     }
     if dice.one_in(3) {
-        let weighted = |dice: &mut Dice| value!({"weight": (1 + i64::try_from(dice.roll(20)).unwrap()), "preference": (term(dice))});
+        let weighted = |dice: &mut TestRng| value!({"weight": (1 + i64::try_from(dice.roll(20)).unwrap()), "preference": (term(dice))});
         let terms: Vec<_> = (0..=dice.roll(2)).map(|_| weighted(dice)).collect();
         fields.insert("preferredDuringSchedulingIgnoredDuringExecution", terms);
     }
     rules
 }
 
-fn spread(dice: &mut Dice) -> Value {
+fn spread(dice: &mut TestRng) -> Value {
     let mut rule = value!({
         "maxSkew": (1 + i64::try_from(dice.roll(2)).unwrap()),
         "minDomains": (1 + i64::try_from(dice.roll(4)).unwrap()),
@@ -155,7 +155,7 @@ fn spread(dice: &mut Dice) -> Value {
     rule
 }
 
-fn requests(dice: &mut Dice) -> Value {
+fn requests(dice: &mut TestRng) -> Value {
     let mut requests = Value::object();
     // Probability in quarters, and amounts.
     for (resource, times, amounts) in [
@@ -171,8 +171,8 @@ fn requests(dice: &mut Dice) -> Value {
 }
 
 /// Returns random init containers and sidecars.
-fn init_containers(dice: &mut Dice) -> Vec<Value> {
-    let one = |dice: &mut Dice, number: u64| {
+fn init_containers(dice: &mut TestRng) -> Vec<Value> {
+    let one = |dice: &mut TestRng, number: u64| {
         let mut container =
             value!({"name": (format!("i{number}")), "image": "other", "resources": {"requests": (requests(dice))}});
         if dice.one_in(2) {
@@ -184,7 +184,7 @@ fn init_containers(dice: &mut Dice) -> Vec<Value> {
 }
 
 /// Adds pod-level requests and overhead.
-fn add_amounts(dice: &mut Dice, spec: &mut Value) {
+fn add_amounts(dice: &mut TestRng, spec: &mut Value) {
     let fields = spec.as_object_mut().unwrap();
     if dice.one_in(6) {
         let mut whole = value!({"cpu": (dice.pick(&["1", "3"]))});
@@ -198,7 +198,7 @@ fn add_amounts(dice: &mut Dice, spec: &mut Value) {
     }
 }
 
-fn toleration(dice: &mut Dice) -> Value {
+fn toleration(dice: &mut TestRng) -> Value {
     let mut toleration = match dice.roll(4) {
         0 => value!({"operator": "Exists"}),
         1 => value!({"key": (dice.pick(&["k1", "k2"])), "operator": "Exists"}),
@@ -210,7 +210,7 @@ fn toleration(dice: &mut Dice) -> Value {
     toleration
 }
 
-pub fn pod(dice: &mut Dice, name: &str, started_seconds: u64) -> Value {
+pub fn pod(dice: &mut TestRng, name: &str, started_seconds: u64) -> Value {
     let mut container = value!({"name": "c", "image": (dice.pick(&["one:1", "two:1", "other"]))});
     let requested = requests(dice);
     container.as_object_mut().unwrap().insert("resources", value!({"requests": requested}));
@@ -239,7 +239,7 @@ pub fn pod(dice: &mut Dice, name: &str, started_seconds: u64) -> Value {
 }
 
 /// Returns a random scoring strategy as profile and for the reference.
-pub fn strategy(dice: &mut Dice) -> (Profile, Strategy) {
+pub fn strategy(dice: &mut TestRng) -> (Profile, Strategy) {
     let line = match dice.roll(2) {
         0 => vec![(0, 0), (100, 10)],
         _ => vec![(0, 10), (50, 4), (90, 0)],
@@ -261,8 +261,8 @@ pub fn strategy(dice: &mut Dice) -> (Profile, Strategy) {
     (Configuration::read(&configuration.to_string()).unwrap().profiles.remove(0), strategy)
 }
 
-pub fn budgets(dice: &mut Dice) -> Vec<Value> {
-    let one = |dice: &mut Dice, number: u64| {
+pub fn budgets(dice: &mut TestRng) -> Vec<Value> {
+    let one = |dice: &mut TestRng, number: u64| {
         let mut spec = Value::object();
         set(&mut spec, "selector", label_selector(dice));
         value!({

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use machinery::{Key, Resource, Value, value};
 use reconcile::kinds;
 use scheduling::events::Recorder;
-use scheduling::{Extenders, Metrics, Shell};
+use scheduling::{Extenders, Metrics, Runner};
 use testkit::{Cluster, control};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -184,7 +184,7 @@ async fn requests(client: &Client) -> BTreeMap<String, u64> {
 }
 
 fn schedule(client: &Client) -> JoinSet<()> {
-    let caches = Caches::start(client, &cache::Settings::default(), Shell::reads()).expect("kinds that exist");
+    let caches = Caches::start(client, &cache::Settings::default(), Runner::reads()).expect("kinds that exist");
     let (recorder, sending) = Recorder::new(client.clone(), "bench");
     let config = scheduling::Config {
         profiles: vec![scheduler::Profile::default()],
@@ -193,7 +193,7 @@ fn schedule(client: &Client) -> JoinSet<()> {
         requests_max: 256,
     };
     let metrics = Arc::new(Metrics::default());
-    let shell = Shell::new(client.clone(), caches, recorder, config, metrics).expect("its kinds are watched");
+    let shell = Runner::new(client.clone(), caches, recorder, config, metrics).expect("its kinds are watched");
     let mut tasks = JoinSet::new();
     tasks.spawn(sending);
     tasks.spawn(async move {

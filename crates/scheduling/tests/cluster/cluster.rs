@@ -11,7 +11,7 @@ use machinery::{Key, Resource, Value, value};
 use reconcile::{Objects, kinds};
 use scheduler::Configuration;
 use scheduling::events::Recorder;
-use scheduling::{Metrics, Shell};
+use scheduling::{Metrics, Runner};
 use store::Node;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -113,7 +113,7 @@ impl Cluster {
 pub fn schedule(client: &Client, rest: &str) -> Running {
     let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
     let configuration = Configuration::read(&format!("{head}{rest}")).unwrap();
-    let caches = Caches::start(client, &cache::Settings::default(), Shell::reads()).unwrap();
+    let caches = Caches::start(client, &cache::Settings::default(), Runner::reads()).unwrap();
     let (recorder, sending) = Recorder::new(client.clone(), "host");
     let metrics = Arc::new(Metrics::default());
     let config = scheduling::Config {
@@ -122,7 +122,7 @@ pub fn schedule(client: &Client, rest: &str) -> Running {
         queue: configuration.queue,
         requests_max: 64,
     };
-    let shell = Shell::new(client.clone(), caches, recorder, config, Arc::clone(&metrics)).unwrap();
+    let shell = Runner::new(client.clone(), caches, recorder, config, Arc::clone(&metrics)).unwrap();
     let mut tasks = JoinSet::new();
     tasks.spawn(sending);
     tasks.spawn(async move { shell.run().await.unwrap() });

@@ -11,7 +11,7 @@ use crate::backend::BackendError;
 use crate::etcd::proto::etcdserverpb as pb;
 
 /// Time before a health check of the member runs concurrently to a request. A slow but healthy member passes it.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Time to wait for a write to a member that does not respond: its outcome is unknown.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -107,11 +107,11 @@ impl Choice {
         Waited::Answer(answer.unwrap_or_else(|_| Err(silent())))
     }
 
-    /// Whether a member responds to a status request after [`PATIENCE`].
+    /// Whether a member responds to a status request after [`TIMEOUT`].
     async fn is_there(&self, member: usize) -> bool {
         let mut maintenance = pb::maintenance_client::MaintenanceClient::new(self.channels[member].clone());
-        tokio::time::sleep(PATIENCE).await;
-        let status = tokio::time::timeout(PATIENCE, maintenance.status(pb::StatusRequest {})).await;
+        tokio::time::sleep(TIMEOUT).await;
+        let status = tokio::time::timeout(TIMEOUT, maintenance.status(pb::StatusRequest {})).await;
         matches!(status, Ok(Ok(_)))
     }
 

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::record::{self, Record, Start};
 use super::{Contents, recover, segment_name};
 use crate::disk::Disk;
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 const SEQUENCE: u32 = 1;
 /// Kind, flags and group of a record, one byte each, and two bytes for the payload length.
@@ -45,7 +45,7 @@ pub(crate) fn segment_of(mut input: &[u8], identity: (u64, u64)) -> Vec<u8> {
     segment.to_vec()
 }
 
-pub(crate) fn contents<D: Disk>(disk: &D, identity: (u64, u64), shelf: &Shelf) -> Option<Contents> {
+pub(crate) fn contents<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile) -> Option<Contents> {
     recover::recover(disk, identity, shelf).ok().map(|recovered| recovered.contents)
 }
 

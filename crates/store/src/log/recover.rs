@@ -6,7 +6,7 @@ use super::record::{Framed, Record, Start};
 use super::window::Window;
 use super::{Contents, LogError, UNFINISHED, segment_name, segment_sequence};
 use crate::disk::{Disk, DiskFile};
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 /// The content of a log directory.
 pub(super) struct Recovered {
@@ -17,7 +17,7 @@ pub(super) struct Recovered {
     pub end: u64,
 }
 
-pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &Shelf) -> Result<Recovered, LogError> {
+pub(super) fn recover<D: Disk>(disk: &D, identity: (u64, u64), shelf: &ValueFile) -> Result<Recovered, LogError> {
     let failed = |source| LogError::Disk { what: "list its segments", source };
     let names = disk.list().map_err(failed)?;
     if names.iter().any(|name| name == UNFINISHED) {
@@ -47,7 +47,7 @@ pub(super) fn identity<D: Disk>(disk: &D) -> Result<Option<(u64, u64)>, LogError
 
 struct Reading<'a> {
     identity: (u64, u64),
-    shelf: &'a Shelf,
+    shelf: &'a ValueFile,
     recovered: Recovered,
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Start;
-use super::waiters::{Waiter, Waiters, Wish};
+use super::waiters::{ProposalKind, Waiter, Waiters};
 use super::writer::{self, DiskStats, Event, Job};
 use super::{
     Config, INBOUND_MAX, LeaseError, MoveError, NodeStatus, OpenedDirectory, ProposeError, Reply, Request, StopReason,
@@ -22,7 +22,7 @@ use crate::disk::FileDisk;
 use crate::peer::{Frame, Heartbeats, Identity, Inbound, LeaseAnswer, Links, Traffic, stream_snapshot};
 use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
 use crate::sessions::Sessions;
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 /// Everything that the [`Node`] handle needs from the task.
 pub(super) struct Started {
@@ -30,7 +30,7 @@ pub(super) struct Started {
     pub status: watch::Receiver<NodeStatus>,
     pub group: watch::Receiver<Group>,
     pub stopped: watch::Receiver<Option<StopReason>>,
-    pub reads_freely: Arc<AtomicBool>,
+    pub can_read_locally: Arc<AtomicBool>,
     pub traffic: Traffic,
     pub sessions: Sessions,
 }
@@ -65,9 +65,9 @@ struct Task {
     stopping: Option<Instant>,
     status: watch::Sender<NodeStatus>,
     group: watch::Sender<Group>,
-    reads_freely: Arc<AtomicBool>,
+    can_read_locally: Arc<AtomicBool>,
     disk: FileDisk,
-    shelf: Shelf,
+    shelf: ValueFile,
     stats: DiskStats,
     leader_changes: u64,
     /// The last leader that writes were proposed to, and its term.
@@ -134,8 +134,8 @@ pub(super) fn start(
     let state = replica.state();
     let (status, status_watch) = watch::channel(initial_status());
     let (stopped_sender, stopped) = watch::channel(None);
-    let reads_freely = Arc::new(AtomicBool::new(false));
-    let ended = reads_freely.clone();
+    let can_read_locally = Arc::new(AtomicBool::new(false));
+    let ended = can_read_locally.clone();
     let sessions = Sessions::default();
     let task = Task {
         config,
@@ -155,7 +155,7 @@ pub(super) fn start(
         stopping: None,
         status,
         group,
-        reads_freely: reads_freely.clone(),
+        can_read_locally: can_read_locally.clone(),
         disk,
         shelf,
         stats: DiskStats::default(),
@@ -172,7 +172,7 @@ pub(super) fn start(
         let _ = tokio::task::spawn_blocking(move || handle.join()).await;
         let _ = stopped_sender.send(Some(reason));
     });
-    Started { state, status: status_watch, group: group_watch, stopped, reads_freely, traffic, sessions }
+    Started { state, status: status_watch, group: group_watch, stopped, can_read_locally, traffic, sessions }
 }
 
 struct Inputs {
@@ -292,10 +292,10 @@ impl Task {
                     let _ = reply.send(Err(ProposeError::NoSpace));
                 }
                 Request::Propose { command, reply, .. } => {
-                    proposals.push(Waiter { wish: Wish::Command(command), sequence: None, reply, deadline });
+                    proposals.push(Waiter { wish: ProposalKind::Command(command), sequence: None, reply, deadline });
                 }
                 Request::Change(change, reply) => {
-                    proposals.push(Waiter { wish: Wish::Change(change), sequence: None, reply, deadline });
+                    proposals.push(Waiter { wish: ProposalKind::Change(change), sequence: None, reply, deadline });
                 }
                 Request::Read(reply) => self.read(Reader::Client(reply)),
                 Request::Lease { lease, renew, reply } => self.lease(lease, renew, reply),
@@ -396,9 +396,9 @@ impl Task {
                 let _ = answer.send(has_room);
                 if has_room { self.replica.snapshot(from, *message, *state) } else { Ok(()) }
             }
-            Inbound::HungUp(peer) => {
+            Inbound::PeerDisconnected(peer) => {
                 self.heartbeats.lost(peer);
-                self.replica.hung_up(peer);
+                self.replica.peer_disconnected(peer);
                 Ok(())
             }
         }
@@ -439,8 +439,8 @@ impl Task {
         let mut removed = false;
         let mut changed = false;
         while let Some(step) = self.replica.step(self.now_ms())? {
-            if !self.replica.reads_freely() {
-                self.reads_freely.store(false, Ordering::Release);
+            if !self.replica.can_read_locally() {
+                self.can_read_locally.store(false, Ordering::Release);
             }
             let moved = step.installed || !step.applied.is_empty();
             applied |= moved;
@@ -448,7 +448,7 @@ impl Task {
             changed |= step.changed.is_some() || moved;
             self.step(step).await;
         }
-        self.reads_freely.store(self.replica.reads_freely(), Ordering::Release);
+        self.can_read_locally.store(self.replica.can_read_locally(), Ordering::Release);
         if applied {
             let state = self.replica.state();
             let state = state.read().expect("nobody panics while holding the state").clone();

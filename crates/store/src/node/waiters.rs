@@ -10,13 +10,13 @@ use super::{ProposeError, Reply};
 use crate::replica::{Answer, Replica};
 
 /// The content of a proposal.
-pub(super) enum Wish {
+pub(super) enum ProposalKind {
     Command(Bytes),
     Change(Change),
 }
 
 pub(super) struct Waiter {
-    pub wish: Wish,
+    pub wish: ProposalKind,
     /// Kept while a copy may be in flight: only one copy of a sequence is applied.
     pub sequence: Option<u64>,
     pub reply: Reply<Result<Answer, ProposeError>>,
@@ -50,9 +50,9 @@ impl Waiters {
             } else {
                 let sequence = waiter.sequence.unwrap_or_else(|| replica.reserve());
                 match &waiter.wish {
-                    Wish::Command(command) => commands.push((sequence, command.clone())),
+                    ProposalKind::Command(command) => commands.push((sequence, command.clone())),
                     // Earlier commands must be proposed first, to keep the order of sequences.
-                    Wish::Change(change) => {
+                    ProposalKind::Change(change) => {
                         replica.propose_all(std::mem::take(&mut commands));
                         replica.change(sequence, change.clone());
                     }

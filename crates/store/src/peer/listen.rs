@@ -18,7 +18,7 @@ use super::Tls;
 use super::frame::{Frame, Greeting, Purpose, REFUSED, WELCOME, invalid, put_frame, read_frame};
 use super::links::Stream;
 use super::traffic::Traffic;
-use crate::shelf::Shelf;
+use crate::shelf::ValueFile;
 
 /// An event from a peer.
 pub(crate) enum Inbound {
@@ -26,7 +26,7 @@ pub(crate) enum Inbound {
     /// A complete snapshot; the response tells whether it was accepted.
     Snapshot(u64, Box<Message>, Box<State>, oneshot::Sender<bool>),
     /// The peer closed its connection, or the connection broke.
-    HungUp(u64),
+    PeerDisconnected(u64),
 }
 
 /// Properties of the member that the listener needs.
@@ -36,7 +36,7 @@ pub(crate) struct Listener {
     pub id: u64,
     pub tls: Option<Tls>,
     /// Storage for the values of a snapshot.
-    pub shelf: Shelf,
+    pub shelf: ValueFile,
     pub group: watch::Receiver<Group>,
     pub inbound: mpsc::Sender<Inbound>,
     /// Counters of received data.
@@ -141,7 +141,7 @@ async fn serve(mut stream: Box<dyn Stream>, greeting: &Greeting, listener: &List
     match greeting.purpose {
         Purpose::Messages => {
             let ended = messages(stream, greeting.from, listener).await;
-            let _ = listener.inbound.send(Inbound::HungUp(greeting.from)).await;
+            let _ = listener.inbound.send(Inbound::PeerDisconnected(greeting.from)).await;
             ended
         }
         Purpose::Snapshot => snapshot(stream, greeting.from, listener).await,
@@ -261,7 +261,7 @@ mod tests {
             cluster: 7,
             id: 1,
             tls: None,
-            shelf: Shelf::memory(),
+            shelf: ValueFile::memory(),
             group: watch::channel(Group::new([peer])).1,
             inbound,
             traffic: Traffic::default(),

@@ -71,7 +71,7 @@ fn crd_defines_a_kind() {
     let versions: Vec<_> = kind.versions.iter().map(|version| version.name.as_str()).collect();
     assert_eq!(versions, ["v1", "v1beta1"], "the preferred one first");
     assert_eq!(kind.versions[1].deprecation.as_deref(), Some("example.com/v1beta1 Widget is deprecated"));
-    let Keeping::Stored { prefix, version, .. } = &kind.keeping else { panic!("{:?}", kind.keeping) };
+    let Persistence::Stored { prefix, version, .. } = &kind.keeping else { panic!("{:?}", kind.keeping) };
     assert_eq!((prefix.as_str(), version.to_string().as_str()), ("example.com/widgets", "example.com/v1"));
     let columns: Vec<_> = kind.versions[0].columns.iter().map(|column| column.name.as_str()).collect();
     assert_eq!(columns, ["Name", "Size"]);
@@ -79,7 +79,7 @@ fn crd_defines_a_kind() {
     assert_eq!(kind.versions[0].columns[1].cell(&object, NOW), value!(3));
     assert_eq!(kind.versions[1].columns[1].name, "Age", "a version that asks for nothing prints the age");
     assert_eq!((kind.selectable[0].name.as_str(), kind.selectable[0].of(&object).as_str()), ("spec.color", "red"));
-    let Does::Scale(paths) = &kind.subresource("v1", "scale").unwrap().does else { panic!() };
+    let SubresourceAction::Scale(paths) = &kind.subresource("v1", "scale").unwrap().does else { panic!() };
     assert_eq!(paths.wanted, ["spec", "replicas"]);
     assert!(kind.subresource("v1", "status").is_some());
     assert!(kind.subresource("v1beta1", "status").is_none(), "each version has its own");

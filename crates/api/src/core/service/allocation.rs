@@ -20,7 +20,7 @@ use machinery::{Errors, Path, Str, Value};
 use super::{
     addresses, is_headless, needs_address, needs_health_check, needs_node_ports, node_ports, spec_mut, text, texts,
 };
-use bands::Draw;
+use bands::GeneratedIds;
 
 /// First node port of a dry-run service, outside of the default node port range.
 const REHEARSED_PORT: u16 = 32769;
@@ -44,7 +44,7 @@ pub trait Taken {
 
 /// Seed of dynamic allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chance {
+pub enum RandomSource {
     /// For a service that is stored.
     Seed(u64),
     /// For a dry run: node ports are taken from outside the range.
@@ -85,16 +85,16 @@ pub fn plan(
     old: Option<&Value>,
     config: &Config,
     taken: &dyn Taken,
-    chance: Chance,
+    chance: RandomSource,
 ) -> Result<Plan, Refusal> {
     if let Some(old) = old {
         keep_allocated(service, old);
     }
     addresses::normalize(service, old);
     families::settle(service, old, config)?;
-    let (Chance::Seed(seed) | Chance::Rehearsal(seed)) = chance;
-    let rehearses = matches!(chance, Chance::Rehearsal(_));
-    let draw = Draw::new(seed);
+    let (RandomSource::Seed(seed) | RandomSource::Rehearsal(seed)) = chance;
+    let rehearses = matches!(chance, RandomSource::Rehearsal(_));
+    let draw = GeneratedIds::new(seed);
     let mut ledger = Ledger { config, taken, draw, rehearses, ports: BTreeSet::new(), plan: Plan::default() };
     match old {
         None => ledger.address(service)?,
@@ -168,7 +168,7 @@ fn health_port(service: &Value) -> i64 {
 struct Ledger<'a> {
     config: &'a Config,
     taken: &'a dyn Taken,
-    draw: Draw,
+    draw: GeneratedIds,
     rehearses: bool,
     ports: BTreeSet<u16>,
     plan: Plan,

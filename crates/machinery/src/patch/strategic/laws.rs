@@ -9,7 +9,7 @@ use crate::{Object, Value};
 
 /// Generates an object of the type from a seed by walking the schema. It uses few names, so that two objects often
 /// share them.
-fn generate(schema: Schema<'_>, merge_key: Option<&str>, dice: &mut Dice) -> Value {
+fn generate(schema: Schema<'_>, merge_key: Option<&str>, dice: &mut TestRng) -> Value {
     match schema.shape() {
         Shape::Struct(shape) => {
             let mut object = Object::new();
@@ -41,7 +41,7 @@ fn generate(schema: Schema<'_>, merge_key: Option<&str>, dice: &mut Dice) -> Val
     }
 }
 
-fn items(list: Schema<'_>, key: &str, dice: &mut Dice) -> Value {
+fn items(list: Schema<'_>, key: &str, dice: &mut TestRng) -> Value {
     let item = list.item().expect("what has a merge key is a list");
     let mut items: Vec<Value> = (0..dice.roll(5)).map(|_| generate(item, Some(key), dice)).collect();
     let mut seen = Vec::new();
@@ -69,9 +69,9 @@ fn unique_if_merged(value: Value, merge: bool) -> Value {
 }
 
 /// A deterministic source of choices, seeded by proptest.
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn roll(&mut self, sides: u32) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         u32::try_from(self.0 >> 33).expect("31 bits fit") % sides
@@ -83,7 +83,7 @@ impl Dice {
 }
 
 fn any_thing() -> impl Strategy<Value = Object> {
-    any::<u64>().prop_map(|seed| match generate(thing(), None, &mut Dice(seed)) {
+    any::<u64>().prop_map(|seed| match generate(thing(), None, &mut TestRng(seed)) {
         Value::Object(object) => object,
         _ => unreachable!("a thing is an object"),
     })

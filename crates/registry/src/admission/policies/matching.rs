@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use api::kind::{Keeping, Kind, Version};
+use api::kind::{Kind, Persistence, Version};
 use machinery::Value;
 use machinery::labels::from_object;
 use machinery::meta::{Meta, Scope};
@@ -95,9 +95,9 @@ pub fn by_rules<'a>(
 
 /// Returns the equivalent kind in another group with the same storage: Events.
 fn twin(kind: &Kind) -> Option<&'static Kind> {
-    let Keeping::Stored { prefix, .. } = &kind.keeping else { return None };
+    let Persistence::Stored { prefix, .. } = &kind.keeping else { return None };
     let is_twin = |other: &&Arc<Kind>| {
-        other.group != kind.group && matches!(&other.keeping, Keeping::Stored { prefix: its, .. } if its == prefix)
+        other.group != kind.group && matches!(&other.keeping, Persistence::Stored { prefix: its, .. } if its == prefix)
     };
     BUILT_IN.iter().find(is_twin).map(|kind| &**kind)
 }

@@ -8,9 +8,9 @@ use crate::core::service::addresses::FAMILIES;
 use crate::formats::{contains, network};
 
 /// Pseudorandom numbers from a seed.
-pub struct Draw(u64);
+pub struct GeneratedIds(u64);
 
-impl Draw {
+impl GeneratedIds {
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -30,7 +30,7 @@ impl Draw {
 }
 
 /// Returns a free address of a family, if there is one.
-pub fn draw_ip(config: &Config, family: &str, taken: &dyn Taken, draw: &mut Draw) -> Option<IpAddr> {
+pub fn draw_ip(config: &Config, family: &str, taken: &dyn Taken, draw: &mut GeneratedIds) -> Option<IpAddr> {
     let is_v4 = family == FAMILIES[0];
     config.ranges.iter().filter(|(ip, _)| ip.is_ipv4() == is_v4).find_map(|range| {
         let (first, last) = usable(*range)?;
@@ -54,7 +54,7 @@ pub fn check_ip(config: &Config, ip: IpAddr) -> Result<(), String> {
 }
 
 /// Returns a free port of a range, if there is one.
-pub fn draw_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, draw: &mut Draw) -> Option<u16> {
+pub fn draw_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, draw: &mut GeneratedIds) -> Option<u16> {
     let (first, last) = (u128::from(*range.start()), u128::from(*range.end()));
     let offset = offset(last.checked_sub(first)? + 1, 128, 32);
     let is_free = |port: u128| u16::try_from(port).is_ok_and(&is_free);
@@ -62,7 +62,13 @@ pub fn draw_port(range: &RangeInclusive<u16>, is_free: impl Fn(u16) -> bool, dra
 }
 
 /// Returns a free value from the upper band, or else from the lower one, whose size is `offset`.
-fn draw_from(first: u128, last: u128, offset: u128, is_free: impl Fn(u128) -> bool, draw: &mut Draw) -> Option<u128> {
+fn draw_from(
+    first: u128,
+    last: u128,
+    offset: u128,
+    is_free: impl Fn(u128) -> bool,
+    draw: &mut GeneratedIds,
+) -> Option<u128> {
     let upper = first.saturating_add(offset);
     let bands = [(upper, last), (first, upper.saturating_sub(1).min(last))];
     bands.into_iter().find_map(|(low, high)| {
@@ -126,7 +132,7 @@ mod tests {
 
     #[test]
     fn upper_band_is_allocated_first() {
-        let mut draw = Draw::new(7);
+        let mut draw = GeneratedIds::new(7);
         for _ in 0..100 {
             assert!(draw_from(1, 100, 20, |_| true, &mut draw).unwrap() > 20);
         }

@@ -37,7 +37,7 @@ fn service(spec: Value) -> Value {
 fn planned(spec: Value, old: Option<&Value>, others: &[Claim]) -> Result<(Value, Plan), Refusal> {
     let others = Others(others.iter().map(|claim| (*claim, "other")).collect());
     let mut service = service(spec);
-    let plan = plan(&mut service, old, &config(&["10.96.0.0/16"]), &others, Chance::Seed(1))?;
+    let plan = plan(&mut service, old, &config(&["10.96.0.0/16"]), &others, RandomSource::Seed(1))?;
     Ok((service, plan))
 }
 
@@ -111,12 +111,12 @@ fn families_must_be_configured() {
 fn dual_stack_cluster_allocates_one_address_per_family() {
     let mut dual = service(value!({"ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 80}]}));
     let config = config(&["fd00::/112", "10.96.0.0/16"]);
-    let first = plan(&mut dual, None, &config, &Others::default(), Chance::Seed(3)).unwrap();
+    let first = plan(&mut dual, None, &config, &Others::default(), RandomSource::Seed(3)).unwrap();
     assert_eq!(texts(&dual, "ipFamilies"), ["IPv6", "IPv4"]);
     assert_eq!(first.claims.len(), 2);
     let mut single = dual.clone();
     spec_mut(&mut single).unwrap().insert("ipFamilyPolicy", "SingleStack");
-    let second = plan(&mut single, Some(&dual), &config, &Others::default(), Chance::Seed(3)).unwrap();
+    let second = plan(&mut single, Some(&dual), &config, &Others::default(), RandomSource::Seed(3)).unwrap();
     assert_eq!(second, Plan { claims: Vec::new(), releases: vec![first.claims[1]] });
     assert_eq!(texts(&single, "clusterIPs").len(), 1);
 }
@@ -199,7 +199,7 @@ fn full_range_is_reported() {
 fn dry_run_gets_node_ports_outside_the_range() {
     let check = |spec: Value, expect: &[i64], health: i64| {
         let mut service = service(spec);
-        let chance = Chance::Rehearsal(1);
+        let chance = RandomSource::Rehearsal(1);
         plan(&mut service, None, &config(&["10.96.0.0/16"]), &Others::default(), chance).unwrap();
         assert_eq!((node_ports(&service), health_port(&service)), (expect.to_vec(), health));
     };
