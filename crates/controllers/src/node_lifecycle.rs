@@ -75,6 +75,8 @@ impl Controller for NodeLifecycle {
         })
     }
 
+    // DEVIATION: no RegisteredNode event is recorded, because controllers do not remember the nodes they have seen; upstream
+    // records one per node in each process.
     fn plan(observed: &Observed<'_>, now: Time) -> Plan {
         let node = observed.node;
         let mut plan = Plan::default();
