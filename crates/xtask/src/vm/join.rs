@@ -104,12 +104,13 @@ kubectl get service web -o jsonpath='{.spec.clusterIP}' >/lab/service
 "#;
 
 const ACROSS: &str = r#"
+web_on() { kubectl get pods -l app=web -o jsonpath="{.items[?(@.spec.nodeName==\"$1\")].metadata.name}"; }
 for from in one two; do
     for address in $(kubectl get pods -l app=web -o jsonpath='{.items[*].status.podIP}'); do
-        within 60 kubectl exec on-$from -- /bin/wget -q -T 10 -O - http://$address:8080/
+        within 60 kubectl exec $(web_on $from) -- /knarr hello --ask http://$address:8080/
         cat /tmp/within.out
     done
-    within 60 kubectl exec on-$from -- /bin/wget -q -T 10 -O - http://web.default.svc.cluster.local/
+    within 60 kubectl exec $(web_on $from) -- /knarr hello --ask http://web.default.svc.cluster.local/
     cat /tmp/within.out
 done
 "#;
@@ -142,8 +143,9 @@ kubectl delete pod ahead --wait
 "#;
 
 const REBOOTED: &str = r#"
+web_on() { kubectl get pods -l app=web -o jsonpath="{.items[?(@.spec.nodeName==\"$1\")].metadata.name}"; }
 within 300 nodes_ready 2
 within 300 kubectl exec on-two -- /bin/true
 other=$(kubectl get pods -l app=web -o jsonpath='{.items[?(@.spec.nodeName=="two")].status.podIP}')
-within 120 kubectl exec on-one -- /bin/wget -q -T 10 -O - http://$other:8080/
+within 120 kubectl exec $(web_on one) -- /knarr hello --ask http://$other:8080/
 "#;
