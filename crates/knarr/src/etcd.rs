@@ -441,7 +441,7 @@ mod tests {
         );
         assert_eq!(flags.listen_client_urls, ["http://a:1", "http://b:2"]);
         assert!(flags.security.client_cert_auth);
-        assert_eq!(warnings, ["--enable-v2 has no effect: there is no v2 API"]);
+        assert_eq!(warnings, ["--enable-v2 has no effect: the v2 API is not implemented"]);
         for (text, why) in [("no-such: 1", "unexpected argument"), ("force-new-cluster: true", "is not supported")] {
             std::fs::write(&path, text).unwrap();
             let error = format!("{:#}", read(&[&file]).unwrap_err());

@@ -100,6 +100,6 @@ peer-transport-security:
         let check = |text: &str, expect: &str| assert!(of(text).unwrap_err().to_string().contains(expect), "{text}");
         check("- a", "the document is not a map");
         check("name: {a: b}", "name is neither a scalar nor a list of scalars");
-        check("client-transport-security: x", "client-transport-security is no map");
+        check("client-transport-security: x", "client-transport-security is not a map");
     }
 }

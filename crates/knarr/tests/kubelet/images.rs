@@ -137,7 +137,7 @@ fn image_commands_pull_export_remove_prune_and_import() {
     run(&["export", &name, "--output", &file]);
     run(&["rm", &name]);
     assert!(!run(&["ls"]).0.contains(&name));
-    let freed: u64 = run(&["prune"]).0.split(' ').next().unwrap().parse().unwrap();
+    let freed: u64 = run(&["prune"]).0.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(freed > 100_000, "{freed}");
     assert_eq!(run(&["import", &file]).0, said);
     let refused = knarr(dir.path(), &["rm", "no.such/image:1"]);

@@ -47,13 +47,13 @@ fn ipv6_only_host_runs_a_cluster() {
     machine.succeed("ip address add 2001:db8:7::2/64 dev uplink nodad");
     machine.succeed("ip -6 route add default via 2001:db8:7::1");
     let refused = machine.said(&format!("{KNARR} up --data-dir {}", machine.data().display()));
-    assert!(refused.contains("of the family that 10.96.0.0/16 has"), "{refused}");
+    assert!(refused.contains("in the IP family of 10.96.0.0/16"), "{refused}");
 
     machine.knarr(&format!("up -d --node-name only --node-ip 2001:db8:7::2 {SIX} {QUIET}"));
     machine.apply(&web("SingleStack"));
     is_reachable(&machine, &["[2001:db8:7::2]"]);
     let doctor = machine.said(&format!("{KNARR} doctor --data-dir {}", machine.data().display()));
-    assert!(doctor.contains("fd00:10:96::1, says [2001:db8:7::2]:10053"), "{doctor}");
+    assert!(doctor.contains("fd00:10:96::1, resolved by [2001:db8:7::2]:10053"), "{doctor}");
     assert_eq!(machine.succeed("kubectl get service kubernetes -o jsonpath={.spec.clusterIP}"), "fd00:10:96::1");
     // Logs go through the kubelet and metrics through the Service: both must work over IPv6.
     let pod = machine.succeed("kubectl get pods -l app=web -o jsonpath={.items[0].metadata.name}");
