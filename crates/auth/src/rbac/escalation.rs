@@ -28,7 +28,7 @@ pub struct Uncovered {
 /// Stops the search: enough was found, or too much was compared.
 struct Enough;
 
-/// Returns the permissions of `wanted` that no rule of `owned` covers, up to [`REPORTED_MAX`].
+/// Returns the permissions of `wanted` that no rule of `owned` covers, up to `REPORTED_MAX`.
 ///
 /// The result is empty only if every single permission of `wanted` is covered.
 pub fn uncovered(owned: &[&Rule], wanted: &[Rule]) -> Uncovered {

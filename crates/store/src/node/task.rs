@@ -24,7 +24,7 @@ use crate::replica::{Options, Replica, ReplicaError, Room, Step, Stream};
 use crate::sessions::Sessions;
 use crate::shelf::ValueFile;
 
-/// Everything that the [`Node`] handle needs from the task.
+/// Everything that the `Node` handle needs from the task.
 pub(super) struct Started {
     pub state: Arc<RwLock<State>>,
     pub status: watch::Receiver<NodeStatus>,
