@@ -3,7 +3,7 @@
 
 use cel::{Env, EnvSet, Library, Meter, Type, Val};
 use libfuzzer_sys::fuzz_target;
-use machinery::json;
+use apimachinery::json;
 
 const OBJECT: &[u8] = br#"{"a": 1, "s": "text", "l": [1, 2, 3], "m": {"k": "v"}, "n": null, "d": 1.5, "b": true}"#;
 

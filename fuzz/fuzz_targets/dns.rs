@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use dns::Zone;
 use dns::message::{Next, Transport, respond};
 use libfuzzer_sys::fuzz_target;
-use machinery::{Key, value};
+use apimachinery::{Key, value};
 
 static ZONE: LazyLock<Zone> = LazyLock::new(|| {
     let mut zone = Zone::of("cluster.local").expect("it is a name");

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machinery::json;
+use apimachinery::json;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok((value, _)) = json::parse_strict(bytes) else { return };

@@ -5,9 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machinery::patch::strategic::{OnConflict, create_three_way, create_two_way};
-use machinery::patch::{PatchType, apply_patch, merge};
-use machinery::{GroupVersionKind, Value, json};
+use apimachinery::patch::strategic::{OnConflict, create_three_way, create_two_way};
+use apimachinery::patch::{PatchType, apply_patch, merge};
+use apimachinery::{GroupVersionKind, Value, json};
 
 fuzz_target!(|input: &[u8]| {
     let Some(at) = input.iter().position(|byte| *byte == b'\n') else { return };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machinery::{json, protobuf};
+use apimachinery::{json, protobuf};
 
 fuzz_target!(|input: (u16, &[u8])| {
     let kinds = api::catalogue::kinds();

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machinery::quantity::{Quantity, canonical};
+use apimachinery::quantity::{Quantity, canonical};
 
 fuzz_target!(|texts: (&str, &str)| {
     let read = |text: &str| text.trim().parse::<Quantity>().ok();

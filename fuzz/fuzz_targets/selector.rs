@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machinery::{Value, fields, labels};
+use apimachinery::{Value, fields, labels};
 
 fuzz_target!(|text: &str| {
     if let Ok(selector) = labels::Selector::parse(text) {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machinery::{Value, json, yaml};
+use apimachinery::{Value, json, yaml};
 
 fuzz_target!(|text: &str| {
     for document in yaml::documents(text) {

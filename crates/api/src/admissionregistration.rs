@@ -15,7 +15,7 @@ pub mod validating_admission_policy_binding;
 pub mod validating_webhook_configuration;
 mod webhooks;
 
-use machinery::GroupVersion;
+use apimachinery::GroupVersion;
 
 use crate::kind::{Kind, Persistence};
 

@@ -6,8 +6,8 @@ mod load;
 
 use std::sync::OnceLock;
 
-use machinery::schema::{Schema, Shape, TypeId, Types};
-use machinery::{GroupVersion, GroupVersionKind};
+use apimachinery::schema::{Schema, Shape, TypeId, Types};
+use apimachinery::{GroupVersion, GroupVersionKind};
 
 pub fn schema(kind: &GroupVersionKind) -> Option<Schema<'static>> {
     open().schema(kind)

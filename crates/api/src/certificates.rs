@@ -7,8 +7,8 @@ pub mod pem;
 pub mod pod_certificate_request;
 pub mod request;
 
-use machinery::field::Error;
-use machinery::{At, Errors, go, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, go, names};
 
 use crate::kind::Kind;
 

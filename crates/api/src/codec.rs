@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use machinery::{GroupVersionKind, Value, conform, gvk, json, protobuf, yaml};
+use apimachinery::{GroupVersionKind, Value, conform, gvk, json, protobuf, yaml};
 
 use crate::catalogue;
 
@@ -197,7 +197,7 @@ impl fmt::Display for NotAnObject {
 mod tests {
     use std::slice::from_ref;
 
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

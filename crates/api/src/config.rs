@@ -1,7 +1,7 @@
 //! Component configuration files: strict decoding of kinds that no API serves.
 
-use machinery::field_validation::{self, FieldValidation, StrictError};
-use machinery::{GroupVersionKind, Value, conform, gvk, yaml};
+use apimachinery::field_validation::{self, FieldValidation, StrictError};
+use apimachinery::{GroupVersionKind, Value, conform, gvk, yaml};
 
 use crate::catalogue::Catalogue;
 

@@ -3,8 +3,8 @@
 pub mod lease;
 pub mod lease_candidate;
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use crate::kind::Kind;
 

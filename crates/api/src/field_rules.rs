@@ -1,11 +1,11 @@
 //! Field validation, defaulting and update helpers shared by many kinds.
 
-use machinery::field::{BadValue, Error};
-use machinery::meta::{Meta, MetaMut};
-use machinery::quantity::Quantity;
-use machinery::table::{Cell, Column};
-use machinery::time::Time;
-use machinery::{At, Errors, Object, Path, Value, names};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::quantity::Quantity;
+use apimachinery::table::{Cell, Column};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Object, Path, Value, names};
 
 pub const IMMUTABLE: &str = "field is immutable";
 
@@ -109,7 +109,7 @@ pub fn driver_name(at: &At<'_>, errors: &mut Errors) {
 
 /// Validates a label selector; an absent one is valid.
 pub fn label_selector(at: &At<'_>, errors: &mut Errors) {
-    machinery::labels::validate_object(at.value(), at.path(), errors);
+    apimachinery::labels::validate_object(at.value(), at.path(), errors);
 }
 
 /// Parses a quantity; absent or invalid ones are zero.
@@ -241,7 +241,7 @@ pub fn path_segment(name: &str, path: &Path<'_>, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

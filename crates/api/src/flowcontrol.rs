@@ -5,8 +5,8 @@ pub mod priority_level_configuration;
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::{At, Errors};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors};
 
 use crate::kind::Kind;
 

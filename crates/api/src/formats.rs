@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use machinery::field::Error;
-use machinery::names::{self, parse_cidr, parse_ip};
-use machinery::{At, Errors, Path, Value, go};
+use apimachinery::field::Error;
+use apimachinery::names::{self, parse_cidr, parse_ip};
+use apimachinery::{At, Errors, Path, Value, go};
 
 /// Validates an address in a legacy field; addresses in `known` are always accepted.
 pub fn legacy_ip(at: &At<'_>, known: &[&str], errors: &mut Errors) {
@@ -176,7 +176,7 @@ pub fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

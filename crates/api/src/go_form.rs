@@ -8,9 +8,9 @@ pub(crate) mod pods;
 
 use std::fmt::Write as _;
 
-use machinery::field::BadValue;
-use machinery::schema::{Field, Omit, Schema, Shape, Struct, Wire};
-use machinery::{At, GroupVersionKind, Value, go};
+use apimachinery::field::BadValue;
+use apimachinery::schema::{Field, Omit, Schema, Shape, Struct, Wire};
+use apimachinery::{At, GroupVersionKind, Value, go};
 
 use crate::catalogue;
 
@@ -308,7 +308,7 @@ const fn zero(shape: &Shape) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

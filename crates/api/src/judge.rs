@@ -1,7 +1,7 @@
 //! Test helpers: run a kind's rules and return the error messages that clients see.
 
-use machinery::Value;
-use machinery::time::Time;
+use apimachinery::Value;
+use apimachinery::time::Time;
 
 use crate::kind::{Context, Kind, Requester};
 

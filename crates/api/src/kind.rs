@@ -8,10 +8,10 @@ mod subresource;
 
 use std::sync::Arc;
 
-use machinery::meta::{NameRule, Scope, name_is_dns_subdomain};
-use machinery::schema::{Schema, TypeId, Types};
-use machinery::table::{self, Cell, Column};
-use machinery::{GroupVersion, GroupVersionKind, Str, Value};
+use apimachinery::meta::{NameRule, Scope, name_is_dns_subdomain};
+use apimachinery::schema::{Schema, TypeId, Types};
+use apimachinery::table::{self, Cell, Column};
+use apimachinery::{GroupVersion, GroupVersionKind, Str, Value};
 
 use crate::catalogue;
 use crate::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
@@ -209,7 +209,7 @@ pub enum Selected {
     /// For a built-in kind; the function handles absent fields.
     Function(fn(&Value) -> Str),
     /// A JSON path from a CRD.
-    Path(machinery::jsonpath::JsonPath),
+    Path(apimachinery::jsonpath::JsonPath),
 }
 
 /// All verbs of a stored kind.
@@ -366,7 +366,7 @@ impl Selectable {
         match &self.value {
             Selected::Function(find) => find(object),
             Selected::Path(path) => {
-                path.first(object).map_or_else(Str::default, |found| machinery::jsonpath::print(found).into())
+                path.first(object).map_or_else(Str::default, |found| apimachinery::jsonpath::print(found).into())
             }
         }
     }
@@ -420,7 +420,7 @@ pub fn age_column() -> Column {
 
 /// Returns the creation time column, used instead of the age by kinds without specific columns.
 fn created_column() -> Column {
-    fn created(object: &Value, _now: machinery::time::Time) -> Value {
+    fn created(object: &Value, _now: apimachinery::time::Time) -> Value {
         object.at(&["metadata", "creationTimestamp"]).cloned().unwrap_or(Value::Null)
     }
     Column::new("Created At", "date", "When the object was created.", Cell::Function(created))

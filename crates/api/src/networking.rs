@@ -6,8 +6,8 @@ pub mod ip_address;
 pub mod network_policy;
 pub mod service_cidr;
 
-use machinery::names::{dns1123_subdomain, parse_ip, path_segment};
-use machinery::{At, Errors, Value};
+use apimachinery::names::{dns1123_subdomain, parse_ip, path_segment};
+use apimachinery::{At, Errors, Value};
 
 use crate::field_rules::{looks, required_and_looks};
 use crate::kind::Kind;

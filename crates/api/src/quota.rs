@@ -4,7 +4,7 @@ pub mod amounts;
 pub mod scopes;
 pub mod usage;
 
-use machinery::Value;
+use apimachinery::Value;
 
 fn items<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object.get(field).and_then(Value::as_array).unwrap_or_default()

@@ -6,7 +6,7 @@ pub mod cluster_role_binding;
 pub mod role;
 pub mod role_binding;
 
-use machinery::{At, Errors};
+use apimachinery::{At, Errors};
 
 use crate::kind::Kind;
 

@@ -1,8 +1,8 @@
 //! Status of an object: initial value, separation from spec writes, and counter validation.
 
-use machinery::conform::zero;
-use machinery::field::Error;
-use machinery::{At, Errors, GroupVersionKind, Value};
+use apimachinery::conform::zero;
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, GroupVersionKind, Value};
 
 use crate::catalogue;
 use crate::field_rules::keep;
@@ -51,7 +51,7 @@ pub fn never_decremented(status: &At<'_>, old: &At<'_>, field: &str, errors: &mu
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

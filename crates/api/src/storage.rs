@@ -7,8 +7,8 @@ pub mod storage_class;
 pub mod volume_attachment;
 pub mod volume_attributes_class;
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use crate::kind::Kind;
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use machinery::Str;
+use apimachinery::Str;
 
 /// Returns a sort key: GA before beta before alpha before other versions, newer before older, and others in reverse
 /// order of their names.

@@ -1,10 +1,10 @@
 //! Validation and columns shared by kinds with a pod template: selectors, int-or-percent values, containers.
 
-use machinery::field::{BadValue, Error};
-use machinery::labels::{self, Selector};
-use machinery::table::Column;
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersionKind, Value, names};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::labels::{self, Selector};
+use apimachinery::table::Column;
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, GroupVersionKind, Value, names};
 
 use crate::core::pod_template_spec;
 use crate::field_rules::wide_column;
@@ -156,7 +156,7 @@ pub fn pod_name_warning(name: &str) -> Option<String> {
 
 /// Returns the template's warnings. On update there are none unless the generation changed.
 pub fn template_warnings(template: &At<'_>, object: &Value, old: Option<&Value>, path: &[&str]) -> Vec<String> {
-    let generation = |of: &Value| machinery::meta::Meta::of(of).generation();
+    let generation = |of: &Value| apimachinery::meta::Meta::of(of).generation();
     match old {
         Some(old) if generation(old) == generation(object) => Vec::new(),
         Some(old) => {
@@ -183,7 +183,7 @@ fn container_images(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

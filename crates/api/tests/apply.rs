@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use api::catalogue;
-use machinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
-use machinery::apply::{Error, FieldSet, OneVersion, Owners, Write, field_set, zero};
-use machinery::time::Time;
-use machinery::{GroupVersionKind, Value, json};
+use apimachinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
+use apimachinery::apply::{Error, FieldSet, OneVersion, Owners, Write, field_set, zero};
+use apimachinery::time::Time;
+use apimachinery::{GroupVersionKind, Value, json};
 
 #[test]
 fn apply_results_in_the_managers_that_upstream_records() {
@@ -323,7 +323,7 @@ fn differs_by_what_the_server_set(
 /// Returns the field set of each manager, without times, which recordings hide.
 fn owners_of(object: &Value) -> BTreeMap<String, FieldSet> {
     let owners = Owners::of(object).expect("recorded owners can be read");
-    let who = |it: &machinery::apply::Owner| {
+    let who = |it: &apimachinery::apply::Owner| {
         format!("{} {} {} {}", it.manager, it.operation.as_str(), it.api_version, it.subresource)
     };
     owners.list().iter().map(|it| (who(it), it.fields.clone())).collect()

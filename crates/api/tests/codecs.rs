@@ -1,7 +1,7 @@
 //! Property tests of the three encodings, for random objects of every kind.
 
-use machinery::schema::{Schema, Shape, Struct};
-use machinery::{Object, Str, Value, json, protobuf, yaml};
+use apimachinery::schema::{Schema, Shape, Struct};
+use apimachinery::{Object, Str, Value, json, protobuf, yaml};
 use proptest::prelude::*;
 
 /// Generates a tree that conforms to a schema from random bytes; when they run out, the rest stays empty.

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use apimachinery::schema::{Schema, Shape, Struct};
+use apimachinery::{GroupVersion, GroupVersionKind, Str, Value, json};
 use k8s_openapi::schemars::SchemaGenerator;
 use k8s_openapi::serde_json::Value as Json;
-use machinery::schema::{Schema, Shape, Struct};
-use machinery::{GroupVersion, GroupVersionKind, Str, Value, json};
 
 #[test]
 fn every_kind_that_upstream_serves_is_in_the_catalogue() {

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use machinery::protobuf::{self, Envelope};
-use machinery::{GroupVersionKind, Schema, Value, json, yaml};
+use apimachinery::protobuf::{self, Envelope};
+use apimachinery::{GroupVersionKind, Schema, Value, json, yaml};
 
 /// Returns the directory of reference material, or prints a message if it is absent.
 fn shared(part: &str) -> Option<PathBuf> {

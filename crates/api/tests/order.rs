@@ -1,9 +1,9 @@
 //! Every kind is serialized in the field order of its Go type at all levels, and decodes to the same tree.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
-use machinery::json::{self, RawEntries};
-use machinery::schema::{Schema, Shape};
-use machinery::{Object, Value};
+use apimachinery::json::{self, RawEntries};
+use apimachinery::schema::{Schema, Shape};
+use apimachinery::{Object, Value};
 
 /// Maximum nesting depth; some types are recursive.
 const DEPTH_MAX: usize = 9;

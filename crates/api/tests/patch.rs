@@ -1,9 +1,9 @@
 //! Strategic merge patches on built-in types, and kubectl's patches for a changed manifest.
 
 use api::catalogue;
-use machinery::patch::strategic::{OnConflict, create_three_way, create_two_way};
-use machinery::patch::{PatchType, apply_patch};
-use machinery::{GroupVersionKind, Object, Schema, Value, json};
+use apimachinery::patch::strategic::{OnConflict, create_three_way, create_two_way};
+use apimachinery::patch::{PatchType, apply_patch};
+use apimachinery::{GroupVersionKind, Object, Schema, Value, json};
 
 fn schema(group: &str, version: &str, kind: &str) -> Schema<'static> {
     let kind = GroupVersionKind { group: group.into(), version: version.into(), kind: kind.into() };
@@ -151,7 +151,7 @@ fn two_way_patches_lead_from_one_pod_to_another() {
             "volumes":[{"name":"v","hostPath":{"path":"/"}}]}}"#,
     );
     let patch = create_two_way(&from, &to, pod).unwrap();
-    let patched = machinery::patch::strategic::apply(from, patch, pod).unwrap();
+    let patched = apimachinery::patch::strategic::apply(from, patch, pod).unwrap();
     assert_eq!(Value::from(patched).to_string(), Value::from(to).to_string());
 }
 
@@ -175,7 +175,7 @@ fn every_merged_list_of_objects_has_a_key_that_its_items_have() {
 
 /// Calls `each` with every field of every struct below `schema`, once per type.
 fn visit(schema: Schema<'static>, seen: &mut Vec<*const ()>, each: &mut impl FnMut(Schema<'static>, &str)) {
-    use machinery::schema::Shape;
+    use apimachinery::schema::Shape;
     let address = std::ptr::from_ref(schema.ty()).cast::<()>();
     if seen.contains(&address) {
         return;

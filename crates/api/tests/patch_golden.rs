@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use api::catalogue;
-use machinery::patch::{Blame, PatchType, apply_patch};
-use machinery::schema::Shape;
-use machinery::{GroupVersionKind, Schema, Value, json};
+use apimachinery::patch::{Blame, PatchType, apply_patch};
+use apimachinery::schema::Shape;
+use apimachinery::{GroupVersionKind, Schema, Value, json};
 
 /// Metadata that the server changes on writes.
 const SERVERS: [&str; 5] =

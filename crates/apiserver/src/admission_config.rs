@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use machinery::Value;
+use apimachinery::Value;
 use registry::admission::configuration::{self, Error as Wrong};
 
 /// Reasons why the admission configuration cannot be loaded.

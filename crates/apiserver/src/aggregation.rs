@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
+use apimachinery::Value;
 use auth::User;
 use client::config::{Pem, Tls};
 use http::header::{HeaderMap, LOCATION};
-use machinery::Value;
 use openapi::merged::Foreign;
 use registry::aggregation::Remote;
 use registry::route::{Info, Resource};

@@ -4,6 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use api::{catalogue, codec};
+use apimachinery::status::Status;
+use apimachinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 use bytes::Bytes;
 use client::held::Answered;
 use http::header::{
@@ -11,8 +13,6 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use machinery::status::Status;
-use machinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 use registry::accept::{Accepted, Encoding, Form};
 use tokio::sync::mpsc;
 

@@ -7,6 +7,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use apimachinery::Str;
+use apimachinery::status::Status;
+use apimachinery::time::Time;
 use auth::keys::PrivateKey;
 use auth::service_account::bound::{self, Found, Lookup};
 use auth::service_account::request;
@@ -15,9 +18,6 @@ use auth::token_review::Answer;
 use auth::{User, bearer, bootstrap_token, headers, impersonation, request_header};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
-use machinery::Str;
-use machinery::status::Status;
-use machinery::time::Time;
 use registry::admission::{Known, View};
 
 pub use issuers::Issuers;

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
 use api::kind::Kind;
+use apimachinery::{Str, Value};
 use auth::node::{Node, graph};
 use auth::rbac::{Binding, Policy, Rule};
 use auth::{Attributes, Authorizer, Decision};
-use machinery::{Str, Value};
 use mvcc::Revision;
 
 use crate::cache::{Cache, KindCache};
@@ -89,7 +89,7 @@ impl Authorizer for Authorization {
 
 impl Learner for RwLock<Policy> {
     fn set(&self, kind: &Kind, object: &Value) {
-        let meta = machinery::meta::Meta::of(object);
+        let meta = apimachinery::meta::Meta::of(object);
         let mut policy = self.write().expect("no holder panics");
         if kind.kind.ends_with("Binding") {
             policy.set_binding(meta.namespace(), meta.name(), Binding::from_object(object));

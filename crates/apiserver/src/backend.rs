@@ -10,13 +10,13 @@
 mod pool;
 mod resolve;
 
+use apimachinery::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use client::config::{Pem, Tls};
 use client::transport::{Connector, Wire};
 use http::{HeaderValue, Uri};
-use machinery::Value;
 use tower_service::Service as _;
 
 pub use client::transport::BoxError;
@@ -128,7 +128,7 @@ fn service_of(service: &Value) -> Result<Backend, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

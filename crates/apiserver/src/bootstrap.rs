@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use api::core::service::allocation::RandomSource;
 use api::kind::{Context, Requester};
-use machinery::field_validation::FieldValidation;
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{GroupVersionKind, Object, Value, value};
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{GroupVersionKind, Object, Value, value};
 use registry::body;
 use registry::write;
 

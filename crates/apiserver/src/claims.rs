@@ -7,10 +7,10 @@ use std::net::IpAddr;
 
 use api::core::service::allocation::{Claim, Config, Plan, RandomSource, Refusal, Taken};
 use api::kind::{Kind, Persistence};
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{GroupVersion, Str, Value, value};
 use bytes::Bytes;
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{GroupVersion, Str, Value, value};
 use mvcc::{Delete, Operation, Span, Txn};
 use registry::admission::View;
 use registry::body::kind_name;
@@ -23,7 +23,7 @@ use crate::storage;
 pub fn port_kind() -> Kind {
     let version = GroupVersion { group: "".into(), version: "v1".into() };
     let keeping = Persistence::Stored { prefix: "ranges/servicenodeports".into(), version, expires: false };
-    let scope = machinery::meta::Scope::Cluster;
+    let scope = apimachinery::meta::Scope::Cluster;
     Kind { keeping, scope, ..Kind::stored("", "v1", "RangeAllocation", "servicenodeports") }
 }
 

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use api::kind::{Kind, Version};
+use apimachinery::status::{Reason, Status};
+use apimachinery::{Value, pruning};
 use bytes::Bytes;
-use machinery::status::{Reason, Status};
-use machinery::{Value, pruning};
 use registry::conversion::review::Conversion;
 use registry::conversion::{from_stored, in_version, is_stored, refresh, stored_version};
 

@@ -11,9 +11,9 @@ use api::apiextensions::custom_resource_definition::{
     CLEANUP_FINALIZER, Deletion, conditions, is_established, set_terminating,
 };
 use api::kind::Kind;
-use machinery::Value;
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
 use mvcc::Revision;
 use registry::deletion::{self, Plan};
 use registry::options::DeleteOptions;

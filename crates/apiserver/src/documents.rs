@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use api::kind::{Kind, Version};
+use apimachinery::{Object, Value, json};
 use auth::service_account::openid;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY,
 };
-use machinery::{Object, Value, json};
 use openapi::discovery::{self, Aggregated};
 use openapi::{Packed, merged, v2, v3};
 use registry::accept::{Accepted, FORMS, negotiate};

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use apimachinery::Value;
 use auth::User;
 use flowcontrol::control::{Reconfigured, wait_until};
 use flowcontrol::inflight::{self, InFlight, Pass};
 use flowcontrol::metrics::Snapshot;
 use flowcontrol::work::{List, Selection, Source, Stored};
 use flowcontrol::{Classification, Digest, Estimate, FlowControl, Leave, Moment, Outcome, Target, Ticket};
-use machinery::Value;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 

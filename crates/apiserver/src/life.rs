@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::kind::Verb;
+use apimachinery::Value;
+use apimachinery::status::{Reason, Status};
 use auth::impersonation::{self, Gate, Trial};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::{Bytes, BytesMut};
@@ -17,8 +19,6 @@ use futures_util::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AsHeaderName, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
-use machinery::Value;
-use machinery::status::{Reason, Status};
 use registry::accept::{Accepted, Form, Refused, is_pretty, negotiate};
 use registry::admission::Notes;
 use registry::query::Query;
@@ -242,7 +242,7 @@ pub async fn own(
         return Err(not_served());
     };
     let user = User::authenticated("system:apiserver", [auth::user::MASTERS.into()]);
-    let body = Bytes::from(machinery::json::to_vec(object));
+    let body = Bytes::from(apimachinery::json::to_vec(object));
     let (stream, notes) = (Mutex::default(), Mutex::default());
     let call = Call { state: state.clone(), asked: &asked, resource, kind, accepted: PLAIN, user, body, stream, notes };
     verbs::serve(&call).await
@@ -251,7 +251,7 @@ pub async fn own(
 /// Returns the timeout of the request: the client's `timeout` parameter, capped by the server's limit.
 fn time_allowed(asked: &Asked, most: Duration) -> Result<Duration, Status> {
     let Some(text) = asked.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(most) };
-    let wanted: machinery::time::Duration = text
+    let wanted: apimachinery::time::Duration = text
         .parse()
         .map_err(|error| Status::bad_request(format!("invalid timeout specified in the request URL: {error}")))?;
     let wanted = u64::try_from(wanted.nanos()).map_or(Duration::ZERO, Duration::from_nanos);
@@ -283,8 +283,8 @@ fn impersonate(state: &State, asked: &mut Asked, user: User, course: &mut Reques
 
 /// The selectors of a list or watch, which authorizers can take into account.
 struct Selectors {
-    fields: Vec<machinery::fields::Requirement>,
-    labels: Vec<machinery::labels::Requirement>,
+    fields: Vec<apimachinery::fields::Requirement>,
+    labels: Vec<apimachinery::labels::Requirement>,
 }
 
 impl Selectors {
@@ -310,8 +310,8 @@ fn attributes<'a>(info: &'a Info, user: &'a User, selectors: &'a Selectors) -> A
 /// Returns the authorization attributes of a resource.
 pub fn target<'a>(
     resource: &'a Resource,
-    field_selector: &'a [machinery::fields::Requirement],
-    label_selector: &'a [machinery::labels::Requirement],
+    field_selector: &'a [apimachinery::fields::Requirement],
+    label_selector: &'a [apimachinery::labels::Requirement],
 ) -> Target<'a> {
     Target::Resource(auth::Resource {
         group: &resource.group,
@@ -392,7 +392,7 @@ impl Refusal {
             Self::Status(status) => answer::status(&status, Accepted { pretty: asked.is_pretty(), ..PLAIN }),
             Self::TooMany(seconds) => answer::too_many(seconds),
             Self::Unwritten => {
-                let path = machinery::go::quote(&asked.uri.to_string());
+                let path = apimachinery::go::quote(&asked.uri.to_string());
                 answer::text(500, format!("Internal Server Error: {path}: failed to store audit event\n"))
             }
             Self::NotFound => answer::text(404, "404 page not found\n"),

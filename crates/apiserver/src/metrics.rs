@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::{Kind, Persistence};
+use apimachinery::Str;
 use auth::{Decision, User};
 use http::Method;
-use machinery::Str;
 use registry::route::Resource;
 
 use crate::life::Asked;

@@ -4,10 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{GroupVersionKind, Value, value};
 use bytes::Bytes;
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{GroupVersionKind, Value, value};
 use mvcc::{Delete, Operation, Put, Range, Revision, Span, Txn};
 use tokio::time::Instant;
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use apimachinery::Value;
 use bytes::{Bytes, BytesMut};
 use client::config::{Kubeconfig, KubeconfigError};
 use client::transport::TransportError;
@@ -10,7 +11,6 @@ use client::{Config, Https, Transport};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, Uri};
 use http_body_util::BodyExt;
-use machinery::Value;
 use tokio::time::Instant;
 
 use crate::{answer, webhooks};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::core::service::allocation::Config;
 use api::kind::Kind;
-use machinery::status::Status;
-use machinery::time::Time;
+use apimachinery::status::Status;
+use apimachinery::time::Time;
 use mvcc::{Reply, Revision, Txn};
 use registry::write::GeneratedIds;
 use store::client::ClientError;
@@ -170,7 +170,7 @@ pub fn now() -> Time {
 
 /// Returns random values for a new object: its UID and its name suffix.
 pub fn draw() -> GeneratedIds {
-    GeneratedIds { uid: draw_uid(), suffix: machinery::meta::name_suffix(u64::from_le_bytes(random())) }
+    GeneratedIds { uid: draw_uid(), suffix: apimachinery::meta::name_suffix(u64::from_le_bytes(random())) }
 }
 
 /// Returns a random version 4 UUID.

@@ -6,10 +6,10 @@
 
 use api::kind::{Kind, Persistence};
 use api::{catalogue, codec};
+use apimachinery::json::{RawEntries, RawEntry};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Value, json, protobuf};
 use bytes::Bytes;
-use machinery::json::{RawEntries, RawEntry};
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Value, json, protobuf};
 use mvcc::{Compare, Delete, Operation, Put, Relation, Revision, Span, Target, Txn};
 use registry::admission::Effect;
 

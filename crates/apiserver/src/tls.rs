@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use apimachinery::time::Time;
 use auth::x509::Subject;
-use machinery::time::Time;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 pub use serving::MinVersion;

@@ -12,11 +12,11 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use api::kind::Kind;
+use apimachinery::Str;
 use bytes::Bytes;
 use encryption::config::Reload;
 use encryption::kms::Keyring;
 use encryption::{Configuration, Opened, Transformers};
-use machinery::Str;
 use tokio::task::JoinSet;
 
 use crate::state::now;

@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use api::kind::{Connect, Kind, Persistence, Question, Requester, Subresource, SubresourceAction, Verb, Version};
+use apimachinery::Value;
+use apimachinery::status::{Reason, Status};
 use auth::{Authorizer, Decision, User};
 use bytes::Bytes;
-use machinery::Value;
-use machinery::status::{Reason, Status};
 use mvcc::Revision;
 use registry::accept::{Accepted, FORMS, FORMS_WITHOUT_TABLE, Form};
 use registry::admission::{Attributes, Notes};

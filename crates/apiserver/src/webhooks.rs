@@ -15,12 +15,12 @@ mod images;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::patch::json::Patch;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Value, json};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use machinery::field_validation::FieldValidation;
-use machinery::patch::json::Patch;
-use machinery::status::{GroupName, Status};
-use machinery::{Value, json};
 use mvcc::Revision;
 use registry::admission::reinvocation::Reinvocation;
 use registry::admission::webhooks::{Answer, Failure, Hook, Phase, Review, is_exempt};

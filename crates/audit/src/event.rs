@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use machinery::time::Time;
-use machinery::{Object, Str, Value, go};
+use apimachinery::time::Time;
+use apimachinery::{Object, Str, Value, go};
 
 use crate::policy::{Level, Stage};
 use crate::request::User;

@@ -2,8 +2,8 @@
 
 pub mod rotation;
 
-use machinery::go;
-use machinery::time::Time;
+use apimachinery::go;
+use apimachinery::time::Time;
 
 use crate::Event;
 use crate::request::User;

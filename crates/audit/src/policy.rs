@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use api::catalogue::{self, Catalogue};
-use machinery::{Str, Value, field};
+use apimachinery::{Str, Value, field};
 
 use crate::request::{Attributes, Target};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use machinery::Str;
+use apimachinery::Str;
 
 /// The header with a client-supplied audit ID, which is also set in the response.
 pub const AUDIT_ID_HEADER: &str = "Audit-ID";

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Object, Str, Value, json, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Object, Str, Value, json, value};
 
 use crate::event::{Event, ObjectRef};
 use crate::policy::{Level, Stage, Verdict};

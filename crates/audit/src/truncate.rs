@@ -59,7 +59,7 @@ pub fn cut(events: Vec<Event>, limits: Limits) -> Cut {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::trail::tests::event;

@@ -1,6 +1,6 @@
 //! ABAC authorizer: a policy file with one JSON policy per line.
 
-use machinery::{Str, Value, json};
+use apimachinery::{Str, Value, json};
 
 use crate::{Attributes, Authorizer, Decision, Target, User};
 

@@ -3,10 +3,10 @@
 mod selectors;
 pub mod webhook;
 
-use machinery::field::{self, BadValue, Errors};
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::{Object, Path, Str, Value};
+use apimachinery::field::{self, BadValue, Errors};
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Object, Path, Str, Value};
 
 use crate::attributes::{About, OwnedResource, Question};
 use crate::{Decision, User};

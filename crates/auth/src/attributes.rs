@@ -2,8 +2,8 @@
 
 mod question;
 
-use machinery::status::{GroupName, Status};
-use machinery::{fields, labels};
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{fields, labels};
 
 pub use question::{About, OwnedResource, Question};
 

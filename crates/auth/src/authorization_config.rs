@@ -2,10 +2,10 @@
 
 mod validate;
 
+use apimachinery::Str;
+use apimachinery::field::{self, Errors};
+use apimachinery::time::Duration;
 use cel::Host;
-use machinery::Str;
-use machinery::field::{self, Errors};
-use machinery::time::Duration;
 
 use validate::Raw;
 

@@ -1,12 +1,12 @@
 //! Bootstrap tokens: Secrets that authenticate a joining node until it has a certificate.
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Str, Value, json};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Str, Value, json};
 
 use crate::User;
 
@@ -145,7 +145,7 @@ impl std::fmt::Debug for Token<'_> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Object, value};
+    use apimachinery::{Object, value};
 
     use super::*;
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use apimachinery::Str;
+use apimachinery::time::{Duration, Time};
 use aws_lc_rs::digest;
 use aws_lc_rs::hmac;
-use machinery::Str;
-use machinery::time::{Duration, Time};
 
 /// Time for which a result is valid, positive or negative.
 pub const TTL: Duration = Duration::from_seconds(10);

@@ -1,7 +1,7 @@
 //! Configuration files: YAML of a known kind with strict decoding, so that mistyped fields are rejected.
 
-use machinery::time::Duration;
-use machinery::{Object, Str, Value, yaml};
+use apimachinery::time::Duration;
+use apimachinery::{Object, Str, Value, yaml};
 
 /// The API group of the server's configuration files.
 const GROUP: &str = "apiserver.config.k8s.io";

@@ -1,7 +1,7 @@
 //! CEL expressions in configuration files, compiled on load so that errors are reported immediately.
 
+use apimachinery::{Path, Str, Value, field};
 use cel::{Compiled, Failure, Host, Type, Val};
-use machinery::{Path, Str, Value, field};
 
 #[derive(Debug)]
 pub(crate) struct Expression {

@@ -1,7 +1,7 @@
 //! Keys of a user's extra fields: a domain-prefixed path, which avoids collisions.
 
-use machinery::field::{Error, Errors};
-use machinery::{Path, names};
+use apimachinery::field::{Error, Errors};
+use apimachinery::{Path, names};
 
 /// Returns all validation errors of a key.
 pub(crate) fn validate(key: &str, path: &Path<'_>) -> Errors {

@@ -8,8 +8,8 @@ mod modes;
 
 use std::collections::BTreeMap;
 
-use machinery::status::Status;
-use machinery::{Str, go};
+use apimachinery::status::Status;
+use apimachinery::{Str, go};
 
 pub use modes::Gate;
 

@@ -1,9 +1,9 @@
 //! JSON Web Tokens in compact form: signing, parsing and verification.
 
+use apimachinery::time::Time;
+use apimachinery::{Str, Value, json, value};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use machinery::time::Time;
-use machinery::{Str, Value, json, value};
 
 use crate::keys::{self, Algorithm, PrivateKey, PublicKey};
 

@@ -9,12 +9,12 @@ mod pem;
 
 use std::fmt;
 
+use apimachinery::Str;
 use aws_lc_rs::digest;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, RsaPublicKeyComponents, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use machinery::Str;
 
 pub use jwk::{KeySet, jwk, jwks};
 pub use pem::{Block, blocks, certificates};

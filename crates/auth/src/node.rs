@@ -30,7 +30,7 @@ pub struct Node {
 impl Node {
     /// Returns an authorizer with the bootstrap rules and an empty graph.
     pub fn new() -> Self {
-        let is_node = |object: &machinery::Value| {
+        let is_node = |object: &apimachinery::Value| {
             object["kind"].as_str() == Some("ClusterRole")
                 && object.str_at(&["metadata", "name"]) == Some("system:node")
         };
@@ -229,7 +229,7 @@ impl Asked<'_> {
     }
 
     fn selects_own(&self, field: &str) -> bool {
-        let equals = machinery::fields::Operator::Equals;
+        let equals = apimachinery::fields::Operator::Equals;
         let mut terms = self.resource.field_selector.iter();
         terms.any(|term| term.field == field && term.operator == equals && term.value == self.node)
     }

@@ -9,9 +9,9 @@ mod flags;
 mod mapping;
 mod url;
 
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Str, Value, go, json};
 use cel::Host;
-use machinery::time::{Duration, Time};
-use machinery::{Str, Value, go, json};
 
 pub use config::{Config, Error as ConfigError};
 pub use flags::{Error as FlagsError, Flags};

@@ -6,7 +6,7 @@ mod rule;
 
 use std::collections::BTreeMap;
 
-use machinery::{Str, Value};
+use apimachinery::{Str, Value};
 
 pub use escalation::{Uncovered, uncovered};
 pub use rule::Rule;

@@ -1,6 +1,6 @@
 //! Request header authentication: a front proxy with a client certificate passes the user in headers.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::User;
 use crate::escape::unescape;

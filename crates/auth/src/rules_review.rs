@@ -1,7 +1,7 @@
 //! SelfSubjectRulesReview: the permissions of a user in a namespace.
 
-use machinery::status::Status;
-use machinery::{Object, Str, Value, value};
+use apimachinery::status::Status;
+use apimachinery::{Object, Str, Value, value};
 
 use crate::rbac::Rule;
 

@@ -9,7 +9,7 @@ pub mod openid;
 pub mod request;
 pub mod token;
 
-use machinery::{Str, names};
+use apimachinery::{Str, names};
 
 use crate::User;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::User;
 

@@ -1,8 +1,8 @@
 //! TokenReview, served by this server and sent to webhooks, and SelfSubjectReview.
 
-use machinery::status::Status;
-use machinery::time::Time;
-use machinery::{Object, Str, Value, value};
+use apimachinery::status::Status;
+use apimachinery::time::Time;
+use apimachinery::{Object, Str, Value, value};
 
 use crate::User;
 

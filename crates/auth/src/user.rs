@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinery::{Object, Str, Value};
+use apimachinery::{Object, Str, Value};
 
 /// The group with unrestricted access.
 pub const MASTERS: &str = "system:masters";
@@ -110,7 +110,7 @@ fn text_of(object: &Value, key: &str) -> Str {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! X.509 client certificate authentication: the subject as a user. The TLS layer verifies the chain.
 
+use apimachinery::Str;
+use apimachinery::time::Time;
 use aws_lc_rs::digest;
-use machinery::Str;
-use machinery::time::Time;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME, Oid};
 

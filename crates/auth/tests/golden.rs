@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::Time;
+use apimachinery::{Str, Value, json};
 use auth::access_review::{self, Kind};
 use auth::attributes::Resource;
 use auth::chain::Privileged;
@@ -11,9 +14,6 @@ use auth::node::Node;
 use auth::rbac::{Binding, Policy, Rule, bootstrap};
 use auth::service_account::request;
 use auth::{Attributes, Authorizer, Chain, Decision, Target, User, token_review};
-use machinery::status::{GroupName, Status};
-use machinery::time::Time;
-use machinery::{Str, Value, json};
 
 const NOW: Time = Time::from_unix(1_800_000_000, 0);
 const ISSUER: &str = "https://kubernetes.default.svc";
@@ -131,7 +131,7 @@ impl Server {
             ("subjectaccessreviews", _) => self.review(Kind::Subject, body, user),
             ("localsubjectaccessreviews", _) => {
                 let mut body = body.clone();
-                machinery::meta::MetaMut::of(&mut body).expect("an object").set("namespace", resource.namespace);
+                apimachinery::meta::MetaMut::of(&mut body).expect("an object").set("namespace", resource.namespace);
                 self.review(Kind::LocalSubject, &body, user)
             }
             ("tokenreviews", _) => review_token(body),
@@ -166,7 +166,8 @@ fn request_token(body: &Value, resource: Resource<'_>) -> Result<Value, Status> 
     if resource.name != "default" {
         return Err(Status::not_found(GroupName::new("", "serviceaccounts"), resource.name));
     }
-    let account = machinery::value!({"metadata": {"name": "default", "namespace": (resource.namespace), "uid": "u"}});
+    let account =
+        apimachinery::value!({"metadata": {"name": "default", "namespace": (resource.namespace), "uid": "u"}});
     let audiences = [Str::from(ISSUER)];
     request::prepare(&mut body, &account, &audiences, NOW)?;
     // The schema engine serializes a null here.

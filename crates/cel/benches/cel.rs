@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
+use apimachinery::{Value, json};
 use cel::{Env, EnvSet, Type, Val};
 use criterion::{Criterion, criterion_group, criterion_main};
-use machinery::{Value, json};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

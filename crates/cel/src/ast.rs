@@ -1,6 +1,6 @@
 //! The CEL syntax tree: nodes in one arena, each with its source offset.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::error::{Finding, Findings};
 

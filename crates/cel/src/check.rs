@@ -6,7 +6,7 @@ mod validate;
 
 use std::sync::Arc;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::ast::{Ast, Expr, ExprId, Fold, Literal};
 use crate::env::{Env, Strictness};

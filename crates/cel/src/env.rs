@@ -6,8 +6,8 @@ mod versions;
 
 use std::sync::Arc;
 
-use machinery::schema::TypeId;
-use machinery::{Schema, Str};
+use apimachinery::schema::TypeId;
+use apimachinery::{Schema, Str};
 
 use crate::check::check;
 use crate::cost::{Estimate, estimate};

@@ -5,7 +5,7 @@ mod fold;
 mod meter;
 mod run;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::cost::Cost;
 use crate::library::{Function, OverloadId};

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use cel::{Env, Strictness, Type, Val};
-//! use machinery::value;
+//! use apimachinery::value;
 //!
 //! let env = Env::new(Strictness::Kubernetes).with_variable("self", Type::Dyn);
 //! let compiled = env.compile("self.replicas <= 5")?;

@@ -1,6 +1,6 @@
 //! CEL macros: each expands to a presence test or a comprehension, in the form that the cost rules expect.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::ast::{ACCUMULATOR, Ast, Expr, ExprId, Fold, Literal};
 use crate::error::{Finding, Findings};

@@ -2,7 +2,7 @@
 
 mod literal;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::ast::{Ast, Entry, Expr, ExprId, Init, Literal};
 use crate::error::{Finding, Findings};

@@ -5,9 +5,9 @@ mod size;
 
 use std::sync::Arc;
 
-use machinery::Schema;
-use machinery::schema::structural::Structural;
-use machinery::schema::{FormatKind, Shape, Types};
+use apimachinery::Schema;
+use apimachinery::schema::structural::Structural;
+use apimachinery::schema::{FormatKind, Shape, Types};
 
 use crate::types::{SchemaType, Type};
 

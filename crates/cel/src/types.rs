@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use machinery::schema::TypeId;
+use apimachinery::schema::TypeId;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {

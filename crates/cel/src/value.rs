@@ -7,7 +7,7 @@ mod show;
 
 use std::sync::Arc;
 
-use machinery::{Object, Schema, Str, Value};
+use apimachinery::{Object, Schema, Str, Value};
 
 use crate::eval::Failure;
 use crate::library::opaque::Opaque;

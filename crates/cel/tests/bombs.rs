@@ -119,7 +119,7 @@ fn quadratic_functions_are_charged_before_they_run() {
 /// Runs an expression with a long text and a list of long texts, and expects the step limit to stop it, independent of
 /// upstream's cost.
 fn stopped_by_work(expression: &str) {
-    use machinery::Value;
+    use apimachinery::Value;
     let text = "a".repeat(1 << 20);
     let items: Vec<Value> = (0..32).map(|at| Value::from(format!("{}{at:02}", "a".repeat(30_000)))).collect();
     let (text, items) = (Value::from(text), Value::Array(items));
@@ -155,7 +155,7 @@ fn patterns_compiled_at_runtime_count_as_steps() {
     // A pattern that is used repeatedly is compiled once.
     let env = env().with_variable("y", Type::Dyn);
     let compiled = env.compile("lists.range(1000).all(i, 'b'.matches(x))").expect("the expression is right");
-    let pattern = machinery::Value::from("[a-z]+");
+    let pattern = apimachinery::Value::from("[a-z]+");
     let variables = [("x", cel::Val::json(&pattern, None).unwrap())];
     assert_eq!(compiled.program.evaluate(&variables).unwrap().value.as_bool(), Some(true));
 }
@@ -188,7 +188,7 @@ fn types_of_nested_maps_stay_small() {
 
 #[test]
 fn the_largest_lists_of_a_request_can_be_compared() {
-    use machinery::Value;
+    use apimachinery::Value;
     let list =
         |last: i64| Value::Array((0..1_500_000).map(|at| Value::Int(if at == 1_499_999 { last } else { 1 })).collect());
     let (a, b) = (list(1), list(2));

@@ -18,8 +18,8 @@ mod reflector;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use machinery::collection::{Collection, Entry, IndexBy};
-use machinery::{Key, Resource, Str, Value};
+use apimachinery::collection::{Collection, Entry, IndexBy};
+use apimachinery::{Key, Resource, Str, Value};
 use tokio::sync::watch;
 
 pub use notices::{Changed, Notices};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Resource, Value, bridge, json};
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use machinery::status::{GroupName, Status};
-use machinery::{Resource, Value, bridge, json};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 

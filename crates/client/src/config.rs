@@ -4,11 +4,11 @@ mod kubeconfig;
 
 use std::path::{Path, PathBuf};
 
+use apimachinery::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::Uri;
-use machinery::Value;
 
 pub use crate::transport::Secret;
 pub use kubeconfig::{Kubeconfig, KubeconfigError};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use apimachinery::meta::Scope;
+use apimachinery::{Resource, Str, Value, json};
 use bytes::Bytes;
 use http::header::{ACCEPT, HeaderValue};
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use machinery::meta::Scope;
-use machinery::{Resource, Str, Value, json};
 
 use crate::error::{AnswerError, Error};
 use crate::transport::TransportError;
@@ -104,7 +104,7 @@ async fn collect(mut body: Body) -> Result<Vec<u8>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

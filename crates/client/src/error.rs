@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use machinery::status::{Reason, Status};
-use machinery::{bridge, json};
+use apimachinery::status::{Reason, Status};
+use apimachinery::{bridge, json};
 
 use crate::target::TargetError;
 use crate::transport::TransportError;

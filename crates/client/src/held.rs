@@ -7,9 +7,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use machinery::collection::Entry;
-use machinery::meta::MetaMut;
-use machinery::{Key, Value};
+use apimachinery::collection::Entry;
+use apimachinery::meta::MetaMut;
+use apimachinery::{Key, Value};
 use tokio::sync::mpsc;
 
 use crate::watch::Event;

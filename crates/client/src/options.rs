@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use machinery::{Object, Value};
+use apimachinery::{Object, Value};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -255,7 +255,7 @@ impl Query {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Request targets: resource, namespace, name and subresource, and their path.
 
-use machinery::meta::Scope;
-use machinery::{Key, Resource, Str};
+use apimachinery::meta::Scope;
+use apimachinery::{Key, Resource, Str};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Characters that are not escaped in a path segment: the unreserved ones, and those in names of roles.

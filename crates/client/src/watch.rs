@@ -1,10 +1,10 @@
 //! Watch: a stream of events, parsed from the body of an unbounded response.
 
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{Value, json};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{Value, json};
 use memchr::{memchr2, memchr3};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -204,7 +204,7 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use proptest::prelude::*;
 
     use super::*;

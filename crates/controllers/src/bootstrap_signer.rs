@@ -2,12 +2,12 @@
 //!
 //! The kubeconfig in kube-public/cluster-info is signed with every bootstrap token that has usage-bootstrap-signing.
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value};
 use auth::bootstrap_token;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Object, Value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;
@@ -99,7 +99,7 @@ fn data(secret: &Value, field: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

@@ -1,8 +1,8 @@
 //! Controller ownership: claims matching objects, adopts orphans, and releases objects that no longer match.
 
-use machinery::labels::Selector;
-use machinery::meta::Meta;
-use machinery::{Key, Resource, Value, value};
+use apimachinery::labels::Selector;
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Resource, Value, value};
 use reconcile::{Action, Patch, Preconditions};
 
 /// The owned objects, and the adoptions and releases still to be written.
@@ -101,7 +101,7 @@ pub fn selector(owner: &Value) -> Option<Selector> {
     // A ReplicationController's selector is a plain label map.
     let old_form = stated.filter(|_| owner.str_at(&["kind"]) == Some("ReplicationController"));
     let old_form = old_form.map(|labels| value!({"matchLabels": (labels.clone())}));
-    let selector = machinery::labels::from_object(old_form.as_ref().or(stated)).ok()?;
+    let selector = apimachinery::labels::from_object(old_form.as_ref().or(stated)).ok()?;
     (!selector.is_everything()).then_some(selector)
 }
 

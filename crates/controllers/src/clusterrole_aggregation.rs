@@ -1,9 +1,9 @@
 //! ClusterRole aggregation: sets the rules of a ClusterRole with an aggregationRule to the union of the selected roles.
 
-use machinery::labels;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::labels;
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 pub struct ClusterRoleAggregation;

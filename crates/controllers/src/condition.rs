@@ -1,6 +1,6 @@
 //! Status conditions: find, set and remove, with the rules of upstream's controllers.
 
-use machinery::Value;
+use apimachinery::Value;
 
 /// Returns the condition of a type in `status.conditions`.
 pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -37,7 +37,7 @@ pub fn remove(conditions: &mut Vec<Value>, kind: &str) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 mod next;
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::{Duration, Time};
-use machinery::{Key, Object, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Object, Value, value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Propagation, Regarding, Told, kinds};
 
 use crate::{claim, job};

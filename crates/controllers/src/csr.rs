@@ -1,10 +1,10 @@
 //! CertificateSigningRequests: parsing, and the rules of the built-in Kubernetes signers.
 
 use api::certificates::request::CertificateRequest;
+use apimachinery::Value;
 use auth::user::MASTERS;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use machinery::Value;
 
 use crate::condition;
 use crate::read::{list, text};
@@ -128,7 +128,7 @@ fn client_usages(usages: &[&str]) -> Result<(), Objection> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

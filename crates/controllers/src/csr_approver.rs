@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use api::certificates::request::CertificateRequest;
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Resource, Value, value};
 use auth::node::component;
 use auth::user::{NODE_PREFIX, NODES};
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Resource, Value, value};
 use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
 
 use crate::csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, check, is, parse, usages};
@@ -287,7 +287,7 @@ mod tests {
 
     /// Returns the request with another requester.
     fn by(request: Value, user: &str, group: &str) -> Value {
-        machinery::patch::merge::apply(request, value!({"spec": {"username": user, "groups": [group]}}))
+        apimachinery::patch::merge::apply(request, value!({"spec": {"username": user, "groups": [group]}}))
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         check(&request(OF_NODE, "kubernetes.io/kubelet-serving", USAGES), all, "");
         check(&request(OF_NODE, KUBELET_CLIENT, &["server auth"]), all, "");
         let denied = value!({"status": {"conditions": [{"type": "Denied", "status": "True"}]}});
-        check(&machinery::patch::merge::apply(request(OF_NODE, KUBELET_CLIENT, USAGES), denied), all, "");
+        check(&apimachinery::patch::merge::apply(request(OF_NODE, KUBELET_CLIENT, USAGES), denied), all, "");
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
             let signer = [KUBELET_CLIENT, "kubernetes.io/kubelet-serving"][signer];
             let who = if own { "system:node:n" } else { "jane" };
             let request = request(pem, signer, USAGES);
-            let request = machinery::patch::merge::apply(request, value!({"spec": {"username": who}}));
+            let request = apimachinery::patch::merge::apply(request, value!({"spec": {"username": who}}));
             let mut rights = Vec::new();
             rights.extend(selfs.then_some("selfnodeclient"));
             rights.extend(nodes.then_some("nodeclient"));

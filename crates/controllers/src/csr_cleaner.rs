@@ -1,8 +1,8 @@
 //! CSR cleaner: deletes old CertificateSigningRequests.
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::condition;
@@ -53,7 +53,7 @@ fn ends_at(request: &Value) -> Time {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

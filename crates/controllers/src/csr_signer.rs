@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::time::{Duration, Time};
-use machinery::{Key, Value, value};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Order, Plan, SideEffect, kinds};
 
 use crate::csr::{check, is, parse, usages};
@@ -93,7 +93,7 @@ fn failed(request: &Value, message: &str, now: Time) -> Action {
 
 #[cfg(test)]
 mod tests {
-    use machinery::patch::merge;
+    use apimachinery::patch::merge;
     use proptest::prelude::*;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 

@@ -8,9 +8,9 @@ mod status;
 
 use std::collections::BTreeMap;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
 use crate::{claim, placement, pod};

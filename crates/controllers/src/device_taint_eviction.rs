@@ -1,8 +1,8 @@
 //! Device taint eviction: deletes pods that do not, or no longer, tolerate a NoExecute taint of their DRA devices.
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Value};
 use reconcile::{Cache, Controller, Plan};
 
 use crate::pod;
@@ -111,7 +111,7 @@ fn taints(slice: &Value) -> impl Iterator<Item = (&str, &Value)> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use proptest::prelude::*;
     use reconcile::kinds;
     use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};

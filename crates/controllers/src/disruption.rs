@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::labels::Selector;
-use machinery::meta::{Meta, OwnerReference};
-use machinery::time::{Duration, Time};
-use machinery::{Key, Object, Value, value};
+use apimachinery::labels::Selector;
+use apimachinery::meta::{Meta, OwnerReference};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Object, Value, value};
 use reconcile::{Action, Ask, Cache, Controller, EventType, Plan, Regarding, kinds};
 
 use crate::{condition, pod, scale_target, share};
@@ -147,7 +147,7 @@ fn scaled(cache: &Cache, pod: &Value, owner: OwnerReference<'_>) -> Result<i64, 
 /// Returns the selector. An empty selector matches all pods, a missing one none.
 fn selector(budget: &Value) -> Option<Selector> {
     let selector = budget.at(&["spec", "selector"]).filter(|selector| !selector.is_null())?;
-    machinery::labels::from_object(Some(selector)).ok()
+    apimachinery::labels::from_object(Some(selector)).ok()
 }
 
 /// Returns the expected and the desired healthy number of pods.
@@ -255,7 +255,7 @@ fn event(budget: &Value, kind: EventType, reason: &'static str, message: String)
 
 #[cfg(test)]
 mod tests {
-    use machinery::patch::merge;
+    use apimachinery::patch::merge;
     use proptest::prelude::*;
     use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 

@@ -2,9 +2,9 @@
 
 pub mod subsets;
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::Time;
-use machinery::{Key, Object, Value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::{list, text, texts};
@@ -136,7 +136,7 @@ fn labels(service: &Value) -> Object {
 fn write(observed: &Observed<'_>, service: &Value, subsets: &[Subset], labels: Object, truncated: bool) -> Action {
     let meta = Meta::of(service);
     let mut object = observed.published.cloned().unwrap_or_else(|| {
-        machinery::value!({"apiVersion": "v1", "kind": "Endpoints",
+        apimachinery::value!({"apiVersion": "v1", "kind": "Endpoints",
             "metadata": {"namespace": (meta.namespace()), "name": (meta.name())}})
     });
     if let Some(mut meta) = MetaMut::of(&mut object) {

@@ -2,9 +2,9 @@
 
 mod hints;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value, value};
 use reconcile::{Cache, Controller, Plan};
 
 use crate::read::{list, text, texts};

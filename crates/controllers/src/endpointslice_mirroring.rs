@@ -1,8 +1,8 @@
 //! EndpointSlice mirroring: mirrors user-managed Endpoints of Services without a selector to EndpointSlices.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value};
 use reconcile::{Cache, Controller, Plan, kinds};
 
 use crate::endpoints::subsets::{self, Subset};
@@ -117,7 +117,7 @@ fn port(port: &Value) -> Value {
 fn endpoint(address: &Value, ready: bool) -> Value {
     let mut endpoint = Object::new();
     endpoint.insert("addresses", vec![Value::from(text(address, &["ip"]))]);
-    endpoint.insert("conditions", machinery::value!({"ready": ready}));
+    endpoint.insert("conditions", apimachinery::value!({"ready": ready}));
     for field in ["hostname", "nodeName", "targetRef"] {
         if let Some(said) = address.get(field) {
             endpoint.insert(field, said.clone());
@@ -128,7 +128,7 @@ fn endpoint(address: &Value, ready: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;
@@ -178,7 +178,7 @@ mod tests {
     fn endpoints_with_skip_mirror_are_not_mirrored() {
         let mut world = world();
         world.change(&kinds::ENDPOINTS, &Key::new("a", "s"), |it| {
-            machinery::meta::MetaMut::of(it).unwrap().set_label(SKIP, "true");
+            apimachinery::meta::MetaMut::of(it).unwrap().set_label(SKIP, "true");
         });
         settle::<EndpointSliceMirroring>(&mut world, |_| false);
         assert!(world.of("endpointslices.discovery.k8s.io").is_empty());

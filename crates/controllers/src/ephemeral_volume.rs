@@ -1,8 +1,8 @@
 //! Ephemeral volume controller: creates the claims of generic ephemeral volumes, owned by the pod.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, kinds};
 
 use crate::claim;
@@ -93,13 +93,13 @@ fn create(pod: &Value, volume: &Value) -> Action {
     metadata.insert("ownerReferences", vec![claim::reference(pod)]);
     let spec = template.get("spec").cloned().unwrap_or_else(Value::object);
     let object =
-        machinery::value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});
+        apimachinery::value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});
     Action::Create { resource: kinds::PERSISTENT_VOLUME_CLAIMS.clone(), object, told: None }
 }
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Protection finalizers: added to existing objects, removed when a deleted object is no longer in use.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Resource, Value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Resource, Value};
 use reconcile::{Action, Plan};
 
 /// Adds the finalizer if the object is not being deleted. Removes it if the object is being deleted and not in use.

@@ -11,10 +11,10 @@
 
 use std::collections::BTreeSet;
 
-use machinery::collection::Entry;
-use machinery::meta::{Meta, Scope};
-use machinery::time::Time;
-use machinery::{Key, Str, Value, value};
+use apimachinery::collection::Entry;
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::time::Time;
+use apimachinery::{Key, Str, Value, value};
 use reconcile::everything::{
     Answer, Answers, Everything, FOREGROUND, GlobalController, Item, ORPHAN, Owner, Question, Step,
 };

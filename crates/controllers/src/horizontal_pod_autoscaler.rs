@@ -8,10 +8,10 @@ mod limits;
 mod metrics;
 mod usage;
 
-use machinery::labels::Selector;
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Object, Value, value};
+use apimachinery::labels::Selector;
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Object, Value, value};
 use reconcile::{Action, Answer, Ask, Cache, Controller, EventType, Plan, Refusal, Regarding, kinds};
 
 use crate::{condition, scale_target};

@@ -17,9 +17,9 @@ mod policy;
 mod status;
 mod tally;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::{claim, condition, pod};

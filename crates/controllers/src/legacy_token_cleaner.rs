@@ -6,9 +6,9 @@
 //!
 //! The API server rejects a labelled token. Using the token before it is deleted restores it.
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::read::{list, text};

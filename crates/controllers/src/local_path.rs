@@ -11,9 +11,9 @@
 //! The volume's finalizer is removed only after the directory, so that no directory outlives its volume, however the
 //! volume is deleted.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, SideEffect, Told, kinds};
 
 use crate::read::{list, text};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::Value;
-use machinery::meta::{Meta, generate_name, name_suffix};
+use apimachinery::Value;
+use apimachinery::meta::{Meta, generate_name, name_suffix};
 
 /// Returns names for `count` new pods. The names are deterministic: after a crash or a leader change the same decision
 /// yields the same names, and the API server rejects duplicates. The owner's resourceVersion is hashed too, so that the

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Str, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Str, Value, value};
 use reconcile::everything::{Answer, Answers, Discovery, Everything, GlobalController, Item, Kind, Question, Step};
 use reconcile::{Action, Plan, Preconditions, kinds};
 
@@ -237,7 +237,7 @@ fn is_namespace(item: &Item) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use machinery::meta::MetaMut;
+    use apimachinery::meta::MetaMut;
     use reconcile::everything::{settle, step};
     use reconcile::testing::{FakeCluster, kubelet};
 

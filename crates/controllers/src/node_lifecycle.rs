@@ -3,9 +3,9 @@
 mod taints;
 mod zones;
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use crate::read::{list, text};

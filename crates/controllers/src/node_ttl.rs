@@ -1,8 +1,8 @@
 //! Node TTL controller: sets the cache TTL of kubelets for Secrets and ConfigMaps by cluster size.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";

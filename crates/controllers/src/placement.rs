@@ -1,7 +1,7 @@
 //! Pod placement: node selectors, required node affinity, taints and tolerations.
 
-use machinery::meta::Meta;
-use machinery::{Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Object, Value};
 
 /// Whether the nodeSelector and the required node affinity of a pod spec match the node.
 pub fn fits_node(spec: &Value, node: &Value) -> bool {
@@ -81,7 +81,7 @@ fn list<'a>(of: Option<&'a Value>, field: &str) -> &'a [Value] {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Object, Value, value};
 
 use crate::condition;
 
@@ -148,7 +148,7 @@ mod tests {
             let conditions = value!([{"type": "Ready", "status": "True", "lastTransitionTime": since}]);
             pod.get_mut("status").unwrap().as_object_mut().unwrap().insert("conditions", conditions);
         }
-        let mut meta = machinery::meta::MetaMut::of(&mut pod).unwrap();
+        let mut meta = apimachinery::meta::MetaMut::of(&mut pod).unwrap();
         meta.set_annotation(DELETION_COST, part[4]);
         pod
     }

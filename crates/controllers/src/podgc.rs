@@ -1,8 +1,8 @@
 //! Pod garbage collector: deletes orphaned, unscheduled terminating, and surplus terminated pods.
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::{condition, pod};
@@ -209,7 +209,7 @@ mod tests {
         world.change(&kinds::NODES, &Key::cluster("n"), |node| {
             let off =
                 value!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}});
-            *node = machinery::patch::merge::apply(node.take(), off);
+            *node = apimachinery::patch::merge::apply(node.take(), off);
         });
         let going = add(&mut world, "going", "n", "Running");
         add(&mut world, "stays", "n", "Running");

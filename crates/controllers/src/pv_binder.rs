@@ -11,9 +11,9 @@ mod claim;
 mod matching;
 mod volume;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding};
 
 use crate::read::text;

@@ -1,9 +1,9 @@
 //! Volume expansion: emits the ExternalExpanding event for claims that await expansion by their CSI driver's resizer.
 
 use api::quota::amounts::quantity;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding};
 
 use crate::read::text;
@@ -57,7 +57,7 @@ fn wants_more(claim: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::kinds;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 

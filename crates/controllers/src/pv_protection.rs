@@ -1,7 +1,7 @@
 //! PersistentVolume protection: keeps a deleted volume while it is bound.
 
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Cache, Controller, Plan, kinds};
 
 use crate::finalizer;
@@ -33,7 +33,7 @@ impl Controller for VolumeProtection {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

@@ -1,8 +1,8 @@
 //! PersistentVolumeClaim protection: keeps a deleted claim while a pod uses it.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Cache, Controller, Plan, kinds};
 
 use crate::read::{list, text};
@@ -72,7 +72,7 @@ fn uses(pod: &Value, claim: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Object field access with empty defaults for missing fields.
 
-use machinery::{Object, Value};
+use apimachinery::{Object, Value};
 
 /// Returns the list at a path, empty if missing.
 pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {

@@ -5,9 +5,9 @@ mod status;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Resource, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Resource, Value};
 use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 
 use crate::{claim, names, pod};

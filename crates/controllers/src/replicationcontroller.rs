@@ -1,6 +1,6 @@
 //! ReplicationController controller: the same rules as for ReplicaSets.
 
-use machinery::Resource;
+use apimachinery::Resource;
 use reconcile::kinds;
 
 use crate::replicaset::{Kind, Replicas};
@@ -20,8 +20,8 @@ impl Kind for OfReplicationControllers {
 
 #[cfg(test)]
 mod tests {
-    use machinery::time::Time;
-    use machinery::{Key, value};
+    use apimachinery::time::Time;
+    use apimachinery::{Key, value};
     use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
     use super::*;

@@ -5,9 +5,9 @@
 mod claim;
 mod pod;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Ask, Cache, Controller, Plan, kinds};
 
 use crate::read::{list, text};

@@ -10,10 +10,10 @@
 
 use api::quota::amounts::{self, Amounts};
 use api::quota::{scopes, usage};
-use machinery::meta::Meta;
-use machinery::quantity::{Format, Quantity};
-use machinery::time::{Duration, Time};
-use machinery::{Key, Object, Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Object, Str, Value};
 use reconcile::{Action, Ask, Cache, Controller, Plan, kinds};
 
 use crate::read::list;

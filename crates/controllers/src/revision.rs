@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use machinery::meta::{Meta, NAME_ALPHABET};
-use machinery::{Value, json, patch, value};
+use apimachinery::meta::{Meta, NAME_ALPHABET};
+use apimachinery::{Value, json, patch, value};
 use reconcile::{Action, Preconditions, kinds};
 
 /// Maximum length of the name prefix, so that a hash fits after it.
@@ -63,7 +63,7 @@ pub fn letters(hash: u32) -> String {
 pub fn renumber(revision: &Value, number: i64) -> Action {
     Action::Patch {
         resource: kinds::CONTROLLER_REVISIONS.clone(),
-        key: machinery::Key::of(revision),
+        key: apimachinery::Key::of(revision),
         subresource: "",
         only_if: Preconditions::unchanged(revision),
         patch: reconcile::Patch::Merge(value!({"revision": number})),

@@ -1,8 +1,8 @@
 //! Root CA publisher: publishes the API server's CA certificates in every namespace.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::serviceaccount::is_active;

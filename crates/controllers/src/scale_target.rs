@@ -1,7 +1,7 @@
 //! Resource lookup for a kind that is given by apiVersion and kind, or by group and plural.
 
-use machinery::meta::Scope;
-use machinery::{Resource, Value};
+use apimachinery::meta::Scope;
+use apimachinery::{Resource, Value};
 use reconcile::{Cache, kinds};
 
 use crate::read::{is_true, list, text};

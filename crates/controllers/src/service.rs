@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value};
 use reconcile::Cache;
 
 use crate::pod;

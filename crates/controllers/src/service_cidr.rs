@@ -1,8 +1,8 @@
 //! ServiceCIDR controller: sets the Ready condition and keeps a deleted ServiceCIDR while its addresses are in use.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::condition;

@@ -1,8 +1,8 @@
 //! ServiceAccount controller: creates the ServiceAccount `default` in every namespace.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 const NAME: &str = "default";

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Object, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::{Duration, Time};
-use machinery::{Key, Object, Value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;
@@ -112,7 +112,7 @@ fn filled(secret: &Value, account: &Value, config: &Config) -> Plan {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

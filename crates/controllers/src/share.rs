@@ -1,6 +1,6 @@
 //! IntOrString values: a number of pods or a percentage, such as `maxUnavailable`.
 
-use machinery::Value;
+use apimachinery::Value;
 
 /// Returns the number, or the percentage of `total` rounded up. Invalid values count as zero.
 pub fn up(value: Option<&Value>, total: i64) -> i64 {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Object, Resource, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Object, Resource, Value, value};
 use reconcile::{Action, Preconditions, kinds};
 
 use crate::read::{list, text};

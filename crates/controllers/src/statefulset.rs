@@ -12,9 +12,9 @@ mod ordinal;
 mod revisions;
 mod status;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, EventType, Plan, Regarding, Told, kinds};
 
 use crate::{claim, pod, share};

@@ -3,8 +3,8 @@
 //! Every object gets an empty patch. The API server writes the object if its stored form differs. The completion of the
 //! writes is kept in memory only. After a restart they are repeated, which changes nothing.
 
-use machinery::time::{Duration, Time};
-use machinery::{Key, Resource, Value, value};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Resource, Value, value};
 use reconcile::{Action, Answer, Ask, Cache, Controller, Patch, Plan, Preconditions, kinds};
 
 use crate::read::{list, text};

@@ -1,10 +1,10 @@
 //! Token cleaner: deletes expired bootstrap tokens.
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;
@@ -51,7 +51,7 @@ fn expires_at(secret: &Value) -> Option<Time> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

@@ -1,9 +1,9 @@
 //! ClusterTrustBundle publisher: publishes the root certificates of the API server's serving certificate.
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use aws_lc_rs::digest;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 use crate::read::text;

@@ -1,8 +1,8 @@
 //! TTL-after-finished controller: deletes finished Jobs after ttlSecondsAfterFinished.
 
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Value};
 use reconcile::{Action, Cache, Controller, Plan, Propagation, kinds};
 
 use crate::job;
@@ -49,7 +49,7 @@ fn ends(job: &Value) -> Option<Time> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

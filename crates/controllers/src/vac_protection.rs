@@ -1,8 +1,8 @@
 //! VolumeAttributesClass protection: keeps a deleted class while a volume or claim uses it.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 use reconcile::{Cache, Controller, Plan, kinds};
 
 use crate::finalizer;
@@ -57,7 +57,7 @@ fn classes(object: &Value) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use reconcile::testing::{FakeCluster, check_properties, settle};
 
     use super::*;

@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 use api::admissionregistration::type_check::{self, Called};
 use api::apiextensions::custom_resource::kind_of;
 use api::kind::Kind;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use reconcile::{Action, Cache, Controller, Plan, kinds};
 
 // DEVIATION: types of aggregated API servers are not checked; expressions on them get no warnings.

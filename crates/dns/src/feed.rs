@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
+use apimachinery::meta::MetaMut;
+use apimachinery::{Key, Resource, Value};
 use client::Client;
 use client::cache::{self, Changed, Ended, Notices, Reader, Source};
-use machinery::meta::MetaMut;
-use machinery::{Key, Resource, Value};
 use reconcile::kinds;
 use tokio::task::JoinSet;
 

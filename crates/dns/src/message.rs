@@ -183,7 +183,7 @@ pub fn question(message: &Message) -> Option<&Query> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Key, Value, value};
+    use apimachinery::{Key, Value, value};
     use proptest::prelude::*;
 
     use super::*;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Resource, Value};
 use hickory_proto::rr::Name;
-use machinery::meta::Meta;
-use machinery::{Key, Resource, Value};
 
 /// Label with the service of an endpoint slice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -258,7 +258,7 @@ fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Key>>, at: &K, key: &Key) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

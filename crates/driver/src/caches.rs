@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use apimachinery::Value;
 use client::Client;
 use client::cache::{self, Ended, Reader, Snapshot, Source};
-use machinery::Value;
 use reconcile::{Cache, Configs, Objects, Shown, index_by, kinds};
 use tokio::task::JoinSet;
 

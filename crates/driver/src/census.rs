@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use apimachinery::collection::Collection;
+use apimachinery::{Key, Resource, Value};
 use client::cache::{self, Notices, Reader, Source};
 use client::{Client, Error, ListOptions, Target, discovery};
-use machinery::collection::Collection;
-use machinery::{Key, Resource, Value};
 use reconcile::everything::{
     Answer, Discovery, Everything, GlobalController, Item, Items, Kind, Question, item_index_by,
 };

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use machinery::time::Time;
+use apimachinery::time::Time;
 use tokio::time::Instant;
 
 pub fn now() -> Time {

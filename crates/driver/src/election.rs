@@ -16,9 +16,9 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value};
 use client::{Client, Error, Target, WriteOptions};
-use machinery::meta::Meta;
-use machinery::{Key, Value};
 use reconcile::kinds;
 use tokio::time::Instant;
 

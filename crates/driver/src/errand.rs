@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use apimachinery::Value;
 use client::Error;
-use machinery::Value;
 use reconcile::{Action, SideEffect, SideEffects};
 
 use crate::Driver;

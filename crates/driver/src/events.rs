@@ -2,8 +2,8 @@
 
 mod correlate;
 
+use apimachinery::{Key, Value};
 use client::{Client, Error, Patch, Target, WriteOptions};
-use machinery::{Key, Value};
 use reconcile::{EventType, Regarding, kinds};
 use tokio::sync::mpsc;
 

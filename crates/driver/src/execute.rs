@@ -1,8 +1,8 @@
 //! Execution of one action, and its effect on the caches.
 
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Object, Resource, Str, Value};
 use client::{Client, DeleteOptions, Error, Propagation, Target, WriteOptions};
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Object, Resource, Str, Value};
 use reconcile::{Action, EventType, Objects, Patch, Preconditions, Told};
 
 use crate::caches::Caches;
@@ -167,7 +167,7 @@ fn delete_options(action: &Action) -> DeleteOptions {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -13,8 +13,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use apimachinery::Key;
 use client::backoff::Backoff;
-use machinery::Key;
 use tokio::time::Instant;
 
 /// The keys of one controller, with at most one entry per key.

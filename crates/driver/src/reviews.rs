@@ -3,11 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Object, Resource, Value, json, value};
 use auth::User;
 use auth::cache::Cache;
 use client::{Client, Target, WriteOptions};
-use machinery::time::{Duration, Time};
-use machinery::{Object, Resource, Value, json, value};
 
 /// Cache TTL of a TokenReview.
 const TOKEN_TTL: Duration = Duration::from_seconds(120);

@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Key, Value, value};
 use client::backoff::Backoff;
 use client::cache::{Changed, Notices};
 use client::{Client, Error, ListOptions, Target, WriteOptions};
-use machinery::{Key, Value, value};
 use reconcile::{Action, Answers, Ask, Controller, Plan, Refusal, decide};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{Id, JoinError, JoinSet};

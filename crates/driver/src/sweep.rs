@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::Key;
 use client::cache::{Changed, Notices};
-use machinery::Key;
 use reconcile::everything::{Answer, Answers, GlobalController, Question, Step};
 use tokio::task::JoinSet;
 

@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use api::catalogue::{self, Catalogue};
+use apimachinery::time::{Duration, DurationError};
+use apimachinery::{Str, Value, field};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use machinery::time::{Duration, DurationError};
-use machinery::{Str, Value, field};
 use zeroize::Zeroizing;
 
 pub use validate::Reload;

@@ -15,9 +15,9 @@ mod envelope;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Str, field};
 use aws_lc_rs::digest;
-use machinery::time::{Duration, Time};
-use machinery::{Str, field};
 use zeroize::Zeroizing;
 
 pub use envelope::{Envelope, KeySource};

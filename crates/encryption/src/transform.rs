@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use machinery::time::Time;
+use apimachinery::time::Time;
 
 use crate::aes::{self, Cbc, DerivedGcm, Gcm};
 use crate::config::{self, Key};
@@ -82,7 +82,7 @@ enum Cipher {
     AesGcm(Vec<(Vec<u8>, Gcm)>),
     AesCbc(Vec<(Vec<u8>, Cbc)>),
     Secretbox(Vec<(Vec<u8>, Secretbox)>),
-    Kms(machinery::Str),
+    Kms(apimachinery::Str),
     Identity,
 }
 

@@ -2,9 +2,9 @@
 
 use std::hint::black_box;
 
+use apimachinery::{Str, Value};
 use criterion::{Criterion, criterion_group, criterion_main};
 use flowcontrol::{Digest, Estimate, FlowControl, Moment, Outcome, Target, bootstrap};
-use machinery::{Str, Value};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -15,7 +15,7 @@ fn server(total: u32) -> FlowControl {
         objects.into_iter().partition(|object| object["kind"] == "PriorityLevelConfiguration".into());
     for name in ["more", "still-more"] {
         let mut copy = schemas[3].clone();
-        machinery::meta::MetaMut::of(&mut copy).expect("it has metadata").set("name", name);
+        apimachinery::meta::MetaMut::of(&mut copy).expect("it has metadata").set("name", name);
         schemas.push(copy);
     }
     assert_eq!(schemas.len(), 13);

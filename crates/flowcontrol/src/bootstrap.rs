@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Object, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Object, Value, value};
 
 use crate::level::{CATCH_ALL, EXEMPT, LevelSpec};
 use crate::rules::FlowSchema;

@@ -6,8 +6,8 @@ mod reconfigure;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::Str;
 use aws_lc_rs::digest;
-use machinery::Str;
 
 pub use reconfigure::{Condition, Ignored, Reconfigured};
 

@@ -1,6 +1,6 @@
 //! Max-in-flight limits, for a server without API priority and fairness.
 
-use machinery::Str;
+use apimachinery::Str;
 
 /// Requests of this group are always admitted.
 const PRIVILEGED: &str = "system:masters";

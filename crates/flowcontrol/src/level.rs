@@ -1,7 +1,7 @@
 //! Priority levels: shares of the server's seats, and the handling of requests without a seat.
 
-use machinery::meta::Meta;
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Str, Value};
 
 use crate::dealer::{self, Dealer};
 
@@ -155,7 +155,7 @@ fn response(limited: &Value) -> Result<Discipline, Error> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

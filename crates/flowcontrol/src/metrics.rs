@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::queues::{Phase, Record};
 

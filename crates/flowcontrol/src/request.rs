@@ -1,6 +1,6 @@
 //! The attributes of a request for flow control.
 
-use machinery::Str;
+use apimachinery::Str;
 
 /// The attributes that flow schemas match.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 //!
 //! A schema is parsed once. Matching compares borrowed strings and does not allocate.
 
-use machinery::meta::Meta;
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Str, Value};
 
 use crate::request::{Digest, Target};
 
@@ -231,7 +231,7 @@ fn text(value: &Value, keys: &[&str]) -> Str {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Object, value};
+    use apimachinery::{Object, value};
 
     use super::*;
 

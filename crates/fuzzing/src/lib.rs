@@ -18,7 +18,7 @@ pub const TARGETS: &[Target] = &[
     ("csr", api::certificates::agreement::check),
     ("impersonation", impersonation::check),
     ("peer_frames", store::fuzz::peer_frames),
-    ("regexp", machinery::regexp::fuzz::check),
+    ("regexp", apimachinery::regexp::fuzz::check),
     ("request_info", request_info::check),
     ("spdy", spdy::fuzz::check),
     ("unpack", image::canary::check),

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 
 /// Annotation for the behaviour of a pod's containers.
 pub const ANNOTATION: &str = "hollow.knarr.dev/does";
@@ -153,7 +153,7 @@ fn containers(pod: &Value, field: &str, does: LifecycleStep, now: &str) -> Vec<V
 
 #[cfg(test)]
 mod tests {
-    use machinery::patch::merge;
+    use apimachinery::patch::merge;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use machinery::time::Time;
-use machinery::{Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 
 /// The reported kubelet version.
 pub const KUBELET_VERSION: &str = "v1.36.0";

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use client::backoff::Backoff;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
 use reconcile::kinds;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use ::kubelet::bootstrap::{self, Purpose};
 use anyhow::{Context, Result, bail};
+use apimachinery::meta::Meta;
+use apimachinery::{Resource, Value};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use client::config::Kubeconfig;
 use client::{Client, Event, Settings, Target, WatchOptions};
-use machinery::meta::Meta;
-use machinery::{Resource, Value};
 use pki::Pki;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::net::TcpListener;

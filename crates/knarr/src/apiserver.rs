@@ -16,9 +16,9 @@ use ::apiserver::{Config, Server, aggregation, claims, fairness, runtime_config,
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::node::{self, Node};
 use anyhow::{Context, Result, bail, ensure};
+use apimachinery::value;
 use auth::authorization_config;
 use clap::{ArgMatches, FromArgMatches};
-use machinery::value;
 use registry::admission;
 use tracing::Level;
 

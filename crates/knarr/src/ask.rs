@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use apimachinery::Value;
 use bytes::Bytes;
 use client::config::Kubeconfig;
 use client::{Client, Config, Settings};
 use http::Request;
 use http_body_util::BodyExt;
-use machinery::Value;
 
 /// Maximum size of a response body that is not an API object, in bytes.
 const ANSWER_MAX: usize = 4 << 20;

@@ -187,7 +187,7 @@ pub fn identity() -> String {
 
 /// Parses a Go duration. Rejects negative values.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let duration: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let duration: apimachinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }
 

@@ -7,8 +7,8 @@ pub mod host;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use apimachinery::json;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
-use machinery::json;
 use operate::checkup;
 
 use crate::output::{out, outln};

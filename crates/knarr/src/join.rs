@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use api::certificates::pem;
+use apimachinery::{Resource, Value, json, yaml};
 use auth::bootstrap_token::Token;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
@@ -16,7 +17,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use client::config::{Credential, Pem, Secret, Tls};
 use client::{Client, Config, Settings, Target};
-use machinery::{Resource, Value, json, yaml};
 
 use crate::up::Options;
 
@@ -87,7 +87,7 @@ impl Network {
 
     /// Returns the data of the ConfigMap, which is also the content of the file.
     pub fn data(&self) -> Value {
-        machinery::value!({
+        apimachinery::value!({
             "podCIDR": (self.pod_cidr.as_str()),
             "serviceCIDR": (self.service_cidr.as_str()),
             "loadBalancer": (self.load_balancer.as_str()),
@@ -307,7 +307,7 @@ clusters:
 ",
         BASE64.encode(Bytes::copy_from_slice(authority))
     );
-    machinery::value!({
+    apimachinery::value!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "cluster-info", "namespace": "kube-public"},

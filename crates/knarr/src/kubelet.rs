@@ -7,9 +7,9 @@ use ::kubelet::bootstrap::{self, Purpose};
 use ::kubelet::context::Gate;
 use ::kubelet::{Config, Kubelet, Runtime};
 use anyhow::{Context, Result, bail};
+use apimachinery::{Key, Object, Value, json, value};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use client::Client;
-use machinery::{Key, Object, Value, json, value};
 
 use crate::component::{self, Inside, Reach, Shared};
 use crate::output::outln;

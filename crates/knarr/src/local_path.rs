@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use apimachinery::Value;
 use clap::{ArgMatches, Args, FromArgMatches};
 use controllers::local_path::{self, LocalPath};
 use driver::events::Recorder;
 use driver::{Caches, Driver};
-use machinery::Value;
 use reconcile::{Configs, Controller, SideEffect, SideEffects};
 
 use crate::component::{self, Inside, Reach, host};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
+use apimachinery::Resource;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use client::{DeleteOptions, Target};
-use machinery::Resource;
 
 use crate::output::outln;
 use crate::up::nodes::Nodes;

@@ -153,7 +153,7 @@ fn config(matches: &ArgMatches) -> Result<Config> {
             let text = std::fs::read_to_string(&file)
                 .with_context(|| format!("--config: failed to read {}", file.display()))?;
             let object =
-                machinery::yaml::parse(&text).with_context(|| format!("invalid --config {}", file.display()))?;
+                apimachinery::yaml::parse(&text).with_context(|| format!("invalid --config {}", file.display()))?;
             Config::read(&object).with_context(|| format!("invalid --config {}", file.display()))?
         }
         None => from_flags(matches)?,

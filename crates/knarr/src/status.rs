@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Result;
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Resource, Value, json};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::{Client, ListOptions, Target};
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Resource, Value, json};
 use pki::{Pki, days_left};
 
 use crate::output::outln;

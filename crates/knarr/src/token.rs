@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use apimachinery::meta::Meta;
+use apimachinery::{Object, Value, value};
 use auth::bootstrap_token::{NAMESPACE, SECRET_TYPE};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,8 +13,6 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use client::config::Kubeconfig;
 use client::{Client, DeleteOptions, ListOptions, Patch, Settings, Target, WriteOptions};
 use driver::clock;
-use machinery::meta::Meta;
-use machinery::{Object, Value, value};
 use pki::Pki;
 
 use crate::component;
@@ -89,7 +89,7 @@ pub async fn create(client: &Client, data_dir: &Path, ttl: Duration, groups: &[&
     let authority = data_dir.join("pki").join("ca.crt");
     let authority = std::fs::read_to_string(&authority).with_context(|| format!("{}", authority.display()))?;
     let (id, secret) = (random(6)?, random(16)?);
-    let ends = clock::now().plus(machinery::time::Duration::from_nanos(i64::try_from(ttl.as_nanos())?));
+    let ends = clock::now().plus(apimachinery::time::Duration::from_nanos(i64::try_from(ttl.as_nanos())?));
     let object = value!({
         "apiVersion": "v1",
         "kind": "Secret",

@@ -5,11 +5,11 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use apimachinery::meta::Scope;
+use apimachinery::{Resource, Value};
 use clap::{ArgMatches, Args, FromArgMatches};
 use client::config::Kubeconfig;
 use client::{Client, ListOptions, Target};
-use machinery::meta::Scope;
-use machinery::{Resource, Value};
 use operate::chain;
 
 use crate::ask;

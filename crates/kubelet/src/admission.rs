@@ -1,8 +1,8 @@
 //! Pod admission: rejects pods that the node cannot run, by its remaining resources, host ports, labels and features.
 
+use apimachinery::Value;
+use apimachinery::quantity::Quantity;
 use controllers::placement;
-use machinery::Value;
-use machinery::quantity::Quantity;
 
 use crate::node::NodeConditions;
 use crate::pod::Pod;
@@ -243,7 +243,7 @@ fn host_ports(pod: Pod<'_>) -> Vec<Port<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn unavailable_huge_pages_are_rejected_and_unknown_extended_resources_are_not() {
-        let asks = |name: &str| value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (machinery::Object::from_iter([(name, Value::from("2Mi"))]))}}]}});
+        let asks = |name: &str| value!({"spec": {"containers": [{"name": "c", "resources": {"requests": (apimachinery::Object::from_iter([(name, Value::from("2Mi"))]))}}]}});
         let judged = |name: &str| admit(Pod(&asks(name)), &[], &Amounts::new()).map_err(|refusal| refusal.reason);
         assert_eq!(judged("hugepages-2Mi"), Err("OutOfhugepages-2Mi".to_owned()));
         assert_eq!(judged("example.com/thing"), Ok(()));

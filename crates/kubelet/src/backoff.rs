@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinery::time::{Duration, Time};
+use apimachinery::time::{Duration, Time};
 
 /// Initial delay, as upstream.
 pub const FIRST: Duration = Duration::from_seconds(10);

@@ -10,13 +10,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Value, json, value, yaml};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
 use driver::clock;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Value, json, value, yaml};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use reconcile::kinds;
 use x509_parser::extensions::GeneralName;
@@ -275,7 +275,7 @@ impl Life {
     /// signers backdate certificates, and a signer of short-lived ones would receive requests continuously.
     fn renew_at(self, came: Option<Time>) -> Time {
         let part = |from: Time, percent: i64| {
-            from.plus(machinery::time::Duration::from_nanos(self.to.since(from).nanos() / 100 * percent))
+            from.plus(apimachinery::time::Duration::from_nanos(self.to.since(from).nanos() / 100 * percent))
         };
         let at = part(self.from, RENEW_PERCENT);
         came.map_or(at, |came| at.max(part(came, 50)))

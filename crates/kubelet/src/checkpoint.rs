@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use machinery::{Value, json};
+use apimachinery::{Value, json};
 
 use crate::admission::Refusal;
 

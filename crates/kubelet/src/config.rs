@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use apimachinery::{Object, Value, yaml};
 use http::{HeaderName, HeaderValue, Uri};
-use machinery::{Object, Value, yaml};
 use serving::TlsSettings;
 
 use crate::images::{Listed, Verification};

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use apimachinery::{Value, json};
 use cri::v1;
-use machinery::{Value, json};
 
 use crate::environment::expand;
 use crate::observed::labels;
@@ -128,7 +128,7 @@ fn stop_signal(container: Container<'_>) -> v1::Signal {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::pod::Role;

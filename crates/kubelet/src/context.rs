@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use apimachinery::Value;
 use client::Client;
 use client::cache::Reader;
 use driver::events::Recorder;
-use machinery::Value;
 
 use crate::admission::Refusal;
 use crate::config::Config;

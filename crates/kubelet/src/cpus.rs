@@ -15,8 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use apimachinery::{Object, Value, json};
 use cri::v1;
-use machinery::{Object, Value, json};
 use tokio::sync::watch;
 
 use crate::checkpoint;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use apimachinery::Value;
 use cri::v1;
-use machinery::Value;
 
 use crate::pod::Pod;
 
@@ -151,7 +151,7 @@ fn aliases(pod: Pod<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

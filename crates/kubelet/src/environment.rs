@@ -5,10 +5,10 @@ mod file;
 use std::collections::BTreeMap;
 
 use api::field_rules::quantity;
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::{Object, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::quantity::{Format, Quantity};
-use machinery::{Object, Value};
 
 use crate::pod::{Container, Pod};
 use crate::resources::{self, Amounts};
@@ -264,7 +264,7 @@ fn listed(entries: Option<&Object>) -> String {
     let lines: Vec<String> = entries
         .into_iter()
         .flat_map(Object::iter)
-        .map(|(key, value)| format!("{key}={}", machinery::json::to_string(value)))
+        .map(|(key, value)| format!("{key}={}", apimachinery::json::to_string(value)))
         .collect();
     lines.join("\n")
 }
@@ -310,7 +310,7 @@ fn service_variables(pod: Pod<'_>, services: &[Value]) -> BTreeMap<String, Strin
     let links = pod.spec()["enableServiceLinks"].as_bool().unwrap_or(true);
     let mut variables = BTreeMap::new();
     for service in services {
-        let meta = machinery::meta::Meta::of(service);
+        let meta = apimachinery::meta::Meta::of(service);
         let master = meta.namespace() == "default" && meta.name() == "kubernetes";
         if master || links && meta.namespace() == pod.namespace() {
             of_service(service, &mut variables);
@@ -323,7 +323,7 @@ fn of_service(service: &Value, variables: &mut BTreeMap<String, String>) {
     let ip = service.str_at(&["spec", "clusterIP"]).unwrap_or_default();
     let ports = service["spec"]["ports"].as_array().unwrap_or_default();
     let Some(first) = ports.first().filter(|_| !ip.is_empty() && ip != "None") else { return };
-    let name = machinery::meta::Meta::of(service).name().to_ascii_uppercase().replace('-', "_");
+    let name = apimachinery::meta::Meta::of(service).name().to_ascii_uppercase().replace('-', "_");
     let number = |port: &Value| port["port"].as_int().unwrap_or(0);
     let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
     variables.insert(format!("{name}_SERVICE_HOST"), ip.to_owned());

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use machinery::quantity::{Format, Quantity};
-use machinery::time::Time;
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::time::Time;
 
 use crate::config::Config;
 use crate::node::{Pressure, threshold};
@@ -259,7 +259,7 @@ pub fn message(short: &Short, candidate: &Candidate<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
 

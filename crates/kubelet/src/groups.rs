@@ -145,7 +145,7 @@ impl Groups {
 mod tests {
     use std::path::Path;
 
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use machinery::Value;
+use apimachinery::Value;
 use tonic::Status;
 
 use crate::pod::Container;

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use apimachinery::Value;
 use cri::v1;
-use machinery::Value;
 use reconcile::EventType;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;

@@ -6,8 +6,8 @@ mod verification;
 
 use std::time::Instant;
 
+use apimachinery::Value;
 use cri::v1;
-use machinery::Value;
 use reconcile::EventType;
 use tokio::sync::{OnceCell, Semaphore};
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::container::systemd::SystemdError;
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::{Resource, Value};
 use client::Client;
 use client::cache::{self, Notices, Reader, Source};
 use cri::v1;
 use driver::events::Recorder;
-use machinery::quantity::{Format, Quantity};
-use machinery::{Resource, Value};
 use reconcile::{EventType, kinds};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;

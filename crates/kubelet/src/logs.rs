@@ -122,7 +122,7 @@ fn owner(name: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use machinery::{Object, Value, json, value};
+use apimachinery::{Object, Value, json, value};
 
 use crate::checkpoint;
 use crate::pod::{Container, Pod};

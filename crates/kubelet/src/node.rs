@@ -6,9 +6,9 @@ pub mod machine;
 mod oom;
 mod register;
 
-use machinery::quantity::{Format, Quantity};
-use machinery::time::Time;
-use machinery::{Object, Value, value};
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, value};
 
 use crate::config::Config;
 use crate::resources::{self, Amounts};

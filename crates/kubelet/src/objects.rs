@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use apimachinery::{Key, Resource, Value};
 use client::Client;
 use client::cache::{self, Notices, Reader, Source};
-use machinery::{Key, Resource, Value};
 use reconcile::kinds;
 use tokio::task::AbortHandle;
 
@@ -178,7 +178,7 @@ impl Drop for Watched {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -11,8 +11,8 @@ mod ending;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use machinery::Value;
-use machinery::time::Time;
+use apimachinery::Value;
+use apimachinery::time::Time;
 
 use crate::backoff::Backoffs;
 use crate::observed::{self, RuntimePod, State};
@@ -245,7 +245,7 @@ fn forget(observed: &Observed<'_>, plan: &mut PodPlan) {
 fn deadline(pod: Pod<'_>) -> Option<Time> {
     let seconds = pod.spec()["activeDeadlineSeconds"].as_int()?;
     let start = Time::parse(pod.0.str_at(&["status", "startTime"])?).ok()?;
-    Some(start.plus(machinery::time::Duration::from_seconds(seconds)))
+    Some(start.plus(apimachinery::time::Duration::from_seconds(seconds)))
 }
 
 fn usable_sandbox<'a>(observed: &Observed<'a>) -> Option<&'a observed::Sandbox> {

@@ -1,7 +1,7 @@
 //! Typed view of a Pod object. Access never fails, since the API server has validated the object.
 
-use machinery::meta::Meta;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value};
 
 /// Annotation of pods with their source: `file`, `http` or `api`.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
@@ -273,7 +273,7 @@ fn rule_holds(rule: &Value, exit_code: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value};
 use client::cache::{Changed, Notices, Reader};
 use cri::v1;
-use machinery::meta::Meta;
-use machinery::{Key, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 

@@ -5,7 +5,7 @@ mod grpc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinery::Value;
+use apimachinery::Value;
 use reconcile::EventType;
 use tokio::sync::mpsc;
 
@@ -219,7 +219,7 @@ fn executed(outcome: Result<(i32, Vec<u8>), tonic::Status>) -> Result<(), Proble
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

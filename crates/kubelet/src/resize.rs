@@ -2,7 +2,7 @@
 
 mod kept;
 
-use machinery::{Object, Value};
+use apimachinery::{Object, Value};
 
 use crate::admission;
 use crate::pod::{Container, Pod};
@@ -75,7 +75,7 @@ pub fn judge(pod: Pod<'_>, others: &[Pod<'_>], allocatable: &Amounts, exclusive_
     let asked = resources::pod_requests(pod);
     for name in ["memory", "cpu"] {
         let (Some(asked), Some(all)) = (asked.get(name), allocatable.get(name)) else { continue };
-        let number = |amount: machinery::quantity::Quantity| match name {
+        let number = |amount: apimachinery::quantity::Quantity| match name {
             "cpu" => amount.milli_value(),
             _ => amount.value(),
         };
@@ -102,7 +102,7 @@ pub fn is_under_way(pod: Pod<'_>, container: Container<'_>, known: &crate::obser
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use api::field_rules::quantity;
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::{Object, Value};
 use cri::v1;
-use machinery::quantity::{Format, Quantity};
-use machinery::{Object, Value};
 
 use crate::pod::{Container, Pod, Role};
 
@@ -324,7 +324,7 @@ pub fn of_pod(pod: Pod<'_>, pids_max: Option<i64>) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

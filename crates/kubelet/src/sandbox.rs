@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use apimachinery::{Object, Value};
 use cri::v1;
-use machinery::{Object, Value};
 
 use crate::dns::{self, Names};
 use crate::observed::labels;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use apimachinery::Value;
 use cri::v1;
 use cri::v1::security_profile::ProfileType;
-use machinery::Value;
 
 use crate::config::Config;
 use crate::pod::{Container, Pod, Role};
@@ -211,7 +211,7 @@ fn words(value: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

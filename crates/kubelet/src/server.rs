@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use apimachinery::{Value, json, value};
 use bytes::Bytes;
 use client::Client;
 use futures_util::Stream;
@@ -24,7 +25,6 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use machinery::{Value, json, value};
 use percent_encoding::percent_decode_str;
 use serving::health::{HealthRequest, LogProbe, Outcome, Slis};
 use serving::{Slot, without_head_body};

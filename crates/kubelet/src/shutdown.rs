@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::Value;
 use client::cache::Reader;
-use machinery::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::Config;
@@ -118,7 +118,7 @@ impl Shutdown {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

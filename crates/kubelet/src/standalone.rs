@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use apimachinery::{Value, json, value};
 use bytes::Bytes;
 use client::transport::{self, Answer, Body, Transport};
 use client::{Client, Settings};
@@ -9,7 +10,6 @@ use futures_util::{StreamExt, stream};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
-use machinery::{Value, json, value};
 
 /// Returns a client of an empty API.
 pub fn client(settings: Settings) -> Result<Client, client::Error> {

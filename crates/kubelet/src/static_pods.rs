@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Value, value, yaml};
 use client::{Client, DeleteOptions, Target, WriteOptions};
 use futures_util::future::select_all;
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Value, value, yaml};
 use reconcile::kinds;
 use tokio::sync::watch;
 

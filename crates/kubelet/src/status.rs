@@ -3,9 +3,9 @@
 mod conditions;
 mod containers;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, value};
 
 use crate::plan::{Cause, Observed};
 use crate::pod::{Pod, Role};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use ::container::cgroup::Cgroup;
 use api::field_rules::quantity;
+use apimachinery::quantity::Quantity;
 use cri::v1;
-use machinery::quantity::Quantity;
 
 use crate::pod::{Container, Pod};
 use crate::resources;
@@ -76,7 +76,7 @@ impl Swap {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
 

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use apimachinery::{Value, json};
 use cri::v1;
-use machinery::{Value, json};
 use tokio::task::JoinSet;
 use tonic::Status;
 
@@ -92,7 +92,7 @@ async fn end(runtime: &Runtime, container: Running) -> Ended {
     let Running { id, name, grace_seconds, hook, pod_ip } = container;
     let spec = hook.as_ref().map(|(_, ports)| {
         let own = name.rsplit('/').next().unwrap_or_default();
-        machinery::value!({"name": own, "ports": (ports.clone())})
+        apimachinery::value!({"name": own, "ports": (ports.clone())})
     });
     let hook = hook.as_ref().zip(spec.as_ref()).map(|((hook, _), spec)| (hook, Container { spec, role: Role::App }));
     // A host-network pod is reached on the loopback address.

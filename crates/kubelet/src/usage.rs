@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use machinery::time::Time;
+use apimachinery::time::Time;
 
 /// Resource usage of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

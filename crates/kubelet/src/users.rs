@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use apimachinery::{Value, json, value};
 use cri::v1;
-use machinery::{Value, json, value};
 
 use crate::checkpoint;
 use crate::pod::Pod;

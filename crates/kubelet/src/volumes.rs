@@ -16,10 +16,10 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use api::field_rules::quantity;
+use apimachinery::quantity::Quantity;
+use apimachinery::time::Time;
+use apimachinery::{Resource, Value};
 use client::{Client, Target};
-use machinery::quantity::Quantity;
-use machinery::time::Time;
-use machinery::{Resource, Value};
 use reconcile::kinds;
 use rustix::mount::MountFlags;
 
@@ -492,7 +492,7 @@ fn is_mount_point(dir: &Path) -> Result<bool, VolumeError> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use apimachinery::Value;
+use apimachinery::time::{Duration, Time};
 use driver::clock;
-use machinery::Value;
-use machinery::time::{Duration, Time};
 use reconcile::EventType;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -604,7 +604,7 @@ fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use machinery::time::{Duration, Time};
+use apimachinery::time::{Duration, Time};
 
 use crate::reading::{Reading, Spent};
 

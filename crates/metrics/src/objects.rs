@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use machinery::quantity::{Format, Quantity};
-use machinery::status::{GroupName, Status};
-use machinery::table::{self, Cell, Column, IncludeObject};
-use machinery::time::Time;
-use machinery::{Object, Value, value};
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::status::{GroupName, Status};
+use apimachinery::table::{self, Cell, Column, IncludeObject};
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, value};
 
 use crate::history::Used;
 
@@ -145,7 +145,7 @@ fn total(object: &Value, resource: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::time::Duration;
+    use apimachinery::time::Duration;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinery::time::Time;
+use apimachinery::time::Time;
 
 /// Cumulative usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

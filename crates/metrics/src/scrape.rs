@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use apimachinery::Value;
 use bytes::Bytes;
 use client::cache::{self, Reader, Source};
 use client::{Client, Config, Settings};
 use driver::clock;
 use http::{Request, Uri};
 use http_body_util::BodyExt;
-use machinery::Value;
 use reconcile::kinds;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -149,7 +149,7 @@ impl Scraper {
         match ended {
             Some(Ok((node, Ok(reading)))) => {
                 let resolution = i64::try_from(self.0.resolution.as_nanos()).unwrap_or(i64::MAX);
-                let resolution = machinery::time::Duration::from_nanos(resolution);
+                let resolution = apimachinery::time::Duration::from_nanos(resolution);
                 self.histories().entry(node).or_default().add(reading, resolution);
             }
             Some(Ok((node, Err(problem)))) => tracing::warn!(node, problem, "failed to scrape a kubelet"),
@@ -219,7 +219,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

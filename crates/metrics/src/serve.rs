@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::status::Status;
+use apimachinery::table::IncludeObject;
+use apimachinery::{Value, json, value};
 use auth::User;
 use auth::attributes::{Attributes, Resource, Target as About};
 use bytes::Bytes;
@@ -18,9 +21,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use machinery::status::Status;
-use machinery::table::IncludeObject;
-use machinery::{Value, json, value};
 use percent_encoding::percent_decode_str;
 use reconcile::kinds;
 use rustls::ServerConfig;
@@ -251,7 +251,7 @@ impl Server {
         };
         let query = query(request.uri().query().unwrap_or_default());
         if request.method() != Method::GET || matches!(parameter(&query, "watch"), "1" | "true") {
-            let resource = machinery::status::GroupName::new(GROUP, kind.plural());
+            let resource = apimachinery::status::GroupName::new(GROUP, kind.plural());
             let action = if request.method() == Method::GET { "watch" } else { request.method().as_str() };
             return Err(Status::method_not_supported(resource, action));
         }
@@ -367,7 +367,7 @@ fn parameter<'a>(query: &'a [(String, String)], name: &str) -> &'a str {
 }
 
 fn nothing_there() -> Status {
-    Status::failure(machinery::status::Reason::NotFound, "the server could not find the requested resource")
+    Status::failure(apimachinery::status::Reason::NotFound, "the server could not find the requested resource")
 }
 
 fn as_status(error: client::Error) -> Status {

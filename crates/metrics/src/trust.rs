@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use apimachinery::{Str, Value, json};
 use auth::User;
 use auth::request_header;
 use auth::x509::Subject;
 use driver::clock;
 use http::HeaderMap;
-use machinery::{Str, Value, json};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -108,7 +108,7 @@ fn verifier(roots: &[CertificateDer<'static>]) -> Option<Arc<dyn ClientCertVerif
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
     use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
     use super::*;

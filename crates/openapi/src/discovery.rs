@@ -1,9 +1,9 @@
 //! Discovery: the documents under `/api` and `/apis`, per group version and aggregated.
 
 use api::kind::{Kind, Persistence, Subresource, Verb};
+use apimachinery::{GroupVersionKind, Object, Str, Value, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::{GroupVersionKind, Object, Str, Value, value};
 use sha2::{Digest, Sha256};
 
 use crate::Table;

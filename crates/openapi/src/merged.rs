@@ -1,6 +1,6 @@
 //! Discovery and OpenAPI documents merged with those of extension API servers.
 
-use machinery::{Object, Value, value};
+use apimachinery::{Object, Value, value};
 
 use crate::Table;
 

@@ -3,7 +3,7 @@
 mod parameters;
 mod routes;
 
-use machinery::{GroupVersionKind, Str};
+use apimachinery::{GroupVersionKind, Str};
 
 pub use parameters::{Parameter, Place};
 pub use routes::{Routes, tag};

@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 
+use apimachinery::Value;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use machinery::Value;
 use sha2::{Digest, Sha256};
 
 /// A gzip-compressed document; OpenAPI compresses to a twentieth of its size.
@@ -19,7 +19,7 @@ pub struct Packed {
 impl Packed {
     /// Compresses a document as JSON.
     pub fn json(document: &Value) -> Self {
-        Self::new(&machinery::json::to_vec(document))
+        Self::new(&apimachinery::json::to_vec(document))
     }
 
     pub fn new(bytes: &[u8]) -> Self {

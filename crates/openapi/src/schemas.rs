@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use api::catalogue;
-use machinery::schema::{Field, List, ListKind, Patch, Schema, Shape, Struct, TypeId};
-use machinery::{GroupVersionKind, Object, Str, Value, value};
+use apimachinery::schema::{Field, List, ListKind, Patch, Schema, Shape, Struct, TypeId};
+use apimachinery::{GroupVersionKind, Object, Str, Value, value};
 
 pub(crate) use descriptions::Descriptions;
 

@@ -2,7 +2,7 @@
 
 mod protobuf;
 
-use machinery::{Object, Value, value};
+use apimachinery::{Object, Value, value};
 
 use crate::Table;
 use crate::operations::{Body, Content, Operation, Parameter, Place, Route};
@@ -122,7 +122,7 @@ impl Printer<'_, '_> {
         if parameter.place == Place::Path && parameter.name != "namespace" {
             return printed;
         }
-        let text = machinery::json::to_vec(&printed);
+        let text = apimachinery::json::to_vec(&printed);
         let name = format!("{}-{}", parameter.name, &hash([text.as_slice()])[..8]);
         let reference = value!({"$ref": (format!("#/parameters/{name}"))});
         self.shared.insert(name, printed);

@@ -1,6 +1,6 @@
 //! OpenAPI v3: an index, and one document per group version and per discovery path.
 
-use machinery::{Object, Value, json, value};
+use apimachinery::{Object, Value, json, value};
 
 use crate::operations::{Body, Content, Operation, Parameter, Place, Route, Routes, tag};
 use crate::packed::hash;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Kind;
 use api::apiextensions::custom_resource::kind_of;
 use api::kind::Version;
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 use openapi::discovery::{self, Aggregated};
 use openapi::{Table, v2, v3};
 

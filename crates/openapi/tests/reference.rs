@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::Kind;
 use api::kind::Version;
-use machinery::{Object, Value, json, value};
+use apimachinery::{Object, Value, json, value};
 use openapi::discovery::{self, Aggregated};
 use openapi::{Table, v2, v3};
 

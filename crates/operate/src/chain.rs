@@ -12,9 +12,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
 
 pub use record::{Record, records};
 use steps::{Found, Stage};

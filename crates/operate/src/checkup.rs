@@ -7,7 +7,7 @@ pub use machine::{DiskPressure, capabilities_lacking, disk_pressure};
 
 use std::collections::BTreeSet;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 /// Observations about a host.
 #[derive(Clone, Debug, PartialEq, Eq)]

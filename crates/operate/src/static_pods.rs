@@ -1,6 +1,6 @@
 //! Static pod manifests of the control plane components.
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 /// Priority of `system-node-critical`: without an API server, class names cannot be resolved.
 const PRIORITY: i64 = 2_000_001_000;

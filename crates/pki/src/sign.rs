@@ -6,8 +6,8 @@ mod der;
 mod request;
 
 use api::certificates::request::CertificateRequest;
+use apimachinery::time::{Duration, Time};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use machinery::time::{Duration, Time};
 use rcgen::{KeyPair, SigningKey as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;

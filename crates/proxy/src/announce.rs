@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Resource, Value, value};
 use client::cache::{Notices, Source};
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Resource, Value, value};
 use net::Cidr;
 use reconcile::kinds;
 use tokio::task::JoinSet;

@@ -77,7 +77,7 @@ fn places<'a>(slices: &[&'a Slice], name: &str, protocol: Protocol, ipv4: bool) 
 
 #[cfg(test)]
 mod tests {
-    use machinery::Key;
+    use apimachinery::Key;
 
     use super::*;
 

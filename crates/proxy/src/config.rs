@@ -4,7 +4,7 @@ mod fields;
 
 use std::net::{IpAddr, SocketAddr};
 
-use machinery::Value;
+use apimachinery::Value;
 use net::Cidr;
 
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -222,7 +222,7 @@ fn error(field: &str, problem: impl Into<String>) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Resource, Value, json, value};
 use client::Client;
 use client::cache::{self, Changed, Notices, Reader, Source};
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Resource, Value, json, value};
 use net::link::Links;
 use net::{Cidr, conntrack};
 use reconcile::kinds;

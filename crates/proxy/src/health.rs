@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use machinery::{json, value};
+use apimachinery::{json, value};
 use serving::health::{HealthRequest, SLIS_PATH, Slis};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -178,7 +178,7 @@ async fn converse(mut stream: TcpStream, answer: impl Fn(&str) -> Reply) -> std:
 
 #[cfg(test)]
 mod tests {
-    use machinery::Key;
+    use apimachinery::Key;
 
     use super::*;
 

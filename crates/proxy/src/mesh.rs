@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use apimachinery::Value;
+use apimachinery::meta::Meta;
 use client::Client;
 use client::cache::{self, Notices, Source};
-use machinery::Value;
-use machinery::meta::Meta;
 use net::link::{Changes, Links};
 use net::mesh::{Peer, apply, plan};
 use net::{Cidr, netlink};
@@ -119,7 +119,7 @@ fn peer(node: &Value) -> Peer {
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use machinery::meta::Meta;
-use machinery::{Key, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value};
 use net::{Cidr, Protocol};
 
 /// Label with the service of an endpoint slice.

@@ -18,7 +18,7 @@ pub mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use machinery::Key;
+use apimachinery::Key;
 use net::Protocol;
 
 pub use model::{Direction, Pod, Policy, PortWish, Rule, Who};
@@ -78,7 +78,7 @@ pub struct Ports {
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// Labels by namespace.
-    pub namespaces: BTreeMap<Key, machinery::Object>,
+    pub namespaces: BTreeMap<Key, apimachinery::Object>,
     /// All pods with addresses.
     pub pods: BTreeMap<Key, Pod>,
     pub policies: BTreeMap<Key, Policy>,
@@ -95,7 +95,7 @@ impl Cluster {
     pub fn serve_dns(&mut self, addresses: &[IpAddr]) {
         self.dns = addresses.iter().copied().collect();
         if !addresses.is_empty() {
-            let pod = machinery::value!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"containers": [
+            let pod = apimachinery::value!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"containers": [
                 {"ports": [{"name": "dns", "containerPort": 53, "protocol": "UDP"},
                     {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"}]}]}});
             // Not a valid pod name, so it cannot collide.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use machinery::{Key, Value};
+use apimachinery::{Key, Value};
 use net::{Cidr, Protocol};
 
 use crate::choose::{Chosen, Place, choose};

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use machinery::meta::Meta;
-use machinery::{Key, Resource, Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Resource, Str, Value};
 
 use crate::SideEffect;
 
@@ -308,7 +308,7 @@ fn shown(object: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::kinds;

@@ -5,9 +5,9 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use machinery::collection::{Collection, IndexBy};
-use machinery::meta::Meta;
-use machinery::{Key, Resource, Str, Value};
+use apimachinery::collection::{Collection, IndexBy};
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Resource, Str, Value};
 
 use crate::config::Configs;
 
@@ -258,8 +258,8 @@ pub fn orphans_of(namespace: &str) -> Str {
 
 #[cfg(test)]
 mod tests {
-    use machinery::collection::Entry;
-    use machinery::value;
+    use apimachinery::collection::Entry;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use machinery::Value;
-use machinery::time::Duration;
+use apimachinery::Value;
+use apimachinery::time::Duration;
 
 /// A side effect that is performed before a write.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ mod model;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machinery::collection::{Collection, Entry, IndexBy};
-use machinery::meta::Scope;
-use machinery::time::Time;
-use machinery::{Key, Resource, Str, Value};
+use apimachinery::collection::{Collection, Entry, IndexBy};
+use apimachinery::meta::Scope;
+use apimachinery::time::Time;
+use apimachinery::{Key, Resource, Str, Value};
 
 use crate::Plan;
 

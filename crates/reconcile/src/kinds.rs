@@ -1,6 +1,6 @@
 //! The resources that controllers read and write, with their names in RBAC rules.
 
-use machinery::Resource;
+use apimachinery::Resource;
 
 macro_rules! kinds {
     ($($name:ident = $scope:ident($group:literal, $version:literal, $plural:literal, $kind:literal);)*) => {

@@ -19,8 +19,8 @@ pub mod kinds;
 mod plan;
 pub mod testing;
 
-use machinery::time::Time;
-use machinery::{Key, Value};
+use apimachinery::time::Time;
+use apimachinery::{Key, Value};
 
 pub use action::{Action, EventType, Patch, Preconditions, Propagation, Regarding, Told};
 pub use cache::{Answer, Answers, Ask, Cache, Objects, Refusal, Shown, index_by, orphans_of};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use machinery::Value;
-use machinery::time::Time;
+use apimachinery::Value;
+use apimachinery::time::Time;
 
 use crate::Action;
 

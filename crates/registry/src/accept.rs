@@ -1,6 +1,6 @@
 //! Content negotiation: encoding and response form (object, Table or PartialObjectMetadata).
 
-use machinery::table::IncludeObject;
+use apimachinery::table::IncludeObject;
 
 use crate::query::Query;
 

@@ -49,12 +49,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::{Kind, Version};
+use apimachinery::Value;
+use apimachinery::collection::Entry;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::time::Time;
 use auth::User;
-use machinery::Value;
-use machinery::collection::Entry;
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::time::Time;
 
 pub use policies::matching::Seen;
 pub use table::{Flags, Unknown, names};

@@ -4,11 +4,11 @@ mod registration;
 
 pub use registration::{Registration, own, register};
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, go};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Object, Value, go};
 
 use crate::condition;
 
@@ -168,7 +168,7 @@ fn has_ready(slice: &Value, port: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! Pod binding: validates a Binding and applies it to the pod.
 
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::time::Time;
-use machinery::{At, Errors, Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Object, Value};
 
 /// Validates a Binding.
 pub fn validate(binding: &Value) -> Result<(), Status> {
@@ -35,7 +35,7 @@ pub fn apply(pod: &Value, binding: &Value, name: &str, now: Time) -> Result<Valu
         return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     if let Some(node) = pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
-        return refuse(format!("pod {name} is already assigned to node {}", machinery::go::quote(node)));
+        return refuse(format!("pod {name} is already assigned to node {}", apimachinery::go::quote(node)));
     }
     let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array).unwrap_or_default();
     if !gates.is_empty() {

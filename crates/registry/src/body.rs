@@ -2,10 +2,10 @@
 
 use api::catalogue;
 use api::kind::{Kind, Persistence, Shape, Version};
-use machinery::conform::conform;
-use machinery::field_validation::{self, FieldValidation};
-use machinery::status::{GroupName, Reason, Status};
-use machinery::{GroupVersionKind, Value, custom, defaulting, go, json, protobuf, yaml};
+use apimachinery::conform::conform;
+use apimachinery::field_validation::{self, FieldValidation};
+use apimachinery::status::{GroupName, Reason, Status};
+use apimachinery::{GroupVersionKind, Value, custom, defaulting, go, json, protobuf, yaml};
 
 /// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

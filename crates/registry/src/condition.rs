@@ -1,6 +1,6 @@
 //! Status conditions that the server itself sets.
 
-use machinery::{Object, Value};
+use apimachinery::{Object, Value};
 
 pub fn all(object: &Value) -> &[Value] {
     object.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default()
@@ -41,7 +41,7 @@ pub fn set(object: &mut Value, mut condition: Object) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -20,7 +20,7 @@ pub use node::{Node, UnknownAddress};
 pub use rewrite::{join_paths, location, proxied_path};
 pub use stream::{ForwardOptions, ProcessOptions};
 
-use machinery::status::{Reason, Status};
+use apimachinery::status::{Reason, Status};
 
 /// Returns an error of the connection to a node or pod without a reason, as upstream does.
 pub fn broken(message: impl Into<String>) -> Status {

@@ -13,8 +13,8 @@ pub mod review;
 use std::borrow::Cow;
 
 use api::kind::{Kind, Persistence, Shape, Version};
-use machinery::apply::{FieldSet, Versions, zero};
-use machinery::{Schema, Str, Value, defaulting, pruning};
+use apimachinery::apply::{FieldSet, Versions, zero};
+use apimachinery::{Schema, Str, Value, defaulting, pruning};
 
 /// Converts an object from the request's version to the version of its kind's rules, which is the storage version for a
 /// built-in kind.

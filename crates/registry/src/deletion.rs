@@ -1,10 +1,10 @@
 //! Deletion: whether a delete removes an object, marks it with deletionTimestamp, or changes nothing.
 
 use api::kind::{Dependents, Kind};
-use machinery::Value;
-use machinery::meta::{FINALIZER_DELETE_DEPENDENTS, FINALIZER_ORPHAN_DEPENDENTS, Meta, MetaMut};
-use machinery::status::{Details, Status};
-use machinery::time::{Duration, Time};
+use apimachinery::Value;
+use apimachinery::meta::{FINALIZER_DELETE_DEPENDENTS, FINALIZER_ORPHAN_DEPENDENTS, Meta, MetaMut};
+use apimachinery::status::{Details, Status};
+use apimachinery::time::{Duration, Time};
 
 use crate::body::{kind_name, resource_name};
 use crate::options::{DeleteOptions, Propagation};
@@ -170,7 +170,7 @@ fn set_propagation(kind: &Kind, object: &mut Value, wanted: Option<Propagation>)
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
 

@@ -1,10 +1,10 @@
 //! Eviction: checks the PodDisruptionBudget of a pod and updates the budget.
 
-use machinery::field::Cause;
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::time::Time;
-use machinery::{Object, Value, labels};
+use apimachinery::field::Cause;
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, labels};
 
 use crate::condition;
 
@@ -155,7 +155,7 @@ fn number(budget: &Value, field: &str) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

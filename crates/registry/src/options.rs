@@ -1,10 +1,10 @@
 //! Request options, parsed from the query (or the body of a delete) and validated.
 
-use machinery::field::Error;
-use machinery::field_validation::FieldValidation;
-use machinery::meta;
-use machinery::status::{GroupName, Status};
-use machinery::{Errors, Path, Value};
+use apimachinery::field::Error;
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Errors, Path, Value};
 
 use crate::query::Query;
 

@@ -1,9 +1,9 @@
 //! Continue tokens of paginated lists.
 
+use apimachinery::status::Status;
+use apimachinery::{Object, Value, json};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use machinery::status::Status;
-use machinery::{Object, Value, json};
 
 /// The position at which a list continues.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! URL query parsing with Go's semantics.
 
-use machinery::go;
-use machinery::status::Status;
+use apimachinery::go;
+use apimachinery::status::Status;
 
 /// Names and values in their original order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

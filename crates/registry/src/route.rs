@@ -1,7 +1,7 @@
 //! RequestInfo: the verb and resource of a method and URL. Authorizers and handlers both use it, and no other code
 //! interprets the URL.
 
-use machinery::fields;
+use apimachinery::fields;
 
 use crate::query::{Query, percent_decode};
 

@@ -1,10 +1,10 @@
 //! The `Scale` of an object: conversion from and to its replica count.
 
 use api::kind::{Kind, ReplicaPaths, SubresourceAction};
-use machinery::apply::scale::ReplicasPaths;
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::{At, Errors, Object, Str, Value, labels};
+use apimachinery::apply::scale::ReplicasPaths;
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{At, Errors, Object, Str, Value, labels};
 
 /// Returns the `Scale` of an object.
 pub fn of(object: &Value, paths: &ReplicaPaths) -> Value {

@@ -1,9 +1,9 @@
 //! Label and field selectors, validated against the kind.
 
 use api::kind::{Kind, Version};
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{Str, Value, fields, go, labels};
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{Str, Value, fields, go, labels};
 
 use crate::options::ListOptions;
 

@@ -9,13 +9,13 @@
 
 use api::catalogue;
 use api::kind::{Context, Kind, Persistence, Shape, Version};
-use machinery::conform::{forget_empty, zero};
-use machinery::field::BadValue;
-use machinery::meta::{self, Meta, MetaMut};
-use machinery::schema::Omit;
-use machinery::status::Status;
-use machinery::time::Time;
-use machinery::{Errors, GroupVersion, GroupVersionKind, Path, Value, apply, field};
+use apimachinery::conform::{forget_empty, zero};
+use apimachinery::field::BadValue;
+use apimachinery::meta::{self, Meta, MetaMut};
+use apimachinery::schema::Omit;
+use apimachinery::status::Status;
+use apimachinery::time::Time;
+use apimachinery::{Errors, GroupVersion, GroupVersionKind, Path, Value, apply, field};
 
 use crate::body::{kind_name, resource_name};
 use crate::conversion::Managed;

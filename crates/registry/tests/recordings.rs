@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::kind::{Context, Kind, Requester};
-use machinery::field_validation::FieldValidation;
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
-use machinery::time::Time;
-use machinery::{Value, json};
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
+use apimachinery::time::Time;
+use apimachinery::{Value, json};
 use registry::body::{self, Media};
 use registry::write::{self, GeneratedIds, Target};
 
@@ -121,7 +121,7 @@ fn brief(body: &[u8]) -> String {
 /// Returns the body of a step: verbatim, or the last object with a change.
 fn body_of(sent: &Value, last: &Value) -> Option<Vec<u8>> {
     if let Some(change) = sent.get("change") {
-        let merged = machinery::patch::Patch::Merge(change.as_object()?.clone()).apply(last.clone(), None).ok()?;
+        let merged = apimachinery::patch::Patch::Merge(change.as_object()?.clone()).apply(last.clone(), None).ok()?;
         return Some(json::to_vec(&merged));
     }
     if let Some(set) = sent.get("set").and_then(Value::as_array) {
@@ -282,7 +282,7 @@ fn comparable(object: &Value) -> Value {
 fn wordless(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let mut out = machinery::Object::new();
+            let mut out = apimachinery::Object::new();
             for (key, value) in fields.iter().filter(|(key, _)| *key != "message") {
                 let mut value = wordless(value);
                 if let ("causes", Value::Array(causes)) = (key, &mut value) {

@@ -163,7 +163,7 @@ fn read_dir(dir: &Path) -> Vec<Value> {
         let small = fs::metadata(path).is_ok_and(|metadata| metadata.len() <= FILE_BYTES_MAX);
         let text = fs::read_to_string(path).ok().filter(|_| small)?;
         // JSON is a subset of YAML.
-        let parsed = machinery::yaml::parse(&text).ok().map(|value| machinery::json::to_string(&value));
+        let parsed = apimachinery::yaml::parse(&text).ok().map(|value| apimachinery::json::to_string(&value));
         let value = parsed.and_then(|text| serde_json::from_str(&text).ok());
         if value.is_none() {
             tracing::warn!(path = %path.display(), "failed to parse a CDI file");

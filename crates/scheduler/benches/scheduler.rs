@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use machinery::{Key, Value, value};
+use apimachinery::{Key, Value, value};
 use scheduler::engine::{Kind, Step};
 use scheduler::queue::Options;
 use scheduler::schedule::{Context, RandomSource};
@@ -22,8 +22,8 @@ fn main() {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
     let rules = |field: &str, kind: &str, terms: Value| {
-        let terms = Value::from(machinery::Object::from_iter([(kind, terms)]));
-        value!({"affinity": (machinery::Object::from_iter([(field, terms)]))})
+        let terms = Value::from(apimachinery::Object::from_iter([(kind, terms)]));
+        value!({"affinity": (apimachinery::Object::from_iter([(field, terms)]))})
     };
     let (zone, host) = ("topology.kubernetes.io/zone", "kubernetes.io/hostname");
     let soft = |key: &str| value!([{"weight": 1, "podAffinityTerm": (label(key))}]);

@@ -7,8 +7,8 @@ mod types;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use machinery::field::{self, Error as Finding};
-use machinery::{At, Errors, Path, Str, Value, conform, yaml};
+use apimachinery::field::{self, Error as Finding};
+use apimachinery::{At, Errors, Path, Str, Value, conform, yaml};
 
 use arguments::Arguments;
 
@@ -283,7 +283,7 @@ fn number(at: &At<'_>, absent: i64) -> i64 {
 }
 
 pub(crate) fn duration(text: &str) -> Option<Duration> {
-    let nanos = text.parse::<machinery::time::Duration>().ok()?.nanos();
+    let nanos = text.parse::<apimachinery::time::Duration>().ok()?.nanos();
     u64::try_from(nanos).ok().map(Duration::from_nanos)
 }
 

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use machinery::quantity::Quantity;
-use machinery::{Key, Str, Value};
+use apimachinery::quantity::Quantity;
+use apimachinery::{Key, Str, Value};
 
 pub use allocate::{Allocator, Asked, Fault, Given};
 pub use claim::{Allocation, Alternative, Claim, Class, Constraint, EXTENDED_ANNOTATION, Mode, Request, Rule, Take};

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use machinery::{Key, Str};
+use apimachinery::{Key, Str};
 
 pub use observe::{Kind, ObserveError};
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use machinery::{At, Errors, Str};
+use apimachinery::{At, Errors, Str};
 
 use crate::framework::{Event, Plugin};
 use crate::plugins::default_preemption::Victim;
@@ -113,7 +113,7 @@ pub fn read(list: &At<'_>, findings: &mut Errors) -> Vec<Extender> {
     let extenders: Vec<_> = list.items().map(|item| one(&item, findings)).collect();
     let binding = extenders.iter().filter(|it| !it.bind_verb.is_empty()).count();
     if binding > 1 {
-        findings.push(machinery::field::Error::invalid(
+        findings.push(apimachinery::field::Error::invalid(
             list.path(),
             format!("found {binding} extenders implementing bind"),
             "only one extender can implement bind",
@@ -127,7 +127,7 @@ fn one(at: &At<'_>, findings: &mut Errors) -> Extender {
     let weight = at.get("weight");
     if !at.get("prioritizeVerb").is_empty() && weight.int() <= 0 {
         let why = "must have a positive weight applied to it";
-        findings.push(machinery::field::Error::invalid(weight.path(), weight.int(), why));
+        findings.push(apimachinery::field::Error::invalid(weight.path(), weight.int(), why));
     }
     let timeout = at.get("httpTimeout");
     let span = super::config::duration(timeout.str());
@@ -137,7 +137,7 @@ fn one(at: &At<'_>, findings: &mut Errors) -> Extender {
     let (mut managed, mut uncounted) = (Vec::new(), Vec::new());
     for item in at.get("managedResources").items() {
         let name = item.get("name");
-        findings.extend(machinery::names::qualified_name(name.str()).into_iter().map(|why| name.invalid(why)));
+        findings.extend(apimachinery::names::qualified_name(name.str()).into_iter().map(|why| name.invalid(why)));
         if managed.contains(&Str::from(name.str())) {
             findings.push(name.invalid("duplicate extender managed resource name"));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::Key;
+use apimachinery::Key;
 
 use crate::devices::Devices;
 use crate::node::Node;
@@ -113,7 +113,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Returns node labels that the plugin needs as topology keys for every pod.
-    fn topology_keys(&self) -> Vec<&machinery::Str> {
+    fn topology_keys(&self) -> Vec<&apimachinery::Str> {
         Vec::new()
     }
 }

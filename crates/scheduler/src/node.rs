@@ -1,7 +1,7 @@
 //! Nodes, condensed to the fields that scheduling depends on.
 
-use machinery::meta::Meta;
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Str, Value};
 
 use crate::pod::{self, Labels, Taint, labels};
 use crate::resources::{self, Resources};

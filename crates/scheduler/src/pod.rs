@@ -10,10 +10,10 @@ mod volumes;
 
 use std::sync::Arc;
 
-use machinery::labels::{Selector, SelectorError};
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Object, Str, Value};
+use apimachinery::labels::{Selector, SelectorError};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Str, Value};
 
 pub use affinity::{Term, TermKind};
 pub use devices::{ContainerResource, DeviceClaim, Source};

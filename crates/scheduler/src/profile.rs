@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::framework::Plugin;
 use crate::plugins::{

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use machinery::{Key, Str};
+use apimachinery::{Key, Str};
 
 use crate::devices::Devices;
 use crate::framework::Event;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::quantity::Quantity;
-use machinery::{Str, Value};
+use apimachinery::quantity::Quantity;
+use apimachinery::{Str, Value};
 
 /// Exact amounts by resource name, for sums.
 pub type List = BTreeMap<Str, Quantity>;
@@ -25,16 +25,16 @@ pub struct Resources {
 #[error("{field}: {reason}")]
 pub struct Error {
     pub field: String,
-    pub reason: machinery::quantity::Error,
+    pub reason: apimachinery::quantity::Error,
 }
 
 /// Parses a map of quantities; `field` is its path for errors.
 pub fn list(object: Option<&Value>, field: &str) -> Result<List, Error> {
     let mut list = List::new();
-    for (name, value) in object.and_then(Value::as_object).into_iter().flat_map(machinery::Object::iter) {
+    for (name, value) in object.and_then(Value::as_object).into_iter().flat_map(apimachinery::Object::iter) {
         let error = |reason| Error { field: format!("{field}[{name}]"), reason };
         let quantity = match value {
-            Value::Int(int) => Quantity::new(*int, machinery::quantity::Format::DecimalSI),
+            Value::Int(int) => Quantity::new(*int, apimachinery::quantity::Format::DecimalSI),
             other => other.as_str().unwrap_or_default().parse().map_err(error)?,
         };
         list.insert(name.into(), quantity);
@@ -118,7 +118,7 @@ fn is_scalar(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -4,7 +4,7 @@ mod diagnosis;
 mod evaluation;
 mod nominated;
 
-use machinery::Str;
+use apimachinery::Str;
 
 pub use diagnosis::{Diagnosis, histogram};
 pub use evaluation::Evaluation;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::labels::{self, Operator, Requirement, Selector};
-use machinery::{Key, Object, Path, Str, Value};
+use apimachinery::labels::{self, Operator, Requirement, Selector};
+use apimachinery::{Key, Object, Path, Str, Value};
 
 use crate::pod::{OwnerKind, Pod};
 
@@ -88,7 +88,7 @@ fn equal_to(labels: &Object) -> Selector {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

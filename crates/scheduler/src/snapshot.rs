@@ -13,7 +13,7 @@ mod topology;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machinery::{Key, Str};
+use apimachinery::{Key, Str};
 
 pub use arena::Arena;
 pub use counts::Counts;

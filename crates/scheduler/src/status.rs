@@ -1,8 +1,8 @@
 //! API writes of the scheduler: bindings, pod conditions and event messages.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, value};
 
 use crate::pod::Pod;
 
@@ -25,7 +25,7 @@ pub struct Condition {
 pub enum Nomination {
     Keep,
     /// Empty to clear it.
-    Set(machinery::Str),
+    Set(apimachinery::Str),
 }
 
 /// Reason of the `PodScheduled` condition.

@@ -4,8 +4,8 @@ mod read;
 
 use std::collections::BTreeMap;
 
-use machinery::labels::Selector;
-use machinery::{Key, Str};
+use apimachinery::labels::Selector;
+use apimachinery::{Key, Str};
 
 use crate::pod::{Labels, NodeAffinity};
 
@@ -240,7 +240,7 @@ pub enum Provision {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use machinery::Value;
+use apimachinery::Value;
 use proptest::prelude::*;
 use random::TestRng;
 use reference::World;

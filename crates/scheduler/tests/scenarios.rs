@@ -14,7 +14,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use machinery::{Key, Object, Value, value, yaml};
+use apimachinery::{Key, Object, Value, value, yaml};
 use scheduler::devices::{self, Create, Reserve};
 use scheduler::engine::{Kind, Step, Wait};
 use scheduler::{Configuration, Engine, Pod};

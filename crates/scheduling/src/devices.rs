@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Value, value};
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
 use driver::{Caches, clock};
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Value, value};
 use reconcile::kinds;
 use scheduler::Pod;
 use scheduler::devices::{Create, EXTENDED_ANNOTATION, Plan, Reserve};

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use apimachinery::{Key, Resource, Str, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
 use driver::clock;
-use machinery::{Key, Resource, Str, Value, value};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -86,7 +86,7 @@ impl Recorder {
 
 /// Returns the ObjectReference of a pod.
 pub fn reference(pod: &Value) -> Value {
-    let meta = machinery::meta::Meta::of(pod);
+    let meta = apimachinery::meta::Meta::of(pod);
     value!({
         "apiVersion": "v1", "kind": "Pod", "namespace": (meta.namespace()), "name": (meta.name()), "uid": (meta.uid()),
         "resourceVersion": (meta.resource_version()),
@@ -172,7 +172,7 @@ async fn write(client: &Client, event: &Value, again: Option<Value>) -> Result<(
     client.create(&Target::within(&EVENTS, key.namespace), event, &WriteOptions::default()).await.map(drop)
 }
 
-fn event(it: &Occurrence, instance: &str, now: machinery::time::Time) -> Value {
+fn event(it: &Occurrence, instance: &str, now: apimachinery::time::Time) -> Value {
     let text = |field: &str| it.regarding.str_at(&[field]).unwrap_or_default();
     let namespace = if text("namespace").is_empty() { "default" } else { text("namespace") };
     // As upstream names events: unique by nanoseconds.
@@ -225,7 +225,7 @@ mod tests {
             note: "Successfully assigned ns/p to n".to_owned(),
             controller: "default-scheduler".into(),
         };
-        let event = event(&occurrence, "host", machinery::time::Time::from_unix(1, 5));
+        let event = event(&occurrence, "host", apimachinery::time::Time::from_unix(1, 5));
         assert_eq!(event.str_at(&["metadata", "name"]), Some("p.3b9aca05"));
         assert_eq!(event.str_at(&["reportingInstance"]), Some("default-scheduler-host"));
         assert_eq!(event.str_at(&["eventTime"]), Some("1970-01-01T00:00:01.000000Z"));

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use apimachinery::collection::Entry;
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Str, Value, value};
 use client::cache::Reader;
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
 use driver::{Caches, clock};
-use machinery::collection::Entry;
-use machinery::meta::Meta;
-use machinery::{Key, Str, Value, value};
 use reconcile::kinds;
 use scheduler::Pod;
 use scheduler::engine::{Preemption, Wait};

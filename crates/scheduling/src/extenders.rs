@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Str, Value, json, value};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -14,8 +16,6 @@ use driver::Caches;
 use http::header::CONTENT_TYPE;
 use http::{Request, Uri};
 use http_body_util::BodyExt;
-use machinery::meta::Meta;
-use machinery::{Key, Str, Value, json, value};
 use scheduler::Pod;
 use scheduler::engine::Kind;
 use scheduler::extender::{Answers, Eviction, Extender, Question, SCALE, TlsConfig};
@@ -176,7 +176,7 @@ impl Subject<'_> {
 
     /// Returns the victims by node name, and the pods by UID.
     fn about_victims(&self, extender: &Extender, all: &[Eviction]) -> (Value, BTreeMap<String, Victim>) {
-        let (mut by_node, mut pods) = (machinery::Object::new(), BTreeMap::new());
+        let (mut by_node, mut pods) = (apimachinery::Object::new(), BTreeMap::new());
         for eviction in all {
             let mut list = Vec::new();
             for victim in &eviction.victims {
@@ -217,7 +217,7 @@ fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut An
     }
     for (map, resolvable) in [("FailedNodes", true), ("FailedAndUnresolvableNodes", false)] {
         let entries = field(answer, map).and_then(Value::as_object);
-        for (node, reason) in entries.into_iter().flat_map(machinery::Object::iter) {
+        for (node, reason) in entries.into_iter().flat_map(apimachinery::Object::iter) {
             answers.failed.insert(node.into(), (reason.as_str().unwrap_or_default().to_owned(), resolvable));
         }
     }
@@ -229,7 +229,7 @@ fn filtered(extender: &Extender, asked: &[Str], answer: &Value, answers: &mut An
 fn evictions(extender: &Extender, answer: &Value, pods: &BTreeMap<String, Victim>) -> Result<Vec<Eviction>, String> {
     let mut all = Vec::new();
     let entries = field(answer, "NodeNameToMetaVictims").and_then(Value::as_object);
-    for (node, victims) in entries.into_iter().flat_map(machinery::Object::iter) {
+    for (node, victims) in entries.into_iter().flat_map(apimachinery::Object::iter) {
         let list = field(victims, "Pods").and_then(Value::as_array).unwrap_or_default();
         let known = |pod: &Value| {
             let uid = field(pod, "UID").and_then(Value::as_str).unwrap_or_default();

@@ -3,11 +3,11 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use apimachinery::Key;
 use client::Client;
 use client::cache::{Changed, Ended, Notices};
 use driver::Caches;
 use futures_util::FutureExt;
-use machinery::Key;
 use scheduler::devices;
 use scheduler::engine::{Engine, Kind, Step, Wait};
 use scheduler::profile::Profile;
@@ -262,7 +262,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use machinery::value;
+    use apimachinery::value;
     use scheduler::Pod;
 
     use super::*;

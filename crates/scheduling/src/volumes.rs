@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Str, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
 use driver::Caches;
-use machinery::meta::Meta;
-use machinery::{Key, Str, Value, value};
 use reconcile::kinds;
 use scheduler::storage::Plan;
 

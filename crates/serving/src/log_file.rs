@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::audit::log::rotation::{Before, Clean, Rotation, backup_name};
+use apimachinery::time::Time;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use machinery::time::Time;
 
 /// A log file to which lines are appended.
 pub struct LogFile {

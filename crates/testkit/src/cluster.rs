@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Key, Resource, Value};
 use apiserver::{Server, inside};
 use client::cache::{self, Reader, Source};
 use client::{Client, Target, WriteOptions};
-use machinery::{Key, Resource, Value};
 use reconcile::{Objects, index_by, kinds};
 use store::Node;
 use tempfile::TempDir;

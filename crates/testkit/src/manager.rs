@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use client::{Client, cache};
 use controllers::table::{self, Row, Visitor};
 use controllers::{placement, pod};
 use driver::events::Recorder;
 use driver::{Caches, Driver, Member};
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Value, value};
 use reconcile::everything::GlobalController;
 use reconcile::{Action, Cache, Configs, Controller, Plan, kinds};
 use tokio::task::JoinSet;

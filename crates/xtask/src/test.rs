@@ -53,7 +53,7 @@ const AREAS: &[Area] = &[
     Area {
         name: "objects",
         about: "API machinery, built-in kinds, CEL and the corpora of the fuzz targets",
-        filter: "package(machinery) + package(api) + package(cel) + package(fuzzing)",
+        filter: "package(apimachinery) + package(api) + package(cel) + package(fuzzing)",
     },
     Area { name: "scheduler", about: "scheduler", filter: "package(scheduler) + package(scheduling)" },
     Area {

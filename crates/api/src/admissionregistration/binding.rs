@@ -1,7 +1,7 @@
 //! Defaulting, validation and columns shared by both admission policy binding kinds.
 
-use machinery::table::Column;
-use machinery::{At, Errors, Value, names};
+use apimachinery::table::Column;
+use apimachinery::{At, Errors, Value, names};
 
 use super::match_resources;
 use crate::field_rules::{column, default_to, label_selector, looks, path_segment};

@@ -1,7 +1,7 @@
 //! WebhookClientConfig: a webhook is reached by URL or through a Service.
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 const FORM: &str = "; desired format: https://host[/path]";
 
@@ -91,7 +91,7 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// Splits a URL like Go's `url.Parse` and fails with Go's error message.
     fn of(url: &'a str) -> Result<Self, String> {
-        let refused = |why: &str| Err(format!("parse {}: {why}", machinery::go::quote(url)));
+        let refused = |why: &str| Err(format!("parse {}: {why}", apimachinery::go::quote(url)));
         if url.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return refused("net/url: invalid control character in URL");
         }
@@ -113,7 +113,7 @@ impl<'a> Parts<'a> {
         let authority = rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         if let Some(bad) = host.chars().find(|c| " <>\"{}|\\^`".contains(*c)) {
-            return refused(&format!("invalid character {} in host name", machinery::go::quote(&bad.to_string())));
+            return refused(&format!("invalid character {} in host name", apimachinery::go::quote(&bad.to_string())));
         }
         Ok(Self { scheme, user, host, query, fragment })
     }
@@ -121,11 +121,11 @@ impl<'a> Parts<'a> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 
-    fn check(config: &machinery::Value, expect: &[&str]) {
+    fn check(config: &apimachinery::Value, expect: &[&str]) {
         let mut errors = Errors::new();
         validate(&At::root(config), &mut errors);
         let said: Vec<_> = errors.iter().map(ToString::to_string).collect();

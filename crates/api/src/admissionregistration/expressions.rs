@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use apimachinery::{At, Errors, Value};
 use cel::{EnvSet, Host, Type};
-use machinery::{At, Errors, Value};
 
 /// Optional variables and types available to an expression, in addition to the objects and the request.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ fn type_name(ty: &Type) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::Path;
+    use apimachinery::Path;
 
     use super::*;
 

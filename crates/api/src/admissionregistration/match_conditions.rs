@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 use cel::Type;
-use machinery::field::Error;
-use machinery::{At, Errors, names};
 
 use super::expressions::Expressions;
 use crate::field_rules::looks;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value};
 
 use crate::field_rules::{default_to, items_mut, label_selector, one_of, one_of_if_present, path_segment};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value};
 use cel::Type;
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value};
 
 use super::expressions::Expressions;
 use super::policy;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value};
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value};
 
 use super::binding;
 use crate::field_rules::{raise_generation, start_generation};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::expressions::{self, Expressions, Uses};
 use super::{match_conditions, match_resources};

@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, LazyLock};
 
+use apimachinery::schema::structural::Structural;
+use apimachinery::{At, GroupVersionKind, Object, Value, value};
 use cel::schema::TypeSet;
 use cel::{Env, EnvSet, Host, Type};
-use machinery::schema::structural::Structural;
-use machinery::{At, GroupVersionKind, Object, Value, value};
 
 use crate::kind::{Kind, Shape, Version};
 
@@ -194,7 +194,7 @@ fn params_of(spec: &At<'_>, find: Find<'_>) -> Option<Matched> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
     use crate::apiextensions::custom_resource::kind_of;

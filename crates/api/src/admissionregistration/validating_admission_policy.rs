@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use apimachinery::field::Error;
+use apimachinery::meta::{self, Meta, Scope};
+use apimachinery::{At, Errors, Value, names};
 use cel::Type;
-use machinery::field::Error;
-use machinery::meta::{self, Meta, Scope};
-use machinery::{At, Errors, Value, names};
 
 use super::expressions::{Expressions, Uses};
 use super::policy;

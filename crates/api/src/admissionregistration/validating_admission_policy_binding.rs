@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value};
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value};
 
 use super::binding;
 use crate::field_rules::{one_of, raise_generation, start_generation};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::At;
-use machinery::meta::Scope;
+use apimachinery::At;
+use apimachinery::meta::Scope;
 
 use super::webhooks::Webhooks;
 use crate::field_rules::{column, count_cell};

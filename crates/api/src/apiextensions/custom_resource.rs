@@ -10,11 +10,11 @@ use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use machinery::jsonpath::JsonPath;
-use machinery::meta::{Meta, Scope};
-use machinery::schema::structural::{self, Structural};
-use machinery::table::{self, Cell, Column};
-use machinery::{At, GroupVersion, GroupVersionKind, Schema, Str, Value, value};
+use apimachinery::jsonpath::JsonPath;
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::schema::structural::{self, Structural};
+use apimachinery::table::{self, Cell, Column};
+use apimachinery::{At, GroupVersion, GroupVersionKind, Schema, Str, Value, value};
 
 use crate::catalogue;
 use crate::kind::{
@@ -100,7 +100,7 @@ pub fn kind_of(crd: &Value) -> Result<Kind, Error> {
             said => said.into(),
         },
         plural: name("plural"),
-        name_rule: machinery::meta::name_is_dns_subdomain,
+        name_rule: apimachinery::meta::name_is_dns_subdomain,
         create_on_update: false,
         dependents: crate::kind::Dependents::Delete,
         returns_deleted: false,

@@ -8,10 +8,10 @@ mod versions;
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, MetaMut, Scope};
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Object, Path, Value, go, names, value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, MetaMut, Scope};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, GroupVersion, Object, Path, Value, go, names, value};
 
 use crate::kind::{self, Context, Kind, Persistence, Rules, Subresource};
 

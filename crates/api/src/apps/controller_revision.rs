@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersionKind, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, GroupVersionKind, Value};
 
 use crate::core::object_meta;
 use crate::field_rules::{column, immutable, non_negative};

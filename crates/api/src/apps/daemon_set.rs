@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, MetaMut};
-use machinery::table::Column;
-use machinery::{At, Errors, Value, labels};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::table::Column;
+use apimachinery::{At, Errors, Value, labels};
 
 use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
@@ -208,7 +208,7 @@ fn set_template_generation(object: &mut Value, generation: i64) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 
@@ -233,7 +233,7 @@ mod tests {
         let mut new = value!({"metadata": {}, "spec": {"template": {"spec": {"x": 2}}}});
         let kind = kind();
         let requester = crate::kind::Requester::default();
-        let now = machinery::time::Time::from_unix(0, 0);
+        let now = apimachinery::time::Time::from_unix(0, 0);
         let context = Context { version: &kind.versions[0], subresource: "", now, requester: &requester };
         DaemonSet.prepare_update(&mut new, &old, &context);
         assert_eq!(Meta::of(&new).annotation(TEMPLATE_GENERATION), Some("3"));

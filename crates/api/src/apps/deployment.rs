@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value};
 
 use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
@@ -140,7 +140,7 @@ fn validate_spec(spec: &At<'_>, errors: &mut Errors) {
 /// Validates the selector and template of a Deployment or ReplicaSet.
 pub(super) fn validate_replicated(spec: &At<'_>, errors: &mut Errors) {
     workload::validate_selected(spec, &SHAPE, errors);
-    if machinery::labels::from_object(Some(spec.get("selector").value())).is_ok() {
+    if apimachinery::labels::from_object(Some(spec.get("selector").value())).is_ok() {
         workload::runs_forever(&spec.get("template"), SHAPE.endless, errors);
     }
 }
@@ -207,7 +207,7 @@ fn count(object: &Value, field: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -4,10 +4,10 @@ mod claims;
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{self, name_is_dns_label};
-use machinery::time::Time;
-use machinery::{At, Errors, Value, labels, names as rules_of_names};
+use apimachinery::field::Error;
+use apimachinery::meta::{self, name_is_dns_label};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value, labels, names as rules_of_names};
 
 use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Scope;
+use apimachinery::meta::Scope;
 
 use super::reviews::Review;
 use crate::kind::{Kind, Question};

@@ -1,7 +1,7 @@
 //! Validation shared by the access review kinds.
 
-use machinery::field::Error;
-use machinery::{At, Errors, GroupVersionKind, Object, Value};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, GroupVersionKind, Object, Value};
 
 use crate::catalogue;
 use crate::go_form;
@@ -109,8 +109,8 @@ fn validate_selector(selector: &At<'_>, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::time::Time;
-    use machinery::value;
+    use apimachinery::time::Time;
+    use apimachinery::value;
 
     use super::*;
     use crate::kind::{Requester, Version};

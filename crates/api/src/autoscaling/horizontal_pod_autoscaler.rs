@@ -5,10 +5,10 @@ mod v1;
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::names::path_segment;
-use machinery::table::Cell;
-use machinery::{At, Errors, Value, value};
+use apimachinery::field::Error;
+use apimachinery::names::path_segment;
+use apimachinery::table::Cell;
+use apimachinery::{At, Errors, Value, value};
 
 use crate::core::object_meta;
 use crate::field_rules::{column, default_to, one_of_if_present, quantity, required_and_looks};

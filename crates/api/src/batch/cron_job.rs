@@ -4,11 +4,11 @@ pub mod schedule;
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Meta;
-use machinery::table::{self, Column};
-use machinery::time::Time;
-use machinery::{At, Errors, Value, labels};
+use apimachinery::field::Error;
+use apimachinery::meta::Meta;
+use apimachinery::table::{self, Column};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value, labels};
 
 use super::job;
 use crate::core::object_meta;
@@ -233,7 +233,7 @@ fn last_schedule(object: &Value, now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -7,11 +7,11 @@ mod status;
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, MetaMut};
-use machinery::table::{self, Column};
-use machinery::time::Time;
-use machinery::{At, Errors, Object, Str, Value, labels, names as rules_of_names};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::table::{self, Column};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Object, Str, Value, labels, names as rules_of_names};
 
 use crate::core::{object_meta, pod_template_spec};
 use crate::field_rules::{
@@ -45,7 +45,7 @@ struct Job;
 
 impl Rules for Job {
     fn refused_selector(&self, _version: &str, field: &str) -> Option<String> {
-        Some(format!("field label {} not supported for batchv1.Job", machinery::go::quote(field)))
+        Some(format!("field label {} not supported for batchv1.Job", apimachinery::go::quote(field)))
     }
 
     fn delete_warning(&self) -> Option<&'static str> {

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use machinery::schema::{
+use apimachinery::schema::{
     Either, Field, List, ListKind, Map, Message, Omit, Patch, Shape, Struct, Type, TypeId, Types, Wire,
 };
-use machinery::{GroupVersionKind, Str, Value, json};
+use apimachinery::{GroupVersionKind, Str, Value, json};
 
 use super::Catalogue;
 

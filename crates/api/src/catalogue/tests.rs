@@ -1,5 +1,5 @@
-use machinery::schema::{ListKind, Message, Omit, Shape, Struct, Wire};
-use machinery::value;
+use apimachinery::schema::{ListKind, Message, Omit, Shape, Struct, Wire};
+use apimachinery::value;
 
 use super::*;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use apimachinery::field::Error;
+use apimachinery::meta::{Scope, name_is_path_segment};
+use apimachinery::table::human_duration;
+use apimachinery::time::Duration;
+use apimachinery::{At, Errors, Object, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::field::Error;
-use machinery::meta::{Scope, name_is_path_segment};
-use machinery::table::human_duration;
-use machinery::time::Duration;
-use machinery::{At, Errors, Object, Value};
 
 use super::pem;
 use super::request::CertificateRequest;
@@ -149,7 +149,7 @@ fn record(spec: &mut Object, requester: &Requester) {
         spec.insert("groups", requester.groups.iter().cloned().map(Value::from).collect::<Vec<_>>());
     }
     if !requester.extra.is_empty() {
-        let values = |values: &[machinery::Str]| values.iter().cloned().map(Value::from).collect::<Vec<_>>();
+        let values = |values: &[apimachinery::Str]| values.iter().cloned().map(Value::from).collect::<Vec<_>>();
         let extra = requester.extra.iter().map(|(key, all)| (key.clone(), values(all)));
         spec.insert("extra", extra.collect::<Object>());
     }
@@ -300,7 +300,7 @@ fn condition(object: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::judge;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, Scope, name_is_path_segment};
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, Scope, name_is_path_segment};
+use apimachinery::{At, Errors, Value, names};
 
 use super::pem;
 use crate::field_rules::{column, immutable};

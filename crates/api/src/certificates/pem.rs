@@ -27,7 +27,7 @@ pub enum Error {
     MalformedRequest,
     #[error("must contain one or more PEM blocks")]
     Empty,
-    #[error("only CERTIFICATE PEM blocks are allowed, found {}", machinery::go::quote(.0))]
+    #[error("only CERTIFICATE PEM blocks are allowed, found {}", apimachinery::go::quote(.0))]
     Other(String),
     #[error("no PEM block headers are permitted")]
     Headers,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta;
-use machinery::{At, Errors, Value, names};
+use apimachinery::meta;
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{column, drop_field, immutable_shown, keep, keep_for_status, required_and_looks};
 use crate::go_form;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::{At, Errors, Value};
+use apimachinery::{At, Errors, Value};
 
 use crate::field_rules::{column, drop_field};
 use crate::kind::{Context, Kind, Rules, age_column, name_column};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value};
 
 use crate::field_rules::column;
 use crate::kind::{Context, Kind, Rules, age_column, name_column};

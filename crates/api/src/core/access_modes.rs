@@ -1,7 +1,7 @@
 //! Access modes and volume modes of PersistentVolumes and PersistentVolumeClaims.
 
-use machinery::field::Error;
-use machinery::{At, Errors};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors};
 
 use crate::field_rules::one_of_if_present;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value};
 
 use crate::kind::{Context, Kind, Question, Rules};
 

@@ -1,6 +1,6 @@
 //! ComponentStatus: health of a control plane component.
 
-use machinery::Value;
+use apimachinery::Value;
 
 use crate::field_rules::column;
 use crate::kind::{Kind, Question, Verb, name_column, names};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::table::{Cell, Column};
-use machinery::time::Time;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::table::{Cell, Column};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value, names};
 
 use crate::kind::{self, Context, Kind, Rules, UpdateChecks, age_column, name_column};
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Meta;
-use machinery::names::{dns1123_label, dns1123_subdomain, qualified_name};
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Value, names as rules_of_names};
+use apimachinery::field::Error;
+use apimachinery::meta::Meta;
+use apimachinery::names::{dns1123_label, dns1123_subdomain, qualified_name};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, GroupVersion, Value, names as rules_of_names};
 
 use crate::core::object_meta;
 use crate::field_rules::{column, default_empty_to, items_mut, looks, same};
@@ -147,7 +147,7 @@ fn addresses(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::name_is_path_segment;
-use machinery::table::{self, Column};
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Path, Str, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::name_is_path_segment;
+use apimachinery::table::{self, Column};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, GroupVersion, Path, Str, Value, names};
 
 use crate::catalogue;
 use crate::core::object_meta;
@@ -92,7 +92,7 @@ impl Rules for Event {
         if root.get("series").value() != before.get("series").value() {
             series(&root, errors);
         }
-        let schema = catalogue::schema(&machinery::GroupVersionKind::of("", "v1", "Event"));
+        let schema = catalogue::schema(&apimachinery::GroupVersionKind::of("", "v1", "Event"));
         let reference = |field: &str, errors: &mut Errors| {
             let at = root.get(field);
             immutable_shown(
@@ -281,7 +281,7 @@ fn last_seen(event: &Value, now: Time) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

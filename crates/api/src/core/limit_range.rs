@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, MetaMut};
-use machinery::quantity::{Format, Quantity};
-use machinery::{At, Errors, Object, Str, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::{At, Errors, Object, Str, Value, names};
 
 use crate::core::resource_names;
 use crate::field_rules::{items_mut, quantity};
@@ -195,7 +195,7 @@ fn validate_ratio(limit: &At<'_>, key: &str, found: &BTreeMap<&str, Quantity>, e
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::judge;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, MetaMut, Scope, name_is_dns_label};
-use machinery::{At, Errors, Path, Str, Value, names as rules_of_names, value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, MetaMut, Scope, name_is_dns_label};
+use apimachinery::{At, Errors, Path, Str, Value, names as rules_of_names, value};
 
 use crate::core::object_meta;
 use crate::field_rules::{column, default_empty_to, default_to, keep};

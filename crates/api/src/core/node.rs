@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, Scope};
-use machinery::names::{self as rules_of_names, parse_cidr};
-use machinery::table::Column;
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Path, Str, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::names::{self as rules_of_names, parse_cidr};
+use apimachinery::table::Column;
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, GroupVersion, Path, Str, Value};
 
 use crate::core::object_meta;
 use crate::field_rules::{column, drop_field, keep, looks, quantity, wide_column};
@@ -226,7 +226,7 @@ fn validate_features(status: &At<'_>, errors: &mut Errors) {
             Some(before) if before > *name => errors.push(feature.invalid("list must be sorted alphabetically")),
             _ => {}
         }
-        let quoted = machinery::go::quote(name);
+        let quoted = apimachinery::go::quote(name);
         if name.len() > LENGTH_MAX {
             let detail = format!("invalid feature name {quoted}: must be no more than {LENGTH_MAX} characters");
             errors.push(feature.invalid(detail));
@@ -297,7 +297,7 @@ fn state(object: &Value, _now: Time) -> Value {
 
 fn roles(object: &Value, _now: Time) -> Value {
     let mut roles = BTreeSet::new();
-    for (key, value) in Meta::of(object).labels().into_iter().flat_map(machinery::Object::iter) {
+    for (key, value) in Meta::of(object).labels().into_iter().flat_map(apimachinery::Object::iter) {
         if let Some(role) = key.strip_prefix("node-role.kubernetes.io/").filter(|role| !role.is_empty()) {
             roles.insert(role.to_owned());
         } else if key == "kubernetes.io/role"
@@ -311,7 +311,7 @@ fn roles(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! NodeSelector, used by volumes, devices and pods.
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use crate::field_rules::looks;
 

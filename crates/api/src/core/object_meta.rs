@@ -2,9 +2,9 @@
 //!
 //! Clients see the number of causes, so errors are repeated here too.
 
-use machinery::field::Error;
-use machinery::meta::{self, Meta, Scope, name_is_dns_subdomain};
-use machinery::{Errors, Path, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::{self, Meta, Scope, name_is_dns_subdomain};
+use apimachinery::{Errors, Path, Value};
 
 /// Finalizers that are valid without a domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
@@ -40,7 +40,7 @@ fn short_finalizers(object: &Value, errors: &mut Errors) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machinery::value;
+    use apimachinery::value;
 
     #[test]
     fn unqualified_finalizer_must_be_standard() {

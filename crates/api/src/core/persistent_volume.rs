@@ -4,10 +4,10 @@ mod source;
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, Scope};
-use machinery::quantity::Quantity;
-use machinery::{At, Errors, Object, Path, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::quantity::Quantity;
+use apimachinery::{At, Errors, Object, Path, Value, names};
 
 use crate::core::{access_modes, node_selector};
 use crate::field_rules::{

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Meta;
-use machinery::quantity::Quantity;
-use machinery::{At, Errors, Object, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::Meta;
+use apimachinery::quantity::Quantity;
+use apimachinery::{At, Errors, Object, Value, names};
 
 use crate::core::access_modes;
 use crate::field_rules::{
@@ -182,7 +182,7 @@ fn validate_spec_update(object: &Value, old: &Value, context: &Context<'_>, erro
     }
     let had = before.get("spec");
     immutable(
-        &At::new(spec.get("volumeMode").value(), machinery::Path::of("volumeMode")),
+        &At::new(spec.get("volumeMode").value(), apimachinery::Path::of("volumeMode")),
         &had.get("volumeMode"),
         errors,
     );
@@ -280,7 +280,7 @@ fn class(object: &Value) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::judge;

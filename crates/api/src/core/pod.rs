@@ -9,7 +9,7 @@ mod update;
 
 use std::sync::Arc;
 
-use machinery::{At, Errors, Str, Value, names as rules};
+use apimachinery::{At, Errors, Str, Value, names as rules};
 
 use super::pod_spec::{self, Owner};
 use crate::kind::{

@@ -24,8 +24,8 @@ mod warnings;
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, meta, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, meta, names};
 
 use crate::field_rules::looks;
 use report::required_one_of;

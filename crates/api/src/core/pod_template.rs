@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::labels::format_labels;
-use machinery::{At, Errors, Value};
+use apimachinery::labels::format_labels;
+use apimachinery::{At, Errors, Value};
 
 use super::{object_meta, pod_template_spec};
 use crate::field_rules::{column, raise_generation, start_generation};

@@ -2,8 +2,8 @@
 //!
 //! Templates have the same rules as pods, except for those that require an existing pod.
 
-use machinery::field::{BadValue, Error};
-use machinery::{At, Errors, Value, meta};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::{At, Errors, Value, meta};
 
 use super::pod_spec::{self, Owner};
 use crate::go_form::pods;

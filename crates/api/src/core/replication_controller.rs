@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::labels::format_labels;
-use machinery::meta::{Meta, MetaMut};
-use machinery::table::Column;
-use machinery::{At, Errors, GroupVersion, Object, Value};
+use apimachinery::field::Error;
+use apimachinery::labels::format_labels;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::table::Column;
+use apimachinery::{At, Errors, GroupVersion, Object, Value};
 
 use super::{object_meta, pod_template_spec};
 use crate::field_rules::{column, non_negative, raise_generation, start_generation, wide_column};

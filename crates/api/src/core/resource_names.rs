@@ -1,7 +1,7 @@
 //! Resource names in quotas, limits and requests.
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 const HUGE_PAGES: &str = "hugepages-";
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Object, Value};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Object, Value};
 
 use crate::core::resource_names::{is_integer, is_quota_standard, validate_quota};
 use crate::field_rules::{IMMUTABLE, column, drop_field, emptied, keep, keep_all_but, non_negative_quantity, quantity};
@@ -164,7 +164,7 @@ fn goes_with(scope: &str, resource: &str) -> bool {
     }
 }
 
-fn conflicts(seen: &BTreeSet<&str>, spec: &At<'_>, path: &machinery::Path<'_>, errors: &mut Errors) {
+fn conflicts(seen: &BTreeSet<&str>, spec: &At<'_>, path: &apimachinery::Path<'_>, errors: &mut Errors) {
     for pair in CONFLICTS {
         if pair.iter().all(|scope| seen.contains(scope)) {
             errors.push(Error::invalid(path, spec.get("scopes").value(), "conflicting scopes"));
@@ -186,7 +186,7 @@ fn usage(object: &Value, limits: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::judge;

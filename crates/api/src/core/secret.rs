@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use apimachinery::field::Error;
+use apimachinery::meta::Meta;
+use apimachinery::{At, Errors, Value, json, names};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::field::Error;
-use machinery::meta::Meta;
-use machinery::{At, Errors, Value, json, names};
 
 use crate::core::config_map::decoded_length;
 use crate::field_rules::{column, count_cell, default_empty_to, immutable};

@@ -10,8 +10,8 @@ mod validation;
 
 use std::sync::Arc;
 
-use machinery::meta::name_is_dns_label;
-use machinery::{Errors, GroupVersion, Object, Path, Value, value};
+use apimachinery::meta::name_is_dns_label;
+use apimachinery::{Errors, GroupVersion, Object, Path, Value, value};
 
 use crate::core::object_meta;
 use crate::field_rules::{default_empty_to, default_to, drop_field, items_mut};
@@ -240,7 +240,7 @@ fn drop_fields(service: &mut Value, fields: &[(&str, bool)]) {
 
 fn warnings(service: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    let annotations = machinery::meta::Meta::of(service);
+    let annotations = apimachinery::meta::Meta::of(service);
     if annotations.annotation(validation::TOPOLOGY_HINTS).is_some() {
         let (old, new) = (validation::TOPOLOGY_HINTS, validation::TOPOLOGY_MODE);
         warnings.push(format!("annotation {old} is deprecated, please use {new} instead"));

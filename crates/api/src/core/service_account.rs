@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Meta;
-use machinery::{At, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{At, Value};
 
 use crate::field_rules::{column, count_cell};
 use crate::kind::{Context, Kind, Rules, Subresource, SubresourceAction, UpdateChecks, age_column, name_column, names};

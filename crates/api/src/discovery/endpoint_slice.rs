@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, MetaMut};
-use machinery::names::{dns1123_label, dns1123_subdomain, label_value, parse_ip, qualified_name};
-use machinery::time::Time;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::names::{dns1123_label, dns1123_subdomain, label_value, parse_ip, qualified_name};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value};
 
 use crate::core::object_meta;
 use crate::field_rules::{
@@ -143,7 +143,7 @@ fn validate_endpoint(endpoint: &At<'_>, ty: &str, errors: &mut Errors) {
         errors.push(Error::too_many(topology.path(), topology.len(), TOPOLOGY_MAX));
     }
     if let Some(labels) = topology.value().as_object() {
-        machinery::meta::validate_labels(labels, topology.path(), errors);
+        apimachinery::meta::validate_labels(labels, topology.path(), errors);
     }
     let host = endpoint.get("hostname");
     if host.is_present() {
@@ -249,7 +249,7 @@ fn endpoints(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

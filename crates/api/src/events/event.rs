@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::Value;
+use apimachinery::Value;
 
 use crate::core::event::{self, Event};
 use crate::kind::{Convert, Kind};
@@ -50,7 +50,7 @@ fn rename(object: &mut Value, direction: fn((&'static str, &'static str)) -> (&'
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

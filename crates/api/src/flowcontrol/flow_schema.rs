@@ -4,9 +4,9 @@ mod policy;
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, Scope};
-use machinery::{At, Errors, Value, names, value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::{At, Errors, Value, names, value};
 
 use crate::field_rules::{
     column, drop_field, keep, keep_for_status, looks, raise_generation, reset_with_metadata, same, start_generation,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, Scope};
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::{At, Errors, Value};
 
 use crate::field_rules::{
     column, default_to, drop_field, keep, keep_for_status, raise_generation, reset_with_metadata, start_generation,
@@ -200,7 +200,7 @@ fn queuing(object: &Value, field: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::judge;

@@ -2,7 +2,7 @@
 
 mod types;
 
-use machinery::{Object, Value, go};
+use apimachinery::{Object, Value, go};
 
 use super::diff;
 use types::{Field, Holds};
@@ -159,7 +159,7 @@ fn find<'a>(object: &'a Object, field: &Field) -> Option<&'a Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machinery::value;
+    use apimachinery::value;
 
     #[test]
     fn parts_of_a_pod_are_printed_with_the_names_of_the_internal_types() {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, Scope, name_is_path_segment};
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, Scope, name_is_path_segment};
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{drop_field, keep, keep_for_status, looks, reset_with_metadata};
 use crate::kind::{Context, Kind, Rules, Subresource};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use machinery::time::Time;
-use machinery::{Errors, Str, Value};
+use apimachinery::time::Time;
+use apimachinery::{Errors, Str, Value};
 
 use crate::kind::Version;
 

@@ -1,6 +1,6 @@
 //! Subresources: separately written parts of an object, and actions on it.
 
-use machinery::{GroupVersionKind, Str};
+use apimachinery::{GroupVersionKind, Str};
 
 use super::Verb;
 

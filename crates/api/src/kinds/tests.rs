@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use machinery::time::Time;
-use machinery::{Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 
 use super::*;
 use crate::kind::{Context, Persistence, Requester};

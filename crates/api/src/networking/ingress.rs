@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Meta;
-use machinery::names::{dns1123_label, dns1123_subdomain, parse_ip, wildcard_dns1123_subdomain};
-use machinery::time::Time;
-use machinery::{At, Errors, GroupVersion, Path, Value, go, names as rules_of_names};
+use apimachinery::field::Error;
+use apimachinery::meta::Meta;
+use apimachinery::names::{dns1123_label, dns1123_subdomain, parse_ip, wildcard_dns1123_subdomain};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, GroupVersion, Path, Value, go, names as rules_of_names};
 
 use crate::core::object_meta;
 use crate::field_rules::{column, looks, raise_generation, required_and_looks, start_generation};
@@ -251,7 +251,7 @@ fn ports(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Scope;
-use machinery::names::dns1123_label;
-use machinery::time::Time;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::Scope;
+use apimachinery::names::dns1123_label;
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value};
 
 use super::validate_reference;
 use crate::core::object_meta;
@@ -107,7 +107,7 @@ fn parameters(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

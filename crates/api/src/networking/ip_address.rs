@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{NamePart, Scope};
-use machinery::names::{dns1123_subdomain, path_segment};
-use machinery::time::Time;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::{NamePart, Scope};
+use apimachinery::names::{dns1123_subdomain, path_segment};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value};
 
 use crate::core::object_meta;
 use crate::field_rules::{IMMUTABLE, column, looks, required_and_looks, same};
@@ -85,7 +85,7 @@ fn parent(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::names::parse_cidr;
-use machinery::{At, Errors, Path, Value, labels, names as rules_of_names, value};
+use apimachinery::names::parse_cidr;
+use apimachinery::{At, Errors, Path, Value, labels, names as rules_of_names, value};
 
 use crate::core::object_meta;
 use crate::field_rules::{
@@ -159,7 +159,7 @@ fn validate_block(block: &At<'_>, known: &[&str], errors: &mut Errors) {
         let Some(inner) = parse_cidr(except.str()) else { continue };
         if !contains(outer, inner.0) || outer.1 >= inner.1 {
             let detail = "must be a strict subset of `cidr`";
-            errors.push(machinery::field::Error::invalid(except.path(), except.str(), detail));
+            errors.push(apimachinery::field::Error::invalid(except.path(), except.str(), detail));
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Scope;
-use machinery::names::parse_cidr;
-use machinery::time::Time;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::Scope;
+use apimachinery::names::parse_cidr;
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value};
 
 use crate::core::object_meta;
 use crate::field_rules::{IMMUTABLE, column, looks};
@@ -96,7 +96,7 @@ fn ranges(object: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value, meta, names};
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value, meta, names};
 
 use crate::core::resource_names;
 use crate::field_rules::{column, immutable, looks, non_negative_quantity};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, meta};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, meta};
 
 use crate::field_rules::{column, label_selector, one_of_if_present, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, Subresource, UpdateChecks, age_column, name_column, names};
@@ -89,7 +89,7 @@ fn number(object: &Value, field: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::quantity::Quantity;
-use machinery::{Object, Str, Value};
+use apimachinery::quantity::Quantity;
+use apimachinery::{Object, Str, Value};
 
 use super::{items, text};
 
@@ -19,7 +19,7 @@ pub fn read(map: Option<&Value>) -> Amounts {
 pub fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(text) => text.parse().ok(),
-        Value::Int(int) => Some(Quantity::new(*int, machinery::quantity::Format::DecimalSI)),
+        Value::Int(int) => Some(Quantity::new(*int, apimachinery::quantity::Format::DecimalSI)),
         _ => None,
     }
 }
@@ -83,10 +83,10 @@ mod tests {
     use super::*;
 
     fn check(spec: &str, expect: &str) {
-        let spec = machinery::json::parse(spec.as_bytes()).unwrap();
+        let spec = apimachinery::json::parse(spec.as_bytes()).unwrap();
         let found =
             of_pod(&spec, "requests").iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>();
-        assert_eq!(found.join(","), expect, "{}", machinery::json::to_string(&spec));
+        assert_eq!(found.join(","), expect, "{}", apimachinery::json::to_string(&spec));
     }
 
     #[test]

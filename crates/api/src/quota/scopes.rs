@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use machinery::Value;
+use apimachinery::Value;
 
 use super::{containers, items, spec, text};
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::meta::Meta;
-use machinery::quantity::{Format, Quantity};
-use machinery::time::{Duration, Time};
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Str, Value};
 
 use super::amounts::{self, Amounts};
 use super::{containers, items, spec, text};

@@ -1,8 +1,8 @@
 //! Defaulting, validation and columns shared by RoleBinding and ClusterRoleBinding.
 
-use machinery::field::Error;
-use machinery::table::Column;
-use machinery::{At, Errors, GroupVersionKind, Value, names};
+use apimachinery::field::Error;
+use apimachinery::table::Column;
+use apimachinery::{At, Errors, GroupVersionKind, Value, names};
 
 use super::{GROUP, Reach};
 use crate::catalogue;
@@ -115,7 +115,7 @@ fn subjects(object: &Value, kind: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::judge;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Scope, name_is_path_segment};
-use machinery::{At, Errors, Value, labels};
+use apimachinery::field::Error;
+use apimachinery::meta::{Scope, name_is_path_segment};
+use apimachinery::{At, Errors, Value, labels};
 
 use super::Reach;
 use crate::field_rules::label_selector;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta::{Scope, name_is_path_segment};
-use machinery::{Errors, Value};
+use apimachinery::meta::{Scope, name_is_path_segment};
+use apimachinery::{Errors, Value};
 
 use super::{Reach, binding};
 use crate::kind::{Context, Kind, Rules, UpdateChecks};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta::name_is_path_segment;
-use machinery::{At, Errors, Value};
+use apimachinery::meta::name_is_path_segment;
+use apimachinery::{At, Errors, Value};
 
 use super::Reach;
 use crate::kind::{Context, Kind, Rules, UpdateChecks};

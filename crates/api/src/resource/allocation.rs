@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::meta::{self, Meta};
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{self, Meta};
+use apimachinery::{At, Errors, Value, names};
 
 use super::claim::{self, RequestNames};
 use super::common::{self, Age, ITEMS_MAX};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::common::{self, Age, ITEMS_MAX};
 use crate::field_rules::{items_mut, looks};
@@ -143,7 +143,7 @@ fn validate_wish(wish: &At<'_>, age: Age, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::judge;

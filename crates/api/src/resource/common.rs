@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 use cel::cost::limits::{SELECTOR, SELECTOR_LENGTH};
 use cel::{Host, Type};
-use machinery::field::Error;
-use machinery::{At, Errors, names};
 
 use crate::field_rules::{driver_name, looks};
 
@@ -91,7 +91,7 @@ pub fn configuration(config: &At<'_>, age: Age, errors: &mut Errors) {
 pub fn raw(at: &At<'_>, age: Age, bytes_max: usize, errors: &mut Errors) {
     if at.is_absent() {
         errors.push(at.required(""));
-    } else if age == Age::New && machinery::json::to_vec(at.value()).len() > bytes_max {
+    } else if age == Age::New && apimachinery::json::to_vec(at.value()).len() > bytes_max {
         errors.push(Error::too_long(at.path(), bytes_max));
     } else if at.value().as_object().is_none() {
         errors.push(Error::invalid(at.path(), "<value omitted>", "must be a valid JSON object"));
@@ -122,7 +122,7 @@ pub fn qualified_name(name: &str, at: &At<'_>, errors: &mut Errors) {
             if domain.is_empty() {
                 errors.push(Error::invalid(at.path(), "", "the domain must not be empty"));
             } else {
-                let value = machinery::Value::from(domain);
+                let value = apimachinery::Value::from(domain);
                 driver_name(&At::new(&value, *at.path()), errors);
             }
             if own.is_empty() {

@@ -1,6 +1,6 @@
 //! Conversion between resource.k8s.io/v1beta1, which nests requests and devices differently, and v1.
 
-use machinery::Value;
+use apimachinery::Value;
 
 use crate::field_rules::items_mut;
 use crate::kind::{Convert, Kind};
@@ -66,7 +66,7 @@ fn drop_zeros(spec: &mut Value) {
 fn nest_requests(spec: &mut Value) {
     let Some(devices) = spec.get_mut("devices") else { return };
     for request in items_mut(devices, "requests").filter_map(Value::as_object_mut) {
-        let exactly: machinery::Object =
+        let exactly: apimachinery::Object =
             EXACT.iter().filter_map(|field| request.remove(field).map(|value| (*field, value))).collect();
         if exactly.values().any(|value| !value.is_null() && value.as_str() != Some("")) {
             request.insert("exactly", exactly);
@@ -85,7 +85,7 @@ fn flatten_requests(spec: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Object, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Object, Value, names};
 
 use super::{common, request_policy};
 use crate::core::node_selector;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{self, Scope};
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{self, Scope};
+use apimachinery::{At, Errors, Value, names};
 
 use super::common;
 use crate::field_rules::{

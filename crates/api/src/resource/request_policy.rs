@@ -1,8 +1,8 @@
 //! Request policy of a device capacity: valid amounts for a request.
 
-use machinery::field::Error;
-use machinery::quantity::Quantity;
-use machinery::{At, Errors};
+use apimachinery::field::Error;
+use apimachinery::quantity::Quantity;
+use apimachinery::{At, Errors};
 
 use crate::field_rules::quantity;
 

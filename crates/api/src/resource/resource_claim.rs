@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Meta;
-use machinery::{At, Errors, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{At, Errors, Value};
 
 use super::common::Age;
 use super::{allocation, claim, conversion};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta;
-use machinery::{At, Errors, Value};
+use apimachinery::meta;
+use apimachinery::{At, Errors, Value};
 
 use super::common::Age;
 use super::{claim, conversion};
@@ -50,7 +50,7 @@ impl Rules for ResourceClaimTemplate {
 fn validate_spec(spec: &At<'_>, age: Age, errors: &mut Errors) {
     let metadata = spec.get("metadata");
     for (field, rule) in [
-        ("annotations", meta::validate_annotations as fn(&machinery::Object, &machinery::Path<'_>, &mut Errors)),
+        ("annotations", meta::validate_annotations as fn(&apimachinery::Object, &apimachinery::Path<'_>, &mut Errors)),
         ("labels", meta::validate_labels),
     ] {
         if let Some(entries) = metadata.get(field).value().as_object() {

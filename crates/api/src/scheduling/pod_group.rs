@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::{At, Errors, Value, meta, names};
+use apimachinery::{At, Errors, Value, meta, names};
 
 use super::policy;
 use crate::field_rules::{drop_field, immutable_shown, keep, keep_for_status, required_and_looks, reset_with_metadata};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use crate::field_rules::{looks, one_of_if_present, required_and_looks};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{Meta, Scope};
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::{At, Errors, Value};
 
 use crate::field_rules::{column, default_to, one_of, raise_generation, start_generation};
 use crate::kind::{Context, Kind, Rules, age_column, name_column, names};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::policy;
 use crate::field_rules::{immutable_shown, looks, path_segment, required_and_looks};

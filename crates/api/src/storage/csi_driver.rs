@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value};
 
 use crate::field_rules::{IMMUTABLE, column, default_to, one_of, raise_generation_where, same};
 use crate::kind::{Context, Kind, Rules, age_column, name_column};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{IMMUTABLE, column, count_cell, driver_name, non_negative, same};
 use crate::go_form;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::{At, Errors, Value, names};
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{immutable, immutable_shown, label_selector, looks, non_negative_quantity};
 use crate::go_form;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::meta::{Meta, Scope};
-use machinery::{At, Errors, Value, names};
+use apimachinery::meta::{Meta, Scope};
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{column, default_to, immutable, looks, one_of_if_present};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names as strings};
@@ -14,7 +14,7 @@ const IS_DEFAULT: [&str; 2] =
 
 pub fn kind() -> Kind {
     let mut name = name_column();
-    name.cell = machinery::table::Cell::Function(|object, _| {
+    name.cell = apimachinery::table::Cell::Function(|object, _| {
         let meta = Meta::of(object);
         let is_default = IS_DEFAULT.iter().any(|key| meta.annotation(key) == Some("true"));
         if is_default { format!("{} (default)", meta.name()).into() } else { meta.name().into() }
@@ -94,13 +94,13 @@ fn validate_topologies(topologies: &At<'_>, errors: &mut Errors) {
             }
             looks(&key, names::qualified_name, errors);
             if !keys.insert(key.str().to_owned()) {
-                errors.push(machinery::field::Error::duplicate(key.path(), key.str()));
+                errors.push(apimachinery::field::Error::duplicate(key.path(), key.str()));
             }
             normal.push((key.str().to_owned(), distinct));
         }
         normal.sort();
         if !seen.insert(format!("{normal:?}")) {
-            errors.push(machinery::field::Error::duplicate(expressions.path(), ""));
+            errors.push(apimachinery::field::Error::duplicate(expressions.path(), ""));
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value, names};
 
 use crate::core::persistent_volume;
 use crate::field_rules::{

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::Scope;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::Scope;
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{column, same};
 use crate::kind::{Context, Kind, Rules, UpdateChecks, age_column, name_column, names as strings};

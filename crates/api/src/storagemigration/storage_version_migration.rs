@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::field::Error;
-use machinery::meta::{self, Scope};
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{self, Scope};
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{
     column, drop_field, keep, keep_for_status, looks, raise_generation, reset_with_metadata, same, start_generation,

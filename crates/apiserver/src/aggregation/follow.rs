@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::kind::Kind;
+use apimachinery::status::Status;
+use apimachinery::{Value, json};
 use bytes::BytesMut;
 use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use machinery::status::Status;
-use machinery::{Value, json};
 use mvcc::Revision;
 use registry::aggregation::{Availability, Look, Registration, Remote, own, register};
 use registry::write;
@@ -180,7 +180,8 @@ impl Follower {
         }
         // Only the spec is fingerprinted: a condition written by this task must not trigger a check.
         let generation = spec_fingerprint(remote);
-        let versions = service.iter().chain(&slices).map(|object| machinery::meta::Meta::of(object).resource_version());
+        let versions =
+            service.iter().chain(&slices).map(|object| apimachinery::meta::Meta::of(object).resource_version());
         let about: Vec<Revision> = versions.map(|version| version.parse().unwrap_or(0)).chain([generation]).collect();
         let fresh = || Asked { about: Vec::new(), answer: None, running: false, failures: 0, due: at };
         let asked = self.asked.entry(entry.name().to_owned()).or_insert_with(fresh);
@@ -240,13 +241,13 @@ impl Follower {
 
     /// Writes an APIService that was read before. A conflict is ignored: the concurrent write wakes this task again.
     async fn replace(&self, next: &Value, subresource: &str) -> Result<(), Status> {
-        let name = machinery::meta::Meta::of(next).name().to_owned();
+        let name = apimachinery::meta::Meta::of(next).name().to_owned();
         let Some(entry) = self.shelves[0].get(&name) else { return Ok(()) };
         let version = &self.kind.versions[0];
         let target =
             write::Target { kind: &self.kind, version, namespace: "", name: &name, subresource, manager: MANAGER };
         let owned = write::own(&target, Some(&entry.object()), next.clone(), now());
-        let revision = machinery::meta::Meta::of(next).resource_version().parse().unwrap_or(entry.revision);
+        let revision = apimachinery::meta::Meta::of(next).resource_version().parse().unwrap_or(entry.revision);
         let key = self.state.layout.key(&self.kind, "", &name);
         self.state.submit(storage::replace(key, storage::encode(&owned), revision)).await.map(drop)
     }

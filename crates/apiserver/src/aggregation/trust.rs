@@ -1,9 +1,9 @@
 //! The ConfigMap extension-apiserver-authentication: client CA, request-header CA and request-header names for
 //! extension API servers.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
-use machinery::{Object, Str, Value, json, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
+use apimachinery::{Object, Str, Value, json, value};
 use registry::admission::View;
 use registry::write;
 

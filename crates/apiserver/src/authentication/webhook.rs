@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use apimachinery::Str;
 use auth::cache::Cache;
 use auth::token_review::{self, Answer};
-use machinery::Str;
 
 use crate::remote::Remote;
 use crate::state::now;
@@ -18,14 +18,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Webhook {
     remote: Remote,
     api_version: &'static str,
-    ttl: machinery::time::Duration,
+    ttl: apimachinery::time::Duration,
     answers: Mutex<Cache<Option<Answer>>>,
 }
 
 impl Webhook {
     /// Creates an authenticator that sends TokenReviews of `version` (`v1` or `v1beta1`) and caches responses for
     /// `ttl`. Returns `None` for any other version.
-    pub fn new(remote: Remote, version: &str, ttl: machinery::time::Duration) -> Option<Self> {
+    pub fn new(remote: Remote, version: &str, ttl: apimachinery::time::Duration) -> Option<Self> {
         let api_version = match version {
             "v1" => "authentication.k8s.io/v1",
             "v1beta1" => "authentication.k8s.io/v1beta1",

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use apimachinery::{Value, json};
 use auth::access_review::webhook::{decision, request};
 use auth::authorization_config::Webhook as Rules;
 use auth::cache::Cache;
 use auth::{Attributes, Authorizer, Decision};
-use machinery::{Value, json};
 
 use crate::remote::Remote;
 use crate::state::now;

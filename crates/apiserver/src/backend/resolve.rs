@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
+use apimachinery::Value;
 use http::Uri;
-use machinery::Value;
 
 use super::{Backend, Route};
 use crate::state::State;
@@ -151,7 +151,7 @@ impl Directory for State {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use apimachinery::table::IncludeObject;
+use apimachinery::{Str, Value};
 use bytes::Bytes;
-use machinery::table::IncludeObject;
-use machinery::{Str, Value};
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
 use tokio::sync::OnceCell;

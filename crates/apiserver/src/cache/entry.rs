@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use api::kind::{Kind, Selectable};
+use apimachinery::collection;
+use apimachinery::meta::Meta;
+use apimachinery::{Str, Value};
 use bytes::Bytes;
 use client::held::{self, Held};
-use machinery::collection;
-use machinery::meta::Meta;
-use machinery::{Str, Value};
 use mvcc::Revision;
 use registry::conversion::refresh;
 
@@ -48,7 +48,7 @@ impl Entry {
     ) -> Result<(Self, Held), Unreadable> {
         let entry = Self::bare(key, bytes, revision)?;
         let object = storage::decode(&entry.bytes, revision)?;
-        let labels = Meta::of(&object).labels().into_iter().flat_map(machinery::Object::iter);
+        let labels = Meta::of(&object).labels().into_iter().flat_map(apimachinery::Object::iter);
         let labels = labels.map(|(key, value)| (key.into(), value.as_str().unwrap_or_default().into())).collect();
         let fields = selectable.iter().map(|field| field.of(&object)).collect();
         let object = held::held(object);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use apimachinery::Str;
 use client::held::Held;
-use machinery::Str;
 use mvcc::{Range, Revision, Span};
 
 use super::{Cache, Entry, KindCache};

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::{Arc, RwLock};
 
 use api::kind::{Kind, Selectable};
-use machinery::Str;
+use apimachinery::Str;
 use mvcc::Revision;
 use tokio::sync::watch;
 

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use api::kind::Kind;
+use apimachinery::meta::Meta;
+use apimachinery::status::{Reason, Status};
+use apimachinery::{Value, value};
 use flowcontrol::bootstrap::{self, Write};
 use flowcontrol::control::Condition;
 use http::{Method, Uri};
-use machinery::meta::Meta;
-use machinery::status::{Reason, Status};
-use machinery::{Value, value};
 
 use crate::life;
 use crate::startup::Step;

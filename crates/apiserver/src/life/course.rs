@@ -9,6 +9,9 @@ use std::task::{Context, Poll, ready};
 use ::audit::trail::{DEPRECATED, Decision as Decided, Length, REMOVED_RELEASE, Received};
 use ::audit::{Level, Trail, request};
 use api::kind::Kind;
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::status::Status;
+use apimachinery::{Str, Value, json, protobuf, yaml};
 use auth::impersonation::Impersonated;
 use auth::{Decision, User};
 use bytes::Bytes;
@@ -17,9 +20,6 @@ use flowcontrol::Classification;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Response};
 use http_body::{Frame, SizeHint};
-use machinery::field_validation::FieldValidation;
-use machinery::status::Status;
-use machinery::{Str, Value, json, protobuf, yaml};
 use registry::body::{self, Media};
 use registry::route::Resource;
 use tokio::time::Instant;
@@ -258,7 +258,7 @@ impl Drop for RequestTrace {
         self.state.metrics.ends(&self.labels, code, bytes, self.arrived.elapsed(), self.is_long_running);
         let Some(mut trail) = self.trail.take() else { return };
         let took = |since: Instant| {
-            machinery::time::Duration::from_nanos(i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX))
+            apimachinery::time::Duration::from_nanos(i64::try_from(since.elapsed().as_nanos()).unwrap_or(i64::MAX))
         };
         if !self.is_long_running {
             trail.took(took(self.arrived), &[]);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use machinery::Str;
+use apimachinery::Str;
 
 /// Maximum number of series per family, in case a label is unexpectedly unbounded.
 const SERIES_MAX: usize = 10_000;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use apimachinery::Str;
 use encryption::config::Kms;
 use encryption::kms::{Encrypted, KeyRequest, Keyring, NewSeed, Next, STATUS_INTERVAL, STATUS_RETRY, Status};
 use hyper_util::rt::TokioIo;
-use machinery::Str;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 

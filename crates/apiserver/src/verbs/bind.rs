@@ -1,9 +1,9 @@
 //! Pod binding: assigns a pod to a node, once.
 
-use machinery::field_validation::FieldValidation;
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
-use machinery::{GroupVersionKind, Value};
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
+use apimachinery::{GroupVersionKind, Value};
 use registry::admission::Operation;
 use registry::binding;
 use registry::body::{self, Media};

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use api::kind::Verb;
+use apimachinery::status::{Reason, Status};
+use apimachinery::{Object, Value, value};
 use bytes::BytesMut;
 use client::config::Tls;
 use http::{HeaderMap, Method, Uri};
 use http_body_util::BodyExt;
-use machinery::status::{Reason, Status};
-use machinery::{Object, Value, value};
 use registry::options::ListOptions;
 use registry::selection::Selection;
 use tokio::time::timeout;

@@ -3,13 +3,13 @@
 mod proxied;
 
 use api::kind::Connect;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Value, value};
 use bytes::BytesMut;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use machinery::status::{GroupName, Status};
-use machinery::{Value, value};
 use registry::admission::Operation;
 use registry::connect::{ForwardOptions, LogOptions, Node, ProcessOptions, broken, choose, node_of};
 

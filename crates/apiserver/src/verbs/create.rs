@@ -2,9 +2,9 @@
 
 use api::core::service::allocation::Plan;
 use api::kind::Context;
-use machinery::Value;
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::{Reason, Status};
+use apimachinery::Value;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::{Reason, Status};
 use registry::admission::webhooks::write_options;
 use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, resource_name};

@@ -1,9 +1,9 @@
 //! Delete: DELETE of an object or of a collection.
 
-use machinery::field_validation::FieldValidation;
-use machinery::meta::MetaMut;
-use machinery::status::Status;
-use machinery::{GroupVersionKind, Value};
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::meta::MetaMut;
+use apimachinery::status::Status;
+use apimachinery::{GroupVersionKind, Value};
 use registry::admission::webhooks::delete_options;
 use registry::admission::{Attributes, Operation};
 use registry::body;
@@ -62,7 +62,7 @@ pub async fn serve_collection(call: &Call<'_>) -> Result<Answer, Status> {
             Err(status) => return Err(status),
         }
     }
-    let mut metadata = machinery::Object::new();
+    let mut metadata = apimachinery::Object::new();
     metadata.insert("resourceVersion", revision.to_string().as_str());
     shown::many(call, deleted, metadata)
 }

@@ -1,9 +1,9 @@
 //! Eviction: deletes a pod if its PodDisruptionBudget allows it.
 
-use machinery::field_validation::FieldValidation;
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
-use machinery::{GroupVersionKind, Value};
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
+use apimachinery::{GroupVersionKind, Value};
 use mvcc::Txn;
 use registry::admission::{Operation, View};
 use registry::body;

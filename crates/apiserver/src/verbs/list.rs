@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::codec;
+use apimachinery::Object;
+use apimachinery::status::Status;
 use bytes::Bytes;
-use machinery::Object;
-use machinery::status::Status;
 use mvcc::{Range, Revision, Span};
 use registry::accept::{Encoding, Form};
 use registry::options::ListOptions;

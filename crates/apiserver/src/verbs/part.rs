@@ -1,8 +1,8 @@
 //! Admission of subresources that are created (such as Binding and Eviction) or connected to (such as exec).
 
 use api::kind::Kind;
-use machinery::Value;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::status::Status;
 use registry::admission::webhooks::write_options;
 use registry::admission::{Attributes, Operation};
 use registry::options::WriteOptions;

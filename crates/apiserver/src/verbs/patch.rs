@@ -1,12 +1,12 @@
 //! Patch: JSON Patch, merge patch, strategic merge patch and server-side apply.
 
 use api::kind::Shape;
-use machinery::field::Cause;
-use machinery::field_validation::FieldValidation;
-use machinery::patch::{self, Patch, PatchType, strategic};
-use machinery::status::{Details, GroupName, Reason, Status};
-use machinery::time::Time;
-use machinery::{Object, Path, Value, apply, field};
+use apimachinery::field::Cause;
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::patch::{self, Patch, PatchType, strategic};
+use apimachinery::status::{Details, GroupName, Reason, Status};
+use apimachinery::time::Time;
+use apimachinery::{Object, Path, Value, apply, field};
 use registry::body::{self, Received};
 use registry::conversion::Managed;
 use registry::options::{WriteKind, WriteOptions};
@@ -80,7 +80,7 @@ fn remake(
 }
 
 /// Rejects the result of a strategic merge patch that does not match its type, with upstream's message.
-fn check_types(patch: &Object, changed: &Value, schema: machinery::Schema<'_>) -> Result<(), Status> {
+fn check_types(patch: &Object, changed: &Value, schema: apimachinery::Schema<'_>) -> Result<(), Status> {
     strategic::check_types(changed, schema).map_err(|mistyped| {
         let error = field::Error::invalid(&Path::of("patch"), strategic::quoted(patch), mistyped.to_string());
         Status::invalid(GroupName::default(), "", &[error])
@@ -135,7 +135,7 @@ async fn serve_apply(call: &Call<'_>, options: &WriteOptions) -> Result<Answer, 
     shown::one(call, code, object)
 }
 
-fn schema<'c>(call: &'c Call<'_>) -> Option<machinery::Schema<'c>> {
+fn schema<'c>(call: &'c Call<'_>) -> Option<apimachinery::Schema<'c>> {
     Some(call.version().schema())
 }
 

@@ -2,10 +2,10 @@
 //! status.
 
 use api::kind::{Question, Verb};
+use apimachinery::Value;
+use apimachinery::status::Status;
 use auth::access_review::{self, Kind as Review};
 use auth::{Authorizer, rules_review, token_review};
-use machinery::Value;
-use machinery::status::Status;
 use registry::body;
 use registry::options::{WriteKind, WriteOptions};
 use registry::write;

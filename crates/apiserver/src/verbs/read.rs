@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::status::Status;
-use machinery::value::Value;
+use apimachinery::status::Status;
+use apimachinery::value::Value;
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
 
@@ -78,7 +78,7 @@ pub async fn wait(call: &Call<'_>, version: Revision) -> Result<(), Status> {
         let message = format!("Too large resource version: {version}, current: {current}");
         let mut status = Status::timeout(&message, 1);
         if let Some(details) = &mut status.details {
-            details.causes.push(machinery::field::Cause {
+            details.causes.push(apimachinery::field::Cause {
                 reason: "ResourceVersionTooLarge".to_owned(),
                 message: "Too large resource version".to_owned(),
                 field: String::new(),
@@ -93,7 +93,7 @@ pub fn parse_version(text: &str) -> Result<Revision, Status> {
     let number: Result<u64, _> = text.parse();
     number.ok().and_then(|number| Revision::try_from(number).ok()).ok_or_else(|| {
         let problem = if text.bytes().all(|byte| byte.is_ascii_digit()) { "value out of range" } else { "invalid syntax" };
-        let quoted = machinery::go::quote(text);
+        let quoted = apimachinery::go::quote(text);
         Status::bad_request(format!(
             "invalid resource version: resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {problem}"
         ))

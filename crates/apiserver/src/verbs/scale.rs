@@ -1,14 +1,14 @@
 //! The `scale` subresource: reads and writes the replica count as a `Scale`.
 
 use api::kind::{ReplicaPaths, Verb, age_column};
-use machinery::apply::scale::{owners_after_scale, owners_of_scale};
-use machinery::apply::{self, FieldSet, OneVersion, Owners};
-use machinery::meta::{Meta, MetaMut};
-use machinery::patch::{Patch, PatchType};
-use machinery::status::{GroupName, Status};
-use machinery::table::{Cell, Column};
-use machinery::time::Time;
-use machinery::{GroupVersionKind, Schema, Value};
+use apimachinery::apply::scale::{owners_after_scale, owners_of_scale};
+use apimachinery::apply::{self, FieldSet, OneVersion, Owners};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::patch::{Patch, PatchType};
+use apimachinery::status::{GroupName, Status};
+use apimachinery::table::{Cell, Column};
+use apimachinery::time::Time;
+use apimachinery::{GroupVersionKind, Schema, Value};
 use registry::body::{self, Received};
 use registry::options::{WriteKind, WriteOptions};
 use registry::scale;
@@ -62,7 +62,7 @@ async fn patch(call: &Call<'_>, paths: &ReplicaPaths, current: Current) -> Resul
                 meta.remove("managedFields");
             }
             let mut changed = patch.apply(plain, Some(schema())).map_err(|error| refused(&error))?;
-            machinery::conform::conform(&mut changed, schema())
+            apimachinery::conform::conform(&mut changed, schema())
                 .map_err(|error| Status::bad_request(error.to_string()))?;
             check_version(call, &changed, old)?;
             let written = write.update(Some(old), changed).map_err(|error| unapplied(&error))?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::kind::{Kind, Selectable, Version};
-use machinery::Value;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::status::Status;
 use registry::selection::Selection;
 
 use crate::cache::{Entry, KindCache};

@@ -1,10 +1,10 @@
 //! Response forms: the object itself, a Table, or PartialObjectMetadata.
 
 use api::kind::{Kind, Shape, Version};
-use machinery::meta::MetaMut;
-use machinery::status::Status;
-use machinery::table::{self, Column, IncludeObject};
-use machinery::{Object, Value};
+use apimachinery::meta::MetaMut;
+use apimachinery::status::Status;
+use apimachinery::table::{self, Column, IncludeObject};
+use apimachinery::{Object, Value};
 use registry::accept::{Accepted, Encoding, Form, include_object};
 use registry::conversion::from_stored;
 

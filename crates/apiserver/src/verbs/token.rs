@@ -1,9 +1,9 @@
 //! TokenRequest: the `token` subresource of a service account.
 
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{GroupVersionKind, Value, apply};
 use auth::service_account::request::{self, Kind, Reference};
-use machinery::field_validation::FieldValidation;
-use machinery::status::{GroupName, Status};
-use machinery::{GroupVersionKind, Value, apply};
 use registry::admission::{Known, Notes, Operation, View};
 use registry::body;
 use registry::options::{WriteKind, WriteOptions};

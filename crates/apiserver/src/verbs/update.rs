@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use api::core::service::allocation::Plan;
 use api::kind::{Context, ReplicaPaths, SubresourceAction};
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
-use machinery::time::Time;
-use machinery::{Value, apply};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
+use apimachinery::time::Time;
+use apimachinery::{Value, apply};
 use registry::admission::webhooks::write_options;
 use registry::admission::{Attributes, Effect, Operation};
 use registry::body::{self, Received};

@@ -4,9 +4,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use api::kind::Kind;
+use apimachinery::Value;
 use auth::{Authorizer, Decision, Resource, Target, User};
 use client::held;
-use machinery::Value;
 use registry::admission::measure::Measured;
 use registry::admission::{Known, View};
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use api::codec;
 use api::kind::{Shape, Version};
+use apimachinery::status::Status;
+use apimachinery::table::{self, IncludeObject};
+use apimachinery::{Key, Object, Value};
 use bytes::Bytes;
 use client::held::{self, Held, Objects, SharedEvent};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use machinery::status::Status;
-use machinery::table::{self, IncludeObject};
-use machinery::{Key, Object, Value};
 use mvcc::Revision;
 use registry::accept::{Encoding, Form};
 use registry::conversion::from_stored;
@@ -358,7 +358,7 @@ impl Watching {
         let mut object = Value::Object(object);
         if let Shape::BuiltIn(schema) = &self.version().shape {
             // Upstream sends an empty object of the kind, with the zero values that Go prints.
-            let _ = machinery::conform::conform(&mut object, *schema);
+            let _ = apimachinery::conform::conform(&mut object, *schema);
         }
         let object = match self.form {
             Form::Whole => object,
@@ -410,7 +410,7 @@ impl Watching {
     /// Returns an object in the watched version.
     fn object(&self, entry: &Entry, revision: Revision, converted: Option<&Value>) -> Value {
         let mut object = converted.cloned().unwrap_or_else(|| entry.object());
-        if let Some(mut meta) = machinery::meta::MetaMut::of(&mut object) {
+        if let Some(mut meta) = apimachinery::meta::MetaMut::of(&mut object) {
             meta.set_resource_version(revision.unsigned_abs());
         }
         from_stored(&mut object, &self.kind, self.version());
@@ -430,7 +430,7 @@ impl Watching {
         if self.encoding == Encoding::Protobuf
             && let Some(inner) = as_protobuf(object, None)
         {
-            return machinery::protobuf::watch_frame(what, &inner).into();
+            return apimachinery::protobuf::watch_frame(what, &inner).into();
         }
         let mut line = event_start(what);
         codec::JSON.write(object, &mut line);

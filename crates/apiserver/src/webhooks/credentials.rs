@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use apimachinery::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use client::config::{Credential, Kubeconfig, KubeconfigError};
 use http::HeaderValue;
-use machinery::Value;
 
 use crate::backend::{Backend, Destination};
 

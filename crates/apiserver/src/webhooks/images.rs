@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use apimachinery::status::Status;
+use apimachinery::{Value, json};
 use auth::cache::Cache;
-use machinery::status::Status;
-use machinery::{Value, json};
 use registry::admission::configuration;
 use registry::admission::image_policy::{self, Config};
 use registry::admission::{Attributes, Notes};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Value, json};
 use apiserver::authentication::Peer;
 use apiserver::server::{Custom, Mode};
 use apiserver::{Config, Server, life, runtime_config};
@@ -11,7 +12,6 @@ use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
-use machinery::{Value, json};
 use mvcc::{Delete, Operation, Put, Range, Revision, Span, Txn};
 use store::Node;
 use store::backend::Backend;

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::kind::{Connect, Kind, Persistence, Question, Subresource, SubresourceAction, Verb};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Value, json, value};
 use http::Method;
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Value, json, value};
 
 use crate::cluster::{ADMIN, Answer, Cluster, OTHER, Objects, ROLES, Role, TENANT};
 use crate::samples::{Samples, names};

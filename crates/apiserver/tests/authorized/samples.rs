@@ -1,7 +1,7 @@
 //! Sample objects: a valid object of every kind.
 
 use api::kind::Kind;
-use machinery::{Value, json};
+use apimachinery::{Value, json};
 
 /// The fields of each kind other than its metadata. `$NS` is the namespace, `$NAME` the first label of the name.
 const FIELDS: &[(&str, &str)] = &[

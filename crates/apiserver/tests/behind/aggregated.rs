@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use apimachinery::{Value, json, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use machinery::{Value, json, value};
 
 use crate::cluster::Cluster;
 use crate::server::{Backend, Seen, never};

@@ -5,6 +5,7 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Value, json, value};
 use apiserver::authentication::{Authenticators, Peer};
 use apiserver::backend::{self, Route};
 use apiserver::proxy::Kubelets;
@@ -15,7 +16,6 @@ use client::config::Tls;
 use client::transport::Wire;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use machinery::{Value, json, value};
 use store::Node;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;

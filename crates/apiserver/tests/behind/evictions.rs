@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::cluster::Cluster;
 

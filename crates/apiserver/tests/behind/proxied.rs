@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, UdpSocket};
 
+use apimachinery::value;
 use bytes::Bytes;
 use http::Response;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use machinery::value;
 
 use crate::cluster::{Cluster, TOKEN};
 use crate::kubelet;

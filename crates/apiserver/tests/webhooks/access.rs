@@ -1,5 +1,7 @@
 //! Webhook authentication, webhook authorization and ImagePolicyWebhook tests.
 
+use apimachinery::time::Duration;
+use apimachinery::{Value, value};
 use apiserver::authentication::{self, Peer};
 use apiserver::authorization;
 use apiserver::remote::Remote;
@@ -8,8 +10,6 @@ use auth::User;
 use auth::access_review::webhook::Version;
 use auth::authorization_config::{Config, Kind, Webhook};
 use http::Method;
-use machinery::time::Duration;
-use machinery::{Value, value};
 
 use crate::hook::{Hook, Says};
 use crate::server::{Answer, Cluster};

@@ -1,9 +1,9 @@
 //! Admission webhook tests: mutation, validation, ordering, reinvocation and failure policies.
 
+use apimachinery::{Value, json, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
-use machinery::{Value, json, value};
 
 use crate::hook::{Hook, Says};
 use crate::server::Cluster;

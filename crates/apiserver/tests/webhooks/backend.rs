@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use apimachinery::{Value, value};
 use apiserver::backend::{Destination, Directory, Pools, Routing};
 use bytes::Bytes;
-use machinery::{Value, value};
 
 use crate::hook::{Hook, Says};
 

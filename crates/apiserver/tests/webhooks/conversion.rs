@@ -1,6 +1,6 @@
 //! Conversion webhook tests: objects stored in one version are read, written, listed and watched in another.
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::hook::{Hook, Says};
 use crate::server::Cluster;
@@ -45,7 +45,8 @@ fn convert(object: &Value, desired: &str) -> Value {
 
 fn definition(hook: &Hook, path: &str) -> Value {
     let version = |name: &str, storage: bool, fields: &[&str]| {
-        let properties: machinery::Object = fields.iter().map(|field| (*field, value!({"type": "string"}))).collect();
+        let properties: apimachinery::Object =
+            fields.iter().map(|field| (*field, value!({"type": "string"}))).collect();
         value!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
             "type": "object",
             "properties": {"spec": {"type": "object", "properties": properties}},

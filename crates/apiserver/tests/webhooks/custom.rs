@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use apimachinery::{Value, json, value};
 use http::Method;
-use machinery::{Value, json, value};
 
 use crate::conversion::{converter, route};
 use crate::server::{Answer, Cluster};
@@ -203,7 +203,8 @@ fn routes(client: &Value) -> Value {
     let version = |name: &str, storage: bool, fields: &[&str]| {
         let selectable: Vec<Value> =
             fields.iter().map(|field| value!({"jsonPath": (format!(".spec.{field}"))})).collect();
-        let properties: machinery::Object = fields.iter().map(|field| (*field, value!({"type": "string"}))).collect();
+        let properties: apimachinery::Object =
+            fields.iter().map(|field| (*field, value!({"type": "string"}))).collect();
         with(version(name, storage, &Value::Object(properties)), "selectableFields", Value::Array(selectable))
     };
     value!({

@@ -1,7 +1,7 @@
 //! Field validation tests (unknown and duplicate fields) and response form tests.
 
+use apimachinery::value;
 use http::Method;
-use machinery::value;
 
 use crate::server::{Answer, Cluster};
 

@@ -1,7 +1,7 @@
 //! Hostile CRD tests: CRDs on which upstream drops the connection, or that it should reject, get an error and the
 //! server keeps running.
 
-use machinery::{Value, json, value};
+use apimachinery::{Value, json, value};
 
 use crate::server::Cluster;
 

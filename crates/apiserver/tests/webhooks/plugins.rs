@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 use tokio::task::JoinSet;
 
 use crate::server::Cluster;

@@ -1,7 +1,7 @@
 //! Admission policy tests: the requests that policies see, and their reinvocation.
 
+use apimachinery::{Value, json, value};
 use http::Method;
-use machinery::{Value, json, value};
 
 use crate::admission::{adds, config_map, configure, entry, says, url};
 use crate::hook::Hook;

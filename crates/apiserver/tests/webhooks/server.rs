@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Value, json};
 use apiserver::authentication::Peer;
 use apiserver::{Config, Server, life};
 use auth::User;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
-use machinery::{Value, json};
 use store::Node;
 use tempfile::TempDir;
 

@@ -1,7 +1,7 @@
 //! Wire format tests: field order of upstream's Go types, indentation for browsers and curl.
 
+use apimachinery::{Value, json, value};
 use http::Request;
-use machinery::{Value, json, value};
 
 use crate::server::Cluster;
 

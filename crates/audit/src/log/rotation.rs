@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use machinery::time::{Duration, Time};
+use apimachinery::time::{Duration, Time};
 
 const MEGABYTE: u64 = 1024 * 1024;
 /// The default size limit of a file.

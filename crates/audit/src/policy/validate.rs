@@ -1,7 +1,7 @@
 //! Audit policy validation, with upstream's messages.
 
-use machinery::field::{BadValue, Error, Errors};
-use machinery::{Path, Value, names};
+use apimachinery::field::{BadValue, Error, Errors};
+use apimachinery::{Path, Value, names};
 
 use super::{Level, Stage, items};
 

@@ -1,7 +1,7 @@
 //! Selectors of an access review: raw strings, or lists of requirements.
 
-use machinery::field::{Error, Errors};
-use machinery::{Path, Str, Value, fields, labels, names};
+use apimachinery::field::{Error, Errors};
+use apimachinery::{Path, Str, Value, fields, labels, names};
 
 /// Validates the selectors of a review. An unknown operator is valid: omitting its requirement requests broader access
 /// than the client needs, which is safe.

@@ -1,6 +1,6 @@
 //! Tests of access reviews: parsing, validation, status and webhook reviews.
 
-use machinery::value;
+use apimachinery::value;
 
 use super::*;
 use crate::{Attributes, Target, User};

@@ -1,6 +1,6 @@
 //! Authorization webhook: SubjectAccessReviews sent to the webhook, and its responses.
 
-use machinery::{Object, Str, Value, fields, labels, value};
+use apimachinery::{Object, Str, Value, fields, labels, value};
 
 use crate::Decision;
 use crate::attributes::{Attributes, Resource, Target};

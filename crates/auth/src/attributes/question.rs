@@ -1,6 +1,6 @@
 //! Owned authorization attributes, for reviews and for checks before the request itself.
 
-use machinery::{Str, fields, labels};
+use apimachinery::{Str, fields, labels};
 
 use super::{Attributes, Resource, Target};
 use crate::User;

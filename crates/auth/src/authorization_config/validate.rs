@@ -1,9 +1,9 @@
 //! Parsing and validation of the authorization configuration.
 
+use apimachinery::field::{self, BadValue, Errors};
+use apimachinery::time::Duration;
+use apimachinery::{Path, Str, go, names};
 use cel::Host;
-use machinery::field::{self, BadValue, Errors};
-use machinery::time::Duration;
-use machinery::{Path, Str, go, names};
 
 use super::{Config, Configured, Connection, Kind, Webhook};
 use crate::access_review::webhook::{FailurePolicy, Version};

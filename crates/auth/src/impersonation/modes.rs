@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinery::{Path, Str, field, go, names};
+use apimachinery::{Path, Str, field, go, names};
 
 use super::{Impersonated, Mode, Step, Weight};
 use crate::attributes::{About, Attributes, OwnedResource, Question};

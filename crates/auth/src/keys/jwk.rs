@@ -1,8 +1,8 @@
 //! JSON Web Key Sets: published for this cluster's tokens, and parsed for other issuers' tokens.
 
+use apimachinery::{Str, Value, json, value};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use machinery::{Str, Value, json, value};
 
 use super::{Curve, Error, PublicKey};
 

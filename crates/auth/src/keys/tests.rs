@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
+use apimachinery::json;
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::EcdsaSigningAlgorithm;
 use base64::engine::general_purpose::STANDARD;
-use machinery::json;
 
 use super::*;
 
@@ -150,7 +150,7 @@ proptest! {
             }
             let text = String::from_utf8_lossy(input);
             prop_assert!(crate::jwt::Token::parse(&text).is_err());
-            prop_assert!(crate::x509::Subject::read(input, machinery::time::Time::from_unix(0, 0)).is_err());
+            prop_assert!(crate::x509::Subject::read(input, apimachinery::time::Time::from_unix(0, 0)).is_err());
         }
     }
 }

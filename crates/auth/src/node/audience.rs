@@ -1,7 +1,7 @@
 //! Audiences for which a kubelet may request service account tokens: only those that its pods use.
 
-use machinery::Value;
-use machinery::meta::Meta;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
 
 /// The verb that allows a kubelet other audiences.
 pub const VERB: &str = "request-serviceaccounts-token-audience";
@@ -80,7 +80,7 @@ fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

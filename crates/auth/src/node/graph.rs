@@ -11,8 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::meta::Meta;
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Str, Value};
 
 use super::references;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::meta::Meta;
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Str, Value};
 
 use super::graph::{Key, Kind};
 

@@ -1,6 +1,6 @@
 //! Tests of the Node authorizer and its denial messages.
 
-use machinery::{Value, fields, value};
+use apimachinery::{Value, fields, value};
 use proptest::prelude::*;
 
 use super::*;
@@ -242,7 +242,7 @@ fn other_users_get_no_opinion() {
 fn a_mirror_pod_relates_to_no_other_objects() {
     let mut node = Node::new();
     let mut mirror = pod("p1", "n1");
-    machinery::meta::MetaMut::of(&mut mirror).unwrap().set_annotation("kubernetes.io/config.mirror", "x");
+    apimachinery::meta::MetaMut::of(&mut mirror).unwrap().set_annotation("kubernetes.io/config.mirror", "x");
     node.graph.set(Kind::Pod, &mirror);
     assert_eq!(ask(&node, &kubelet("n1"), "get /pods ns/p1", ""), "yes");
     assert_eq!(ask(&node, &kubelet("n1"), "get /secrets ns/pull", ""), UNRELATED);

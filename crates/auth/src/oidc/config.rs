@@ -2,8 +2,8 @@
 
 mod validate;
 
-use machinery::Str;
-use machinery::field::{self, Errors};
+use apimachinery::Str;
+use apimachinery::field::{self, Errors};
 
 use super::{Anonymous, Authenticator, Issuer};
 use crate::config_file::{self, Fields, File};

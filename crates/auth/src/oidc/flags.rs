@@ -1,6 +1,6 @@
 //! OIDC flags: one issuer without a configuration file.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::{Authenticator, ClaimRule, Issuer, Mapping, url};
 
@@ -42,7 +42,7 @@ impl Flags {
         if self.issuer_url.is_empty() || self.client_id.is_empty() {
             return Err(Error::Together);
         }
-        if let Some(wrong) = url::validate(&self.issuer_url, &[], &machinery::Path::of("url")).first() {
+        if let Some(wrong) = url::validate(&self.issuer_url, &[], &apimachinery::Path::of("url")).first() {
             return Err(Error::Url(wrong.detail.clone()));
         }
         let claim = if self.username_claim.is_empty() { "sub".into() } else { self.username_claim };

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::{Str, Value};
 use cel::{Host, Val};
-use machinery::{Str, Value};
 
 use super::{Authenticator, Error, Mapping};
 use crate::User;

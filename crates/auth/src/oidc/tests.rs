@@ -1,6 +1,6 @@
 //! Tests of OIDC tokens and of valid and invalid configurations.
 
-use machinery::value;
+use apimachinery::value;
 
 use super::*;
 use crate::jwt::sign;

@@ -1,7 +1,7 @@
 //! Issuer URL validation.
 
-use machinery::field::{Error, Errors};
-use machinery::{Path, Str, go};
+use apimachinery::field::{Error, Errors};
+use apimachinery::{Path, Str, go};
 
 /// Returns all validation errors of an issuer URL.
 pub fn validate(url: &str, disallowed: &[Str], path: &Path<'_>) -> Errors {

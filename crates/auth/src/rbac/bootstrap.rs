@@ -1,6 +1,6 @@
 //! RBAC bootstrap policy: the default roles and bindings of every cluster.
 
-use machinery::{Object, Str, Value, value};
+use apimachinery::{Object, Str, Value, value};
 
 const TEXT: &str = include_str!("bootstrap.txt");
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -156,7 +156,7 @@ mod tests {
         for label in ["edit", "admin", "view"] {
             let mut policy = Policy::default();
             policy.set_role("", label, aggregated(label));
-            let binding = machinery::value!({"metadata": {"namespace": "a", "name": "b"},
+            let binding = apimachinery::value!({"metadata": {"namespace": "a", "name": "b"},
                 "roleRef": {"kind": "ClusterRole", "name": label}, "subjects": [{"kind": "User", "name": "tenant"}]});
             policy.set_binding("a", "b", Binding::from_object(&binding));
             for (group, resource) in [("", "endpoints"), ("discovery.k8s.io", "endpointslices")] {

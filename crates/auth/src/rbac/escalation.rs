@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::rule::{Rule, has, matches_path};
 

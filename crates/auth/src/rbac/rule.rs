@@ -1,6 +1,6 @@
 //! PolicyRule: one rule of a role.
 
-use machinery::{Str, Value};
+use apimachinery::{Str, Value};
 
 use crate::attributes::Resource;
 use crate::{Attributes, Target};

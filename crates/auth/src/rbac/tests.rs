@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use machinery::value;
+use apimachinery::value;
 use proptest::prelude::*;
 
 use super::*;

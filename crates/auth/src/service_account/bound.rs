@@ -1,9 +1,9 @@
 //! Bound objects of a service account token, which must exist while the token is used.
 
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::time::{Duration, Time};
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Str, Value};
 
 use super::legacy::{self, Legacy};
 use super::token::{Claims, ObjectRef};
@@ -182,7 +182,7 @@ fn stale(claims: &Claims, subject: &str, now: Time) -> Vec<(&'static str, String
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

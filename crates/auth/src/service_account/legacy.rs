@@ -1,12 +1,12 @@
 //! Legacy service account tokens: unbound, without expiration, valid while their Secret holds them.
 
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Str, Value, value};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::time::{Duration, Time};
-use machinery::{Str, Value, value};
 
 use super::bound::{Found, Verdict};
 use super::token::{Error, ObjectRef};
@@ -179,7 +179,7 @@ mod tests {
         let secret = value!({"metadata": {"labels": {}}, "data": {"token": (STANDARD.encode(&text))}});
         let labelled = |label: &str, day: &str| {
             let mut secret = secret.clone();
-            machinery::meta::MetaMut::of(&mut secret).unwrap().set_label(label, day);
+            apimachinery::meta::MetaMut::of(&mut secret).unwrap().set_label(label, day);
             secret
         };
         let account = value!({"metadata": {"uid": "u1"}, "secrets": [{"name": "robot-token"}]});

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::keys::PublicKey;
 

@@ -3,11 +3,11 @@
 //! The functions are in the order in which the server calls them. In between it looks up the service account and the
 //! object of [`reference()`].
 
-use machinery::field::{self, Errors};
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::{GroupName, Status};
-use machinery::time::{Duration, Time};
-use machinery::{GroupVersionKind, Path, Str, Value, go, value};
+use apimachinery::field::{self, Errors};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{GroupVersionKind, Path, Str, Value, go, value};
 
 use super::token::{self, Claims, ObjectRef, Terms};
 use crate::keys::{self, PrivateKey};

@@ -1,7 +1,7 @@
 //! Service account tokens: claims, issuing and verification.
 
-use machinery::time::{Duration, Time};
-use machinery::{Object, Str, Value, go, value};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Object, Str, Value, go, value};
 
 use super::bound::Bound;
 use super::{legacy, user_name};

@@ -1,6 +1,6 @@
 //! Overload resolution: the functions that a call may refer to.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::{Checker, Meaning};
 use crate::ast::{Expr, ExprId, Literal};

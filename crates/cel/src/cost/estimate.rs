@@ -3,7 +3,7 @@
 mod call;
 mod range;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::{LIST_BASE, MAP_BASE, STRUCT_BASE};
 use crate::ast::{ACCUMULATOR, Expr, ExprId, Fold, Literal};
@@ -138,7 +138,7 @@ impl Estimator<'_> {
     fn child(&self, of: &SchemaType, field: &str) -> Option<SchemaType> {
         let types = self.env.sets()[of.set as usize].types();
         let schema = types.schema(of.id);
-        if let machinery::schema::Shape::Map(map) = schema.shape() {
+        if let apimachinery::schema::Shape::Map(map) = schema.shape() {
             return Some(SchemaType { id: map.value, root: false, ..of.clone() });
         }
         let (field, _) = schema.field(&schema::unescape(field)?)?;
@@ -149,8 +149,8 @@ impl Estimator<'_> {
     fn items(&self, place: Option<&Place>) -> Option<Place> {
         let Some(Place::Schema(of)) = place else { return None };
         let id = match self.env.sets()[of.set as usize].types().schema(of.id).shape() {
-            machinery::schema::Shape::List(list) => list.item,
-            machinery::schema::Shape::Map(map) => map.value,
+            apimachinery::schema::Shape::List(list) => list.item,
+            apimachinery::schema::Shape::Map(map) => map.value,
             _ => return None,
         };
         Some(Place::Schema(SchemaType { id, root: false, ..of.clone() }))

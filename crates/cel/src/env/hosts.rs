@@ -1,6 +1,6 @@
 //! The CEL hosts of Kubernetes: the API fields that contain expressions, and their variables.
 
-use machinery::Schema;
+use apimachinery::Schema;
 
 use super::shapes::SHAPES;
 use super::{Env, EnvSet};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use machinery::schema::{
+use apimachinery::schema::{
     Field, List, ListKind, Map, Omit, Patch, Shape as Kind, Struct, Type as SchemaOf, TypeId, Types,
 };
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::{Call, Callee, FoldOp, Meter, Op, OpId, Program, Step};
 use crate::ast::{Expr, ExprId, Fold, Literal};

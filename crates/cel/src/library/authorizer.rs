@@ -155,10 +155,10 @@ fn group<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 
 fn service_account<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
     let (namespace, name) = (args.str(1)?, args.str(2)?);
-    if !machinery::names::dns1123_subdomain(name).is_empty() {
+    if !apimachinery::names::dns1123_subdomain(name).is_empty() {
         return Err(Failure::message("Invalid service account name"));
     }
-    if !machinery::names::dns1123_label(namespace).is_empty() {
+    if !apimachinery::names::dns1123_label(namespace).is_empty() {
         return Err(Failure::message("Invalid service account namespace"));
     }
     let authorizer = principal(args)?.authorizer.clone();

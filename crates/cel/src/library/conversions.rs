@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::operators::{int_overflow, uint_overflow};
 use super::{Args, Row, row, time};

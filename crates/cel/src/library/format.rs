@@ -1,6 +1,6 @@
 //! Format library: named formats of names, labels and other texts, with upstream's error messages.
 
-use machinery::names;
+use apimachinery::names;
 
 use super::opaque::Opaque;
 use super::time::{parse_date, parse_timestamp};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use machinery::quantity::Quantity;
+use apimachinery::quantity::Quantity;
 
 use super::authorizer::{Check, Decision, Principal};
 use super::cidr::Cidr;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use machinery::schema::ListKind;
+use apimachinery::schema::ListKind;
 
 use super::{Args, Function, Row, row, time};
 use crate::cost::Cost;

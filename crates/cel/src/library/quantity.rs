@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use machinery::quantity::{Format, Quantity};
+use apimachinery::quantity::{Format, Quantity};
 
 use super::opaque::Opaque;
 use super::{Args, Row, row};
@@ -42,7 +42,7 @@ fn quantity<'a>(args: Args<'_, 'a>) -> Result<Val<'a>> {
 const DIGITS_MAX: usize = 36;
 
 // DEVIATION: digits beyond the 36th significant one count as zeros; upstream keeps any number of digits.
-fn parse(text: &str) -> std::result::Result<Quantity, machinery::quantity::Error> {
+fn parse(text: &str) -> std::result::Result<Quantity, apimachinery::quantity::Error> {
     text.parse::<Quantity>().or_else(|error| {
         let (mut seen, mut number) = (0, true);
         let cut: String = text

@@ -25,7 +25,7 @@ pub fn is_pattern_argument(function: &str) -> bool {
 
 /// Compiles a pattern; the error is Go's message.
 pub fn compile(pattern: &str) -> std::result::Result<Regex, String> {
-    machinery::regexp::compile(pattern, SIZE_MAX).map_err(|error| error.to_string())
+    apimachinery::regexp::compile(pattern, SIZE_MAX).map_err(|error| error.to_string())
 }
 
 fn with<T>(args: Args<'_, '_>, run: impl FnOnce(&Regex) -> Result<T>) -> Result<T> {

@@ -208,7 +208,7 @@ fn days_from_epoch(date: Date) -> i64 {
 
 /// Parses Go's notation: `1h30m`, `-1.5s`, `100ms`.
 pub fn parse_duration(text: &str) -> Option<i64> {
-    text.parse::<machinery::time::Duration>().ok().map(machinery::time::Duration::nanos)
+    text.parse::<apimachinery::time::Duration>().ok().map(apimachinery::time::Duration::nanos)
 }
 
 /// Formats as RFC 3339 in UTC, without trailing zeros in the fraction.

@@ -1,6 +1,6 @@
 //! Values of number and string tokens.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::ast::Literal;
 use crate::lexer::Kind;

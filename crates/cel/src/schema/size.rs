@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use machinery::Schema;
-use machinery::schema::{Field, Omit, Patch, Shape, Struct, Type, TypeId, Types};
+use apimachinery::Schema;
+use apimachinery::schema::{Field, Omit, Patch, Shape, Struct, Type, TypeId, Types};
 
 use super::{StringKind, string_kind};
 use crate::cost::limits::REQUEST_BYTES;

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use machinery::schema::{ListKind, Shape};
+use apimachinery::schema::{ListKind, Shape};
 
 use super::{List, Map, Val};
 use crate::eval::{Failure, Meter};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use apimachinery::schema::Shape;
+use apimachinery::{Object, Schema, Str, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::schema::Shape;
-use machinery::{Object, Schema, Str, Value};
 
 use super::{Built, Entries, Key, List, Map, Text, Val};
 use crate::eval::{Failure, Meter};

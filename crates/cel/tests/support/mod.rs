@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use apimachinery::schema::structural::Structural;
+use apimachinery::{GroupVersionKind, Value};
 use cel::{Authorizer, Check, Decision, Env, EnvSet, Host, Library, Strictness, Type, Val, Variables};
-use machinery::schema::structural::Structural;
-use machinery::{GroupVersionKind, Value};
 
 /// An environment and the values of its variables.
 pub struct Surroundings {
@@ -204,7 +204,7 @@ fn policy(host: Host) -> Surroundings {
 }
 
 fn json(text: &str) -> Value {
-    machinery::json::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
+    apimachinery::json::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// Fields of every type that a schema can have, with and without limits.

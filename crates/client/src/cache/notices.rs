@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use machinery::Key;
+use apimachinery::Key;
 use tokio::sync::Notify;
 
 /// Changed keys that wait to be processed. Clones share them.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use machinery::Value;
-use machinery::collection::{Collection, Entry};
+use apimachinery::Value;
+use apimachinery::collection::{Collection, Entry};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -4,8 +4,8 @@ mod field;
 
 use std::path::{Path, PathBuf};
 
+use apimachinery::{Value, yaml};
 use http::Uri;
-use machinery::{Value, yaml};
 
 use super::{Config, Credential, Exec, Impersonate, Interactive, Pem, Secret, Tls};
 use crate::transport::EXEC_EXTENSION;

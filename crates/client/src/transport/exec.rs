@@ -5,8 +5,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use machinery::time::Time;
-use machinery::{Object, Value, json};
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::Mutex;
@@ -201,7 +201,7 @@ fn hint(install_hint: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use apimachinery::collection::IndexBy;
+use apimachinery::{Key, Str, Value, value};
 use client::backoff::Backoff;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use http::StatusCode;
-use machinery::collection::IndexBy;
-use machinery::{Key, Str, Value, value};
 use tokio::task::JoinHandle;
 
 use crate::requests::{CONFIG_MAPS, config_map};

@@ -3,10 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use apimachinery::json;
 use client::config::{Credential, Exec, Interactive, Kubeconfig, Pem, Secret};
 use client::{Client, Config, Error, Settings, Target, TransportError};
 use http::StatusCode;
-use machinery::json;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -179,7 +179,7 @@ async fn a_plugin_may_return_a_certificate() {
     let mut server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = server.authority.issue(&["plugged"]);
-    let status = machinery::value!({"clientCertificateData": (certificate.as_str()), "clientKeyData": key});
+    let status = apimachinery::value!({"clientCertificateData": (certificate.as_str()), "clientKeyData": key});
     print(directory.path(), &status.to_string());
     let mut config = server.config();
     config.credential = Credential::Exec(plug_in(directory.path()));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Resource, Value, json, value};
 use auth::User;
 use bytes::Bytes;
 use client::{
@@ -12,7 +13,6 @@ use client::{
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use k8s_openapi::api::core::v1::ConfigMap;
-use machinery::{Resource, Value, json, value};
 
 use crate::server::{DEADLINE, Server, impatient};
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use apimachinery::{Value, json};
 use bytes::Bytes;
 use client::backoff::Backoff;
 use client::config::{Pem, Tls};
@@ -18,7 +19,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use machinery::{Value, json};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -193,7 +193,7 @@ impl Stream {
 
     /// Sends a watch event.
     pub async fn event(&self, kind: &str, object: Value) {
-        let event = machinery::value!({"type": kind, "object": object});
+        let event = apimachinery::value!({"type": kind, "object": object});
         self.send(&format!("{event}\n")).await;
     }
 

@@ -1,8 +1,8 @@
 //! CSI PersistentVolumes: the unique volume name in a node's status and the name of the VolumeAttachment.
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value, value};
 use aws_lc_rs::digest;
-use machinery::meta::Meta;
-use machinery::{Key, Value, value};
 use reconcile::{Action, Cache, kinds};
 
 use super::DRIVERS;

@@ -1,9 +1,9 @@
 //! CronJob schedules: the next and the latest due time in a time zone.
 
 use api::batch::cron_job::schedule::{Calendar, Schedule};
+use apimachinery::time::{Duration, Time};
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan, Zoned};
-use machinery::time::{Duration, Time};
 
 /// Years to search before a schedule counts as never due, as in upstream's cron parser.
 const YEARS_MAX: i16 = 5;

@@ -1,4 +1,4 @@
-use machinery::patch::merge;
+use apimachinery::patch::merge;
 use proptest::prelude::*;
 use reconcile::decide;
 use reconcile::testing::{FakeCluster, check_properties};

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::time::{Duration, Time};
-use machinery::{Value, value};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Value, value};
 
 const FIRST: Duration = Duration::from_seconds(1);
 const MAX: Duration = Duration::from_seconds(15 * 60);
@@ -31,7 +31,7 @@ impl<'a> Backoffs<'a> {
     pub fn recall(memory: Option<&Value>, template: &'a str, now: Time) -> Self {
         let same = memory.filter(|memory| memory.str_at(&["template"]) == Some(template));
         let nodes = same.and_then(|memory| memory.get("nodes")?.as_object());
-        let nodes = nodes.into_iter().flat_map(machinery::Object::iter);
+        let nodes = nodes.into_iter().flat_map(apimachinery::Object::iter);
         let nodes = nodes.filter_map(|(node, replaced)| {
             let times = u32::try_from(replaced.get("times")?.as_int()?).ok()?;
             let last = Time::parse_micro(replaced.str_at(&["last"])?).ok()?;

@@ -1,7 +1,7 @@
 //! ControllerRevisions of a DaemonSet: the current revision and those kept for rollback.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Object, Value, json, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Object, Value, json, value};
 use reconcile::{Action, Patch, Preconditions, kinds};
 
 use super::make::HASH;

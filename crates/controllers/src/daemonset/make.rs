@@ -1,7 +1,7 @@
 //! DaemonSet pods: node affinity to one node, and the default tolerations of daemon pods.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Value, value};
 use reconcile::{Action, Regarding, Told, kinds};
 
 use crate::{claim, names, placement, pod};

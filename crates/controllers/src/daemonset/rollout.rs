@@ -1,8 +1,8 @@
 //! DaemonSet rolling update: deletes old pods first, or creates new pods first if maxSurge allows it.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 use reconcile::Action;
 
 use super::{Fleet, Place, make};

@@ -1,8 +1,8 @@
 //! DaemonSet status, computed from its nodes and pods.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Object, Value};
 use reconcile::{Action, kinds};
 
 use super::Fleet;

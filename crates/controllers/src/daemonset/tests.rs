@@ -1,7 +1,7 @@
-use machinery::meta::MetaMut;
-use machinery::patch::merge;
-use machinery::time::Duration;
-use machinery::value;
+use apimachinery::meta::MetaMut;
+use apimachinery::patch::merge;
+use apimachinery::time::Duration;
+use apimachinery::value;
 use proptest::prelude::*;
 use reconcile::decide;
 use reconcile::testing::{FakeCluster, check_properties, settle};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::meta::{Meta, MetaMut, NAME_ALPHABET};
-use machinery::{Object, Value, json, value};
+use apimachinery::meta::{Meta, MetaMut, NAME_ALPHABET};
+use apimachinery::{Object, Value, json, value};
 use reconcile::{Action, kinds};
 
 use super::replicas;

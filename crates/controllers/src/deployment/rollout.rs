@@ -1,7 +1,7 @@
 //! Deployment rollout: creates and scales up the new ReplicaSet, or scales down the old ones, within the bounds.
 
-use machinery::Value;
-use machinery::meta::Meta;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
 use reconcile::Action;
 
 use super::sets::{Sets, max_unavailable};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::Value;
-use machinery::meta::{Meta, MetaMut};
+use apimachinery::Value;
+use apimachinery::meta::{Meta, MetaMut};
 use reconcile::{Action, Regarding, Told, kinds};
 
 use super::new_set::{self, REVISION, same_template};
@@ -185,7 +185,7 @@ fn bounds(deployment: &Value) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Deployment status: counts and conditions (Available, Progressing, ReplicaFailure) from its ReplicaSets.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::{Duration, Time};
-use machinery::{Object, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Object, Value, value};
 use reconcile::{Action, Refusal, kinds};
 
 use super::new_set::{HISTORY, REVISION};

@@ -1,4 +1,4 @@
-use machinery::{Resource, value};
+use apimachinery::{Resource, value};
 use proptest::prelude::*;
 use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 use reconcile::{Refusal, decide};
@@ -27,7 +27,7 @@ fn key() -> Key {
 
 fn change(world: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
     world.change(resource, &Key::new("a", name), |object| {
-        *object = machinery::patch::merge::apply(object.take(), change);
+        *object = apimachinery::patch::merge::apply(object.take(), change);
     });
 }
 

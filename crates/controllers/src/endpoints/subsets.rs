@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use machinery::{Object, Value};
+use apimachinery::{Object, Value};
 
 use crate::read::{list, text};
 

@@ -1,4 +1,4 @@
-use machinery::value;
+use apimachinery::value;
 use reconcile::testing::{FakeCluster, check_properties, settle};
 
 use super::*;
@@ -59,7 +59,7 @@ fn addresses_follow_readiness() {
     settle::<Endpoints>(&mut world, |_| false);
     assert_eq!(published(&world), ["10.1.0.1,10.1.0.2|10.1.0.3 at 5353", "10.1.0.1| at 9090"]);
     world.change(&kinds::PODS, &Key::new("a", "x"), |pod| {
-        *pod = machinery::patch::merge::apply(pod.take(), value!({"status": {"phase": "Succeeded"}}));
+        *pod = apimachinery::patch::merge::apply(pod.take(), value!({"status": {"phase": "Succeeded"}}));
     });
     world.delete(&kinds::PODS, &Key::new("a", "y"), None, None);
     settle::<Endpoints>(&mut world, |_| false);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use machinery::meta::Meta;
-use machinery::quantity::Quantity;
-use machinery::{Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::quantity::Quantity;
+use apimachinery::{Value, value};
 
 use crate::condition;
 use crate::read::{is_true, text};

@@ -10,7 +10,7 @@ fn world(spec: Value) -> FakeCluster {
     let mut world = FakeCluster::new(Time::from_unix(1_700_000_000, 0));
     let base = value!({"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
         "ports": [{"name": "h", "port": 80, "targetPort": "http"}, {"port": 53, "protocol": "UDP", "targetPort": 5353}]});
-    let spec = machinery::patch::merge::apply(base, spec);
+    let spec = apimachinery::patch::merge::apply(base, spec);
     world.add(
         &kinds::SERVICES,
         value!({"metadata": {"namespace": "a", "name": "s", "labels": {"l": "v"}}, "spec": spec}),
@@ -109,7 +109,7 @@ fn hints_follow_the_traffic_distribution_of_the_service() {
     let check = |spec: Value, annotations: Value, expect: &str| {
         let mut world = world(spec);
         world.change(&kinds::SERVICES, &Key::new("a", "s"), |it| {
-            machinery::meta::MetaMut::of(it).unwrap().set("annotations", annotations);
+            apimachinery::meta::MetaMut::of(it).unwrap().set("annotations", annotations);
         });
         pod(&mut world, "x", "n1", &["10.1.0.1"], true);
         pod(&mut world, "y", "n1", &["10.1.0.2"], true);

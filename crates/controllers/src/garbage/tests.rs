@@ -1,4 +1,4 @@
-use machinery::Resource;
+use apimachinery::Resource;
 use proptest::prelude::*;
 use reconcile::everything::{settle, step};
 use reconcile::kinds;
@@ -78,7 +78,7 @@ fn foreground_deletion_waits_only_for_blocking_dependents() {
     let map = add(&mut world, &kinds::CONFIG_MAPS, "map", Vec::new());
     add(&mut world, &kinds::SECRETS, "secret", vec![owner(&kinds::CONFIG_MAPS, "map", &map, false)]);
     world.change(&kinds::SECRETS, &key("secret"), |secret| {
-        machinery::meta::MetaMut::of(secret).unwrap().add_finalizer("example.com/slow");
+        apimachinery::meta::MetaMut::of(secret).unwrap().add_finalizer("example.com/slow");
     });
     world.delete(&kinds::CONFIG_MAPS, &key("map"), Some(Propagation::Foreground), None);
     settle::<GarbageCollector>(&mut world, |_| false, None);
@@ -155,7 +155,7 @@ fn an_ownership_cycle_is_deleted() {
         add(&mut world, &kinds::CONFIG_MAPS, "second", vec![owner(&kinds::CONFIG_MAPS, "first", &first, true)]);
     world.change(&kinds::CONFIG_MAPS, &key("first"), |object| {
         let owners = vec![owner(&kinds::CONFIG_MAPS, "second", &second, true)];
-        machinery::meta::MetaMut::of(object).unwrap().set("ownerReferences", owners);
+        apimachinery::meta::MetaMut::of(object).unwrap().set("ownerReferences", owners);
     });
     world.delete(&kinds::CONFIG_MAPS, &key("first"), Some(Propagation::Foreground), None);
     settle::<GarbageCollector>(&mut world, |_| false, None);

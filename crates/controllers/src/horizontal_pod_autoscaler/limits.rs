@@ -1,7 +1,7 @@
 //! Autoscaler limits: stabilization windows, scaling policies, and minimum and maximum replicas.
 
-use machinery::time::{Duration, Time};
-use machinery::{Value, value};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Value, value};
 
 use super::{Config, Report};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use machinery::quantity::{Format, Quantity};
-use machinery::time::{Duration, Time};
-use machinery::{Key, Resource, Value, value};
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Resource, Value, value};
 use reconcile::{Answer, Ask};
 
 use super::Config;
@@ -32,11 +32,11 @@ pub fn ask(spec: &Value, namespace: &str, selector: &str) -> Option<Ask> {
         version: "v1beta2".into(),
         plural: plural.into(),
         kind: "MetricValue".into(),
-        scope: machinery::meta::Scope::Namespaced,
+        scope: apimachinery::meta::Scope::Namespaced,
     };
     let labels = |kind: &str| {
         let of_metric = spec.at(&[kind, "metric", "selector"]).filter(|selector| !selector.is_null());
-        of_metric.and_then(|selector| machinery::labels::from_object(Some(selector)).ok()).map(|it| it.to_string())
+        of_metric.and_then(|selector| apimachinery::labels::from_object(Some(selector)).ok()).map(|it| it.to_string())
     };
     let metric = |kind: &str| spec.str_at(&[kind, "metric", "name"]).map(str::to_owned);
     Some(match spec.str_at(&["type"])? {

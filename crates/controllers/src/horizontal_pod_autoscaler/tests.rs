@@ -1,4 +1,4 @@
-use machinery::patch::merge;
+use apimachinery::patch::merge;
 use reconcile::testing::{FakeCluster, check_properties};
 use reconcile::{Answers, decide};
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::quantity::Quantity;
-use machinery::time::{Duration, Time};
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::quantity::Quantity;
+use apimachinery::time::{Duration, Time};
 
 use super::Config;
 use crate::{condition, pod};

@@ -1,7 +1,7 @@
 //! Job completion and failure, with reason and message.
 
-use machinery::Value;
-use machinery::time::{Duration, Time};
+use apimachinery::Value;
+use apimachinery::time::{Duration, Time};
 
 use super::policy::{Verdict, judge, succeeds};
 use super::tally::Tally;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use machinery::meta::{Meta, MetaMut, NAME_SUFFIX_LENGTH};
-use machinery::time::{Duration, Time};
-use machinery::{Value, value};
+use apimachinery::meta::{Meta, MetaMut, NAME_SUFFIX_LENGTH};
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Value, value};
 use reconcile::{Action, Plan, Regarding, Told, kinds};
 
 use super::policy::{Verdict, judge};

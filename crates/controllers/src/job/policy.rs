@@ -1,7 +1,7 @@
 //! Job policies: podFailurePolicy and successPolicy.
 
-use machinery::Value;
-use machinery::meta::Meta;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
 
 use super::indexes::Indexes;
 use crate::condition;
@@ -92,7 +92,7 @@ fn exit_code<'a>(codes: &Value, pod: &'a Value) -> Option<(&'a str, i64)> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::time::Time;
-use machinery::{Object, Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, value};
 use reconcile::{Action, EventType, Regarding, kinds};
 
 use super::finish::Finish;

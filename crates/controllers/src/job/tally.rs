@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::meta::Meta;
-use machinery::{Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Object, Value};
 use reconcile::Action;
 
 use super::indexes::Indexes;

@@ -19,7 +19,7 @@ fn world(reclaim: &str) -> FakeCluster {
 fn claim(world: &mut FakeCluster, name: &str, node: &str, spec: Value) -> Key {
     let base = value!({"accessModes": ["ReadWriteOnce"], "storageClassName": "local-path",
         "resources": {"requests": {"storage": "1Gi"}}});
-    let spec = machinery::patch::merge::apply(base, spec);
+    let spec = apimachinery::patch::merge::apply(base, spec);
     let annotations = value!({"volume.kubernetes.io/storage-provisioner": PROVISIONER,
         "volume.beta.kubernetes.io/storage-provisioner": PROVISIONER, "volume.kubernetes.io/selected-node": node});
     let metadata = value!({"namespace": "a", "name": name, "annotations": annotations});

@@ -1,7 +1,7 @@
 //! Node taints derived from conditions and spec.unschedulable.
 
-use machinery::time::Time;
-use machinery::{Object, Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, value};
 use reconcile::{Action, Patch, Preconditions, kinds};
 
 use crate::condition;
@@ -95,7 +95,7 @@ fn patch(node: &Value, taints: Vec<Value>) -> Action {
     let taints = if taints.is_empty() { Value::Null } else { Value::Array(taints) };
     Action::Patch {
         resource: kinds::NODES.clone(),
-        key: machinery::Key::of(node),
+        key: apimachinery::Key::of(node),
         subresource: "",
         only_if: Preconditions::unchanged(node),
         patch: Patch::Merge(value!({"spec": {"taints": taints}})),

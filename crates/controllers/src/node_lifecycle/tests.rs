@@ -85,7 +85,7 @@ fn an_unresponsive_node_becomes_unknown_and_its_pods_not_ready() {
 fn a_recovered_node_loses_only_the_controllers_taints() {
     let mut world = world(&[0, 0]);
     world.change(&kinds::NODES, &Key::cluster("n0"), |node| {
-        *node = machinery::patch::merge::apply(
+        *node = apimachinery::patch::merge::apply(
             node.take(),
             value!({"spec": {"unschedulable": true, "taints": [{"key": "dedicated", "effect": "NoExecute"},
                 {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]}}),

@@ -1,8 +1,8 @@
 //! Eviction rates of a zone, depending on the share of unhealthy nodes.
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
 
 use super::ready;
 use super::taints::{MayEmpty, emptied_at};

@@ -1,7 +1,7 @@
 //! PersistentVolumeClaims: binding, provisioning and phase.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Object, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Object, Value, value};
 use reconcile::{Action, EventType, Plan, kinds};
 
 use super::{

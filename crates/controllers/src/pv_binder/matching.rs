@@ -1,9 +1,9 @@
 //! PersistentVolume matching: candidate volumes for a claim, and the selection among them.
 
-use machinery::labels;
-use machinery::meta::Meta;
-use machinery::quantity::Quantity;
-use machinery::{Str, Value};
+use apimachinery::labels;
+use apimachinery::meta::Meta;
+use apimachinery::quantity::Quantity;
+use apimachinery::{Str, Value};
 
 use super::CLASS_BETA;
 use crate::read::{list, text};

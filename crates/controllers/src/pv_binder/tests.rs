@@ -1,4 +1,4 @@
-use machinery::value;
+use apimachinery::value;
 use proptest::prelude::*;
 use reconcile::kinds;
 use reconcile::testing::{FakeCluster, check_properties, settle};
@@ -100,7 +100,7 @@ fn wait_for_first_consumer_leaves_the_choice_to_the_scheduler() {
     };
     assert!(plan(&world).to_string().contains("waiting for first consumer"), "{}", plan(&world));
     world.change(&kinds::PERSISTENT_VOLUME_CLAIMS, &key, |claim| {
-        machinery::meta::MetaMut::of(claim).unwrap().set_annotation(SELECTED_NODE, "n");
+        apimachinery::meta::MetaMut::of(claim).unwrap().set_annotation(SELECTED_NODE, "n");
     });
     world.remove(&kinds::PERSISTENT_VOLUMES, &Key::cluster("v"));
     world.execute(&plan(&world).actions[0]).unwrap();
@@ -145,7 +145,7 @@ fn cve_2020_8555_the_url_of_a_storage_class_is_neither_requested_nor_reported() 
     }
     let asked = world.get(&kinds::PERSISTENT_VOLUME_CLAIMS, &key).unwrap();
     assert_eq!(Meta::of(asked).annotation(PROVISIONER), Some("kubernetes.io/glusterfs"));
-    assert!(!machinery::json::to_string(asked).contains("169.254"));
+    assert!(!apimachinery::json::to_string(asked).contains("169.254"));
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! PersistentVolumes: phase and claimRef.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Value};
 use reconcile::{Action, Plan, kinds};
 
 use super::BOUND_BY_CONTROLLER;

@@ -1,8 +1,8 @@
 //! ReplicaSet status, computed from its pods.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Object, Value, value};
 use reconcile::{Action, Refusal};
 
 use super::{Kind, replicas};

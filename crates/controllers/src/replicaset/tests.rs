@@ -1,4 +1,4 @@
-use machinery::{Resource, value};
+use apimachinery::{Resource, value};
 use proptest::prelude::*;
 use reconcile::testing::{FakeCluster, Refused, check_properties, kubelet, settle};
 use reconcile::{Refusal, decide};
@@ -39,7 +39,7 @@ fn status(world: &FakeCluster, name: &str) -> String {
 
 fn change(world: &mut FakeCluster, resource: &Resource, name: &str, change: Value) {
     world.change(resource, &key(name), |object| {
-        *object = machinery::patch::merge::apply(object.take(), change);
+        *object = apimachinery::patch::merge::apply(object.take(), change);
     });
 }
 

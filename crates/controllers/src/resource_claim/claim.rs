@@ -1,7 +1,7 @@
 //! ResourceClaim deallocation and deletion after its pods no longer need it.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Object, Value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Object, Value};
 use reconcile::{Action, Plan, kinds};
 
 use super::{FINALIZER, is_done};

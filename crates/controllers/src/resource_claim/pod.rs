@@ -1,8 +1,8 @@
 //! The claims of a pod: created from templates, recorded in the pod's status, and reserved for the pod.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Key, Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value, value};
 use reconcile::{Action, EventType, Patch, Plan, Preconditions, Regarding, kinds};
 
 use super::{ClaimRequest, POD_CLAIM_NAME, is_done};

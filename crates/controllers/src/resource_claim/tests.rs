@@ -1,4 +1,4 @@
-use machinery::value;
+use apimachinery::value;
 use proptest::prelude::*;
 use reconcile::testing::{FakeCluster, check_properties, settle};
 

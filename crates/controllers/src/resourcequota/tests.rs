@@ -1,4 +1,4 @@
-use machinery::value;
+use apimachinery::value;
 use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};
 
 use super::*;
@@ -51,7 +51,7 @@ fn admit(world: &mut FakeCluster, name: &str) -> bool {
     world.add(&kinds::PODS, value!({"metadata": {"namespace": "a", "name": name}, "spec": {"containers": [{}]}}));
     world.change(&kinds::RESOURCE_QUOTAS, &key, |quota| {
         let used = value!({"status": {"used": {"pods": ((used + 1).to_string())}}});
-        *quota = machinery::patch::merge::apply(std::mem::take(quota), used);
+        *quota = apimachinery::patch::merge::apply(std::mem::take(quota), used);
     });
     true
 }
@@ -161,7 +161,7 @@ fn unwatched_kinds_are_counted_when_new_and_every_five_minutes() {
     );
     let quota = world.get(&kinds::RESOURCE_QUOTAS, &key).unwrap().clone();
     let widgets =
-        Ask::all(&machinery::Resource::namespaced("example.org", "v1", "widgets", "Widget"), "a").since(&quota);
+        Ask::all(&apimachinery::Resource::namespaced("example.org", "v1", "widgets", "Widget"), "a").since(&quota);
     assert!(asks.iter().eq([&widgets]), "it is new to the quota: {asks:?}");
     world.answer(&widgets, Ok(value!({"items": [{}, {}, {}]})));
     let both = r#"{"count/leases.coordination.k8s.io":"2","count/widgets.example.org":"3"}"#.to_owned();

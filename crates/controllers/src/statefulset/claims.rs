@@ -1,7 +1,7 @@
 //! StatefulSet claims: one per template and ordinal, created before the pod, owned according to the retention policy.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Key, Object, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Key, Object, Value, value};
 use reconcile::{Action, Cache, Preconditions, Regarding, Told, kinds};
 
 use super::Slots;

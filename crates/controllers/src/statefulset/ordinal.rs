@@ -1,7 +1,7 @@
 //! StatefulSet ordinals: name, labels and volumes of the pod with an ordinal.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Object, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Object, Value, value};
 use reconcile::{Action, Preconditions, kinds};
 
 use super::claims;
@@ -70,7 +70,7 @@ impl Slot<'_> {
         }
         Some(Action::Patch {
             resource: kinds::PODS.clone(),
-            key: machinery::Key::of(pod),
+            key: apimachinery::Key::of(pod),
             subresource: "",
             only_if: Preconditions::same(pod),
             patch: reconcile::Patch::Merge(value!({"metadata": {"labels": wrong}})),

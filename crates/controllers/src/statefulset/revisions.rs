@@ -1,7 +1,7 @@
 //! StatefulSet revisions: currentRevision and updateRevision.
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::{Object, Value, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::{Object, Value, value};
 use reconcile::{Action, kinds};
 
 use super::{ordinal, revision_of};

@@ -1,8 +1,8 @@
 //! StatefulSet status, computed from its pods and revisions.
 
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Object, Value};
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Object, Value};
 use reconcile::{Action, kinds};
 
 use super::revisions::Revisions;

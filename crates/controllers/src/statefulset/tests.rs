@@ -1,5 +1,5 @@
-use machinery::patch::merge;
-use machinery::value;
+use apimachinery::patch::merge;
+use apimachinery::value;
 use proptest::prelude::*;
 use reconcile::decide;
 use reconcile::testing::{FakeCluster, check_properties, kubelet, settle};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::time::Time;
-use machinery::{Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 use proptest::prelude::*;
 use reconcile::everything::GlobalController;
 use reconcile::testing::{FakeCluster, check_properties, kubelet};

@@ -1,6 +1,6 @@
 //! Tests of the names in the DNS specification.
 
-use machinery::{Key, Value, value};
+use apimachinery::{Key, Value, value};
 use proptest::prelude::*;
 
 use super::*;

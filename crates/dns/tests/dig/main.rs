@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 
+use apimachinery::{Key, Value, value};
 use dns::Zone;
 use dns::clients::Clients;
 use dns::forward::Forwarder;
 use dns::serve::{Knowledge, Listeners};
-use machinery::{Key, Value, value};
 
 fn zone() -> Zone {
     let mut zone = Zone::of("cluster.local").unwrap();

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use apimachinery::{Key, value};
 use dns::Zone;
 use dns::clients::Clients;
 use dns::forward::Forwarder;
 use dns::serve::{Knowledge, Listeners};
-use machinery::{Key, value};
 
 /// A program that resolves each argument by the C library.
 const PROGRAM: &str = r#"

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use machinery::time::Time;
-use machinery::{Key, Object, Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value, value};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {

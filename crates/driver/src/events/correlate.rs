@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use machinery::time::Time;
-use machinery::{Key, Object, Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Key, Object, Value, value};
 use reconcile::{EventType, Regarding};
 
 /// Maximum remembered events, reasons and objects.

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value, value};
 use apiserver::authentication::Authenticators;
 use apiserver::{Server, inside};
 use auth::User;
@@ -14,8 +16,6 @@ use controllers::deployment::Deployment;
 use controllers::replicaset::ReplicaSet;
 use driver::events::Recorder;
 use driver::{Caches, Driver, run};
-use machinery::meta::Meta;
-use machinery::{Key, Value, value};
 use reconcile::{Controller, Objects, index_by, kinds};
 use store::Node;
 use tempfile::TempDir;

@@ -7,12 +7,12 @@ mod cluster;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value, value};
 use client::cache::Settings as Persistence;
 use client::{DeleteOptions, ListOptions, Patch, Target, WriteOptions};
 use driver::Caches;
 use driver::election::{Election, Settings};
-use machinery::meta::Meta;
-use machinery::{Key, Value, value};
 use reconcile::kinds;
 
 use cluster::{Cluster, nodes};

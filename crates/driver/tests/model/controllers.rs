@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::status::{Reason, Status};
+use apimachinery::time::Time;
+use apimachinery::{Key, Value, value};
 use client::cache;
 use driver::events::Recorder;
 use driver::{Caches, Driver, run};
 use http::Method;
-use machinery::meta::Meta;
-use machinery::status::{Reason, Status};
-use machinery::time::Time;
-use machinery::{Key, Value, value};
 use reconcile::testing::FakeCluster;
 use reconcile::{Action, Cache, Controller, Plan, Refusal, Regarding, Told, kinds};
 use tokio::task::JoinSet;
@@ -80,7 +80,7 @@ impl Controller for Copies {
         let refused = observed.refusal.map(|refusal| refusal.message.as_str());
         if said != refused {
             let mut map = observed.map.clone();
-            let mut meta = machinery::meta::MetaMut::of(&mut map).unwrap();
+            let mut meta = apimachinery::meta::MetaMut::of(&mut map).unwrap();
             match refused {
                 Some(message) => meta.set_annotation("refused", message),
                 None => meta.remove_annotation("refused"),

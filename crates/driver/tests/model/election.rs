@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use apimachinery::Key;
+use apimachinery::status::{Reason, Status};
 use driver::election::{Election, Ended, Settings};
 use http::Method;
-use machinery::Key;
-use machinery::status::{Reason, Status};
 use reconcile::kinds;
 use tokio::sync::oneshot;
 use tokio::time::Instant;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use apimachinery::field::{BadValue, Error, Errors};
+use apimachinery::time::Duration;
+use apimachinery::{Path, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use machinery::field::{BadValue, Error, Errors};
-use machinery::time::Duration;
-use machinery::{Path, Value};
 
 use super::{GroupResource, items};
 
@@ -199,7 +199,7 @@ impl<'a> Pass<'a> {
             if scheme.eq_ignore_ascii_case("unix") {
                 return;
             }
-            let scheme = machinery::go::quote(scheme);
+            let scheme = apimachinery::go::quote(scheme);
             format!("unsupported scheme {scheme} for KMS provider, only unix is supported")
         };
         self.findings.push(Error::invalid(path, endpoint, detail));

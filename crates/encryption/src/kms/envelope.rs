@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::field;
-use machinery::{Path, names};
+use apimachinery::field;
+use apimachinery::{Path, names};
 
 use super::{Encrypted, Error};
 

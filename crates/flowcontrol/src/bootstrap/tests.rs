@@ -1,4 +1,4 @@
-use machinery::json;
+use apimachinery::json;
 
 use super::*;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::time::Time;
-use machinery::{Str, Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Str, Value, value};
 
 use super::{Classification, Flow, FlowControl, Level, Ticket};
 use crate::Moment;
@@ -53,7 +53,7 @@ impl Condition {
         } else {
             ("False", "Found", "and it exists")
         };
-        let level = machinery::go::quote(&self.priority_level);
+        let level = apimachinery::go::quote(&self.priority_level);
         let message = format!("This FlowSchema references the PriorityLevelConfiguration object named {level} {end}");
         value!({
             "type": "Dangling", "status": status, "reason": reason, "message": message,

@@ -1,4 +1,4 @@
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 use proptest::prelude::*;
 
 use super::*;
@@ -233,7 +233,7 @@ fn an_unmatched_request_belongs_to_catch_all() {
     let spec = schemas[0].get_mut("spec").and_then(Value::as_object_mut).unwrap();
     spec.insert("matchingPrecedence", 10_000);
     spec.insert("rules", Value::Array(vec![]));
-    machinery::meta::MetaMut::of(&mut schemas[0]).unwrap().set("name", "zzz");
+    apimachinery::meta::MetaMut::of(&mut schemas[0]).unwrap().set("name", "zzz");
     let mut control = FlowControl::new(10, Moment::default());
     control.reconfigure(&schemas, &levels, Moment::default());
     assert_eq!(&*control.classify(&pods("nobody", &[], "get")).flow_schema, "catch-all");
@@ -243,7 +243,7 @@ fn an_unmatched_request_belongs_to_catch_all() {
 fn the_dangling_condition_reports_a_missing_level() {
     let condition = |is_dangling| {
         let condition = Condition { flow_schema: "f".into(), priority_level: "l".into(), is_dangling };
-        condition.to_value(machinery::time::Time::from_unix(0, 0)).to_string()
+        condition.to_value(apimachinery::time::Time::from_unix(0, 0)).to_string()
     };
     let found = r#"{"lastTransitionTime":"1970-01-01T00:00:00Z","message":"This FlowSchema references the PriorityLevelConfiguration object named \"l\" and it exists","reason":"Found","status":"False","type":"Dangling"}"#;
     assert_eq!(condition(false), found);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use apimachinery::time::Duration;
 use client::{DeleteOptions, Propagation, Target, WriteOptions};
 use controllers::{condition, node_lifecycle, root_ca, serviceaccount_token};
-use machinery::time::Duration;
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn map(name: &str, owner: Option<&Value>) -> Value {
 }
 
 async fn delete(cluster: &Cluster, resource: &Resource, name: &str, propagation: Option<Propagation>) {
-    let namespace = if resource.scope == machinery::meta::Scope::Cluster { "" } else { "default" };
+    let namespace = if resource.scope == apimachinery::meta::Scope::Cluster { "" } else { "default" };
     let options = DeleteOptions { propagation, ..DeleteOptions::default() };
     let deleted = cluster.admin().delete(&Target::named(resource, namespace, name), &options).await;
     deleted.unwrap_or_else(|error| panic!("{name} cannot be deleted: {error}"));

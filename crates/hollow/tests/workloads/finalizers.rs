@@ -1,8 +1,8 @@
 //! No finalizer of a controller outlives the protected objects, for any order of deletion and propagation policy.
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Resource, Value, value};
 use client::{DeleteOptions, ListOptions, Propagation, Target, WriteOptions};
-use machinery::meta::Meta;
-use machinery::{Key, Resource, Value, value};
 use reconcile::{Objects, kinds};
 
 use crate::{Fixture, fixture, template};
@@ -34,13 +34,13 @@ fn objects(seed: u64) -> Vec<(&'static Resource, Value)> {
     let apps = |kind: &str, name: &str, spec: Value| {
         let base = value!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
             "spec": {"selector": (selector(name)), "template": (template(name, "v1"))}});
-        machinery::patch::merge::apply(base, value!({"spec": spec}))
+        apimachinery::patch::merge::apply(base, value!({"spec": spec}))
     };
     let job = |name: &str, spec: Value| {
         let pod = value!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "v1"}]});
         let base = value!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
             "spec": {"template": {"spec": pod}}});
-        machinery::patch::merge::apply(base, value!({"spec": spec}))
+        apimachinery::patch::merge::apply(base, value!({"spec": spec}))
     };
     let claim = |name: &str, volume: &str| {
         value!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
@@ -172,7 +172,7 @@ async fn no_finalizer_outlives_the_protected_objects() {
     cluster
         .until(&kinds::NAMESPACES, "gone", |all| all.iter().filter(|it| it.key.name.starts_with("space-")).count() == 0)
         .await;
-    cluster.until(&kinds::PERSISTENT_VOLUMES, "gone", machinery::Collection::is_empty).await;
+    cluster.until(&kinds::PERSISTENT_VOLUMES, "gone", apimachinery::Collection::is_empty).await;
     for resource in KINDS {
         let left = |all: &Objects| {
             let in_space = all.iter().filter(|it| it.key.namespace.starts_with("space-"));

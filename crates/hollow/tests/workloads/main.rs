@@ -5,10 +5,10 @@ mod finalizers;
 
 use std::sync::{Arc, Mutex};
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Resource, Value, value};
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
-use machinery::meta::Meta;
-use machinery::{Key, Resource, Value, value};
 use reconcile::{Configs, Objects, kinds};
 use testkit::{Cluster, manage, manage_with};
 use tokio::task::JoinSet;
@@ -44,7 +44,7 @@ fn template(app: &str, image: &str) -> Value {
 fn workload(kind: &str, name: &str, spec: Value) -> Value {
     let base = value!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": (template(name, "v1"))}});
-    machinery::patch::merge::apply(base, value!({"spec": spec}))
+    apimachinery::patch::merge::apply(base, value!({"spec": spec}))
 }
 
 fn number(object: &Value, field: &str) -> i64 {
@@ -135,12 +135,12 @@ async fn stateful_set_creates_pods_in_order_and_updates_in_reverse_order() {
 async fn jobs_complete_fail_and_are_counted_once() {
     let fixture = fixture(2, &[&kinds::JOBS, &kinds::PODS]).await;
     let job = |name: &str, image: &str, spec: Value| {
-        let template = machinery::patch::merge::apply(
+        let template = apimachinery::patch::merge::apply(
             template(name, image),
             value!({"spec": {"restartPolicy": "Never"}, "metadata": {"labels": null}}),
         );
         let base = value!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}, "spec": {"template": template}});
-        machinery::patch::merge::apply(base, value!({"spec": spec}))
+        apimachinery::patch::merge::apply(base, value!({"spec": spec}))
     };
     let cluster = &fixture.cluster;
     cluster.create(&kinds::JOBS, &job("many", "hollow/succeed", value!({"completions": 12, "parallelism": 5}))).await;

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use apimachinery::{Resource, Value, value};
 use client::{Client, ListOptions, Target, WriteOptions};
-use machinery::{Resource, Value, value};
 use reconcile::kinds;
 use tokio::task::JoinSet;
 
@@ -134,7 +134,8 @@ async fn settle(client: &Client) -> Result<()> {
             [&kinds::DEPLOYMENTS, &kinds::REPLICA_SETS, &kinds::STATEFUL_SETS, &kinds::DAEMON_SETS, &kinds::JOBS]
         {
             let all = client.list(&Target::all(resource), &ListOptions::default()).await?;
-            let version = |object: &Value| machinery::meta::Meta::of(object).resource_version().parse().unwrap_or(0u64);
+            let version =
+                |object: &Value| apimachinery::meta::Meta::of(object).resource_version().parse().unwrap_or(0u64);
             newest = all.items.iter().map(version).max().unwrap_or(0).max(newest);
         }
         anyhow::Ok(newest)

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Value, value};
 use client::cache::Notices;
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
-use machinery::meta::Meta;
-use machinery::{Key, Value, value};
 use reconcile::kinds;
 use testkit::{Cluster, manage};
 

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use apimachinery::value;
 use client::config::Kubeconfig;
 use client::{Client, Settings, Target, WriteOptions};
-use machinery::value;
 use reconcile::kinds;
 
 use crate::percentile;

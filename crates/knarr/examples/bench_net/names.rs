@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use apimachinery::{Key, value};
 use dns::Zone;
 use dns::clients::Clients;
 use dns::forward::Forwarder;
 use dns::serve::{Knowledge, Listeners};
-use machinery::{Key, value};
 
 use crate::percentile;
 

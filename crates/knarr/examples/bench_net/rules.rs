@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use machinery::{Key, Value, value};
+use apimachinery::{Key, Value, value};
 use proxy::config::Mode;
 use proxy::engine::{Engine, Settings};
 use proxy::{Node, Rules};

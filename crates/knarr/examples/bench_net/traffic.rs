@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use machinery::{Key, value};
+use apimachinery::{Key, value};
 use net::routed::Config;
 use net::{Cidr, Routed};
 use proxy::config::Mode;

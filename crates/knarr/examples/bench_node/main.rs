@@ -6,8 +6,8 @@ mod processes;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use apimachinery::{Resource, Value, value};
 use client::{Client, DeleteOptions, Event, Target, WatchOptions, WriteOptions};
-use machinery::{Resource, Value, value};
 
 use cluster::{Cluster, Engine};
 use processes::Sample;

@@ -6,8 +6,8 @@ mod process;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use apimachinery::{Resource, Value, value};
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
-use machinery::{Resource, Value, value};
 use tokio::task::JoinSet;
 
 use cluster::Cluster;

@@ -6,12 +6,12 @@ use ::apiserver::authentication::{Authenticators, Issuers, ServiceAccounts};
 use ::apiserver::reload::Reloaded;
 use ::apiserver::tls;
 use anyhow::{Context, Result, ensure};
+use apimachinery::Str;
 use auth::keys::{KeySet, PrivateKey, PublicKey};
 use auth::oidc;
 use auth::request_header;
 use auth::service_account::request;
 use auth::service_account::token::Checker;
-use machinery::Str;
 
 use super::flags::Flags;
 

@@ -281,6 +281,6 @@ pub fn arguments(command: clap::Command) -> clap::Command {
 
 /// Parses a Go duration. Rejects negative values.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: machinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let parsed: apimachinery::time::Duration = text.parse().map_err(|error| format!("{error}"))?;
     u64::try_from(parsed.nanos()).map(Duration::from_nanos).map_err(|_| "must not be negative".to_owned())
 }

@@ -7,11 +7,11 @@ use ::apiserver::remote::Remote;
 use ::apiserver::server::Mode;
 use ::apiserver::{admission_config, authentication, authorization};
 use anyhow::{Context, Result, bail};
+use apimachinery::Value;
+use apimachinery::time::Duration;
 use auth::access_review::webhook::Version;
 use auth::authorization_config::{Connection, Webhook};
 use clap::Args;
-use machinery::Value;
-use machinery::time::Duration;
 
 /// Authentication and authorization webhooks, and admission configuration.
 #[derive(Args, Debug, Clone)]

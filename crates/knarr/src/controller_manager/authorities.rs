@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use apimachinery::Value;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use machinery::Value;
 use pki::Pair;
 use pki::sign::{Wanted, sign};
 use reconcile::{Order, SideEffect, SideEffects};

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use apimachinery::time::Duration;
 use auth::keys::PrivateKey;
 use auth::service_account::legacy;
 use auth::service_account::token::ObjectRef;
@@ -14,7 +15,6 @@ use controllers::{
     csr_signer, endpointslice, horizontal_pod_autoscaler, legacy_token_cleaner, node_ipam, node_lifecycle, podgc,
     root_ca, service_lb, serviceaccount_token, trust_bundle,
 };
-use machinery::time::Duration;
 use pki::Pair;
 use reconcile::{Configs, SideEffects};
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use apimachinery::Key;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
 use controllers::table::{ROWS, Row};
 use driver::election::Settings;
-use machinery::Key;
 
 use crate::component::{self, duration};
 use crate::health;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use apimachinery::{Value, value};
 use bytes::Bytes;
 use client::transport::{Answer, BoxError, TransportError};
 use client::{Client, Error, Target, Transport, WriteOptions};
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, StatusCode};
-use machinery::{Value, value};
 use reconcile::kinds;
 use tokio::sync::Mutex;
 use tokio::time::Instant;

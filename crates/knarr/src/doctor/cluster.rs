@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use apimachinery::meta::Meta;
+use apimachinery::{Resource, Value};
 use client::{Client, ListOptions, Target};
-use machinery::meta::Meta;
-use machinery::{Resource, Value};
 use operate::checkup::Cluster;
 use pki::{Pki, days_left};
 use tokio::net::UdpSocket;

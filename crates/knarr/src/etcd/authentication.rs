@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::store::etcd::{AuthConfig, TokenSigner, Tokens};
 use anyhow::{Context, Result, bail, ensure};
+use apimachinery::value;
 use auth::jwt::{self, Token};
 use auth::keys::{Algorithm, PrivateKey, PublicKey};
 use clap::Args;
-use machinery::value;
 
 use super::retention::duration;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use machinery::{Value, yaml};
+use apimachinery::{Value, yaml};
 
 /// Sections of the file, and the prefix of their flags.
 const SECURITY: &[(&str, &str)] = &[("client-transport-security", ""), ("peer-transport-security", "peer-")];

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use apimachinery::{Object, Value, json};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use machinery::{Object, Value, json};
 use pki::Pki;
 
 use super::hex;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ::scheduler::config::{Configuration, LeaderElection};
 use anyhow::{Context, Result, ensure};
+use apimachinery::Key;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
 use driver::election::Settings;
-use machinery::Key;
 
 use crate::component::{self, duration};
 use crate::health;

@@ -5,9 +5,9 @@ mod metrics;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result};
+use apimachinery::{Resource, Value, value};
 use auth::node::component;
 use client::{Client, DeleteOptions, Patch, Target, WriteOptions};
-use machinery::{Resource, Value, value};
 
 use super::Options;
 use super::plan::{KUBELET_CLIENT_USER, Layout};
@@ -131,7 +131,7 @@ fn dns_slice(layout: &Layout, node: &Value, slice: &str, address: &IpAddr) -> Va
                 "endpointslice.kubernetes.io/managed-by": MANAGER,
             },
             "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": (machinery::meta::Meta::of(node).uid())},
+                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": (apimachinery::meta::Meta::of(node).uid())},
             ],
         },
         "addressType": (Family::of(address).name()),
@@ -179,7 +179,7 @@ impl Family {
 
 /// Applies one object with server-side apply, overriding conflicts.
 async fn put(client: &Client, resource: &Resource, object: Value) -> Result<()> {
-    let meta = machinery::meta::Meta::of(&object);
+    let meta = apimachinery::meta::Meta::of(&object);
     let (namespace, name) = (meta.namespace().to_owned(), meta.name().to_owned());
     let options = WriteOptions { field_manager: MANAGER.to_owned(), force: true, ..WriteOptions::default() };
     let applied = client.patch(&Target::named(resource, &namespace, &name), &Patch::Apply(object), &options).await;

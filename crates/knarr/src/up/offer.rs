@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ::kubelet::node::machine::Machine;
 use anyhow::{Context, Result, ensure};
+use apimachinery::quantity::{Format, Quantity};
 use clap::Args;
-use machinery::quantity::{Format, Quantity};
 
 /// File in a node's data directory with its allocatable resources.
 const FILE: &str = "offer";

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ::store::client::{Member, Members, Remote};
 use anyhow::{Context, Result, bail};
+use apimachinery::{Resource, Value};
 use bytes::Bytes;
 use client::config::Kubeconfig;
 use client::{Client, Event, Settings, Target, WatchOptions};
 use http::Request;
 use kubelet::bootstrap::Purpose;
-use machinery::{Resource, Value};
 use tokio::net::UdpSocket;
 
 use super::plan::{Layout, Store};

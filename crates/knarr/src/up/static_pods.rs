@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use machinery::json;
+use apimachinery::json;
 use operate::static_pods::{Alive, Component, Mount, MountKind, manifest};
 use pki::Pki;
 

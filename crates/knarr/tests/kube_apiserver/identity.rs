@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use apimachinery::value;
 use auth::keys::{PrivateKey, jwks};
-use machinery::value;
 use rcgen::KeyPair;
 
 use crate::filters::until;
@@ -166,7 +166,7 @@ impl Issuer {
         let keys = jwks(&[key.public().clone()]);
         let server = Outside::start(move |url, head, _| {
             let discovery = value!({"issuer": url, "jwks_uri": (format!("{url}/keys"))});
-            machinery::json::to_string(if head.starts_with("GET /keys ") { &keys } else { &discovery })
+            apimachinery::json::to_string(if head.starts_with("GET /keys ") { &keys } else { &discovery })
         });
         Self { server, key }
     }

@@ -23,7 +23,7 @@ fn preferred(server: &Server, group: &str) -> String {
         return "v1".to_owned();
     }
     let (_, found) = server.code(&[], &format!("/apis/{group}"));
-    let found = machinery::json::parse(found.as_bytes()).unwrap();
+    let found = apimachinery::json::parse(found.as_bytes()).unwrap();
     found.str_at(&["preferredVersion", "groupVersion"]).unwrap().to_owned()
 }
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use apimachinery::{Resource, Value, json, value};
 use client::{Client, Event, Patch, Target, WatchOptions, WriteOptions};
-use machinery::{Resource, Value, json, value};
 
 use crate::cluster::*;
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::cluster::*;
 

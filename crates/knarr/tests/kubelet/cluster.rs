@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use apimachinery::{Resource, Value, json, value};
 use client::config::Kubeconfig;
 use client::{Client, Event, Target, WatchOptions, WriteOptions};
 use container::cgroup::Cgroup;
-use machinery::{Resource, Value, json, value};
 
 use crate::containerd::{Daemon, containerd};
 pub use crate::machine::{IMAGE, Machine, NODE, Process, busybox, component};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use apimachinery::{Value, value};
 use container::cgroup::Cgroup;
-use machinery::{Value, value};
 
 use crate::cluster::*;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use apimachinery::{Value, value};
 use image::{Name, Store};
-use machinery::{Value, value};
 
 use crate::cluster::*;
 

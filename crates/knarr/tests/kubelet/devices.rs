@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 use plugins::devices as v1beta1;
 use plugins::devices::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use plugins::devices::registration_client::RegistrationClient;

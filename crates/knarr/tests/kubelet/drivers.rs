@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use apimachinery::{Resource, Value, value};
 use client::{Patch, Target, WriteOptions};
-use machinery::{Resource, Value, value};
 use plugins::csi as csi_v1;
 use plugins::csi::node_server::{Node, NodeServer};
 use plugins::dra as dra_v1;

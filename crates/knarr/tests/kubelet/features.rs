@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 
-use machinery::{Value, json, value};
+use apimachinery::{Value, json, value};
 
 use crate::cluster::*;
 

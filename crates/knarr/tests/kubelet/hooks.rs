@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::cluster::*;
 

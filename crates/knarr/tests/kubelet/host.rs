@@ -6,11 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use apimachinery::{Resource, Value, value};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use image::{Name, Store};
-use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
 use crate::registry::Registry;

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use apimachinery::{Value, value};
 use image::{Name, Recipe, Store};
-use machinery::{Value, value};
 use tar::{Builder, EntryType, Header};
 
 use crate::cluster::*;

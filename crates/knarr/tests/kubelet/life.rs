@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use apimachinery::{Value, value};
 use client::{Patch, Target, WriteOptions};
-use machinery::{Value, value};
 
 use crate::cluster::*;
 

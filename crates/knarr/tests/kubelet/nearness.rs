@@ -1,6 +1,6 @@
 //! Topology manager: exclusive CPUs and memory of a container on one NUMA node.
 
-use machinery::{Value, json, value};
+use apimachinery::{Value, json, value};
 
 use crate::cluster::*;
 

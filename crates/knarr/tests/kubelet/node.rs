@@ -1,6 +1,6 @@
 //! The node's events and lease, and rejected pods.
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::cluster::*;
 

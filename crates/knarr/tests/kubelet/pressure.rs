@@ -1,6 +1,6 @@
 //! Evictions, node pressure and graceful node shutdown.
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::cluster::*;
 

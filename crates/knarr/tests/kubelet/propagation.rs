@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::cluster::*;
 

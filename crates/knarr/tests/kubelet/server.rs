@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
+use apimachinery::time::Time;
+use apimachinery::{Resource, Value, json, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Event, Patch, Target, WatchOptions, WriteOptions};
-use machinery::time::Time;
-use machinery::{Resource, Value, json, value};
 
 use crate::cluster::*;
 

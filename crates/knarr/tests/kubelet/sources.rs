@@ -1,6 +1,6 @@
 //! ConfigMaps, Secrets and host paths as environment variables and volumes.
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use crate::cluster::*;
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use apimachinery::{Value, json, value};
 use client::{Patch, Target, WriteOptions};
-use machinery::{Value, json, value};
 
 use crate::cluster::*;
 

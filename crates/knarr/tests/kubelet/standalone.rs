@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use machinery::json;
+use apimachinery::json;
 
 use crate::cluster::*;
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use apimachinery::{Resource, Value, value};
 use client::{DeleteOptions, Target};
-use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
 

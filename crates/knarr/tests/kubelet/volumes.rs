@@ -1,8 +1,8 @@
 //! Content, modes and owners of volumes.
 
+use apimachinery::{Resource, Value, value};
 use client::{Patch, Target, WriteOptions};
 use kubelet::volumes::Tokens;
-use machinery::{Resource, Value, value};
 
 use crate::cluster::*;
 
@@ -98,7 +98,7 @@ async fn projected_token_is_renewed_before_it_expires() {
     let mut tokens = Tokens::default();
     let now = driver::clock::now();
     let mut at = async |seconds: i64| {
-        let now = now.plus(machinery::time::Duration::from_seconds(seconds));
+        let now = now.plus(apimachinery::time::Duration::from_seconds(seconds));
         tokens.renew(&cluster.client, kubelet::pod::Pod(&made), &volume, now).await.unwrap();
         tokens.token("v", "token").unwrap().to_owned()
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use machinery::{Object, Value, value};
+use apimachinery::{Object, Value, value};
 
 use super::Config;
 use crate::images::Verification;
@@ -155,12 +155,12 @@ fn fixed() -> Value {
 }
 
 fn go(duration: Duration) -> String {
-    machinery::time::Duration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
+    apimachinery::time::Duration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
 }
 
 fn bytes(count: u64) -> String {
-    let (count, format) = (i64::try_from(count).unwrap_or(i64::MAX), machinery::quantity::Format::BinarySI);
-    machinery::quantity::Quantity::new(count, format).to_string()
+    let (count, format) = (i64::try_from(count).unwrap_or(i64::MAX), apimachinery::quantity::Format::BinarySI);
+    apimachinery::quantity::Quantity::new(count, format).to_string()
 }
 
 fn number(value: u64) -> i64 {
@@ -208,7 +208,7 @@ mod tests {
         let mut again = shown.as_object().cloned().unwrap();
         again.insert("apiVersion", "kubelet.config.k8s.io/v1beta1");
         again.insert("kind", "KubeletConfiguration");
-        config.apply(&machinery::json::to_string(&Value::Object(again))).unwrap();
+        config.apply(&apimachinery::json::to_string(&Value::Object(again))).unwrap();
         assert_eq!(config.effective(), shown);
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use apimachinery::Value;
+use apimachinery::quantity::Quantity;
 use http::{HeaderName, HeaderValue};
-use machinery::Value;
-use machinery::quantity::Quantity;
 
 use super::ConfigError;
 
@@ -42,7 +42,7 @@ impl Field<'_> {
     }
 
     pub fn duration(&self) -> Result<Duration, ConfigError> {
-        let duration: machinery::time::Duration = self.parse()?;
+        let duration: apimachinery::time::Duration = self.parse()?;
         u64::try_from(duration.nanos()).map(Duration::from_nanos).map_err(|_| self.bad("must not be negative"))
     }
 

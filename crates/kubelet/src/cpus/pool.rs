@@ -240,7 +240,7 @@ pub fn parse_list(text: &str) -> Option<BTreeSet<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use apimachinery::{Value, json, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::{Value, json, value};
 use prost::Message;
 
 use super::ledger::Given;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::field_rules::quantity;
-use machinery::Object;
+use apimachinery::Object;
 use plugins::devices::ContainerAllocateResponse;
 
 use crate::admission::Refusal;
@@ -241,7 +241,7 @@ impl Provider for Ledger {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
 

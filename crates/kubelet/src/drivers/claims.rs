@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Resource, Value, json, value};
 use client::{Client, Target};
-use machinery::meta::Meta;
-use machinery::{Resource, Value, json, value};
 use plugins::dra as v1;
 use plugins::dra::dra_plugin_client::DraPluginClient;
 use tonic::transport::Channel;

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Object, Resource, Value, json, value};
 use client::{Client, Target};
-use machinery::meta::Meta;
-use machinery::{Object, Resource, Value, json, value};
 use plugins::csi as v1;
 use plugins::csi::node_client::NodeClient;
 use plugins::csi::node_service_capability::Type;

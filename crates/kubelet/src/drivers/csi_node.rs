@@ -1,8 +1,8 @@
 //! The CSINode object: the CSI drivers of a node and the node ID of each.
 
+use apimachinery::meta::Meta;
+use apimachinery::{Object, Resource, Value, value};
 use client::{Client, Error, Patch, Target, WriteOptions};
-use machinery::meta::Meta;
-use machinery::{Object, Resource, Value, value};
 use plugins::csi::NodeGetInfoResponse;
 use reconcile::kinds;
 

@@ -1,6 +1,6 @@
 //! Tests of container environment variables.
 
-use machinery::value;
+use apimachinery::value;
 
 use super::*;
 use crate::pod::Role;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::field_rules::quantity;
-use machinery::Value;
-use machinery::quantity::Quantity;
+use apimachinery::Value;
+use apimachinery::quantity::Quantity;
 
 use crate::pod::Pod;
 use crate::resources;
@@ -86,7 +86,7 @@ fn storage_limit(container: &Value) -> Option<Quantity> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

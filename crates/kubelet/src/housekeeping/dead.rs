@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use apimachinery::Value;
 use cri::v1;
-use machinery::Value;
 
 use super::log_of;
 use crate::blocking;
@@ -50,7 +50,7 @@ fn plan<'a>(containers: &'a [v1::Container], pods: &[Arc<Value>]) -> Vec<&'a v1:
 mod tests {
     use std::collections::HashMap;
 
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

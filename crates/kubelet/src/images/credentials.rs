@@ -1,9 +1,9 @@
 //! Registry credentials from image pull secrets.
 
+use apimachinery::{Object, Value, json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cri::v1;
-use machinery::{Object, Value, json};
 
 use super::verification::SecretUse;
 use crate::drivers::sha256_hex;
@@ -95,7 +95,7 @@ fn read(entry: &Value) -> v1::AuthConfig {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

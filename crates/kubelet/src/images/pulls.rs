@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use apimachinery::{Value, json, value};
 use cri::v1;
-use machinery::{Value, json, value};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::verification::{self, Access, Known, Record, SecretUse, Verdict, Verification};
@@ -229,7 +229,7 @@ fn of_secret(secret: &SecretUse) -> Value {
 }
 
 fn read(value: &Value) -> Record {
-    let entries = value["credentialMapping"].as_object().into_iter().flat_map(machinery::Object::iter);
+    let entries = value["credentialMapping"].as_object().into_iter().flat_map(apimachinery::Object::iter);
     let secret = |value: &Value| {
         let text = |field: &str| value.str_at(&[field]).unwrap_or_default().to_owned();
         SecretUse { uid: text("uid"), namespace: text("namespace"), name: text("name"), hash: text("credentialHash") }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::field_rules::quantity;
-use machinery::Object;
+use apimachinery::Object;
 
 use crate::admission::Refusal;
 use crate::pod::{Container, Pod, Role};
@@ -294,7 +294,7 @@ fn refusal() -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Events of the node: kubelet start, condition changes and system OOM kills.
 
+use apimachinery::{Key, Value};
 use driver::events::Recorder;
-use machinery::{Key, Value};
 use reconcile::{EventType, Regarding};
 
 /// Event recorder of one node.
@@ -90,7 +90,7 @@ fn changes(name: &str, before: &Value, after: &Value) -> Vec<NodeEvent> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Value, value};
 use client::{Client, Error, Target, WriteOptions};
 use driver::clock;
-use machinery::meta::Meta;
-use machinery::{Value, value};
 use reconcile::kinds;
 
 const NAMESPACE: &str = "kube-node-lease";

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::patch::strategic;
+use apimachinery::{Object, Value, value};
 use client::cache::Reader;
 use client::{Client, Error, Patch, Target, WriteOptions};
 use cri::v1;
 use driver::clock;
-use machinery::meta::Meta;
-use machinery::patch::strategic;
-use machinery::{Object, Value, value};
 use reconcile::kinds;
 use tokio::sync::watch;
 use tokio::time::Instant;

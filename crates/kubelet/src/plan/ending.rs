@@ -1,6 +1,6 @@
 //! Pod termination: containers, then sidecars from last to first, then the sandbox.
 
-use machinery::time::Duration;
+use apimachinery::time::Duration;
 
 use super::{Action, Ending, Observed, PodPlan};
 use crate::observed::Container;

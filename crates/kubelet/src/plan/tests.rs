@@ -1,7 +1,7 @@
 //! Tests of pod planning in a compact notation: containers as `name:state@sandbox`, actions as they print.
 
-use machinery::time::Time;
-use machinery::{Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 
 use super::*;
 use crate::observed::{Exit, Sandbox};

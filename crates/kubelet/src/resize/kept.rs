@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use machinery::{Value, json};
+use apimachinery::{Value, json};
 
 use super::Allocation;
 use crate::checkpoint;
@@ -30,7 +30,7 @@ pub fn write(pod_dir: &Path, allocation: &Allocation) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::pod::Pod;

@@ -1,10 +1,10 @@
 //! Delegated authentication and authorization of the kubelet server: TokenReview and SubjectAccessReview.
 
+use apimachinery::value;
 use auth::User;
 use client::Client;
 use driver::reviews::Reviews;
 use http::{HeaderMap, Method, header};
-use machinery::value;
 
 use crate::config::Config;
 

@@ -3,9 +3,9 @@
 use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
 
+use apimachinery::time::{Duration, Time};
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use machinery::time::{Duration, Time};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::mpsc;

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use apimachinery::{Object, Value, value};
 use cri::v1;
 use driver::clock;
 use http::{Response, StatusCode};
-use machinery::{Object, Value, value};
 
 use super::collected::{Collected, amount};
 use super::{Body, answer_json, text};

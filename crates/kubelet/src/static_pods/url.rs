@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Key, Value, json, yaml};
 use bytes::Bytes;
 use client::{Client, Config, Settings};
 use http::{HeaderName, HeaderValue, Request, Uri};
 use http_body_util::BodyExt;
-use machinery::{Key, Value, json, yaml};
 use tokio::sync::watch;
 
 use super::{MANIFEST_BYTES_MAX, StaticPods, completed, hash, tell};

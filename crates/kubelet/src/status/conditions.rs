@@ -1,7 +1,7 @@
 //! Pod conditions.
 
-use machinery::time::Time;
-use machinery::{Object, Value};
+use apimachinery::time::Time;
+use apimachinery::{Object, Value};
 
 use super::containers::Statuses;
 use crate::plan::{Cause, Observed};

@@ -1,6 +1,6 @@
 //! Container statuses.
 
-use machinery::{Object, Value, value};
+use apimachinery::{Object, Value, value};
 
 use super::{Facts, shown};
 use crate::observed::{self, Exit, State, UNKNOWN_EXIT};
@@ -195,7 +195,7 @@ fn terminated(container: &observed::Container, exit: &Exit, facts: &Facts) -> Ob
     if !exit.message.is_empty() {
         ended.insert("message", exit.message.as_str());
     }
-    let epoch = machinery::time::Time::from_unix(0, 0);
+    let epoch = apimachinery::time::Time::from_unix(0, 0);
     ended.insert("startedAt", shown(exit.started_at.unwrap_or(epoch)));
     ended.insert("finishedAt", shown(exit.finished_at));
     ended.insert("containerID", format!("{}://{}", facts.runtime_name, container.id));

@@ -1,7 +1,7 @@
 //! Tests of pod phases and conditions, which match upstream's.
 
-use machinery::time::Time;
-use machinery::{Value, value};
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 
 use super::*;
 use crate::observed::{Container, Exit, RuntimePod, Sandbox, State};

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use machinery::Value;
+use apimachinery::Value;
 
 use super::VolumeError;
 
@@ -42,7 +42,7 @@ fn make(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

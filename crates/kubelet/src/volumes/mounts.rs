@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use apimachinery::Value;
 use cri::v1;
-use machinery::Value;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::{Place, VolumeError, make_dir};
@@ -229,7 +229,7 @@ fn prepare_target(target: &Path, directory: bool) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::pod::Role;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 
-use machinery::Value;
+use apimachinery::Value;
 use rustix::mount::MountFlags;
 
 const PORT: u16 = 2049;
@@ -74,7 +74,7 @@ impl Export {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::{Object, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::{Object, Value};
 
 use super::Tokens;
 use crate::environment::{self, EnvironmentError, Sources};
@@ -217,7 +217,7 @@ fn add(path: &str, file: File, files: &mut Files) -> Result<(), PayloadError> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::resources::Amounts;

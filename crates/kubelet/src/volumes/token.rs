@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Value, value};
 use client::{Client, Target, WriteOptions};
-use machinery::time::{Duration, Time};
-use machinery::{Value, value};
 use reconcile::kinds;
 
 use super::VolumeError;

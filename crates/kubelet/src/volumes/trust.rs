@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::{Value, labels};
+use apimachinery::{Value, labels};
 
 use super::payload::PayloadError;
 
@@ -53,7 +53,7 @@ fn certificates(text: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

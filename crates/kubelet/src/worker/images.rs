@@ -1,7 +1,7 @@
 //! Failed image pulls: reported as ImagePullBackOff, and detection of images that become present otherwise.
 
+use apimachinery::time::{Duration, Time};
 use driver::clock;
-use machinery::time::{Duration, Time};
 use reconcile::EventType;
 
 use super::{Worker, earliest};

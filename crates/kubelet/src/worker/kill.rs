@@ -23,7 +23,7 @@ impl Worker {
     /// Starts the termination of a container; again if its grace period became shorter.
     pub(super) fn kill(&mut self, id: &str, name: &str, manner: Manner<'_>) {
         let Manner { grace_seconds, message, hook } = manner;
-        let over = clock::now().plus(machinery::time::Duration::from_seconds(grace_seconds));
+        let over = clock::now().plus(apimachinery::time::Duration::from_seconds(grace_seconds));
         let again = self.local.killing.insert(id.to_owned(), over).is_some();
         let (context, pod) = (Arc::clone(&self.context), Arc::clone(&self.pod));
         if let Some(container) = Pod(&pod).container(name).filter(|_| !again) {

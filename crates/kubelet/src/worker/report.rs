@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::patch::strategic;
+use apimachinery::{Key, Object, Value, value};
 use client::backoff::Backoff;
 use client::{Client, DeleteOptions, Error, Patch, Target, WriteOptions};
-use machinery::meta::Meta;
-use machinery::patch::strategic;
-use machinery::{Key, Object, Value, value};
 use reconcile::kinds;
 use tokio::sync::watch;
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::Value;
+use apimachinery::time::Time;
 use cri::v1;
 use driver::clock;
-use machinery::Value;
-use machinery::time::Time;
 use reconcile::EventType;
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -246,8 +246,8 @@ impl ContainerStarter {
 
     /// Returns the handler of the pod's RuntimeClass.
     async fn runtime_handler(&self) -> Result<String, String> {
-        static RUNTIME_CLASSES: machinery::Resource =
-            machinery::Resource::cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
+        static RUNTIME_CLASSES: apimachinery::Resource =
+            apimachinery::Resource::cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass");
         let Some(name) = self.pod().spec().str_at(&["runtimeClassName"]).filter(|name| !name.is_empty()) else {
             return Ok(String::new());
         };
@@ -262,8 +262,9 @@ impl ContainerStarter {
         let objects = self.context.objects.of(self.pod()).await;
         let none = std::collections::BTreeMap::new();
         let namespace = self.pod().namespace();
-        let wanted =
-            |key: &machinery::Key| key.namespace == namespace || key.namespace == "default" && key.name == "kubernetes";
+        let wanted = |key: &apimachinery::Key| {
+            key.namespace == namespace || key.namespace == "default" && key.name == "kubernetes"
+        };
         // Without an API server, pods run without service variables.
         let _ = tokio::time::timeout(SERVICES_TIMEOUT, self.context.services.synced()).await;
         let snapshot = self.context.services.snapshot();

@@ -1,8 +1,8 @@
 //! Query and path parameters of operations.
 
 use api::catalogue;
-use machinery::GroupVersionKind;
-use machinery::schema::{Schema, Shape, Struct};
+use apimachinery::GroupVersionKind;
+use apimachinery::schema::{Schema, Shape, Struct};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {

@@ -1,7 +1,7 @@
 //! OpenAPI paths of a group version, generated from its kinds.
 
 use api::kind::{Connect, Kind, Shape, Subresource, SubresourceAction, Verb, Version};
-use machinery::GroupVersionKind;
+use apimachinery::GroupVersionKind;
 
 use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, Parameter, READ, WRITE};
 use super::{Body, Content, Operation, Route, pascal, pascal_group, with_article};

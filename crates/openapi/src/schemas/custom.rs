@@ -1,7 +1,7 @@
 //! OpenAPI schemas of custom resources, built from the schemas in their CRDs.
 
 use api::Kind;
-use machinery::{Object, Str, Value, value};
+use apimachinery::{Object, Str, Value, value};
 
 use super::{Definitions, Dialect, gvk};
 
@@ -116,7 +116,7 @@ impl Definitions {
     /// Returns a reference to the metadata type, with the given description.
     fn part_of_pod(&mut self, kind: &'static str, words: &str) -> Value {
         let schema =
-            api::catalogue::schema(&machinery::GroupVersionKind::of("", "v1", kind)).expect("pods are built in");
+            api::catalogue::schema(&apimachinery::GroupVersionKind::of("", "v1", kind)).expect("pods are built in");
         let (_, metadata) = schema.field("metadata").expect("objects have metadata");
         self.refer([("description", words)].into_iter().collect(), metadata)
     }

@@ -1,6 +1,6 @@
 //! Union types (x-kubernetes-unions): one member is set, selected by a discriminator field.
 
-use machinery::{Object, Value, value};
+use apimachinery::{Object, Value, value};
 
 /// Type name, discriminator field (if there is one), and members.
 const UNIONS: &[(&str, Option<&str>, &[&str])] = &[

@@ -2,7 +2,7 @@
 //!
 //! Fields of the message that Kubernetes never sets are not implemented.
 
-use machinery::{Object, Value, json};
+use apimachinery::{Object, Value, json};
 
 /// Encodes a document that [`document`](super::document) returned.
 pub fn encode(document: &Value) -> Vec<u8> {
@@ -224,7 +224,7 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

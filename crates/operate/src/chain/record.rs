@@ -1,6 +1,6 @@
 //! Log records of components with information that no object contains.
 
-use machinery::time::Time;
+use apimachinery::time::Time;
 
 /// The proxy's log message that the rules of services are installed.
 const RULES: &str = "the rules are in place";

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::time::Time;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
 
 /// Label with the service name of an EndpointSlice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::time::{Duration, Time};
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::time::{Duration, Time};
 
 use super::record::Record;
 

@@ -1,4 +1,4 @@
-use machinery::value;
+use apimachinery::value;
 
 use super::*;
 
@@ -112,7 +112,7 @@ fn deployment_trace_runs_from_create_to_installed_rules() {
 fn cause_is_observed_before_the_object_created_from_it() {
     let late = value!({"status": {"conditions": [
         {"type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-16T12:00:03Z"}]}});
-    let deployment = machinery::patch::merge::apply(deployment(), late);
+    let deployment = apimachinery::patch::merge::apply(deployment(), late);
     let replica_set = owned("ReplicaSet", "web-1", "r", ("Deployment", "web", "d"), &value!({}));
     let steps = chain(&deployment, &[replica_set], &[], &[]);
     let told: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();

@@ -434,6 +434,6 @@ mod tests {
         assert!(text.contains("FAIL  port 6443"), "{text}");
         assert!(text.contains("-> stop that program (`ss -lntp` names it), or choose another with --port"), "{text}");
         let json = super::super::json(&rows);
-        assert_eq!(json.get("canStart"), Some(&machinery::Value::Bool(false)));
+        assert_eq!(json.get("canStart"), Some(&apimachinery::Value::Bool(false)));
     }
 }

@@ -1,6 +1,6 @@
 //! DER encoding of the ASN.1 types in a certificate.
 
-use machinery::time::Time;
+use apimachinery::time::Time;
 
 pub const BOOLEAN: u8 = 0x01;
 pub const INTEGER: u8 = 0x02;

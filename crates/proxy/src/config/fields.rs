@@ -4,7 +4,7 @@
 // DEVIATION: the fields bindAddress, bindAddressHardFail, conntrack and detectLocal of a KubeProxyConfiguration are
 // logged and have no effect; detectLocalMode supports neither BridgeInterface nor InterfaceNamePrefix.
 
-use machinery::Value;
+use apimachinery::Value;
 
 use super::{ConfigError, error};
 
@@ -152,7 +152,7 @@ impl Type {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Tests of the generated iptables rules.
 
-use machinery::{Key, value};
+use apimachinery::{Key, value};
 
 use super::*;
 use crate::model::Node;
@@ -16,12 +16,12 @@ fn settings() -> Settings {
 }
 
 /// Returns the chains of a service with endpoints on this node and another.
-fn chains(spec: machinery::Value, endpoints: &[(&str, &str)]) -> (Chains, String, String) {
+fn chains(spec: apimachinery::Value, endpoints: &[(&str, &str)]) -> (Chains, String, String) {
     let mut rules = Rules::new(Node { name: "a".into(), zone: String::new() }, false);
     let mut service = value!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.50"}]}}});
     service.as_object_mut().unwrap().insert("spec", spec);
     rules.set_service(&Key::new("default", "kubernetes"), Some(&service));
-    let list: Vec<machinery::Value> =
+    let list: Vec<apimachinery::Value> =
         endpoints.iter().map(|(ip, node)| value!({"addresses": [(*ip)], "nodeName": (*node)})).collect();
     let slice = value!({"metadata": {"namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
         "endpoints": list, "ports": [{"name": "https", "port": 6443}]});

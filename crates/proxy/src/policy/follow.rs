@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Object, Resource};
 use client::Client;
 use client::cache::{self, Changed, Notices, Reader, Source};
-use machinery::meta::Meta;
-use machinery::{Key, Object, Resource};
 use net::netlink;
 use reconcile::kinds;
 use tokio::task::{JoinError, JoinSet};
@@ -89,7 +89,7 @@ pub(crate) fn watch<T: PartialEq + Send + Sync + 'static>(
     watches: &mut JoinSet<()>,
     source: Source,
     notices: &Notices,
-    keep: impl Fn(machinery::Value) -> T + Send + Sync + 'static,
+    keep: impl Fn(apimachinery::Value) -> T + Send + Sync + 'static,
 ) -> Reader<T> {
     let (reflector, reader) = cache::new(source, cache::Settings::default(), Vec::new(), keep);
     reader.subscribe(notices, |change, keys| {
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn early_pod_is_restricted_without_changing_the_cluster() {
-        let policy = machinery::value!({"spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
+        let policy = apimachinery::value!({"spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
         let policy = Policy::read(&policy).expect("a policy");
         let mut cluster = Cluster::default();
         cluster.policies.insert(Key::new("shop", "closed"), policy);

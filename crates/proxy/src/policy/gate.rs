@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use apimachinery::Key;
 use client::cache::Notices;
-use machinery::Key;
 use tokio::sync::watch;
 use tokio::time::Instant;
 

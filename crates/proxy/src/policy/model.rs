@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use machinery::labels::{self, Selector};
-use machinery::meta::Meta;
-use machinery::{Key, Object, Value};
+use apimachinery::labels::{self, Selector};
+use apimachinery::meta::Meta;
+use apimachinery::{Key, Object, Value};
 use net::{Cidr, Protocol};
 
 use super::{Cluster, Ports, Range, after};

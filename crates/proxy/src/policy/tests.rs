@@ -1,6 +1,6 @@
 //! Tests of NetworkPolicy decisions.
 
-use machinery::{Value, json};
+use apimachinery::{Value, json};
 
 use super::*;
 

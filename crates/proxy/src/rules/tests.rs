@@ -1,6 +1,6 @@
 //! Tests of the rules of services and slices.
 
-use machinery::value;
+use apimachinery::value;
 
 use super::*;
 

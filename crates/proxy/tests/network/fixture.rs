@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::mpsc;
 
-use machinery::{Key, Value, value};
+use apimachinery::{Key, Value, value};
 use net::routed::Config;
 use net::{Cidr, Routed};
 use proxy::config::Mode;

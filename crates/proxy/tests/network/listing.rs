@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 use net::routed::Config;
 use net::{Cidr, PortMapping, Protocol, Routed};
 use proxy::config::Mode;

@@ -1,6 +1,6 @@
 //! Tests of NetworkPolicies in network namespaces.
 
-use machinery::{Key, Value, value};
+use apimachinery::{Key, Value, value};
 use proxy::config::Mode;
 use proxy::policy::follow::Enforcer;
 use proxy::policy::{Cluster, Pod, Policy, decide};

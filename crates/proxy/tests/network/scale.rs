@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use machinery::{Key, Value, value};
+use apimachinery::{Key, Value, value};
 use proxy::nftables::{ExistingTable, Writer};
 use proxy::{Node, Rules};
 

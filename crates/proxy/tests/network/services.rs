@@ -5,7 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 use proxy::config::Mode;
 use proxy::engine::{Settings, clean_up};
 

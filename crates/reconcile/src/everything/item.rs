@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Meta;
-use machinery::{Object, Resource, Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::{Object, Resource, Str, Value};
 
 /// The finalizer of foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinery::collection::Entry;
-use machinery::{Key, Str};
+use apimachinery::collection::Entry;
+use apimachinery::{Key, Str};
 
 use super::{
     Answer, Answers, Discovery, Everything, GlobalController, Item, Items, Kind, Question, Step, item_index_by,

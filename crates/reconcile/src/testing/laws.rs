@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::collection::Entry;
-use machinery::{Key, Value};
+use apimachinery::collection::Entry;
+use apimachinery::{Key, Value};
 
 use super::world::FakeCluster;
 use crate::{Action, Controller, Plan, decide};
@@ -152,9 +152,9 @@ fn checked_plan<C: Controller>(world: &FakeCluster, key: &Key, memory: Option<&V
 
 #[cfg(test)]
 mod tests {
-    use machinery::meta::Meta;
-    use machinery::time::Time;
-    use machinery::value;
+    use apimachinery::meta::Meta;
+    use apimachinery::time::Time;
+    use apimachinery::value;
 
     use super::*;
     use crate::testing::kubelet;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use machinery::collection::Entry;
-use machinery::meta::{Meta, MetaMut, name_suffix, prepare_create};
-use machinery::patch;
-use machinery::time::{Duration, Time};
-use machinery::{Key, Resource, Value, value};
+use apimachinery::collection::Entry;
+use apimachinery::meta::{Meta, MetaMut, name_suffix, prepare_create};
+use apimachinery::patch;
+use apimachinery::time::{Duration, Time};
+use apimachinery::{Key, Resource, Value, value};
 
 use crate::cache::{Answer, Answers, Cache, Objects, Shown, index_by};
 use crate::{Action, Ask, Configs, Controller, Patch, Preconditions, Propagation, SideEffect, kinds};
@@ -330,7 +330,7 @@ impl FakeCluster {
         let object = self.get(resource, key).ok_or(Refused::NotFound)?;
         let meta = Meta::of(object);
         let differs =
-            |wanted: &Option<machinery::Str>, have: &str| wanted.as_ref().is_some_and(|wanted| wanted != have);
+            |wanted: &Option<apimachinery::Str>, have: &str| wanted.as_ref().is_some_and(|wanted| wanted != have);
         if differs(&only_if.uid, meta.uid()) || differs(&only_if.resource_version, meta.resource_version()) {
             return Err(Refused::Conflict);
         }
@@ -433,7 +433,7 @@ fn is_held(object: &Value) -> bool {
 
 /// Returns the fields of the desired state.
 fn wanted(object: &Value) -> Vec<(&str, &Value)> {
-    let fields = object.as_object().into_iter().flat_map(machinery::Object::iter);
+    let fields = object.as_object().into_iter().flat_map(apimachinery::Object::iter);
     fields.filter(|(key, _)| !matches!(*key, "metadata" | "status")).collect()
 }
 

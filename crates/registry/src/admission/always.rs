@@ -1,7 +1,7 @@
 //! AlwaysAdmit and AlwaysDeny admission plugins.
 
-use machinery::Value;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::status::Status;
 
 use super::{Attributes, Notes, Plugin, View};
 

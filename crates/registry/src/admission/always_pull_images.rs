@@ -1,7 +1,7 @@
 //! AlwaysPullImages: a pod without pull credentials cannot use an image that is cached on the node.
 
-use machinery::status::Status;
-use machinery::{At, Errors, Value, field};
+use apimachinery::status::Status;
+use apimachinery::{At, Errors, Value, field};
 
 use super::pods::{CONTAINER_LISTS, containers, items, spec, spec_mut, text};
 use super::{Attributes, Notes, Operation, Plugin, View};

@@ -3,12 +3,12 @@
 
 use api::certificates::pem;
 use api::certificates::request::CertificateRequest;
+use apimachinery::Value;
+use apimachinery::status::Status;
 use auth::Resource;
 use auth::user::MASTERS;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::Value;
-use machinery::status::Status;
 
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
@@ -117,7 +117,7 @@ fn organizations(request: &str) -> Result<Vec<String>, pem::Error> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::admission::testing::{self, Cluster};

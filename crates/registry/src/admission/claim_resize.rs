@@ -1,9 +1,9 @@
 //! PersistentVolumeClaimResize: a claim can only grow if it is bound and its StorageClass allows expansion.
 
 use api::quota::amounts::quantity;
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
 
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};

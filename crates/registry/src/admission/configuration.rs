@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machinery::{Value, yaml};
+use apimachinery::{Value, yaml};
 
 use super::pods::{items, text};
 use super::table;
@@ -152,7 +152,7 @@ fn known(object: &Value, place: &str, fields: &[&str]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! DefaultStorageClass and DefaultIngressClass: set the default class on objects without one.
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
 
 use super::pods::{spec, spec_mut};
 use super::{Attributes, Known, Notes, Plugin, View};
@@ -65,8 +65,8 @@ fn set(object: &mut Value, field: &str, classes: Vec<Known>, marks: &[&str]) {
 mod tests {
     use std::sync::Arc;
 
-    use machinery::collection::Entry;
-    use machinery::json;
+    use apimachinery::collection::Entry;
+    use apimachinery::json;
 
     use super::*;
 

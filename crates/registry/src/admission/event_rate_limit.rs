@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use machinery::Value;
-use machinery::status::{Reason, Status};
-use machinery::time::Time;
+use apimachinery::Value;
+use apimachinery::status::{Reason, Status};
+use apimachinery::time::Time;
 
 use super::pods::{items, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
@@ -109,7 +109,7 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
     use crate::admission::testing::{Cluster, attributes};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::status::Status;
-use machinery::{Object, Value, value};
+use apimachinery::status::Status;
+use apimachinery::{Object, Value, value};
 
 use super::pods::{containers, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};

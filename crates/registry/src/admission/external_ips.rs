@@ -1,7 +1,7 @@
 //! DenyServiceExternalIPs: rejects new external IPs of Services.
 
-use machinery::Value;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::status::Status;
 
 use super::pods::{items, spec};
 use super::{Attributes, Notes, Plugin, View};
@@ -29,8 +29,8 @@ impl Plugin for DenyServiceExternalIPs {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::value;
     use auth::User;
-    use machinery::value;
 
     use super::*;
     use crate::admission::Operation;

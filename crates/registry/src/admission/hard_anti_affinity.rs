@@ -1,7 +1,7 @@
 //! LimitPodHardAntiAffinityTopology: required pod anti-affinity may only use the topology key of the host name.
 
-use machinery::Value;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::status::Status;
 
 use super::pods::{items, spec, text};
 use super::{Attributes, Notes, Plugin, View};

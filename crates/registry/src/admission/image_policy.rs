@@ -1,9 +1,9 @@
 //! ImagePolicyWebhook: builds ImageReviews of pods and evaluates the responses.
 
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::time::Duration;
-use machinery::{Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::time::Duration;
+use apimachinery::{Object, Value, value};
 
 use super::configuration::Error;
 use super::pods::{items, spec, text};

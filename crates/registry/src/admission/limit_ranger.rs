@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use api::quota::amounts::{self, Amounts};
-use machinery::meta::{Meta, MetaMut};
-use machinery::quantity::Quantity;
-use machinery::status::Status;
-use machinery::{Object, Value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::quantity::Quantity;
+use apimachinery::status::Status;
+use apimachinery::{Object, Value};
 
 use super::pods::{containers, items, spec, spec_mut, text};
 use super::{Attributes, Notes, Operation, Plugin, View};
@@ -220,7 +220,7 @@ fn ratio(of: &Bound<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
 

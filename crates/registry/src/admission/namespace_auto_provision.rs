@@ -1,6 +1,6 @@
 //! NamespaceAutoProvision: creates the namespace of a new object if it does not exist.
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use super::{Attributes, Operation, View};
 

@@ -1,7 +1,7 @@
 //! NamespaceExists: rejects requests in namespaces that do not exist.
 
-use machinery::Value;
-use machinery::status::{GroupName, Status};
+use apimachinery::Value;
+use apimachinery::status::{GroupName, Status};
 
 use super::{Attributes, Notes, Plugin, View};
 

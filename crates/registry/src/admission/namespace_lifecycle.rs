@@ -1,9 +1,9 @@
 //! NamespaceLifecycle: rejects creation in missing or terminating namespaces, and deletion of system namespaces.
 
-use machinery::Value;
-use machinery::field::Cause;
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
+use apimachinery::Value;
+use apimachinery::field::Cause;
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
 
 use super::{Attributes, Notes, Operation, Plugin, View};
 use crate::body::resource_name;

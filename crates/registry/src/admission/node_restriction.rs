@@ -10,9 +10,9 @@ mod tokens;
 
 use std::collections::BTreeSet;
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
-use machinery::{Object, Value, go};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
+use apimachinery::{Object, Value, go};
 
 use super::pods::{items, spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};

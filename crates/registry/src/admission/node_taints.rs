@@ -1,7 +1,7 @@
 //! TaintNodesByCondition: a new node gets the not-ready taint, so that no pods run on it before it is ready.
 
-use machinery::status::Status;
-use machinery::{Value, value};
+use apimachinery::status::Status;
+use apimachinery::{Value, value};
 
 use super::pods::{items, list_mut, spec, text};
 use super::{Attributes, Notes, Plugin, View};

@@ -1,9 +1,9 @@
 //! OwnerReferencesPermissionEnforcement: setting ownerReferences requires the permission to delete the object.
 
+use apimachinery::Value;
+use apimachinery::meta::{Meta, OwnerReference};
+use apimachinery::status::Status;
 use auth::Resource;
-use machinery::Value;
-use machinery::meta::{Meta, OwnerReference};
-use machinery::status::Status;
 
 use super::{Attributes, Notes, Operation, Plugin, View};
 

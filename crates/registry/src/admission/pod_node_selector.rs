@@ -1,9 +1,9 @@
 //! PodNodeSelector: adds the node selector of a namespace to its pods.
 
-use machinery::labels::{Operator, Selector};
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::{Object, Value};
+use apimachinery::labels::{Operator, Selector};
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Object, Value};
 
 use super::pods::{spec, spec_mut};
 use super::{Attributes, Notes, Plugin, View};

@@ -5,9 +5,9 @@ mod level;
 
 use std::collections::BTreeMap;
 
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{Value, field};
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{Value, field};
 
 use self::checks::Violation;
 use self::level::{Level, LevelVersion, Policy};

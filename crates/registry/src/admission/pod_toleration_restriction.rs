@@ -1,8 +1,8 @@
 //! PodTolerationRestriction: default tolerations and the toleration whitelist of a namespace.
 
-use machinery::meta::Meta;
-use machinery::status::{Reason, Status};
-use machinery::{Value, json, value};
+use apimachinery::meta::Meta;
+use apimachinery::status::{Reason, Status};
+use apimachinery::{Value, json, value};
 
 use super::pods::{containers, items, list_mut, spec, spec_mut};
 use super::runtime_class::covers;

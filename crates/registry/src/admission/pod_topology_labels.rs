@@ -1,8 +1,8 @@
 //! PodTopologyLabels: copies the node's zone and region labels to a bound pod.
 
-use machinery::Value;
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::Status;
 
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Operation, Plugin, View};

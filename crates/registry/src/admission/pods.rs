@@ -1,6 +1,6 @@
 //! Pod helpers that several admission plugins share.
 
-use machinery::{Object, Value};
+use apimachinery::{Object, Value};
 
 /// The container lists in a pod spec.
 pub const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -38,7 +38,7 @@ pub fn list_mut<'a>(object: &'a mut Object, field: &str) -> &'a mut Vec<Value> {
 
 /// Whether the pod is a mirror pod of a static pod.
 pub fn is_mirror(pod: &Value) -> bool {
-    machinery::meta::Meta::of(pod).annotation(MIRROR).is_some()
+    apimachinery::meta::Meta::of(pod).annotation(MIRROR).is_some()
 }
 
 /// Returns the containers of these lists, in order.

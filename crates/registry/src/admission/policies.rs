@@ -11,8 +11,8 @@ mod params;
 pub(super) mod program;
 mod validating;
 
-use machinery::Value;
-use machinery::meta::Meta;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
 
 use super::pods::{spec, text};
 use super::{Attributes, Known, View};

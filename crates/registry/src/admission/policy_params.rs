@@ -1,10 +1,10 @@
 //! Policy parameter authorization: a user who writes a policy or binding must be allowed to read its parameters.
 
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{GroupVersion, Path, Value, field};
 use auth::user::MASTERS;
 use auth::{Resource, User};
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{GroupVersion, Path, Value, field};
 
 use super::pods::{spec, text};
 use super::{Attributes, Notes, Plugin, View};
@@ -135,7 +135,7 @@ fn shown(user: &User) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
     use crate::admission::Operation;

@@ -1,7 +1,7 @@
 //! Priority: sets a pod's priority from its PriorityClass, and allows at most one global default.
 
-use machinery::Value;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::status::Status;
 
 use super::pods::{spec, spec_mut, text};
 use super::{Attributes, Known, Notes, Operation, Plugin, View};
@@ -110,7 +110,7 @@ fn default_class(view: &dyn View) -> Option<Known> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
     use crate::admission::testing::{Cluster, attributes};

@@ -1,7 +1,7 @@
 //! Without `--allow-privileged`, rejects privileged containers in pods and pod templates.
 
-use machinery::status::Status;
-use machinery::{At, Errors, Value};
+use apimachinery::status::Status;
+use apimachinery::{At, Errors, Value};
 
 use super::{Attributes, Notes, Operation, Plugin, View};
 use crate::body::kind_name;
@@ -55,7 +55,7 @@ fn find(at: &At<'_>, path: &[&str], errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

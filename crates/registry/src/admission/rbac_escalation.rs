@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Str, Value, go};
 use auth::rbac::{Binding, Policy, Rule, Uncovered, uncovered};
 use auth::user::MASTERS;
 use auth::{Resource, User};
-use machinery::meta::{Meta, MetaMut};
-use machinery::status::{GroupName, Status};
-use machinery::{Str, Value, go};
 
 use super::pods::text;
 use super::{Attributes, Notes, Plugin, View};
@@ -208,7 +208,7 @@ fn list(words: &[Str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
     use crate::admission::Operation;

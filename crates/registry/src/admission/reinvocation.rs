@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use machinery::Value;
+use apimachinery::Value;
 
 /// The reinvocation state of one request, for policies or for webhooks.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl Reinvocation {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! AdmissionRequest, without its objects, for webhooks and CEL expressions.
 
-use machinery::{GroupVersionKind, Value, value};
+use apimachinery::{GroupVersionKind, Value, value};
 
 use super::{Attributes, Operation, Seen};
 

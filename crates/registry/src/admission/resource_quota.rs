@@ -10,9 +10,9 @@ use api::kind::Kind;
 use api::quota::amounts::{self, Amounts};
 use api::quota::scopes::{self, Scope};
 use api::quota::usage;
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{Str, Value};
 
 use super::pods::{items, text};
 use super::{Attributes, Effect, Operation, Plugin, View};

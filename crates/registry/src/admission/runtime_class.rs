@@ -1,8 +1,8 @@
 //! RuntimeClass: sets the overhead, node selector and tolerations of a pod's RuntimeClass.
 
 use api::quota::amounts;
-use machinery::status::Status;
-use machinery::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::{Object, Value};
 
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, Known, Notes, Plugin, View};
@@ -125,7 +125,7 @@ pub fn covers(wide: &Value, narrow: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
     use crate::admission::Operation;

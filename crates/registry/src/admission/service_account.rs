@@ -1,8 +1,8 @@
 //! ServiceAccount: sets the service account of a pod and mounts its token.
 
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{Object, Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{Object, Value, value};
 
 use super::pods::{containers, is_mirror, items, list_mut, references_secrets, spec, spec_mut, text};
 use super::{Attributes, Known, Notes, Operation, Plugin, View};
@@ -209,7 +209,7 @@ fn limit(attributes: &Attributes<'_>, pod: &Value, account: &Value, lists: &[&st
 
 #[cfg(test)]
 mod tests {
-    use machinery::json;
+    use apimachinery::json;
 
     use super::*;
     use crate::admission::testing::{Cluster, attributes};

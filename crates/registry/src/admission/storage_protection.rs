@@ -1,8 +1,8 @@
 //! StorageObjectInUseProtection: adds the protection finalizer to volumes, claims and VolumeAttributesClasses.
 
-use machinery::Value;
-use machinery::meta::MetaMut;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::meta::MetaMut;
+use apimachinery::status::Status;
 
 use super::{Attributes, Notes, Plugin, View};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::Value;
+use apimachinery::Value;
 
 use super::Plugin;
 use super::always::{AlwaysAdmit, AlwaysDeny};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use api::kind::Kind;
+use apimachinery::collection::Entry;
+use apimachinery::meta::Meta;
+use apimachinery::time::Time;
+use apimachinery::{Value, json};
 use auth::User;
-use machinery::collection::Entry;
-use machinery::meta::Meta;
-use machinery::time::Time;
-use machinery::{Value, json};
 
 use super::{Attributes, Known, Operation, View};
 

@@ -1,7 +1,7 @@
 //! DefaultTolerationSeconds: pods tolerate the not-ready and unreachable taints for five minutes by default.
 
-use machinery::status::Status;
-use machinery::{Value, value};
+use apimachinery::status::Status;
+use apimachinery::{Value, value};
 
 use super::pods::{items, list_mut, spec, spec_mut, text};
 use super::{Attributes, Notes, Plugin, View};

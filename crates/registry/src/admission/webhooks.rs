@@ -9,12 +9,12 @@
 mod answer;
 mod review;
 
+use apimachinery::labels::from_object;
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::{Value, go};
 use cel::Host;
 use cel::cost::limits::MATCH_CONDITIONS;
-use machinery::labels::from_object;
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
-use machinery::{Value, go};
 
 use super::measure::Measured;
 use super::pods::{items, text};

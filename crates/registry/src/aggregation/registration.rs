@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::kind::{Kind, Shape};
-use machinery::meta::Meta;
-use machinery::{Value, value};
+use apimachinery::meta::Meta;
+use apimachinery::{Value, value};
 
 /// The label of APIServices that the server manages.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -179,7 +179,7 @@ mod tests {
             println!("skipped: upstream's objects are not beside this checkout");
             return;
         };
-        let theirs = machinery::json::parse(&text).unwrap();
+        let theirs = apimachinery::json::parse(&text).unwrap();
         let ours = own(&api::kinds::all());
         for object in theirs.as_array().unwrap() {
             let name = object.str_at(&["metadata", "name"]).unwrap();

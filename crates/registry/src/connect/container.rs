@@ -1,8 +1,8 @@
 //! Container selection for log, exec and attach.
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
 
 /// Returns the named container, or the only one.
 pub fn choose<'a>(pod: &'a Value, named: &'a str) -> Result<&'a str, Status> {
@@ -37,7 +37,7 @@ fn names<'a>(pod: &'a Value, list: &str) -> Vec<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use machinery::Value;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::status::Status;
 
 /// The scheme of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl<'a> Name<'a> {
         };
         match scheme.filter(|_| !name.is_empty()) {
             Some(scheme) => Ok(Self { scheme, name, port }),
-            None => Err(Status::bad_request(format!("invalid {kind} request {}", machinery::go::quote(text)))),
+            None => Err(Status::bad_request(format!("invalid {kind} request {}", apimachinery::go::quote(text)))),
         }
     }
 }
@@ -117,7 +117,7 @@ pub fn endpoint(
         Some(endpoint) if is_proxyable(endpoint.address) => Ok(join(endpoint.address, &endpoint.port.to_string())),
         Some(_) => Err(Status::bad_request("address not allowed")),
         None => {
-            let name = machinery::go::quote(name.name);
+            let name = apimachinery::go::quote(name.name);
             Err(Status::service_unavailable(format!("no endpoints available for service {name}")))
         }
     }
@@ -158,7 +158,7 @@ fn port_name<'n>(service: &'n Value, name: &Name<'n>) -> Result<&'n str, Status>
     match found {
         Some(port) => Ok(port.str_at(&["name"]).unwrap_or_default()),
         None => {
-            let name = machinery::go::quote(name.name);
+            let name = apimachinery::go::quote(name.name);
             Err(Status::service_unavailable(format!("no service port {number} found for service {name}")))
         }
     }
@@ -175,7 +175,7 @@ fn list<'v>(value: &'v Value, field: &str) -> &'v [Value] {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

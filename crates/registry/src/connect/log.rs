@@ -1,9 +1,9 @@
 //! PodLogOptions.
 
-use machinery::field::Error;
-use machinery::status::{GroupName, Status};
-use machinery::time::Time;
-use machinery::{Errors, Path, Value};
+use apimachinery::field::Error;
+use apimachinery::status::{GroupName, Status};
+use apimachinery::time::Time;
+use apimachinery::{Errors, Path, Value};
 
 use super::encode;
 use crate::query::Query;

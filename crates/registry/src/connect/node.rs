@@ -1,6 +1,6 @@
 //! Kubelet address and capabilities from a Node's status.
 
-use machinery::Value;
+use apimachinery::Value;
 
 /// The default kubelet port.
 const PORT: u16 = 10_250;
@@ -46,7 +46,7 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Options of exec, attach and port-forward.
 
-use machinery::Value;
-use machinery::meta::Meta;
-use machinery::status::Status;
+use apimachinery::Value;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
 
 use super::{choose, encode};
 use crate::query::Query;
@@ -82,7 +82,7 @@ fn assigned(pod: &Value) -> Result<&str, Status> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! ConversionReview: requests to a CRD's conversion webhook, and validation of its responses.
 
-use machinery::meta::{Meta, validate_annotations, validate_labels};
-use machinery::{Errors, GroupVersionKind, Object, Path, Value, go, value};
+use apimachinery::meta::{Meta, validate_annotations, validate_labels};
+use apimachinery::{Errors, GroupVersionKind, Object, Path, Value, go, value};
 
 /// A conversion of objects to another version.
 #[derive(Clone, Copy, Debug)]

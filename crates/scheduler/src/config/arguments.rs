@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use machinery::field::Error as Finding;
-use machinery::{At, Errors, Str, Value, names};
+use apimachinery::field::Error as Finding;
+use apimachinery::{At, Errors, Str, Value, names};
 
 use super::Error;
 use super::plugins::Chosen;
@@ -168,7 +168,7 @@ impl Arguments {
                 "ScheduleAnyway" => WhenUnsatisfiable::ScheduleAnyway,
                 _ => WhenUnsatisfiable::DoNotSchedule,
             },
-            selector: machinery::labels::Selector::Nothing,
+            selector: apimachinery::labels::Selector::Nothing,
             min_domains: number(&it.get("minDomains"), 1),
             node_affinity: policy(it.get("nodeAffinityPolicy").str(), Policy::Honor),
             node_taints: policy(it.get("nodeTaintsPolicy").str(), Policy::Ignore),

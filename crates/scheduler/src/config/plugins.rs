@@ -1,6 +1,6 @@
 //! Plugin sets of a scheduler profile: the defaults, `multiPoint`, and the sets per extension point.
 
-use machinery::{At, Str};
+use apimachinery::{At, Str};
 
 use super::Error;
 
@@ -186,7 +186,7 @@ fn refused(profile: &str, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use machinery::{Value, value};
+    use apimachinery::{Value, value};
 
     use super::*;
 

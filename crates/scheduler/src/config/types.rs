@@ -1,7 +1,7 @@
 //! Schema of `kubescheduler.config.k8s.io/v1`: field names and types, for strict decoding.
 
-use machinery::schema::{Field, List, ListKind, Omit, Patch, Shape, Struct, Type, TypeId, Types};
-use machinery::{Schema, Value, conform};
+use apimachinery::schema::{Field, List, ListKind, Omit, Patch, Shape, Struct, Type, TypeId, Types};
+use apimachinery::{Schema, Value, conform};
 
 /// Every struct with its fields: a scalar, `any`, another struct, or `[]` of one of them.
 const STRUCTS: &[(&str, &[(&str, &str)])] = &[

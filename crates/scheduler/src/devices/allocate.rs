@@ -9,7 +9,7 @@ mod search;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::claim::{Alternative, Claim, Class, Mode, Request, Rule};
 use super::pool::Pool;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::Str;
-use machinery::quantity::{Format, Quantity};
+use apimachinery::Str;
+use apimachinery::quantity::{Format, Quantity};
 
 use super::slice::{Capacity, Counters, Device, Policy, Range};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinery::meta::Meta;
-use machinery::quantity::Quantity;
-use machinery::{Str, Value};
+use apimachinery::meta::Meta;
+use apimachinery::quantity::Quantity;
+use apimachinery::{Str, Value};
 
 use super::selector::{Selector, Selectors};
 use super::slice::quantities;
@@ -264,7 +264,7 @@ impl Class {
             selectors: selectors.read(items(spec, "selectors")),
             config: items(spec, "config").to_vec(),
             extended_resource: text(spec, "extendedResourceName"),
-            created_seconds: Meta::of(object).creation_timestamp().map_or(0, machinery::time::Time::unix_seconds),
+            created_seconds: Meta::of(object).creation_timestamp().map_or(0, apimachinery::time::Time::unix_seconds),
         }
     }
 }

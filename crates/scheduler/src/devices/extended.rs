@@ -1,6 +1,6 @@
 //! Extended resources backed by devices: a claim is created for resources that the node does not report itself.
 
-use machinery::{Str, Value, value};
+use apimachinery::{Str, Value, value};
 
 use super::claim::{Alternative, Claim, Mode, Request};
 use super::{CLASS_PREFIX, Devices};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::DeviceId;
 use super::slice::{Counters, Device, Nodes, Slice};

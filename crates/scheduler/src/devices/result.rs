@@ -1,6 +1,6 @@
 //! `status.allocation` of a ResourceClaim.
 
-use machinery::{Object, Str, Value, value};
+use apimachinery::{Object, Str, Value, value};
 
 use super::allocate::Given;
 use super::claim::Claim;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use apimachinery::{Str, Value};
 use cel::cost::limits::SELECTOR;
 use cel::value::{Entries, Key};
 use cel::{Env, Failure, Host, Meter, Program, Val, Variables};
-use machinery::{Str, Value};
 
 use super::slice::Device;
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use apimachinery::quantity::Quantity;
+use apimachinery::{Object, Str, Value};
 use cel::Val;
 use cel::library::opaque::Opaque;
 use cel::library::semver::Semver;
 use cel::value::{Entries, Key};
-use machinery::quantity::Quantity;
-use machinery::{Object, Str, Value};
 
 use super::text;
 use crate::pod::{NodeAffinity, items};
@@ -229,7 +229,7 @@ pub fn quantities(object: Option<&Value>) -> Vec<(Str, Quantity)> {
 
 fn quantity(value: &Value) -> Option<Quantity> {
     match value {
-        Value::Int(int) => Some(Quantity::new(*int, machinery::quantity::Format::DecimalSI)),
+        Value::Int(int) => Some(Quantity::new(*int, apimachinery::quantity::Format::DecimalSI)),
         other => other.as_str()?.parse().ok(),
     }
 }

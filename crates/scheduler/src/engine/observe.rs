@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::{Key, Str, Value};
+use apimachinery::{Key, Str, Value};
 
 use super::Engine;
 use crate::devices::Change;
@@ -312,7 +312,7 @@ impl Engine {
             self.snapshot.remove_namespace(name);
             return;
         };
-        let labels = labels(machinery::meta::Meta::of(object).labels());
+        let labels = labels(apimachinery::meta::Meta::of(object).labels());
         if *self.snapshot.namespace_labels(name) != *labels {
             self.snapshot.set_namespace(name, labels);
             self.queue.notice(&Event::NamespaceChanged, now);

@@ -1,6 +1,6 @@
 //! NodeResourcesBalancedAllocation: prefers nodes whose resources are used evenly.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::framework::{Cycle, Plugin, SCORE_MAX, Scorer};
 use crate::resources::is_extended;

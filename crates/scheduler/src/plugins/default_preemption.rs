@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use machinery::labels::{self, Selector};
-use machinery::meta::Meta;
-use machinery::{Str, Value};
+use apimachinery::labels::{self, Selector};
+use apimachinery::meta::Meta;
+use apimachinery::{Str, Value};
 
 use crate::extender::Eviction;
 use crate::pod::Pod;
@@ -83,7 +83,7 @@ impl Budget {
             name: meta.name().into(),
             selector: selector.unwrap_or(Selector::Nothing),
             allowed: object.at(&["status", "disruptionsAllowed"]).and_then(Value::as_int).unwrap_or_default(),
-            disrupted: disrupted.into_iter().flat_map(machinery::Object::keys).map(Str::from).collect(),
+            disrupted: disrupted.into_iter().flat_map(apimachinery::Object::keys).map(Str::from).collect(),
         }
     }
 }

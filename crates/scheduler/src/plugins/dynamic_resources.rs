@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use machinery::{Key, Str};
+use apimachinery::{Key, Str};
 
 use super::node_affinity::NodeMatcher;
 use crate::devices::{Allocator, Asked, Claim, Create, Devices, Extended, Fault, Given, Plan, Reserve, allocation};

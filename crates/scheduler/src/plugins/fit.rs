@@ -1,6 +1,6 @@
 //! NodeResourcesFit: filters nodes by free resources and scores them by utilization.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::devices::is_backed_name;
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, SCORE_MAX, Scorer};

@@ -71,7 +71,7 @@ impl Plugin for InterPodAffinity {
             let of_kind = |term: &&std::sync::Arc<Term>| term.kind == kind;
             // Namespace labels are not available here: assume that a term with a namespace selector may match.
             let about = |term: &Term, class: &Class| {
-                let selects = !matches!(term.namespace_selector, machinery::labels::Selector::Nothing);
+                let selects = !matches!(term.namespace_selector, apimachinery::labels::Selector::Nothing);
                 class.matches(&term.selector) && (selects || term.namespaces.contains(&class.namespace))
             };
             pod.shape.terms.iter().filter(of_kind).any(|term| about(term, &other.class))

@@ -1,6 +1,6 @@
 //! NodeDeclaredFeatures: restricts a pod to nodes whose kubelet declares the features that the pod needs.
 
-use machinery::{Str, Value};
+use apimachinery::{Str, Value};
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
 use crate::pod::{Pod, items};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};
 use crate::pod::{Pod, VolumeUse};

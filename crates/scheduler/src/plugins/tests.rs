@@ -1,4 +1,4 @@
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use super::*;
 use crate::framework::{Cycle, Plugin, Prepared};
@@ -182,7 +182,7 @@ fn image_locality() {
 fn rule(field: &str, app: &str) -> Value {
     let terms = value!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}]);
     let rules = value!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
-    value!({"affinity": (machinery::Object::from_iter([(field, rules)]))})
+    value!({"affinity": (apimachinery::Object::from_iter([(field, rules)]))})
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn preferred_pod_affinity_scores_are_normalized_between_minimum_and_maximum() {
         let term = value!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}});
         let terms = value!([{"weight": 5, "podAffinityTerm": term}]);
         let rules = value!({"preferredDuringSchedulingIgnoredDuringExecution": terms});
-        pod("p", value!({"affinity": (machinery::Object::from_iter([(field, rules)]))}))
+        pod("p", value!({"affinity": (apimachinery::Object::from_iter([(field, rules)]))}))
     };
     let check = |field: &str, placed: &[&str], expect: [i64; 3]| {
         let db = |at: usize| Pod { name: format!("db{at}").into(), ..pod("db", value!({})) };
@@ -277,7 +277,7 @@ fn topology_spread() {
 
 #[test]
 fn pods_of_a_service_spread_by_default() {
-    let selector = machinery::labels::Selector::parse("app=p").unwrap();
+    let selector = apimachinery::labels::Selector::parse("app=p").unwrap();
     let served =
         |name: &str| Pod { name: name.into(), default_selector: Some(selector.clone()), ..pod("p", value!({})) };
     let nodes = snapshot(&[plain("n1", "a"), plain("n2", "a")], &[(served("x"), "n1")]);

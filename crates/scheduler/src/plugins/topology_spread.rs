@@ -5,8 +5,8 @@ mod score;
 
 use std::borrow::Cow;
 
-use machinery::Str;
-use machinery::labels::Selector;
+use apimachinery::Str;
+use apimachinery::labels::Selector;
 
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection, Scorer};
 use crate::pod::{Class, Pod, Policy, Shape, Spread, WhenUnsatisfiable};

@@ -1,6 +1,6 @@
 //! VolumeBinding: restricts a pod to nodes that can access its PersistentVolumes or on which they can be provisioned.
 
-use machinery::{Key, Str};
+use apimachinery::{Key, Str};
 
 use super::node_affinity::NodeMatcher;
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};

@@ -1,6 +1,6 @@
 //! VolumeRestrictions: rejects nodes on which an exclusive volume is in use, and enforces ReadWriteOncePod.
 
-use machinery::Key;
+use apimachinery::Key;
 
 use super::volume_binding::claim_of;
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};

@@ -1,6 +1,6 @@
 //! VolumeZone: restricts a pod to the zones and regions of its volumes.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::volume_binding::claim_of;
 use crate::framework::{Cycle, Event, Filter, Plugin, Prepared, Rejection};

@@ -3,8 +3,8 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use machinery::labels::{self, Selector};
-use machinery::{Str, Value};
+use apimachinery::labels::{self, Selector};
+use apimachinery::{Str, Value};
 
 use super::{Class, Error, clamp, items};
 

@@ -1,6 +1,6 @@
 //! ResourceClaims of a pod, and extended resources that devices may back.
 
-use machinery::{Str, Value};
+use apimachinery::{Str, Value};
 
 use super::items;
 use crate::devices::is_backed_name;

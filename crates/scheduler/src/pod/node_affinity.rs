@@ -1,6 +1,6 @@
 //! Node affinity of a pod: terms over node labels and the node name.
 
-use machinery::{Str, Value};
+use apimachinery::{Str, Value};
 
 use super::{clamp, items};
 

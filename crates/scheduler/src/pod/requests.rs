@@ -1,7 +1,7 @@
 //! Resource requests of a pod: containers, sidecars, overhead, pod-level resources and in-place resizes.
 
-use machinery::quantity::{Format, Quantity};
-use machinery::{Str, Value};
+use apimachinery::quantity::{Format, Quantity};
+use apimachinery::{Str, Value};
 
 use super::{Error, items};
 use crate::resources::{self, List, Resources};

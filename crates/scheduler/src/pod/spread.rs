@@ -1,7 +1,7 @@
 //! Topology spread constraints of a pod.
 
-use machinery::labels::{self, Operator, Requirement, Selector};
-use machinery::{Path, Str, Value};
+use apimachinery::labels::{self, Operator, Requirement, Selector};
+use apimachinery::{Path, Str, Value};
 
 use super::{Error, clamp, items, label};
 

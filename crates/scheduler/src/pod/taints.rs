@@ -1,6 +1,6 @@
 //! Taints of nodes and tolerations of pods.
 
-use machinery::{Str, Value};
+use apimachinery::{Str, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {

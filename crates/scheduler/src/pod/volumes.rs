@@ -1,6 +1,6 @@
 //! Volumes of a pod that scheduling depends on.
 
-use machinery::{Key, Str, Value};
+use apimachinery::{Key, Str, Value};
 
 use super::items;
 

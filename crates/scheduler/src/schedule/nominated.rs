@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::hash::Map;
 use crate::pod::{Pod, PodId};

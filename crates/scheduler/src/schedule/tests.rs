@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use super::*;
 use crate::node::Node;

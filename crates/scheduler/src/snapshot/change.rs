@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::{ClassCounts, Counts, NOWHERE, NodeId, Offer, Placed, Record, Room, Snapshot, TermCounts, Usage};
 use crate::pod::{Pod, VolumeUse};

@@ -1,4 +1,4 @@
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Topology domains: for each topology key in use, the nodes that share a label value.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use super::NodeId;
 use crate::hash::Map;

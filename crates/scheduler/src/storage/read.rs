@@ -1,9 +1,9 @@
 //! Conversion of storage objects into the scheduler's cache.
 
-use machinery::labels::{self, Selector};
-use machinery::meta::Meta;
-use machinery::quantity::Quantity;
-use machinery::{Key, Str, Value};
+use apimachinery::labels::{self, Selector};
+use apimachinery::meta::Meta;
+use apimachinery::quantity::Quantity;
+use apimachinery::{Key, Str, Value};
 
 use super::{Capacity, Claim, Class, Driver, Storage, Volume};
 use crate::pod::NodeAffinity;

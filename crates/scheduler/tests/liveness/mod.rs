@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use machinery::{Key, Value, value};
+use apimachinery::{Key, Value, value};
 use scheduler::engine::{Kind, Step, Wait};
 use scheduler::queue::{Millis, Options};
 use scheduler::status::{Nomination, Reason};

@@ -1,6 +1,6 @@
 //! Random clusters, pods and PodDisruptionBudgets from a seed.
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 use scheduler::{Configuration, Profile};
 
 use crate::reference::Strategy;

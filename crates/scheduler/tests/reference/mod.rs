@@ -8,7 +8,7 @@ pub mod words;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use machinery::{Value, value};
+use apimachinery::{Value, value};
 
 use words::{is_everything, is_going, label, list, meets, name, namespace, ports, priority, selects, text, tolerates};
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-use machinery::Value;
+use apimachinery::Value;
 
 use super::words::{is_everything, name, namespace, priority, selects, started};
 use super::{Placed, World};

@@ -1,6 +1,6 @@
 //! Reference computation of a pod's requests.
 
-use machinery::Value;
+use apimachinery::Value;
 
 /// Returns the maximum that a pod needs of a resource at any time: millicores, bytes, or a count.
 pub fn amount(pod: &Value, resource: &str) -> i64 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use machinery::Value;
+use apimachinery::Value;
 
 use super::words::{images, list, meets, text, tolerates};
 use super::{World, is_counted, is_together, requests, required, spread_rules, topology};

@@ -1,6 +1,6 @@
 //! Reference evaluation of selectors, tolerations and terms, independent of the scheduler's code.
 
-use machinery::Value;
+use apimachinery::Value;
 
 /// Returns a text field; empty if absent.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
@@ -47,7 +47,7 @@ pub fn selects(selector: Option<&Value>, object: &Value) -> bool {
 
 /// Whether a label selector has no requirement.
 pub fn is_everything(selector: &Value) -> bool {
-    selector.get("matchLabels").and_then(Value::as_object).is_none_or(machinery::Object::is_empty)
+    selector.get("matchLabels").and_then(Value::as_object).is_none_or(apimachinery::Object::is_empty)
         && list(selector, &["matchExpressions"]).is_empty()
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use apimachinery::{Key, Resource, Value, value};
 use client::cache::{self, Notices, Reader, Source};
 use client::{Client, Target, WriteOptions};
 use driver::Caches;
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
 use http_body_util::BodyExt;
-use machinery::{Key, Resource, Value, value};
 use reconcile::kinds;
 use scheduling::events::Recorder;
 use scheduling::{Extenders, Metrics, Runner};
@@ -58,11 +58,11 @@ fn shapes() -> Vec<(&'static str, usize, Value)> {
     let soft = |key: &str| value!([{"weight": 1, "podAffinityTerm": (term(key))}]);
     let required = |field: &str, key: &str| {
         let rules = value!({"requiredDuringSchedulingIgnoredDuringExecution": [(term(key))]});
-        value!({"affinity": (machinery::Object::from_iter([(field, rules)]))})
+        value!({"affinity": (apimachinery::Object::from_iter([(field, rules)]))})
     };
     let preferred = |field: &str, key: &str| {
         let rules = value!({"preferredDuringSchedulingIgnoredDuringExecution": (soft(key))});
-        value!({"affinity": (machinery::Object::from_iter([(field, rules)]))})
+        value!({"affinity": (apimachinery::Object::from_iter([(field, rules)]))})
     };
     let in_zone = value!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone1"]}]});
     let in_zone = value!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [in_zone]}});
@@ -219,7 +219,7 @@ async fn create(client: &Client, resource: &'static Resource, objects: impl Iter
 
 fn node(number: usize) -> Value {
     let name = format!("node-{number}");
-    let mut labels = machinery::Object::from_iter([(HOST, Value::from(name.clone()))]);
+    let mut labels = apimachinery::Object::from_iter([(HOST, Value::from(name.clone()))]);
     labels.insert(ZONE, format!("zone{}", number % 10));
     let amounts = value!({"cpu": "4", "memory": "32Gi", "pods": "110"});
     value!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},

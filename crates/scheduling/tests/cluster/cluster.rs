@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::{Key, Resource, Value, value};
 use apiserver::{Server, inside};
 use client::cache::{self, Reader, Source};
 use client::{Client, Patch, Target, WriteOptions};
 use driver::Caches;
-use machinery::{Key, Resource, Value, value};
 use reconcile::{Objects, kinds};
 use scheduler::Configuration;
 use scheduling::events::Recorder;

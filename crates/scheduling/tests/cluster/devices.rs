@@ -1,7 +1,7 @@
 //! Tests of ResourceClaims: the scheduler's writes, and pods that wait for claims.
 
+use apimachinery::{Key, Value, value};
 use client::{Patch, Target, WriteOptions};
-use machinery::{Key, Value, value};
 use reconcile::{Objects, kinds};
 
 use crate::cluster::{Cluster, node_of};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use machinery::{Value, json, value};
+use apimachinery::{Value, json, value};
 use reconcile::kinds;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -164,7 +164,7 @@ async fn extender_binds_and_chooses_victims() {
         extender.address
     ));
     cluster.pod("high", "3", value!({"priorityClassName": "high", "schedulerName": "second"})).await;
-    let gone = |pods: &reconcile::Objects| pods.get(&machinery::Key::new("default", on_n2)).is_none();
+    let gone = |pods: &reconcile::Objects| pods.get(&apimachinery::Key::new("default", on_n2)).is_none();
     let refused = |pods: &reconcile::Objects| {
         crate::condition(pods, "high").and_then(|it| it.str_at(&["message"])) == Some("not today")
     };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::{Key, Resource, Value, value};
 use client::{Client, Patch, Target, WriteOptions};
 use hollow::node::Size;
 use hollow::{Nodes, Settings};
-use machinery::{Key, Resource, Value, value};
 use reconcile::{Objects, kinds};
 use testkit::Cluster;
 
@@ -22,7 +22,7 @@ async fn nodes(cluster: &Cluster, prefix: &str, zones: &[&str], cpu: &str) -> No
     let settings = Settings { nodes: u32::try_from(zones.len()).unwrap(), prefix: prefix.to_owned(), size };
     let nodes = Nodes::start(cluster.admin(), settings).await.unwrap();
     for (number, zone) in zones.iter().enumerate() {
-        let labels = machinery::Object::from_iter([(ZONE, *zone)]);
+        let labels = apimachinery::Object::from_iter([(ZONE, *zone)]);
         let patch = Patch::Merge(value!({"metadata": {"labels": labels}}));
         let key = Key::cluster(format!("{prefix}{number}"));
         let target = Target::object(&kinds::NODES, &key);

@@ -8,8 +8,8 @@ mod extenders;
 mod hollow_nodes;
 mod transcripts;
 
+use apimachinery::{Key, Value, value};
 use client::{ListOptions, Patch, Target, WriteOptions};
-use machinery::{Key, Value, value};
 use reconcile::{Objects, kinds};
 
 use cluster::{Cluster, node_of};

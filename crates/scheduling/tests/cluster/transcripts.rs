@@ -17,8 +17,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use apimachinery::{Key, Object, Value, value, yaml};
 use client::{Client, DeleteOptions, Target, WriteOptions};
-use machinery::{Key, Object, Value, value, yaml};
 use reconcile::{Objects, kinds};
 use tokio::runtime::Handle;
 

@@ -21,7 +21,7 @@ const IN_CYCLES: &[(&str, usize)] = &[
     ("image", 3),
     ("knarr", 9),
     ("kubelet", 16),
-    ("machinery", 12),
+    ("apimachinery", 12),
     ("net", 2),
     ("proxy", 4),
     ("runtime", 5),

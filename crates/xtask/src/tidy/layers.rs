@@ -10,7 +10,7 @@ use super::Tree;
 
 /// Layers of the architecture: a crate may use only crates of rows above its own.
 const LAYERS: &[&[&str]] = &[
-    &["machinery", "sys", "cri", "plugins", "spdy"],
+    &["apimachinery", "sys", "cri", "plugins", "spdy"],
     &["cel"],
     &["api", "mvcc", "consensus", "image", "container", "net"],
     &[
@@ -34,7 +34,7 @@ const LAYERS: &[&[&str]] = &[
 
 /// Pure crates: they decide and have no side effects.
 pub const DECIDING: &[&str] = &[
-    "machinery",
+    "apimachinery",
     "api",
     "cel",
     "mvcc",

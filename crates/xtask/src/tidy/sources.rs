@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn file_access_in_a_pure_crate_is_found_except_in_tests() {
         let reads = "use std::fs;";
-        assert_eq!(findings("crates/machinery/src/b.rs", &format!("//! Reads.\n{reads}\n")).len(), 1);
-        assert_eq!(findings("crates/machinery/src/b.rs", &format!("//! Reads.\n// {reads}\n")).len(), 0);
-        assert_eq!(findings("crates/machinery/tests/b.rs", &format!("//! Reads.\n{reads}\n")).len(), 0);
+        assert_eq!(findings("crates/apimachinery/src/b.rs", &format!("//! Reads.\n{reads}\n")).len(), 1);
+        assert_eq!(findings("crates/apimachinery/src/b.rs", &format!("//! Reads.\n// {reads}\n")).len(), 0);
+        assert_eq!(findings("crates/apimachinery/tests/b.rs", &format!("//! Reads.\n{reads}\n")).len(), 0);
         assert_eq!(findings("crates/knarr/src/b.rs", &format!("//! Reads.\n{reads}\n")).len(), 0);
     }
 

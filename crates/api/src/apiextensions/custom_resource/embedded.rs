@@ -1,9 +1,9 @@
 //! Validation of resources embedded in a custom resource (`x-kubernetes-embedded-resource`).
 
-use machinery::field::Error;
-use machinery::meta::{self, Meta, MetaMut, Scope};
-use machinery::schema::Shape;
-use machinery::{Errors, Path, Schema, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::{self, Meta, MetaMut, Scope};
+use apimachinery::schema::Shape;
+use apimachinery::{Errors, Path, Schema, Value, names};
 
 /// Validates every resource embedded below the object. The object itself is validated elsewhere.
 pub fn validate(object: &Value, schema: Schema<'_>, errors: &mut Errors) {

@@ -1,7 +1,7 @@
 //! Field paths of `selectableFields` and of `fieldPath` in `x-kubernetes-validations`, resolved against a schema.
 
-use machinery::schema::Shape;
-use machinery::{Schema, Value};
+use apimachinery::schema::Shape;
+use apimachinery::{Schema, Value};
 
 /// The syntax allowed in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ fn unescape(text: &str) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

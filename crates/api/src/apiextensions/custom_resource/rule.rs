@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use apimachinery::schema::structural::Structural;
+use apimachinery::schema::{TypeId, Validation};
 use cel::cost::limits;
 use cel::schema::TypeSet;
 use cel::types::SchemaType;
 use cel::{Env, EnvSet, Program, Type};
-use machinery::schema::structural::Structural;
-use machinery::schema::{TypeId, Validation};
 
 /// The CEL environment of a schema's rules.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use machinery::field::{BadValue, Error, Reason};
-use machinery::labels::Selector;
-use machinery::meta::{Meta, MetaMut};
-use machinery::schema::structural::Structural;
-use machinery::{Errors, Path, Str, Value, validate};
+use apimachinery::field::{BadValue, Error, Reason};
+use apimachinery::labels::Selector;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::schema::structural::Structural;
+use apimachinery::{Errors, Path, Str, Value, validate};
 
 use super::embedded;
 use super::validator::{Findings, Validator};

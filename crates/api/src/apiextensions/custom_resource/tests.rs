@@ -1,6 +1,6 @@
-use machinery::apply::{self, FieldSet, OneVersion};
-use machinery::time::Time;
-use machinery::{Errors, custom, defaulting, pruning, value};
+use apimachinery::apply::{self, FieldSet, OneVersion};
+use apimachinery::time::Time;
+use apimachinery::{Errors, custom, defaulting, pruning, value};
 
 use super::*;
 use crate::kind::{Context, Requester};

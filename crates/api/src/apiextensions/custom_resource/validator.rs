@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use apimachinery::field::{BadValue, Error};
+use apimachinery::schema::structural::Structural;
+use apimachinery::schema::{ListKind, Nested, Rules, Shape, TypeId};
+use apimachinery::{Errors, Path, Schema, Str, Value};
 use cel::cost::limits;
 use cel::{Failure, Meter, Val, Variables};
-use machinery::field::{BadValue, Error};
-use machinery::schema::structural::Structural;
-use machinery::schema::{ListKind, Nested, Rules, Shape, TypeId};
-use machinery::{Errors, Path, Schema, Str, Value};
 
 use super::field_path;
 use super::rule::{COST_MAX, Compiled, Scope};
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
             Err(_) => {
                 let detail = format!(
                     "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
-                    machinery::go::quote(&compiled.validation.message_expression)
+                    apimachinery::go::quote(&compiled.validation.message_expression)
                 );
                 self.push(Error::invalid(path, kind, detail));
                 Err(Stopped)

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use machinery::schema::structural;
-use machinery::time::Time;
-use machinery::{At, Object, Value, field, go, value};
+use apimachinery::schema::structural;
+use apimachinery::time::Time;
+use apimachinery::{At, Object, Value, field, go, value};
 
 use super::spec::{Approval, approval, is_protected};
 

@@ -1,7 +1,7 @@
 //! Validation of a CRD's `spec.conversion`.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::is_established;
 use crate::admissionregistration::client_config;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use apimachinery::field::{BadValue, Error};
+use apimachinery::schema::structural::{self, Structural};
+use apimachinery::schema::{Format, JsonType, Shape};
+use apimachinery::{At, Errors, Object, Path, Schema, Value, go};
 use cel::cost::limits;
 use cel::schema::occurrences_max;
-use machinery::field::{BadValue, Error};
-use machinery::schema::structural::{self, Structural};
-use machinery::schema::{Format, JsonType, Shape};
-use machinery::{At, Errors, Object, Path, Schema, Value, go};
 
 use crate::apiextensions::custom_resource::field_path::{self, Notation};
 use crate::apiextensions::custom_resource::rule::{Compiled, Scope};
@@ -240,7 +240,7 @@ impl Walk<'_> {
 }
 
 /// Formats a rule for an error message, with Go field names.
-fn shown(validation: &machinery::schema::Validation) -> BadValue {
+fn shown(validation: &apimachinery::schema::Validation) -> BadValue {
     let text = |text: &str| go::json(&Value::from(text));
     let reason = validation.reason.as_deref().map_or_else(|| "null".to_owned(), text);
     let optional = validation.optional_old_self.map_or_else(|| "null".to_owned(), |said| said.to_string());

@@ -3,9 +3,9 @@
 //! Upstream validates its internal type, where fields equal in all versions are at the top level. Error paths follow
 //! it: `spec.validation` rather than `spec.versions[0].schema`.
 
-use machinery::field::{BadValue, Error};
-use machinery::meta::Meta;
-use machinery::{At, Errors, Path, Value, go, names};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::meta::Meta;
+use apimachinery::{At, Errors, Path, Value, go, names};
 
 use super::{conversion, invalid, schema, validate_names, versions};
 

@@ -1,5 +1,5 @@
-use machinery::time::Time;
-use machinery::value;
+use apimachinery::time::Time;
+use apimachinery::value;
 
 use super::*;
 use crate::kind::{Requester, Version};

@@ -1,7 +1,7 @@
 //! Validation of a CRD version's deprecation, subresources, printer columns and selectable fields.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, go};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, go};
 
 use crate::apiextensions::custom_resource::field_path::{self, Notation};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machinery::{At, Errors, Value, value};
+use apimachinery::{At, Errors, Value, value};
 
 use crate::core::persistent_volume_claim;
 use crate::field_rules::{default_empty_to, default_to};

@@ -1,8 +1,8 @@
 //! HorizontalPodAutoscaler metrics: validation and table cell.
 
-use machinery::names::{dns1123_label, path_segment};
-use machinery::time::Time;
-use machinery::{At, Errors, Value};
+use apimachinery::names::{dns1123_label, path_segment};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value};
 
 use super::validate_reference;
 use crate::field_rules::{looks, quantity};
@@ -55,7 +55,7 @@ fn validate_metric(metric: &At<'_>, errors: &mut Errors) {
         errors.push(ty.required("must specify a metric source type"));
     }
     let known = TYPES.contains(&ty.str());
-    let unknown = || machinery::field::Error::not_supported(ty.path(), ty.str(), TYPES);
+    let unknown = || apimachinery::field::Error::not_supported(ty.path(), ty.str(), TYPES);
     if !known {
         errors.push(unknown());
     }
@@ -153,7 +153,7 @@ fn validate_target(target: &At<'_>, errors: &mut Errors) {
     }
     if !matches!(ty.str(), "Utilization" | "Value" | "AverageValue") {
         let detail = "must be either Utilization, Value, or AverageValue";
-        errors.push(machinery::field::Error::invalid(ty.path(), ty.str(), detail));
+        errors.push(apimachinery::field::Error::invalid(ty.path(), ty.str(), detail));
     }
     for field in ["value", "averageValue"] {
         let amount = target.get(field);
@@ -197,7 +197,7 @@ fn describe(spec: &Value, status: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

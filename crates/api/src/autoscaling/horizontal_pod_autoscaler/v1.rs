@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::Time;
-use machinery::{Value, go, json, value};
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::Time;
+use apimachinery::{Value, go, json, value};
 
 use super::default_metric;
 use crate::field_rules::default_to;
@@ -206,7 +206,7 @@ fn items(value: &Value) -> &[Value] {
 }
 
 fn metric_to_v2(metric: &Value, part: Part) -> Value {
-    let mut out = machinery::Object::new();
+    let mut out = apimachinery::Object::new();
     out.insert("type", metric.get("type").cloned().unwrap_or_default());
     for (source, fields) in SOURCES {
         let Some(found) = metric.get(source).filter(|found| !found.is_null()) else { continue };

@@ -1,7 +1,7 @@
 //! Cron schedules: five fields, or a descriptor such as `@daily`.
 
+use apimachinery::time::Duration;
 use jiff::tz::TimeZoneDatabase;
-use machinery::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
@@ -48,7 +48,7 @@ pub enum Error {
     Hyphens(String),
     #[error("too many slashes: {0}")]
     Slashes(String),
-    #[error("failed to parse int from {0}: strconv.Atoi: parsing {quoted}: {1}", quoted = machinery::go::quote(.0))]
+    #[error("failed to parse int from {0}: strconv.Atoi: parsing {quoted}: {1}", quoted = apimachinery::go::quote(.0))]
     Number(String, &'static str),
     #[error("negative number ({0}) not allowed: {0}")]
     Negative(i64),

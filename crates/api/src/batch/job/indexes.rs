@@ -1,6 +1,6 @@
 //! Index sets of Indexed Jobs in their text form: `0,3-5,7`.
 
-use machinery::go;
+use apimachinery::go;
 
 /// A text that is not a valid index set for the number of completions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::{BadValue, Error};
-use machinery::{At, Errors, Value, go, names};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::{At, Errors, Value, go, names};
 
 use super::indexes;
 use crate::field_rules::{looks, non_negative};
@@ -162,7 +162,7 @@ fn one_of_required(at: &At<'_>, known: &[&str], errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Validation of a JobSpec, in a Job and in a CronJob's template.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, labels};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, labels};
 
 use super::{policy, status};
 use crate::core::pod_template_spec;
@@ -226,7 +226,7 @@ fn allow_resources(old: &mut Value, new: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::{BadValue, Error};
-use machinery::time::Time;
-use machinery::{At, Errors, Value};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Value};
 
 use super::indexes;
 use crate::field_rules::same;
@@ -232,7 +232,7 @@ fn validate_uncounted(status: &At<'_>, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-use machinery::value;
+use apimachinery::value;
 
 use super::*;
 use crate::kind::Requester;

@@ -1,7 +1,7 @@
 //! PersistentVolumeSource: exactly one volume source, which is immutable.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use crate::field_rules::{default_to, driver_name, looks, one_of, same};
 use crate::go_form;
@@ -121,7 +121,7 @@ fn validate_particulars(name: &str, source: &At<'_>, spec: &At<'_>, errors: &mut
         "local" => {
             no_backsteps(&source.get("path"), errors);
             if spec.get("nodeAffinity").is_absent() {
-                let metadata = At::new(source.value(), machinery::Path::of("metadata"));
+                let metadata = At::new(source.value(), apimachinery::Path::of("metadata"));
                 errors.push(metadata.get("annotations").required("Local volume requires node affinity"));
             }
         }

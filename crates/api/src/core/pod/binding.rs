@@ -1,9 +1,9 @@
 //! The pod subresources `binding` and `eviction`: assignment to a node, and the preconditions of an eviction.
 
-use machinery::field::Error;
-use machinery::meta::{Meta, MetaMut};
-use machinery::time::Time;
-use machinery::{At, Errors, Object, Value, value};
+use apimachinery::field::Error;
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::time::Time;
+use apimachinery::{At, Errors, Object, Value, value};
 
 use super::super::pod_spec::invalid_text;
 
@@ -11,7 +11,7 @@ use super::super::pod_spec::invalid_text;
 pub enum BindError {
     #[error("pod {0} is being deleted, cannot be assigned to a host")]
     Deleting(String),
-    #[error("pod {pod} is already assigned to node {}", machinery::go::quote(.node))]
+    #[error("pod {pod} is already assigned to node {}", apimachinery::go::quote(.node))]
     Bound {
         pod: String,
         /// The node that the pod is already assigned to.
@@ -31,7 +31,7 @@ pub fn validate(binding: &Value, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
     } else {
-        let wrong = machinery::names::dns1123_subdomain(name.str());
+        let wrong = apimachinery::names::dns1123_subdomain(name.str());
         errors.extend(wrong.into_iter().map(|why| invalid_text(&name, why)));
     }
 }

@@ -1,8 +1,8 @@
 //! Table columns of pods, as printed by `kubectl get pods`.
 
-use machinery::Value;
-use machinery::table::{Cell, Column, age};
-use machinery::time::Time;
+use apimachinery::Value;
+use apimachinery::table::{Cell, Column, age};
+use apimachinery::time::Time;
 
 use crate::kind::{age_column, name_column};
 

@@ -1,8 +1,8 @@
 //! Preparation of pod writes: defaulting, and fields that a subresource may not change.
 
-use machinery::meta::MetaMut;
-use machinery::time::Time;
-use machinery::{At, Object, Value, value};
+use apimachinery::meta::MetaMut;
+use apimachinery::time::Time;
+use apimachinery::{At, Object, Value, value};
 
 use super::super::pod_spec;
 use crate::field_rules::{items_mut, keep, raise_generation, start_generation};

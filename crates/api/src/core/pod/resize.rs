@@ -1,6 +1,6 @@
 //! The pod subresource `resize`: in-place change of CPU and memory.
 
-use machinery::{At, Errors, Object, Value};
+use apimachinery::{At, Errors, Object, Value};
 
 use super::super::object_meta;
 use super::super::pod_spec::{self, MIRROR};
@@ -51,7 +51,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut Errors) {
     if was != class(object) {
         let shown = object.str_at(&["status", "qosClass"]).unwrap_or_default();
         let why = "Pod QOS Class may not change as a result of resizing";
-        errors.push(machinery::field::Error::invalid(spec.path(), shown, why));
+        errors.push(apimachinery::field::Error::invalid(spec.path(), shown, why));
     }
     if !is_supported(old) {
         errors.push(spec.forbidden("Pod running on node without support for resize"));

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::Error;
-use machinery::meta::MetaMut;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::meta::MetaMut;
+use apimachinery::{At, Errors, Value, names};
 
 use super::super::object_meta;
 use super::super::pod_spec::{address, address_warning, invalid_int, invalid_text};
@@ -260,8 +260,8 @@ fn addresses(list: &At<'_>, old: &At<'_>, errors: &mut Errors) {
     }
     if !is_dual || list.len() > 2 {
         let shown: Vec<_> =
-            list.list().iter().map(|item| format!("{{\"IP\":{}}}", machinery::go::quote(&text(item)))).collect();
-        let shown = machinery::field::BadValue::Text(format!("[{}]", shown.join(",")));
+            list.list().iter().map(|item| format!("{{\"IP\":{}}}", apimachinery::go::quote(&text(item)))).collect();
+        let shown = apimachinery::field::BadValue::Text(format!("[{}]", shown.join(",")));
         errors.push(Error::invalid(list.path(), shown, "may specify no more than one IP for each IP family"));
     }
 }

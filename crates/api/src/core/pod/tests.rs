@@ -1,7 +1,7 @@
 use super::*;
 use crate::kind::Requester;
-use machinery::time::Time;
-use machinery::value;
+use apimachinery::time::Time;
+use apimachinery::value;
 
 const NOW: Time = Time::from_unix(1_700_000_000, 0);
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::{BadValue, Error};
-use machinery::{At, Errors, Object, Value, go, names};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::{At, Errors, Object, Value, go, names};
 
 use super::super::object_meta;
 use super::super::pod_spec::{self, APP_ARMOR, MIRROR, invalid_int};
@@ -78,7 +78,7 @@ pub(super) fn validate_ephemeral_containers(object: &Value, old: &Value, errors:
 
 /// Returns a Forbidden error without a field path.
 pub(super) fn nowhere(why: &str) -> Error {
-    Error { field: String::new(), ..Error::forbidden(&machinery::Path::ROOT, why) }
+    Error { field: String::new(), ..Error::forbidden(&apimachinery::Path::ROOT, why) }
 }
 
 /// Rejects changes of annotations that the kubelet reads.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::Error;
-use machinery::{At, Errors, Path, Value, labels, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Path, Value, labels, names};
 
 use super::report::invalid_int;
 use crate::core::node_selector;

@@ -1,7 +1,7 @@
 //! Pod annotations with a defined meaning.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Path, Value, go, json};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Path, Value, go, json};
 
 use super::{paths, scheduling, visit};
 
@@ -91,7 +91,7 @@ pub(crate) fn agree(annotations: &Value, spec: &At<'_>, errors: &mut Errors) {
 
 /// Returns the `appArmorProfile` for an AppArmor annotation value.
 pub(crate) fn app_armor_field(annotation: &str) -> Option<Value> {
-    use machinery::value;
+    use apimachinery::value;
     match annotation {
         "unconfined" => Some(value!({"type": "Unconfined"})),
         "runtime/default" => Some(value!({"type": "RuntimeDefault"})),

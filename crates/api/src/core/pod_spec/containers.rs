@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::report::{int, invalid_text, required, required_one_of, text};
 use super::resources::{self, Asking};

@@ -3,8 +3,8 @@
 //! This includes the effects of upstream's conversions on every spec: fields that exist twice are synchronized, and
 //! fields of disabled features are dropped.
 
-use machinery::quantity::Quantity;
-use machinery::{Object, Value};
+use apimachinery::quantity::Quantity;
+use apimachinery::{Object, Value};
 
 use crate::core::persistent_volume_claim;
 

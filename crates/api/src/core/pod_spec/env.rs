@@ -1,7 +1,7 @@
 //! Environment variables of a container.
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use super::paths;
 use super::report::{required, text};

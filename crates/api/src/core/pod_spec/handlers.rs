@@ -1,7 +1,7 @@
 //! Probes and lifecycle hooks of containers.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::report::{invalid_int, invalid_text, required};
 use crate::field_rules::{non_negative, one_of};

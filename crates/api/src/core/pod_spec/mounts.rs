@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value};
 
 use super::paths;
 use super::report::{invalid_text, required};

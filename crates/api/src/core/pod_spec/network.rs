@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::Owner;
 use super::report::{invalid_int, text};

@@ -1,7 +1,7 @@
 //! Fields that a pod's `os.name` forbids.
 
-use machinery::field::Error;
-use machinery::{At, Errors};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors};
 
 use super::report::required;
 

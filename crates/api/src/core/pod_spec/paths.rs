@@ -1,7 +1,7 @@
 //! Validation of relative paths against directory traversal.
 
-use machinery::field::Error;
-use machinery::{Errors, Path};
+use apimachinery::field::Error;
+use apimachinery::{Errors, Path};
 
 /// Rejects a path with `..`.
 pub(crate) fn no_backsteps(text: &str, at: &Path<'_>, errors: &mut Errors) {

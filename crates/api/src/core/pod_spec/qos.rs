@@ -1,8 +1,8 @@
 //! QoS class of a pod.
 
 use crate::field_rules::quantity;
-use machinery::Value;
-use machinery::quantity::Quantity;
+use apimachinery::Value;
+use apimachinery::quantity::Quantity;
 
 /// Resources that determine the class.
 const DECIDING: [&str; 2] = ["cpu", "memory"];
@@ -45,7 +45,7 @@ fn positive(amount: Quantity) -> Quantity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machinery::value;
+    use apimachinery::value;
 
     #[test]
     fn qos_class_depends_on_requests_and_limits_of_all_containers() {

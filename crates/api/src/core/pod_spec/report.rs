@@ -1,7 +1,7 @@
 //! Validation errors that report absent values as Go's zero value.
 
-use machinery::field::Error;
-use machinery::{At, Errors};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors};
 
 use crate::field_rules::one_of;
 

@@ -4,9 +4,9 @@ mod aggregate;
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::quantity::Quantity;
-use machinery::{At, Errors, Path, Value, names};
+use apimachinery::field::Error;
+use apimachinery::quantity::Quantity;
+use apimachinery::{At, Errors, Path, Value, names};
 
 use crate::core::resource_names::{self, may_overcommit};
 use crate::field_rules::{looks, quantity};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::{BadValue, Error};
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::{At, Errors, Value, names};
 
 use super::Owner;
 use super::affinity::{label_keys, label_selector};
@@ -103,7 +103,7 @@ pub(crate) fn claims(claims: &At<'_>, owner: Owner<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for claim in claims.items() {
         if owner.is_mirror() {
-            let error = Error::forbidden(&machinery::Path::ROOT, "static pods do not support resource claims");
+            let error = Error::forbidden(&apimachinery::Path::ROOT, "static pods do not support resource claims");
             errors.push(Error { field: String::new(), ..error });
             continue;
         }

@@ -4,8 +4,8 @@ mod windows;
 
 use std::collections::BTreeSet;
 
-use machinery::field::{BadValue, Error};
-use machinery::{At, Errors, names};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::{At, Errors, names};
 
 use super::paths;
 use super::report::{int, required};

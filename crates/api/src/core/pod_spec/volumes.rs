@@ -7,8 +7,8 @@ mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, go, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, go, names};
 
 use super::Owner;
 use super::report::{invalid_text, required};

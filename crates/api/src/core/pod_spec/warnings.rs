@@ -5,7 +5,7 @@ mod overlaps;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use machinery::{At, Path, go, names};
+use apimachinery::{At, Path, go, names};
 
 use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
 use super::{Owner, visit};

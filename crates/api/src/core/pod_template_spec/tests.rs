@@ -1,5 +1,5 @@
 use super::*;
-use machinery::value;
+use apimachinery::value;
 
 fn template(spec: Value) -> Value {
     let mut template = value!({"metadata": {"labels": {"app": "web"}}, "spec": spec});
@@ -11,7 +11,7 @@ fn template(spec: Value) -> Value {
 fn check(spec: Value, expect: &[&str]) {
     let template = template(spec);
     let mut errors = Errors::new();
-    validate(&At::new(&template, machinery::Path::of("template")), &mut errors);
+    validate(&At::new(&template, apimachinery::Path::of("template")), &mut errors);
     let found: Vec<_> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(found, expect);
 }
@@ -166,7 +166,7 @@ fn warnings_contain_the_field_path() {
         "nodeSelector": {"beta.kubernetes.io/os": "linux"},
         "terminationGracePeriodSeconds": (-1)
     }));
-    let found = warnings(&At::new(&template, machinery::Path::of("template")), None);
+    let found = warnings(&At::new(&template, apimachinery::Path::of("template")), None);
     assert_eq!(
         found,
         [

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::names::parse_ip;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::names::parse_ip;
+use apimachinery::{At, Errors, Value};
 
 use super::{HEADLESS, is_headless, spec_mut, text, texts};
 use crate::formats::legacy_ip;
@@ -168,7 +168,7 @@ fn validate_list_change(new: &Value, old: &Value, field: &str, errors: &mut Erro
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use machinery::field::Error;
-use machinery::names::parse_ip;
-use machinery::{Errors, Path, Str, Value};
+use apimachinery::field::Error;
+use apimachinery::names::parse_ip;
+use apimachinery::{Errors, Path, Str, Value};
 
 use super::{
     addresses, is_headless, needs_address, needs_health_check, needs_node_ports, node_ports, spec_mut, text, texts,
@@ -71,7 +71,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// The request is invalid.
-    #[error("{}", machinery::field::aggregate(.0).unwrap_or_default())]
+    #[error("{}", apimachinery::field::aggregate(.0).unwrap_or_default())]
     Invalid(Errors),
     /// The range is full, or no range is configured for the family.
     #[error("{0}")]

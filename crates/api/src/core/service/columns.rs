@@ -1,8 +1,8 @@
 //! Table columns of Services.
 
-use machinery::table::Column;
-use machinery::time::Time;
-use machinery::{Value, labels};
+use apimachinery::table::Column;
+use apimachinery::time::Time;
+use apimachinery::{Value, labels};
 
 use super::{text, texts};
 use crate::field_rules::{column, wide_column};
@@ -60,7 +60,7 @@ fn ports(service: &Value, _now: Time) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

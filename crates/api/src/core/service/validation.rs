@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::{BadValue, Error};
-use machinery::meta::{Meta, validate_labels};
-use machinery::names::{self, dns1123_label, dns1123_subdomain, qualified_name};
-use machinery::{At, Errors, Path, Value, go};
+use apimachinery::field::{BadValue, Error};
+use apimachinery::meta::{Meta, validate_labels};
+use apimachinery::names::{self, dns1123_label, dns1123_subdomain, qualified_name};
+use apimachinery::{At, Errors, Path, Value, go};
 
 use super::{addresses, is_headless, is_reachable_from_outside, needs_health_check, text, texts};
 use crate::field_rules::{looks, one_of_if_present};
@@ -318,7 +318,7 @@ fn validate_traffic(service: &Value, spec: &At<'_>, errors: &mut Errors) {
 
 #[cfg(test)]
 mod tests {
-    use machinery::value;
+    use apimachinery::value;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! FlowSchema rules: match requests by subject and by resource or path.
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use crate::field_rules::looks;
 

@@ -1,12 +1,12 @@
 //! The `proxy` subresource of pods, services and nodes.
 
+use apimachinery::status::Status;
+use apimachinery::{Value, value};
 use bytes::BytesMut;
 use client::config::Tls;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
-use machinery::status::Status;
-use machinery::{Value, value};
 use registry::admission::{Operation, View};
 use registry::connect::{self, Name, Scheme, endpoint, endpoints, is_proxyable, pod_port};
 
@@ -72,7 +72,7 @@ async fn pass(call: &Call<'_>, target: &Target, is_upgrade: bool) -> Result<Answ
     back.lead(answer).await.map_err(|error| {
         Status::service_unavailable(format!(
             "error trying to reach service: {}",
-            machinery::go::quote(&error.to_string())
+            apimachinery::go::quote(&error.to_string())
         ))
     })
 }

@@ -1,8 +1,8 @@
 //! Validation of the authentication configuration, which also compiles its expressions.
 
+use apimachinery::field::{self, BadValue, Errors};
+use apimachinery::{Path, Str, go};
 use cel::Host;
-use machinery::field::{self, BadValue, Errors};
-use machinery::{Path, Str, go};
 
 use super::super::{Anonymous, Authenticator, ClaimRule, Issuer, Mapping, Rule, email, url};
 use super::{Config, Raw, RawClaimRule, RawMapping};

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use apimachinery::Value;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Uri;
-use machinery::Value;
 
 use super::{KubeconfigError, Pem, parse_uri};
 

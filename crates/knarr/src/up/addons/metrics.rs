@@ -1,10 +1,10 @@
 //! Objects of the metrics server: APIService, Service, endpoints and RBAC.
 
 use anyhow::{Context, Result};
+use apimachinery::{Resource, Value, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Client, DeleteOptions, Target};
-use machinery::{Resource, Value, value};
 
 use super::super::Options;
 use super::super::plan::{Layout, METRICS};

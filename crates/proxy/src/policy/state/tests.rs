@@ -55,7 +55,7 @@ fn decision() -> impl Strategy<Value = Decision> {
     let members = prop::collection::vec(prop::collection::btree_set(any::<u8>(), 0..4), 6);
     (pods, members).prop_map(|(pods, members)| {
         let mut decision = Decision::default();
-        let id = |direction, rule| PeersId { policy: machinery::Key::new("x", "p"), direction, rule, at: None };
+        let id = |direction, rule| PeersId { policy: apimachinery::Key::new("x", "p"), direction, rule, at: None };
         for (ip_of_pod, (ingress, egress)) in pods {
             let mut side = |direction, allows: Option<Vec<(usize, bool, Option<u16>)>>| {
                 let one = |(rule, everyone, port): (usize, bool, Option<u16>)| {
@@ -96,7 +96,7 @@ proptest! {
 
 #[test]
 fn new_pod_adds_elements_to_matching_peer_lists() {
-    let id = PeersId { policy: machinery::Key::new("x", "p"), direction: Direction::Ingress, rule: 0, at: None };
+    let id = PeersId { policy: apimachinery::Key::new("x", "p"), direction: Direction::Ingress, rule: 0, at: None };
     let decision = |members: &[u8]| {
         let allow = Allow { peers: Some(id.clone()), ports: None };
         let limits = Limits { ingress: Some(vec![allow]), egress: None };

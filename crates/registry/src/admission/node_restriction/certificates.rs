@@ -1,11 +1,11 @@
 //! NodeRestriction for certificates: a kubelet can request its own, and those of pods on its node.
 
 use api::certificates::request::CertificateRequest;
+use apimachinery::meta::Meta;
+use apimachinery::status::Status;
+use apimachinery::{Value, go};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::meta::Meta;
-use machinery::status::Status;
-use machinery::{Value, go};
 
 use super::super::Operation;
 use super::super::pods::{is_mirror, spec, text};

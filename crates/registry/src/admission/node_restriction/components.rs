@@ -5,10 +5,10 @@
 
 use std::net::IpAddr;
 
+use apimachinery::meta::{Meta, MetaMut};
+use apimachinery::names::parse_cidr;
+use apimachinery::{Value, go};
 use auth::node::component::{self, Component};
-use machinery::meta::{Meta, MetaMut};
-use machinery::names::parse_cidr;
-use machinery::{Value, go};
 
 use super::super::pods::{items, spec, text};
 use super::super::{Attributes, Operation, View};

@@ -1,9 +1,9 @@
 //! NodeRestriction for pods: a kubelet can create mirror pods, and update, delete and evict the pods of its node.
 
-use machinery::Value;
-use machinery::go;
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
+use apimachinery::Value;
+use apimachinery::go;
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
 
 use super::super::Operation;
 use super::super::pods::{is_mirror, items, references_config_maps, references_secrets, spec, text};

@@ -1,6 +1,6 @@
+use apimachinery::{json, value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::{json, value};
 
 use super::*;
 use crate::admission::testing::{self, Cluster};
@@ -249,7 +249,7 @@ fn a_kubelet_requests_pod_certificates_for_its_own_pods_only() {
     let spec = |changes: Value| {
         let spec = value!({"nodeName": "n1", "nodeUID": "nu", "podName": "p", "podUID": "pu", "serviceAccountName": "a",
             "serviceAccountUID": "au"});
-        value!({"spec": (machinery::patch::merge::apply(spec, changes))})
+        value!({"spec": (apimachinery::patch::merge::apply(spec, changes))})
     };
     let verdict = |cluster: Cluster, changes: Value| {
         let kind = api::certificates::pod_certificate_request::kind();
@@ -353,7 +353,7 @@ fn the_local_path_component_provisions_on_its_own_node_only() {
     assert_eq!(case(Operation::Create, None).verdict(volume("n1", "c")), "");
     assert!(is_refused(case(Operation::Create, None).verdict(volume("n2", "c"))));
     assert!(is_refused(case(Operation::Create, None).verdict(volume("n1", "other"))));
-    let unfinalized = machinery::patch::merge::apply(volume("n1", "c"), value!({"metadata": {"finalizers": null}}));
+    let unfinalized = apimachinery::patch::merge::apply(volume("n1", "c"), value!({"metadata": {"finalizers": null}}));
     assert_eq!(case(Operation::Update, Some(volume("n1", "c"))).verdict(unfinalized), "");
     assert!(is_refused(case(Operation::Update, Some(volume("n1", "c"))).verdict(volume("n2", "c"))));
     assert!(is_refused(case(Operation::Update, Some(volume("n2", "c"))).verdict(volume("n2", "c"))));

@@ -1,12 +1,12 @@
 //! NodeRestriction for tokens: a kubelet can request tokens of its pods' service accounts, for audiences that the pods
 //! specify.
 
+use apimachinery::Value;
+use apimachinery::go;
+use apimachinery::meta::Meta;
+use apimachinery::status::{GroupName, Status};
 use auth::node::audience::{self, Source};
 use auth::{Resource, Target};
-use machinery::Value;
-use machinery::go;
-use machinery::meta::Meta;
-use machinery::status::{GroupName, Status};
 
 use super::super::pods::{spec, text};
 use super::{Asked, Verdict};

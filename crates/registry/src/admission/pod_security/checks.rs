@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use machinery::meta::Meta;
-use machinery::{Object, Value, go};
+use apimachinery::meta::Meta;
+use apimachinery::{Object, Value, go};
 
 use super::level::{Level, LevelVersion};
 use crate::admission::pods::{containers, items, spec, text};

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use machinery::Path;
-use machinery::Value;
-use machinery::field::{Error, Errors};
-use machinery::meta::Meta;
+use apimachinery::Path;
+use apimachinery::Value;
+use apimachinery::field::{Error, Errors};
+use apimachinery::meta::Meta;
 
 /// A Pod Security Standards level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

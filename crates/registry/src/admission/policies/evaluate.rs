@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use apimachinery::Value;
 use cel::cost::limits::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
 use cel::{Authorizer, Failure, Host, Meter, Val, Variables};
-use machinery::Value;
 
 use super::program::{Expression, Program};
 use crate::admission::{Attributes, Seen};

@@ -3,9 +3,9 @@
 use std::sync::{Arc, LazyLock};
 
 use api::kind::{Kind, Persistence, Version};
-use machinery::Value;
-use machinery::labels::from_object;
-use machinery::meta::{Meta, Scope};
+use apimachinery::Value;
+use apimachinery::labels::from_object;
+use apimachinery::meta::{Meta, Scope};
 
 use crate::admission::Attributes;
 use crate::admission::pods::{items, text};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use apimachinery::field::Cause;
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::meta::Meta;
+use apimachinery::patch::json::Patch as JsonPatch;
+use apimachinery::status::{Reason, Status};
+use apimachinery::{Schema, Value, apply};
 use cel::{Host, Val};
-use machinery::field::Cause;
-use machinery::field_validation::FieldValidation;
-use machinery::meta::Meta;
-use machinery::patch::json::Patch as JsonPatch;
-use machinery::status::{Reason, Status};
-use machinery::{Schema, Value, apply};
 
 use super::evaluate::{Given, Scope, conditions_hold};
 use super::program::{Program, Programs};

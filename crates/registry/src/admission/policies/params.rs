@@ -1,7 +1,7 @@
 //! Parameter objects of policy bindings.
 
-use machinery::Value;
-use machinery::labels::from_object;
+use apimachinery::Value;
+use apimachinery::labels::from_object;
 
 use crate::admission::pods::{spec, text};
 use crate::admission::{Attributes, View};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use apimachinery::Value;
+use apimachinery::meta::Meta;
 use cel::{Compiled, Env, Host, Type};
-use machinery::Value;
-use machinery::meta::Meta;
 
 use crate::admission::View;
 use crate::admission::measure::Measured;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::field::Cause;
+use apimachinery::meta::Meta;
+use apimachinery::status::{Reason, Status};
+use apimachinery::{Value, json, value};
 use cel::{Host, Val};
-use machinery::field::Cause;
-use machinery::meta::Meta;
-use machinery::status::{Reason, Status};
-use machinery::{Value, json, value};
 
 use super::evaluate::{Given, Scope, conditions_hold};
 use super::program::{Program, Programs, Rule};

@@ -1,5 +1,5 @@
-use machinery::json;
-use machinery::time::Time;
+use apimachinery::json;
+use apimachinery::time::Time;
 
 use super::*;
 use crate::admission::testing::{Cluster, attributes};
@@ -69,7 +69,7 @@ fn services_are_charged_by_node_ports() {
 
 #[test]
 fn limited_resources_require_a_covering_quota() {
-    let limited = machinery::value!({"limitedResources": [{"resource": "pods", "matchContains": ["cpu"]}]});
+    let limited = apimachinery::value!({"limitedResources": [{"resource": "pods", "matchContains": ["cpu"]}]});
     let plugin = ResourceQuota::of(&limited);
     let (kind, user) = (api::core::pod::kind(), auth::User::default());
     let refusal = |cluster: &Cluster, pod: &Value| {

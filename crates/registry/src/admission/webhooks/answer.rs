@@ -1,10 +1,10 @@
 //! AdmissionReview responses of webhooks: warnings, audit annotations, patches and rejections.
 
+use apimachinery::patch::json::Patch;
+use apimachinery::status::Status;
+use apimachinery::{Object, Value, go, json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use machinery::patch::json::Patch;
-use machinery::status::Status;
-use machinery::{Object, Value, go, json};
 
 use super::{Hook, Phase, Review, ReviewVersion};
 use crate::admission::Notes;

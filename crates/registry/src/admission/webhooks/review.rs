@@ -1,7 +1,7 @@
 //! AdmissionReview requests to webhooks, in a version that the webhook supports.
 
-use machinery::field_validation::FieldValidation;
-use machinery::{Object, Value, value};
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::{Object, Value, value};
 
 use super::{Failure, Hook, Seen};
 use crate::admission::Attributes;

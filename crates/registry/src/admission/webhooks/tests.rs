@@ -1,5 +1,5 @@
+use apimachinery::{json, value};
 use auth::User;
-use machinery::{json, value};
 
 use super::*;
 use crate::admission::Operation;

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use machinery::Str;
-use machinery::quantity::Quantity;
+use apimachinery::Str;
+use apimachinery::quantity::Quantity;
 
 use super::{Fault, Given, Here, Need, RESULTS_MAX, STEPS_MAX, Scene, fits, selectable};
 use crate::devices::claim::{Constraint, Rule};

@@ -1,6 +1,6 @@
 //! Pod counts per topology domain over the eligible nodes.
 
-use machinery::Str;
+use apimachinery::Str;
 
 use crate::framework::Cycle;
 use crate::plugins::node_affinity::NodeMatcher;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use machinery::field::Error;
-use machinery::quantity::Quantity;
-use machinery::{At, Errors, Object, Value};
+use apimachinery::field::Error;
+use apimachinery::quantity::Quantity;
+use apimachinery::{At, Errors, Object, Value};
 
 use super::{is_huge_pages, is_pod_level};
 use crate::core::resource_names::may_overcommit;
@@ -124,7 +124,7 @@ fn set(resources: &mut Object, field: &str, amounts: Object) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machinery::value;
+    use apimachinery::value;
 
     #[test]
     fn aggregate_is_the_maximum_of_containers_and_init_containers() {

@@ -1,7 +1,7 @@
 //! Windows security context options.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value, names};
 
 use super::super::visit;
 

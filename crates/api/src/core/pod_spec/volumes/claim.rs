@@ -1,7 +1,7 @@
 //! Claim templates of generic ephemeral volumes.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Object, Value, meta};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Object, Value, meta};
 
 use crate::core::persistent_volume_claim;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use machinery::field::Error;
-use machinery::{At, Errors, Path, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Path, names};
 
 use super::super::paths;
 use super::super::report::{invalid_int, required};

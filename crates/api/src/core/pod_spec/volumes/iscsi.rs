@@ -1,7 +1,7 @@
 //! iSCSI volumes and their initiator names.
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use super::super::report::{int, required};
 

@@ -1,7 +1,7 @@
 //! Volume sources, in upstream's validation order.
 
-use machinery::field::Error;
-use machinery::{At, Errors, names};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, names};
 
 use super::super::paths;
 use super::super::report::{int, invalid_text, required, required_one_of};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use machinery::{Value, go};
+use apimachinery::{Value, go};
 
 /// A file path, with its source if the volume is projected.
 struct File {
@@ -114,7 +114,7 @@ fn text<'a>(holder: &'a Value, field: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machinery::value;
+    use apimachinery::value;
 
     #[test]
     fn overlapping_files_produce_warnings() {

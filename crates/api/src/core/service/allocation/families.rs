@@ -1,7 +1,7 @@
 //! IP families of a Service, from the request, the configured ranges and the old service.
 
-use machinery::field::Error;
-use machinery::{At, Errors, Value};
+use apimachinery::field::Error;
+use apimachinery::{At, Errors, Value};
 
 use super::{Config, Refusal};
 use crate::core::service::addresses::{self, FAMILIES, family};
@@ -159,7 +159,7 @@ fn set(service: &mut Value, field: &str, value: Value) {
 }
 
 fn selector_is_empty(service: &Value) -> bool {
-    service.at(&["spec", "selector"]).and_then(Value::as_object).is_none_or(machinery::Object::is_empty)
+    service.at(&["spec", "selector"]).and_then(Value::as_object).is_none_or(apimachinery::Object::is_empty)
 }
 
 fn wrong_policy(service: &Value, detail: &str) -> Error {

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use machinery::value;
+use apimachinery::value;
 
 use super::*;
 use crate::kind::Rules as _;
@@ -24,7 +24,7 @@ fn ip(text: &str) -> Claim {
 }
 
 fn config(ranges: &[&str]) -> Config {
-    let ranges = ranges.iter().map(|range| machinery::names::parse_cidr(range).unwrap()).collect();
+    let ranges = ranges.iter().map(|range| apimachinery::names::parse_cidr(range).unwrap()).collect();
     Config { ranges, node_ports: 30000..=32767 }
 }
 

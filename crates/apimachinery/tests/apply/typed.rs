@@ -1,7 +1,7 @@
 //! Tests of typed operations on values: validate, compare, merge, remove.
 
-use machinery::apply::{Duplicates, compare, extract, field_set, merge, reconcile, remove, validate};
-use machinery::{Value, value};
+use apimachinery::apply::{Duplicates, compare, extract, field_set, merge, reconcile, remove, validate};
+use apimachinery::{Value, value};
 
 use crate::notation::Notation;
 use crate::story::json;
@@ -153,7 +153,7 @@ fn comparison_separates_added_modified_and_removed_fields() {
     fn check(old: &str, new: &str, removed: &str, modified: &str, added: &str) {
         let types = everything();
         let found = compare(types.schema(), &json(old), &json(new));
-        let one_line = |set: &machinery::apply::FieldSet| set.to_string().replace('\n', " ");
+        let one_line = |set: &apimachinery::apply::FieldSet| set.to_string().replace('\n', " ");
         let have = [one_line(&found.removed), one_line(&found.modified), one_line(&found.added)];
         assert_eq!(have, [removed, modified, added], "{old} -> {new}");
     }
@@ -201,8 +201,9 @@ fn items_with_the_same_key_are_compared_as_one_value() {
         let types = everything();
         let item = |text: &str| json(&format!(r#"{{"items": [{text}]}}"#));
         let found = compare(types.schema(), &item(old), &item(new));
-        let one_line =
-            |set: &machinery::apply::FieldSet| set.to_string().replace("\n", " ").replace(r#".items[name="a"]"#, "A");
+        let one_line = |set: &apimachinery::apply::FieldSet| {
+            set.to_string().replace("\n", " ").replace(r#".items[name="a"]"#, "A")
+        };
         let have = [one_line(&found.removed), one_line(&found.modified), one_line(&found.added)];
         assert_eq!(have, [removed, modified, added], "{old} -> {new}");
     }
@@ -303,10 +304,10 @@ fn fields_of_a_set_are_removed_or_kept() {
             r#"{"text": "t", "args": ["x"], "labels": {"a": "1", "b": "2"}, "nested": {"a": "x", "b": {"c": "y"}},
             "items": [{"name": "a", "value": "1"}, {"name": "b"}], "tags": ["p", "q"], "ref": {"name": "n"}}"#,
         );
-        let set = machinery::apply::FieldSet::from_value(&json(set)).unwrap();
+        let set = apimachinery::apply::FieldSet::from_value(&json(set)).unwrap();
         let mut left = value.clone();
         remove(types.schema(), &mut left, &set);
-        let changed: machinery::Object = left
+        let changed: apimachinery::Object = left
             .as_object()
             .unwrap()
             .iter()
@@ -342,7 +343,7 @@ fn fields_of_a_set_are_removed_or_kept() {
 fn owners_of_a_part_own_a_list_or_map_that_became_atomic() {
     #[track_caller]
     fn check(set: &str, expect: &str) {
-        let set = machinery::apply::FieldSet::from_value(&json(set)).unwrap();
+        let set = apimachinery::apply::FieldSet::from_value(&json(set)).unwrap();
         assert_eq!(reconcile::reconcile(everything().schema(), &set).to_json(), expect);
     }
     check(r#"{"f:ref":{"f:name":{}},"f:text":{}}"#, r#"{"f:ref":{},"f:text":{}}"#);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinery::apply::{FieldSet, Owners, compare, field_set};
-use machinery::{Object, Value, value};
+use apimachinery::apply::{FieldSet, Owners, compare, field_set};
+use apimachinery::{Object, Value, value};
 use proptest::prelude::*;
 
 use crate::notation::Notation;
@@ -69,7 +69,7 @@ fn disjoint(letter: &'static str) -> impl Strategy<Value = String> {
 
 fn owners(story: &ApplyScenario<'_>) -> BTreeMap<String, FieldSet> {
     let owners = Owners::of(story.object.as_ref().unwrap()).unwrap();
-    let key = |it: &machinery::apply::Owner| format!("{} {}", it.manager, it.operation.as_str());
+    let key = |it: &apimachinery::apply::Owner| format!("{} {}", it.manager, it.operation.as_str());
     owners.list().iter().map(|it| (key(it), it.fields.clone())).collect()
 }
 
@@ -182,7 +182,7 @@ proptest! {
     fn merging_maps_agrees_with_plain_maps(live in entries("[a-e]", "[a-c]"), config in entries("[a-e]", "[a-c]")) {
         let types = thing();
         let mut merged = value!({"data": (live.clone())});
-        machinery::apply::merge(types.schema(), &mut merged, &value!({"data": (config.clone())}));
+        apimachinery::apply::merge(types.schema(), &mut merged, &value!({"data": (config.clone())}));
         let mut expect = live.as_object().unwrap().clone();
         for (key, value) in config.as_object().unwrap().iter() {
             expect.insert(key, value.clone());

@@ -66,7 +66,7 @@ const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 /// unchanged.
 ///
 /// ```
-/// use machinery::quantity::canonical;
+/// use apimachinery::quantity::canonical;
 /// assert_eq!(canonical("1.5Gi").unwrap(), "1536Mi");
 /// assert_eq!(canonical("0.1").unwrap(), "100m");
 /// assert_eq!(canonical("1.500").unwrap(), "1.500");

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use machinery::conform::conform;
-use machinery::field_validation::FieldValidation;
-use machinery::schema::structural;
-use machinery::{GroupVersionKind, Path, Value, json};
+use apimachinery::conform::conform;
+use apimachinery::field_validation::FieldValidation;
+use apimachinery::schema::structural;
+use apimachinery::{GroupVersionKind, Path, Value, json};
 
 /// Recordings that contain complete objects of built-in kinds.
 const FILES: [&str; 5] = ["invalid.jsonl", "strict.jsonl", "update.jsonl", "lifecycle.jsonl", "services.jsonl"];

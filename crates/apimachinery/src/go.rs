@@ -7,7 +7,7 @@ use crate::{Value, json};
 /// Quotes a string like Go's `%q`; printable characters are unchanged.
 ///
 /// ```
-/// assert_eq!(machinery::go::quote("a\"b\n\u{200b}é"), r#""a\"b\n\u200bé""#);
+/// assert_eq!(apimachinery::go::quote("a\"b\n\u{200b}é"), r#""a\"b\n\u200bé""#);
 /// ```
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

@@ -5,10 +5,10 @@ mod notation;
 
 use std::hint::black_box;
 
+use apimachinery::apply::{FieldSet, OneVersion, Write};
+use apimachinery::time::Time;
+use apimachinery::{Value, value};
 use criterion::{Criterion, criterion_group, criterion_main};
-use machinery::apply::{FieldSet, OneVersion, Write};
-use machinery::time::Time;
-use machinery::{Value, value};
 use notation::Notation;
 
 #[global_allocator]
@@ -136,7 +136,7 @@ fn apply(bench: &mut Criterion) {
         now: Time::from_unix(1_700_000_000, 0),
     };
     let config = deployment();
-    println!("{} leaves", machinery::apply::field_set(types.schema(), &config).leaves().len());
+    println!("{} leaves", apimachinery::apply::field_set(types.schema(), &config).leaves().len());
     let live = write.apply(None, &config, false).expect("it can be applied").object;
     let mut changed = config.clone();
     let spec = changed.get_mut("spec").and_then(Value::as_object_mut).expect("it has a spec");

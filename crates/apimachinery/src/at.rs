@@ -1,7 +1,7 @@
 //! A value with its field path, as used by the validation rules of a kind.
 //!
 //! ```
-//! use machinery::{At, Errors, Value, json};
+//! use apimachinery::{At, Errors, Value, json};
 //! let object: Value = json::parse(br#"{"spec": {"replicas": -1}}"#).unwrap();
 //! let mut errors = Errors::new();
 //! let root = At::root(&object);

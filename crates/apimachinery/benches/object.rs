@@ -2,13 +2,13 @@
 
 use std::hint::black_box;
 
+use apimachinery::conform::conform;
+use apimachinery::defaulting::default;
+use apimachinery::patch::strategic::{OnConflict, create_three_way};
+use apimachinery::patch::{PatchType, apply_patch};
+use apimachinery::validate::validate;
+use apimachinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use machinery::conform::conform;
-use machinery::defaulting::default;
-use machinery::patch::strategic::{OnConflict, create_three_way};
-use machinery::patch::{PatchType, apply_patch};
-use machinery::validate::validate;
-use machinery::{GroupVersionKind, Schema, Value, json, protobuf, yaml};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -4,8 +4,8 @@
 //! `$set` determines how it is merged), `$values` (a map), or `$of` (a type with marks: `$atomic`, `$open`,
 //! `$default`).
 
-use machinery::schema::{Field, List, ListKind, Map, Omit, Patch, Shape, Struct, Type, TypeId, Types};
-use machinery::{Schema, Value};
+use apimachinery::schema::{Field, List, ListKind, Map, Omit, Patch, Shape, Struct, Type, TypeId, Types};
+use apimachinery::{Schema, Value};
 
 /// A type and its arena.
 pub struct Notation {
@@ -22,7 +22,7 @@ impl Notation {
 
     /// Returns an object kind with these fields in addition to `apiVersion`, `kind` and `metadata`.
     pub fn kind(fields: &Value) -> Self {
-        let mut all = machinery::value!({
+        let mut all = apimachinery::value!({
             "apiVersion": "string",
             "kind": "string",
             "metadata": {

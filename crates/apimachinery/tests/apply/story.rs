@@ -1,8 +1,8 @@
 //! Test driver for server-side apply: an object and a sequence of writes to it.
 
-use machinery::apply::{Error, FieldSet, OneVersion, Operation, Owners, Versions, Write, keep_times};
-use machinery::time::Time;
-use machinery::{Object, Schema, Value, json, value};
+use apimachinery::apply::{Error, FieldSet, OneVersion, Operation, Owners, Versions, Write, keep_times};
+use apimachinery::time::Time;
+use apimachinery::{Object, Schema, Value, json, value};
 
 use crate::notation::Notation;
 

@@ -16,7 +16,7 @@ pub enum Step<'a> {
 /// A path that grows on the stack during a walk: a path costs nothing until it is printed.
 ///
 /// ```
-/// use machinery::Path;
+/// use apimachinery::Path;
 /// let root = Path::ROOT;
 /// let spec = root.field("spec");
 /// let containers = spec.field("containers");

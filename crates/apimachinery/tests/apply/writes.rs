@@ -1,10 +1,10 @@
 //! Tests of apply and update: the resulting object and its `managedFields`.
 
-use machinery::apply::managers::{MAX_UPDATERS, validate_manager_name};
-use machinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
-use machinery::apply::{Error, FieldSet, Operation, Owners, Versions, Write, keep_times};
-use machinery::time::Time;
-use machinery::{Path, Schema, Value, value};
+use apimachinery::apply::managers::{MAX_UPDATERS, validate_manager_name};
+use apimachinery::apply::scale::{ReplicasPaths, owners_after_scale, owners_of_scale};
+use apimachinery::apply::{Error, FieldSet, Operation, Owners, Versions, Write, keep_times};
+use apimachinery::time::Time;
+use apimachinery::{Path, Schema, Value, value};
 
 use crate::notation::Notation;
 use crate::story::{ApplyScenario, json, object};
@@ -361,7 +361,7 @@ fn client_side_applied(spec: &str, last: &str) -> Value {
     let mut new = object(spec);
     let metadata = new.get_mut("metadata").unwrap().as_object_mut().unwrap();
     let last = object(last).to_string();
-    metadata.insert("annotations", [(LAST_APPLIED, last)].into_iter().collect::<machinery::Object>());
+    metadata.insert("annotations", [(LAST_APPLIED, last)].into_iter().collect::<apimachinery::Object>());
     new
 }
 
