@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::apiserver::proxy::Kubelets;
-use ::apiserver::server::{Filters, Mode};
-use ::apiserver::{Config, Server, aggregation, claims, fairness, runtime_config, tls, vault};
+use ::kube_apiserver::proxy::Kubelets;
+use ::kube_apiserver::server::{Filters, Mode};
+use ::kube_apiserver::{Config, Server, aggregation, claims, fairness, runtime_config, tls, vault};
 use ::store::client::{Client, Remote, RemoteConfig};
 use ::store::node::{self, Node};
 use anyhow::{Context, Result, bail, ensure};

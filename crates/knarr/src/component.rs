@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use apiserver::inside;
-use apiserver::state::State;
 use auth::User;
 use client::config::{Credential, Kubeconfig, Tls};
 use client::{Client, Config, Https, Settings, Transport};
+use kube_apiserver::inside;
+use kube_apiserver::state::State;
 
 /// Time after which a start is over. It usually takes a second.
 const START: Duration = Duration::from_secs(5);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::{Key, Resource, Value};
-use apiserver::{Server, inside};
 use client::cache::{self, Reader, Source};
 use client::{Client, Target, WriteOptions};
+use kube_apiserver::{Server, inside};
 use reconcile::{Objects, index_by, kinds};
 use store::Node;
 use tempfile::TempDir;
@@ -32,7 +32,7 @@ impl Cluster {
     pub async fn start(watched: &[&Resource]) -> Self {
         let directory = tempfile::tempdir().expect("a directory for temporary files");
         let (store, node) = store::alone::open(directory.path().join("store")).await.expect("the store starts");
-        let mut config = apiserver::Config::local(directory.path().join("certs"));
+        let mut config = kube_apiserver::Config::local(directory.path().join("certs"));
         // No controller here creates service accounts for pods or removes the taint of a new node.
         config.admission.disable.extend(["ServiceAccount", "TaintNodesByCondition"].map(str::to_owned));
         let server = Server::start(config, store).await.expect("the API server starts");

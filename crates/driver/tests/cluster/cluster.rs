@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use apimachinery::meta::Meta;
 use apimachinery::{Key, Value, value};
-use apiserver::authentication::Authenticators;
-use apiserver::{Server, inside};
 use auth::User;
 use client::cache::{self, Changed, Notices, Reader, Source};
 use client::config::{Credential, Pem, Secret, Tls};
@@ -16,6 +14,8 @@ use controllers::deployment::Deployment;
 use controllers::replicaset::ReplicaSet;
 use driver::events::Recorder;
 use driver::{Caches, Driver, run};
+use kube_apiserver::authentication::Authenticators;
+use kube_apiserver::{Server, inside};
 use reconcile::{Controller, Objects, index_by, kinds};
 use store::Node;
 use tempfile::TempDir;
@@ -57,7 +57,7 @@ impl Cluster {
         let admin = User::authenticated("admin", ["system:masters".into()]);
         let authenticators = Authenticators { tokens: [(TOKEN.into(), admin)].into(), ..Authenticators::default() };
         let mut config =
-            apiserver::Config { authenticators, ..apiserver::Config::local(directory.path().join("certs")) };
+            kube_apiserver::Config { authenticators, ..kube_apiserver::Config::local(directory.path().join("certs")) };
         // There is no controller here that creates service accounts for pods.
         config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();

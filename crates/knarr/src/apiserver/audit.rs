@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::apiserver::audit::{Config, LogConfig, Webhook, WebhookConfig};
 use ::audit::Policy;
 use ::audit::batch::{self, Throttle};
 use ::audit::log::Format;
 use ::audit::log::rotation::Rotation;
 use ::audit::options::{Mode, check_batch, check_limits, check_rotation};
 use ::audit::truncate::Limits;
+use ::kube_apiserver::audit::{Config, LogConfig, Webhook, WebhookConfig};
 use anyhow::{Context, Result, ensure};
 use clap::{ArgAction, Args};
 

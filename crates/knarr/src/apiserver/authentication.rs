@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ::apiserver::authentication::{Authenticators, Issuers, ServiceAccounts};
-use ::apiserver::reload::Reloaded;
-use ::apiserver::tls;
+use ::kube_apiserver::authentication::{Authenticators, Issuers, ServiceAccounts};
+use ::kube_apiserver::reload::Reloaded;
+use ::kube_apiserver::tls;
 use anyhow::{Context, Result, ensure};
 use apimachinery::Str;
 use auth::keys::{KeySet, PrivateKey, PublicKey};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ::apiserver::remote::Remote;
-use ::apiserver::server::Mode;
-use ::apiserver::{admission_config, authentication, authorization};
+use ::kube_apiserver::remote::Remote;
+use ::kube_apiserver::server::Mode;
+use ::kube_apiserver::{admission_config, authentication, authorization};
 use anyhow::{Context, Result, bail};
 use apimachinery::Value;
 use apimachinery::time::Duration;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::{Key, Resource, Value, value};
-use apiserver::{Server, inside};
 use client::cache::{self, Reader, Source};
 use client::{Client, Patch, Target, WriteOptions};
 use driver::Caches;
+use kube_apiserver::{Server, inside};
 use reconcile::{Objects, kinds};
 use scheduler::Configuration;
 use scheduling::events::Recorder;
@@ -36,7 +36,7 @@ impl Cluster {
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
-        let mut config = apiserver::Config::local(directory.path().join("certs"));
+        let mut config = kube_apiserver::Config::local(directory.path().join("certs"));
         // No controller creates the service accounts that pods would use.
         config.admission.disable.push("ServiceAccount".to_owned());
         let server = Server::start(config, store).await.unwrap();

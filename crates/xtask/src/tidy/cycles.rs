@@ -11,7 +11,7 @@ use super::Tree;
 /// list then has to shrink with it.
 const IN_CYCLES: &[(&str, usize)] = &[
     ("api", 5),
-    ("apiserver", 22),
+    ("kube-apiserver", 22),
     ("cel", 9),
     ("client", 4),
     ("consensus", 2),

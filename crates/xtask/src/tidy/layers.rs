@@ -27,7 +27,7 @@ const LAYERS: &[&[&str]] = &[
         "runtime",
     ],
     &["registry", "controllers", "scheduler", "driver", "hollow", "kubectl", "dashboard", "serving"],
-    &["apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
+    &["kube-apiserver", "scheduling", "kubelet", "proxy", "dns", "ingress", "metrics"],
     &["testkit", "sim", "fuzzing"],
     &["knarr", "e2e", "xtask"],
 ];
@@ -61,7 +61,7 @@ const EXCUSED: &[(&str, &str, &str)] = &[
 ];
 
 /// Crates that only the listed crates may use.
-const RESERVED: &[(&str, &[&str])] = &[("store", &["apiserver", "fuzzing", "knarr", "testkit", "sim", "e2e"])];
+const RESERVED: &[(&str, &[&str])] = &[("store", &["kube-apiserver", "fuzzing", "knarr", "testkit", "sim", "e2e"])];
 
 /// The clippy.toml of every pure crate: forbids clocks, environment variables, threads and unordered maps.
 const CLIPPY: &str = r#"# Written by `cargo xtask tidy --fix` for every crate that decides: same input, same decision.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::{Value, json};
-use apiserver::authentication::Peer;
-use apiserver::server::{Custom, Mode};
-use apiserver::{Config, Server, life, runtime_config};
 use auth::{Attributes, Authorizer, Decision, Target, User};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
+use kube_apiserver::authentication::Peer;
+use kube_apiserver::server::{Custom, Mode};
+use kube_apiserver::{Config, Server, life, runtime_config};
 use mvcc::{Delete, Operation, Put, Range, Revision, Span, Txn};
 use store::Node;
 use store::backend::Backend;

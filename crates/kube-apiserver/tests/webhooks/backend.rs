@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use apimachinery::{Value, value};
-use apiserver::backend::{Destination, Directory, Pools, Routing};
 use bytes::Bytes;
+use kube_apiserver::backend::{Destination, Directory, Pools, Routing};
 
 use crate::hook::{Hook, Says};
 

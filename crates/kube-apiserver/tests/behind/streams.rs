@@ -1,7 +1,6 @@
 //! Log, exec and port-forward tests over every protocol of clients and kubelets.
 
 use apimachinery::{Value, value};
-use apiserver::proxy::Kubelets;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use kube_apiserver::proxy::Kubelets;
 use spdy::{Headers, Session, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use apimachinery::time::Time;
 use apimachinery::{json, value};
-use apiserver::authentication::Peer;
-use apiserver::life;
 use auth::{User, request_header};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
+use kube_apiserver::authentication::Peer;
+use kube_apiserver::life;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

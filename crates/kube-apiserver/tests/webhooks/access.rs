@@ -2,14 +2,14 @@
 
 use apimachinery::time::Duration;
 use apimachinery::{Value, value};
-use apiserver::authentication::{self, Peer};
-use apiserver::authorization;
-use apiserver::remote::Remote;
-use apiserver::server::Mode;
 use auth::User;
 use auth::access_review::webhook::Version;
 use auth::authorization_config::{Config, Kind, Webhook};
 use http::Method;
+use kube_apiserver::authentication::{self, Peer};
+use kube_apiserver::authorization;
+use kube_apiserver::remote::Remote;
+use kube_apiserver::server::Mode;
 
 use crate::hook::{Hook, Says};
 use crate::server::{Answer, Cluster};
@@ -128,7 +128,7 @@ async fn image_policy_webhook_decides_which_images_run() {
     std::fs::write(&admission, text).unwrap();
     let cluster = Cluster::with(|config| {
         config.admission.enable.push("ImagePolicyWebhook".to_owned());
-        config.admission.config = apiserver::admission_config::read(&admission).unwrap();
+        config.admission.config = kube_apiserver::admission_config::read(&admission).unwrap();
     })
     .await;
     let pod = |name: &str, image: &str| -> Value {

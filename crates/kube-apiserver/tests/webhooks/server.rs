@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::{Value, json};
-use apiserver::authentication::Peer;
-use apiserver::{Config, Server, life};
 use auth::User;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
+use kube_apiserver::authentication::Peer;
+use kube_apiserver::{Config, Server, life};
 use store::Node;
 use tempfile::TempDir;
 
@@ -90,7 +90,10 @@ impl Cluster {
         let directory = tempfile::tempdir().unwrap();
         let (store, node) = store::alone::open(directory.path().join("store")).await.unwrap();
         for (key, value) in stored {
-            store.txn(apiserver::storage::create(Bytes::from_static(key.as_bytes()), (*value).into())).await.unwrap();
+            store
+                .txn(kube_apiserver::storage::create(Bytes::from_static(key.as_bytes()), (*value).into()))
+                .await
+                .unwrap();
         }
         let mut config = Config { aggregator_routing: true, ..Config::local(directory.path().join("certs")) };
         // No controller creates the service accounts of pods here.

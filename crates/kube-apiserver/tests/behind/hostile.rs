@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::proxy::Kubelets;
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
+use kube_apiserver::proxy::Kubelets;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cluster::{Cluster, TOKEN};

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::{Value, json, value};
-use apiserver::authentication::{Authenticators, Peer};
-use apiserver::backend::{self, Route};
-use apiserver::proxy::Kubelets;
-use apiserver::{Server, life};
 use auth::User;
 use bytes::Bytes;
 use client::config::Tls;
 use client::transport::Wire;
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use kube_apiserver::authentication::{Authenticators, Peer};
+use kube_apiserver::backend::{self, Route};
+use kube_apiserver::proxy::Kubelets;
+use kube_apiserver::{Server, life};
 use store::Node;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -44,10 +44,10 @@ impl Cluster {
         let viewer = User::authenticated("viewer", []);
         let tokens = [(TOKEN.into(), admin), ("of-viewer".into(), viewer)].into();
         let authenticators = Authenticators { tokens, ..Authenticators::default() };
-        let mut config = apiserver::Config {
+        let mut config = kube_apiserver::Config {
             authenticators,
             kubelets: kubelets(&directory),
-            ..apiserver::Config::local(directory.path().join("certs"))
+            ..kube_apiserver::Config::local(directory.path().join("certs"))
         };
         // No controller creates the service accounts of pods here.
         config.admission.disable.push("ServiceAccount".to_owned());
